@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from app.api.etags import check, if_match
 from app.api.fields import Identifier, Page, PageLimit, page_reply
 from app.api.filters import parsed_filter
+from app.api.guard import key_name
 from app.api.merge_patch import as_json, merged, patch_model
 from app.api.problems import problems
 from app.api.services import Provided
@@ -61,9 +62,12 @@ else:
 
 
 class BanditVersionView(BanditView):
-    """``since_ms``: when it came to be so, in ms since 1970; null where that is not known."""
+    """``since_ms``: when it came to be so, in ms since 1970; null where that is not known. ``by``: the name
+    of the API key that made it so; null without keys, or where that was not recorded.
+    """
 
     since_ms: int | None
+    by: str | None
 
 
 class BanditVersionsView(BaseModel):
@@ -73,11 +77,15 @@ class BanditVersionsView(BaseModel):
 
 @router.put("/{bandit}", response_model=BanditView, responses={**problems(409), 201: {"model": BanditView}})
 async def create(
-    bandit: Identifier, body: BanditBody, bandits: Provided[Bandits], learners: Provided[Learners]
+    bandit: Identifier,
+    body: BanditBody,
+    request: Request,
+    bandits: Provided[Bandits],
+    learners: Provided[Learners],
 ) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
     absent = FIELDS.keys() - body.model_fields_set
-    made, new = await bandits.create(bandit, record_of(body), absent)
+    made, new = await bandits.create(bandit, record_of(body), absent, by=key_name(request))
     if new:  # no learner has rewards
         return _answer(made, made.scales.begins_with, 201)
     return await _reply(made, learners)
@@ -101,7 +109,7 @@ async def change(
         check(etag_of(uid, version.number), allowed)
         return changed_record(version.record, patch)
 
-    return await _reply(await bandits.change(bandit, changed), learners)
+    return await _reply(await bandits.change(bandit, changed, by=key_name(request)), learners)
 
 
 @router.get("/{bandit}/versions", response_model=BanditVersionsView)
@@ -114,7 +122,8 @@ async def versions(
     """What a bandit is and was, the newest version first."""
     page, following = await bandits.history(await bandits.get(bandit), cursor, limit)
     items = (
-        (str(version.number), {**_view(bandit, version), "since_ms": version.since_ms}) for version in page
+        (str(version.number), {**_view(bandit, version), "since_ms": version.since_ms, "by": version.by})
+        for version in page
     )
     return await page_reply(items, following)
 

@@ -148,6 +148,12 @@ class Guard:
         return status.st_mtime_ns, status.st_size
 
 
+def key_name(request: Request) -> str | None:
+    """The name of the API key of a request; None where keys are not configured."""
+    key = request.scope.get(KEY)
+    return None if key is None else key.name
+
+
 def check_scope(request: Request, needed: str) -> None:
     """Raise Forbidden unless the request may do what needs this scope: for a call whose body says which."""
     key = request.scope.get(KEY)

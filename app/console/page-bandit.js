@@ -3,7 +3,7 @@
 import { ask, get, list, path, Problem, send } from "./api.js";
 import { chart } from "./charts.js";
 import { address, button, empty, h, link, panel, redraw, table, tile } from "./dom.js";
-import { between, count, decimal, duration, number, percent, plain, time } from "./format.js";
+import { between, count, decimal, duration, NONE, number, percent, plain, time } from "./format.js";
 import { action, destroy, Form, preview } from "./forms.js";
 import { mismatch } from "./linear.js";
 import { bands, course, entropy, lastDecisions, names, shownArms, timeline } from "./measure.js";
@@ -263,9 +263,9 @@ async function versions(view, body, bandit) {
     const before = items[place + 1];
     const changed = before ? Object.keys(MEANINGS).filter((name) => JSON.stringify(before[name]) !== JSON.stringify(version[name])) : [];
     const what = changed.map((name) => h("div", {}, `${name}: `, h("code", {}, plain(before[name])), " → ", h("code", {}, plain(version[name]))));
-    return [count(version.version), version.since_ms ? time(version.since_ms) : "not known", before ? what : "made, or older versions are gone"];
+    return [count(version.version), version.since_ms ? time(version.since_ms) : "not known", version.by ?? NONE, before ? what : "made, or older versions are gone"];
   });
-  body.append(panel("Versions", h("p", {}, "The service keeps what changed and when; not by whom, for keys are shared."), table("Versions", ["#version", "since", "what changed"], rows)));
+  body.append(panel("Versions", h("p", {}, "Who: the name of the API key. Without keys, and of changes before names were kept, it is not known."), table("Versions", ["#version", "since", "who", "what changed"], rows)));
 }
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */

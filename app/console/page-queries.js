@@ -1,6 +1,6 @@
 // One-shot queries: the same question to every way of searching, side by side.
 
-import { get, path, send } from "./api.js";
+import { get, path, Problem, send } from "./api.js";
 import { chart } from "./charts.js";
 import { empty, h, link, panel, table } from "./dom.js";
 import { count, decimal, number, percent } from "./format.js";
@@ -38,7 +38,7 @@ export async function show(view) {
       submit: "Ask all of them",
       act: async ({ arm, file, query, ...options }) => {
         view.remember({ arm, query: form.text("query"), ...Object.fromEntries(Object.entries(options).map(([field, value]) => [field, typeof value === "object" ? JSON.stringify(value) : value])) });
-        const vector = await vectorOf(name, arm, query, file, signal);
+        const vector = await vectorOf(catalogue, arm, query, file, signal);
         result.replaceChildren();
         const calls = Object.keys(METHODS).map((method) => ({ method: "POST", path: path`/v1/catalogues/${name}/mips`, body: { query: vector, ...options, method } }));
         const answers = [];
@@ -51,16 +51,34 @@ export async function show(view) {
   return undefined;
 }
 
-/** @param {string} catalogue @param {string | undefined} arm @param {number[] | undefined} vector @param {File | undefined} file @param {AbortSignal} signal */
+/** A mistake in the question, at its field. @param {string} field @param {string} message */
+const wrong = (field, message) => new Problem({ status: 0, title: "Not sent", detail: "The question cannot be read.", errors: [{ loc: ["body", field], message }] });
+
+/** @param {any} catalogue @param {string | undefined} arm @param {number[] | undefined} vector @param {File | undefined} file @param {AbortSignal} signal */
 async function vectorOf(catalogue, arm, vector, file, signal) {
-  if (file) {
-    if (file.size > MOST_BYTES) throw new Error("The file is too large for one vector.");
-    const text = (await file.text()).trim();
-    return JSON.parse(text.startsWith("[") ? text : `[${text}]`);
-  }
+  if (file) return vectorIn(file, catalogue.dim);
   if (vector) return vector;
-  if (!arm) throw new Error("Name an arm, or give a vector or a file.");
-  return (await get(path`/v1/catalogues/${catalogue}/arms/${arm}`, signal)).features;
+  if (!arm) throw wrong("arm", "Name an arm, or give a vector or a file.");
+  return (await get(path`/v1/catalogues/${catalogue.id}/arms/${arm}`, signal)).features;
+}
+
+/** The numbers of a file. Throws Problem that says what is wrong with it. @param {File} file @param {number} dim */
+async function vectorIn(file, dim) {
+  if (file.size > MOST_BYTES) throw wrong("file", `is too large for one vector: at most ${count(MOST_BYTES)} bytes`);
+  const text = (await file.text()).trim();
+  if (/[\0\uFFFD]/.test(text)) throw wrong("file", "is no text: a vector is a JSON list of numbers, or numbers between commas");
+  let words;
+  try {
+    words = /^[[{]/.test(text) ? JSON.parse(text) : text.split(/[\s,;]+/);
+  } catch (error) {
+    throw wrong("file", `is no JSON: ${/** @type {Error} */ (error).message}`);
+  }
+  if (!Array.isArray(words)) throw wrong("file", "must be a list of numbers");
+  const numbers = words.map((word) => (word === "" || Array.isArray(word) || word === null ? NaN : Number(word)));
+  const bad = numbers.findIndex((number) => !Number.isFinite(number));
+  if (bad >= 0) throw wrong("file", `number ${count(bad + 1)} is no number: ${(JSON.stringify(words[bad]) ?? "nothing").slice(0, 60)}`);
+  if (numbers.length !== dim) throw wrong("file", `has ${count(numbers.length)} numbers, and each arm has ${count(dim)}`);
+  return numbers;
 }
 
 /** @param {any} catalogue @param {any[]} answers */

@@ -217,7 +217,8 @@ async def test_the_versions_are_listed_newest_first(world: Api):
     times = [item["since_ms"] for item in items]
     assert times == sorted(times, reverse=True)
     now = {k: v for k, v in (await world.ok("GET", PATH)).items() if k != "used"}
-    assert {k: v for k, v in items[0].items() if k != "since_ms"} == now
+    assert {k: v for k, v in items[0].items() if k not in {"since_ms", "by"}} == now
+    assert {item["by"] for item in items} == {None}
     await world.refused("GET", f"{PATH}/versions", params={"cursor": "?"}, loc=["query", "cursor"])
     await world.refused("GET", f"{PATH}/versions", params={"limit": 0}, loc=["query", "limit"])
     await world.refused("GET", "/v1/bandits/none/versions", status=404, code="not_found")

@@ -381,3 +381,15 @@ def test_the_command_prints_a_key_that_its_entry_lets_in(capsys: pytest.CaptureF
     assert (found.name, found.scopes, found.is_browser_safe) == ("web", {"choose", "reward"}, True)
     assert key not in entry
     assert cli.main(["key", "web", "--scopes", "everything"]) == 2
+
+
+async def test_a_version_names_the_key_that_made_it(guarded: Api):
+    admin = bearer("admin")
+    await guarded.ok("PUT", "/v1/catalogues/versioned", {"dim": 1}, 201, headers=admin)
+    path = "/v1/bandits/versioned"
+    await guarded.ok("PUT", path, {"catalogue": "versioned", "policy": "sub_ts"}, 201, headers=admin)
+    await guarded.ok("PATCH", path, {"ridge": 2}, headers=admin)
+    page = await guarded.ok("GET", f"{path}/versions", headers=admin)
+    assert [item["by"] for item in page["items"]] == ["admin", "admin"]
+    await guarded.call("DELETE", path, headers=admin)
+    await guarded.call("DELETE", "/v1/catalogues/versioned", headers=admin)

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
-from app.services.access.api_keys import new_key
+from app.services.access.api_keys import SCOPES, new_key
 from console_browser import console_of
 from service_process import Service, serving
 from shortlist_client import Client
@@ -391,6 +391,107 @@ def test_a_key_of_each_scope_does_what_it_may_and_is_kept_nowhere(browser: Brows
             page.reload()
             page.get_by_text("This service asks for an API key.").wait_for()
             console.check()
+
+
+def go(page: Page, address: str) -> None:
+    """Follow a link in the page, which keeps the key; a reload forgets it."""
+    page.evaluate(
+        """to => {
+            document.querySelector(".page").removeAttribute("data-state");
+            if (location.hash === to) dispatchEvent(new HashChangeEvent("hashchange"));
+            location.hash = to;
+        }""",
+        f"#/{address}",
+    )
+    page.wait_for_selector(".page[data-state=shown]")
+
+
+def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
+    keys = {scope: new_key(scope, [scope]) for scope in SCOPES}
+    entries = " ".join(entry for _, entry in keys.values())
+    with serving(tmp_path, SHORTLIST_API_KEYS=entries) as service:
+        with Client(service.url, key=keys["admin"][0]) as client:
+            client.put_catalogue("c", dim=2)
+            client.upsert_arms("c", [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], ids=["a", "b", "d"])
+            client.put_bandit("b", catalogue="c", policy="softmax", log={}, holdout={"share": 0.5})
+            client.patch_bandit("b", temperature=2.0)
+            for _ in range(20):
+                choice = client.choose("b")
+                client.reward(choice.decision, value=1.0, wait=True)
+            client.create_slates(id="s", arms=["x", "y", "z"], k=2, noise_std=0.5)
+            client.create_centers(id="z", points=["x", "y", "z"], k=2)
+        addresses = [
+            "", "bandits", "bandits/b", "bandits/b/explore", "bandits/b/settings", "bandits/b/versions",
+            "bandits/b/learners", "catalogues", "catalogues/c", "catalogues/c?arm=a&colour=mean reward",
+            "keys", "keys/b/_global", "try", "try/b", "decisions", "decisions/b",
+            f"decisions/b/{choice.decision}", "what-if", "what-if/b", "queries", "queries/c?arm=a",
+            "campaigns", "campaigns/slates/s", "campaigns/centers/z",
+        ]  # fmt: skip
+        # By address: a button, and the scope that the call behind it needs.
+        acts = {
+            "try/b": ("Choose", "choose"),
+            "campaigns/slates/s": ("Ask for five slates", "choose"),
+            "campaigns/centers/z": ("Ask for five distances", "choose"),
+            "campaigns": ("Make a campaign", "admin"),
+            "bandits/b/settings": ("Change the bandit", "admin"),
+            "catalogues/c": ("Write the arms", "admin"),
+            "": ("Load the example shop", "admin"),
+            "what-if/b": ("Evaluate", "read"),
+            "queries/c?arm=a": ("Ask all of them", "read"),
+        }
+        with console_of(browser, service) as console:
+            for scope, (key, _) in keys.items():
+                page = console.open("bandits")
+                page.get_by_label("API key").fill(key)
+                page.get_by_role("button", name="Use this key").click()
+                may_look = scope in {"read", "admin"}
+                for address in addresses:
+                    go(page, address)
+                    problems = page.locator("main .problem")
+                    if not may_look:
+                        expect(problems.first).to_contain_text("has not the scope read")
+                        continue
+                    assert problems.count() == 0, (scope, address)
+                    if scope == "read" and address in acts:
+                        name, needed = acts[address]
+                        page.get_by_role("button", name=name, exact=True).first.click()
+                        if needed == "read":
+                            page.get_by_role("region", name="Estimates").or_(
+                                page.get_by_role("region", name="Ways of searching")
+                            ).wait_for()
+                            assert problems.count() == 0, address
+                        else:
+                            expect(problems.first).to_contain_text(f"has not the scope {needed}")
+                if scope == "admin":
+                    go(page, "bandits/b/versions")
+                    expect(page.get_by_role("region", name="Versions").locator("tbody tr")).to_have_count(2)
+                    expect(page.get_by_role("region", name="Versions")).to_contain_text("admin")
+            console.check()
+
+
+def test_a_file_that_is_no_vector_is_refused_with_what_is_wrong_with_it(browser: Browser, stocked: Service):
+    wrong = {
+        "v.json": (b"[1, 2", "is no JSON"),
+        "o.json": (b'{"a": 1}', "must be a list of numbers"),
+        "n.json": (b"[1, null, 2]", "number 2 is no number: null"),
+        "v.csv": (b"x,y\n1,2", 'number 1 is no number: "x"'),
+        "s.csv": (b"1;2;3", "has 3 numbers, and each arm has 8"),
+        "v.npy": (b"\x93NUMPY\x01\x00v\x00", "is no text"),
+        "e.csv": (b"", "number 1 is no number"),
+    }
+    with console_of(browser, stocked) as console:
+        page = console.open("queries/shop")
+        field = page.locator(".field", has=page.get_by_label("Or a file"))
+        for name, (content, words) in wrong.items():
+            file: Any = {"name": name, "mimeType": "text/plain", "buffer": content}
+            page.get_by_label("Or a file").set_input_files(file)
+            page.get_by_role("button", name="Ask all of them").click()
+            expect(field.locator(".error")).to_contain_text(words)
+        file = {"name": "v.csv", "mimeType": "text/csv", "buffer": b"1,2,3,4,5,6,7,8\n"}
+        page.get_by_label("Or a file").set_input_files(file)
+        page.get_by_role("button", name="Ask all of them").click()
+        expect(page.get_by_role("region", name="Ways of searching").locator("tbody tr")).to_have_count(5)
+        console.check()
 
 
 def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path: Path):

@@ -303,11 +303,12 @@ class Bandits:
             self._drop(name)
 
     async def create(
-        self, name: str, record: BanditRecord, absent: Collection[str] = ()
+        self, name: str, record: BanditRecord, absent: Collection[str] = (), *, by: str | None = None
     ) -> tuple[Bandit, bool]:
         """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound, Invalid.
 
-        ``absent``: settings that nobody asked for: ridge and exploration are then what stands.
+        ``absent``: settings that nobody asked for: ridge and exploration are then what stands. ``by``: the
+        name of the API key that asks for it.
         """
         record = self._completed(record)
         catalogue = await self._catalogues.get(record.catalogue)
@@ -318,7 +319,7 @@ class Bandits:
         if isinstance(record.interactions, int):
             record = await self._with_directions(name, record, record.interactions, absent)
         async with self.changing:
-            return await self._create(name, record, absent)
+            return await self._create(name, record, absent, by)
 
     async def _with_directions(
         self, name: str, record: BanditRecord, count: int, absent: Collection[str]
@@ -333,12 +334,14 @@ class Bandits:
         directions = await REQUESTS.run(partial(contexts.directions_of, catalogue.index.snapshot(), count))
         return replace(record, directions=vector_to_bytes(directions))
 
-    async def _create(self, name: str, record: BanditRecord, absent: Collection[str]) -> tuple[Bandit, bool]:
+    async def _create(
+        self, name: str, record: BanditRecord, absent: Collection[str], by: str | None
+    ) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.served(record.catalogue)
         self._policies[record.policy].check_dim(catalogue.dim)
         if name not in self._served:  # one that a store has already goes on
             _check_size(record, _learner_dim(record, catalogue, Context.of(record, catalogue.dim)))
-        data = first_version(record)
+        data = first_version(record, by)
         standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
             raise NotFound("the catalogue was deleted meanwhile")
@@ -351,9 +354,10 @@ class Bandits:
             )
         return self._current(name, standing, catalogue), standing == data
 
-    async def change(self, name: str, changed: Changed) -> Bandit:
+    async def change(self, name: str, changed: Changed, *, by: str | None = None) -> Bandit:
         """Give a bandit another configuration, and keep its learners; without a difference nothing changes.
 
+        ``by``: the name of the API key that asks for it.
         ``changed`` makes the new record of what the bandit is when this is called or later, and again when
         another process changes the bandit at the same time; it may raise. Raises NotFound, Invalid,
         QuotaReached, Unavailable.
@@ -369,7 +373,7 @@ class Bandits:
 
         async with self.changing:
             bandit = self._known(name)
-            stored = await self._versions.change(name, bandit.stored, completed)
+            stored = await self._versions.change(name, bandit.stored, completed, by)
             return self._current(name, stored, bandit.catalogue)
 
     async def as_if(self, name: str, changed: Changed) -> Bandit:

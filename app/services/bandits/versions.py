@@ -32,25 +32,27 @@ class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
     ``number``          counted from 1
     ``since_ms``        when it was made or changed; None: before this was recorded
     ``idle_since_ms``   when ``idle_ttl_s`` was last changed; 0: never
+    ``by``              the name of the API key that made or changed it; None: no key, or not recorded
     """
 
     record: BanditRecord
     number: int = 1
     since_ms: int | None = None
     idle_since_ms: int = 0
+    by: str | None = None
 
 
 Changed = Callable[[str, BanditVersion], BanditRecord]  # (uid, version as it is) -> record as it is to be
 
 
-def first_version(record: BanditRecord) -> bytes:
+def first_version(record: BanditRecord, by: str | None) -> bytes:
     """What is stored of a new bandit, under a new uid."""
-    return version_to_bytes(secrets.token_hex(UID_LENGTH // 2), BanditVersion(record, 1, _now_ms()))
+    return version_to_bytes(secrets.token_hex(UID_LENGTH // 2), BanditVersion(record, 1, _now_ms(), by=by))
 
 
 def version_to_bytes(uid: str, version: BanditVersion) -> bytes:
-    fields = (stored_settings(version.record), version.number, version.since_ms, version.idle_since_ms)
-    return uid.encode("ascii") + msgspec.msgpack.encode(fields)
+    _, *others = msgspec.structs.astuple(version)
+    return uid.encode("ascii") + msgspec.msgpack.encode((stored_settings(version.record), *others))
 
 
 def bytes_to_version(data: bytes) -> tuple[str, BanditVersion]:
@@ -91,7 +93,7 @@ class BanditVersions:
         self._store = store
         self._rewarded_ms = round(1_000 * rewarded_s)
 
-    async def change(self, name: str, known: bytes, changed: Changed) -> bytes:
+    async def change(self, name: str, known: bytes, changed: Changed, by: str | None) -> bytes:
         """Give a bandit the record that ``changed`` makes of the one it has, and return what is stored then.
 
         ``known``: what is believed to be stored. When somebody else has changed it, ``changed`` is asked
@@ -104,7 +106,7 @@ class BanditVersions:
             record = changed(uid, version)
             if record == version.record:
                 return known
-            new = _following(version, record)
+            new = _following(version, record, by)
             data = version_to_bytes(uid, new)
             kept = {version.number: known, new.number: data}
             change = BanditChange(kept, await self._dropped(uid, new))
@@ -169,11 +171,11 @@ class StoredVersions:
         return self._versions
 
 
-def _following(version: BanditVersion, record: BanditRecord) -> BanditVersion:
+def _following(version: BanditVersion, record: BanditRecord, by: str | None) -> BanditVersion:
     now_ms = max(_now_ms(), version.since_ms or 0)
     keeps_idle = record.idle_ttl_s == version.record.idle_ttl_s
     idle_since_ms = version.idle_since_ms if keeps_idle else now_ms
-    return BanditVersion(record, version.number + 1, now_ms, idle_since_ms)
+    return BanditVersion(record, version.number + 1, now_ms, idle_since_ms, by)
 
 
 def _now_ms() -> int:

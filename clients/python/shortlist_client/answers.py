@@ -336,9 +336,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BanditVersion(Bandit):
-    """``since_ms``: when it came to be so, in ms since 1970, if that is known."""
+    """``since_ms``: when it came to be so, in ms since 1970, if that is known. ``by``: the name of the API
+    key that made it so, if there was one.
+    """
 
     since_ms: int | None = None
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
