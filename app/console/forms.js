@@ -229,7 +229,7 @@ export function calls(ways) {
     }
   });
   show(...ways[0]);
-  return h("div", { class: "calls" }, h("div", { class: "buttons" }, buttons, copy, said), h("pre", { tabindex: 0, role: "region", "aria-label": "the call" }, code));
+  return h("div", { class: "calls" }, h("div", { class: "buttons" }, buttons, copy, said), h("pre", { tabindex: 0, role: "region", "aria-label": `the call, ${ways[0][1].split("\n")[0].slice(0, 80)}` }, code));
 }
 
 /** A call that is not made yet. @param {Call} call */

@@ -132,6 +132,7 @@ function asking(view, at, look, { what, question, value, asked }) {
   const ask = action(`Ask for five ${what}`, async () => {
     const answer = await send({ method: "POST", path: `${at}/ask`, body: { count: 5 } }, view.signal);
     const open = asked(answer);
+    look();
     if (!open.length) {
       box.replaceChildren(empty(answer.done ? "The campaign has ended." : "It waits for answers that were asked for."));
       return;
@@ -174,7 +175,7 @@ async function centers(view, name) {
       tile("Centres", `${count(now.centers.length)} of ${count(now.k)}`, `among ${count(now.points)} points`),
       tile("Radius", decimal(now.radius), "estimated, without the last centre"),
     ]);
-    redraw(about, now, () => table("Centres", ["#place", "point"], now.centers.map((/** @type {string} */ id, /** @type {number} */ place) => [count(place + 1), id]), "None is found yet."));
+    redraw(about, now, () => table("Centres", ["place", "point"], now.centers.map((/** @type {string} */ id, /** @type {number} */ place) => [count(place + 1), id]), "None is found yet."));
     redraw(radii, seen, () => chart("lines", { label: "Radius", unit: "distance", x: "distances told", least: 0, series: [{ name: "radius", kind: "policy", points: seen }], none: "No radius is known yet." }));
   });
   view.root.append(h("p", {}, "Campaign ", h("strong", {}, name), " finds centres from noisy distances."), h("div", {}, note, tiles), h("div", { class: "cols" }, panel("Centres", about), panel("Radius, while this page is open", radii), asking(view, at, look, {

@@ -52,7 +52,7 @@ export async function show(view) {
     ]);
     redraw(index, now, () => searched(now));
     redraw(builds, [seen, now.index], () => [
-      facts([["Last build took", duration(now.index.build_s)], ["Arms in the graph", count(now.index.arms_in_graph)], ["Fresh, beside the graph", count(now.index.fresh)], ["Dead in the graph", count(now.index.dead)]]),
+      facts([["Last build took", duration(now.index.build_s || null)], ["Arms in the graph", count(now.index.arms_in_graph)], ["Fresh, beside the graph", count(now.index.fresh)], ["Dead in the graph", count(now.index.dead)]]),
       now.index.kind === "hnsw" ? chart("lines", { label: "Time of builds", unit: "s", x: "time", least: 0, series: [{ name: "a build", kind: "policy", points: seen }] }) : empty("Arms are scanned: nothing is built."),
     ]);
   });
@@ -217,7 +217,7 @@ function picture(view, catalogue, selected, open) {
     const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], big: selected.near.has(each.id), note: [each.id, by, by === "mean reward" ? number(earned.get(each.id)) : plain(each.metadata[by])].join(" · ") }));
     const scatter = chart("scatter", { label: "Arms by their first two principal components", dots, legend, chosen: selected.id }, { on: { choose: (/** @type {CustomEvent} */ event) => open(event.detail) } });
     const sample = items.length < catalogue.size ? `A random sample: ${count(items.length)} of ${count(catalogue.size)} arms. ` : "";
-    drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.${selected.id ? " The arm that is looked at and its nearest ones are larger." : ""}`), scatter);
+    drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.${items.some((each) => each.id === selected.id || selected.near.has(each.id)) ? " The arm that is looked at and its nearest ones are larger." : ""}`), scatter);
   };
   selected.redraw = draw;
   if (catalogue.size > 1) box.append(load, drawing);
