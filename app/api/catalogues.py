@@ -23,11 +23,14 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
 
 class IndexBody(StrictModel):
+    """``target_recall``: the fastest structure that finds this share of the best arms serves."""
+
     kind: Literal["auto", "exact", "hnsw"] = "auto"
     m: Annotated[int, Field(ge=4, le=128)] = 16
     ef_construction: Annotated[int, Field(ge=8, le=2_000)] = 100
     ef_search: Annotated[int, Field(ge=1, le=10_000)] | None = None
     shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
+    target_recall: Annotated[float, Field(ge=0.8, le=0.999)] = 0.95
 
 
 class CatalogueBody(StrictModel):
@@ -71,7 +74,9 @@ async def create(
     filtered: Provided[FilteredSnapshots],
 ) -> Response:
     """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists."""
-    record = CatalogueRecord(body.dim, body.index.model_dump())
+    record = CatalogueRecord(
+        body.dim, body.index.model_dump(exclude={"target_recall"}), body.index.target_recall
+    )
     made, new = await catalogues.create(catalogue, record)
     return reply(_view(made, filtered), 201 if new else 200)
 

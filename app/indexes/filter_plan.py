@@ -2,19 +2,20 @@
 
 Notation
     n, K        arms that the filter lets in, arms of the catalogue
+    target      the recall that the catalogue's owner wants; what reaches it: see ``ef_choice``
     speedup     time of the fastest exact strategy / time of a strategy, timed alternately
 
     1. The exact strategies are timed: gather, mask, and two sorts of copies if there is memory for them.
     2. If the fastest is quick enough already, it serves.
     3. Otherwise the graph of the catalogue is asked for more and more arms, until what the filter lets in of
-       them is GOOD (recall .99, mean ratio .999), or takes as long as the exact strategy.
-    4. A filter that is used often, and is not served by 3, gets a graph of its own, if that is GOOD.
+       them reaches the target, or takes as long as the exact strategy.
+    4. A filter that is used often, and is not served by 3, gets a graph of its own, if that reaches it.
     5. A graph serves if its speedup is at least 1.25.
 
 A plan outlives the arms that it was measured on: what was built is made anew when it is stale
-(``renew``), and the recall of a graph is measured again each time. A graph whose recall is not FAIR any
-more (.95 by at least one standard error, mean ratio .998) serves no longer. The exact strategy that a graph
-was compared with is kept: it follows changes at little cost, and serves when the graph does not.
+(``renew``), and the recall of a graph is measured again each time. A graph that falls short of the target
+by then (``ef_choice``) serves no longer. The exact strategy that it was compared with is kept: it follows
+changes at little cost, and serves when the graph does not.
 
 Where nobody has measured yet, ``search_exactly`` serves.
 """
@@ -27,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.ef_choice import GOOD, LADDER, LEAST_SPEEDUP, is_fair, reaches
+from app.indexes.ef_choice import LADDER, LEAST_SPEEDUP, falls_short, reaches
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import gather, mask, search_exactly
 from app.indexes.hnsw import HnswGraph
@@ -90,11 +91,13 @@ class FilterPlan:
 class PlanOptions:
     """``copy_bytes``: the most that a copy may take; ``graph_bytes``: the most that a graph of its own may
     take, 0: none is wanted yet. ``make`` builds a graph over some rows of a snapshot; None: too large.
+    ``target_recall``: what a graph has to reach.
     """
 
     copy_bytes: int
     graph_bytes: int
     make: MakeGraph
+    target_recall: float
 
 
 def plan_filter(
@@ -108,8 +111,9 @@ def plan_filter(
     """Measure and decide. For any thread. Cost: about ``PROBES`` searches of each strategy, and what is
     built.
 
-    ``recent``: queries that this filter served; half of the probes are like them, and a graph has to be GOOD
-    on these as well as on the others. Where they look and where the eligible arms lie need not agree.
+    ``recent``: queries that this filter served; half of the probes are like them, and a graph has to
+    reach the target on these as well as on the others. Where they look and where the eligible arms lie need
+    not agree.
     """
     if not eligible.count:
         return FilterPlan(None, 0, graph_number(snapshot), 0.0, 0.0)
@@ -118,8 +122,8 @@ def plan_filter(
     if eligible.count * snapshot.table.dim <= QUICK_NUMBERS:
         return plain
     probes = solve(snapshot.table, queries, among=eligible.mask)
-    trials = _Trials(snapshot, eligible, plain, probes, like_recent)
-    by_catalogue_graph = trials.first_good(trials.catalogue_graph())
+    trials = _Trials(snapshot, eligible, plain, probes, like_recent, options.target_recall)
+    by_catalogue_graph = trials.first_that_reaches(trials.catalogue_graph())
     if by_catalogue_graph is not None:
         return by_catalogue_graph
     if not options.graph_bytes:
@@ -127,7 +131,7 @@ def plan_filter(
     graph = options.make(snapshot, eligible.rows)
     if graph is None or graph.memory_bytes > options.graph_bytes:
         return replace(plain, reason=f"{plain.reason}; {NO_MEMORY}")
-    return trials.first_good(trials.own_graph(graph, options.make)) or plain
+    return trials.first_that_reaches(trials.own_graph(graph, options.make)) or plain
 
 
 def renew(
@@ -135,6 +139,7 @@ def renew(
     snapshot: Snapshot,
     eligible: EligibleRows,
     *,
+    target_recall: float,
     recent: Sequence[Vector],
     rng: np.random.Generator,
 ) -> FilterPlan:
@@ -151,7 +156,7 @@ def renew(
     probes = solve(snapshot.table, queries, among=eligible.mask)
     search, exact = _searching(strategy, snapshot, eligible), _searching(None, snapshot, eligible)
     trial = compare(search, exact, probes, like_recent)
-    if not is_fair(trial.quality):
+    if falls_short(trial.quality, target_recall):
         measured = f"recall {trial.quality.recall_at_1:.3f}, mean ratio {trial.quality.ratio_mean:.4f}"
         return replace(plain, is_refuted=True, us=trial.exact_us, reason=f"a graph had {measured} by now")
     return replace(
@@ -204,7 +209,7 @@ def _fastest_exact(
 class _Trials:
     """Trials of graphs against the best exact strategy, which ``plain`` says.
 
-    ``like_recent`` (P,): which probes are like recent queries.
+    ``like_recent`` (P,): which probes are like recent queries. ``target_recall``: what a graph has to reach.
     """
 
     snapshot: Snapshot
@@ -212,6 +217,7 @@ class _Trials:
     plain: FilterPlan
     probes: Probes
     like_recent: NDArray[np.bool_]
+    target_recall: float
 
     def catalogue_graph(self) -> Iterator[tuple[str, SearchStrategy]]:
         """The graph of the catalogue, asked for more and more arms, and a name for each."""
@@ -229,15 +235,15 @@ class _Trials:
             graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)
             yield f"a graph of its own at ef {ef}", OwnGraph(graph, self.eligible, GRAPH_SHORTLIST, make)
 
-    def first_good(self, strategies: Iterator[tuple[str, SearchStrategy]]) -> FilterPlan | None:
-        """A plan for the first that is GOOD, None if one before it is too slow. Later ones are slower."""
+    def first_that_reaches(self, strategies: Iterator[tuple[str, SearchStrategy]]) -> FilterPlan | None:
+        """A plan for the first that does, None if one before it is too slow. Later ones are slower."""
         exact = _searching(self.plain.strategy, self.snapshot, self.eligible)
         for name, strategy in strategies:
             search = _searching(strategy, self.snapshot, self.eligible)
             trial = compare(search, exact, self.probes, self.like_recent)
             if trial.speedup < LEAST_SPEEDUP:
                 return None
-            if reaches(trial.quality, GOOD):
+            if reaches(trial.quality, self.target_recall):
                 return replace(
                     self.plain,
                     strategy=strategy,

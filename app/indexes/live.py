@@ -62,6 +62,7 @@ class IndexStatus:
     kind: IndexKind
     state: Literal["ready", "building"]
     size: int
+    target_recall: float
     recall_at_1: float
     ratio_mean: float
     ratio_min: float
@@ -216,6 +217,7 @@ class LiveIndex:
             kind=snapshot.kind,
             state="building" if self._job is not None else "ready",
             size=snapshot.size,
+            target_recall=self._options.target_recall,
             recall_at_1=served.recall_at_1 if served else 1.0,
             ratio_mean=served.ratio_mean if served else 1.0,
             ratio_min=served.ratio_min if served else 1.0,

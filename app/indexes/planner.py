@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 
 from app.indexes import ef_choice
-from app.indexes.ef_choice import LADDER, choose_ef
+from app.indexes.ef_choice import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_RECALL, choose_ef
 from app.indexes.exact import scan
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.hnsw import HnswGraph
@@ -85,8 +85,9 @@ class IndexOptions:
 
     ``m``: links of an arm in the HNSW graph. ``ef_construction``, ``ef_search``: lengths of the candidate
     lists of an insertion and of a search; ``ef_search`` None: chosen by measuring. ``shortlist``: number of
-    arms that the graph proposes and that are scored again in float64.
-    Raises InvalidParameter (m outside 2..256, the others below 1).
+    arms that the graph proposes and that are scored again in float64. ``target_recall``: share of the queries
+    whose best arm is to be found.
+    Raises InvalidParameter (m outside 2..256, target_recall outside .8...999, the others below 1).
     """
 
     kind: Literal["auto", "exact", "hnsw"] = "auto"
@@ -94,12 +95,14 @@ class IndexOptions:
     ef_construction: int = 100
     ef_search: int | None = None
     shortlist: int = 30
+    target_recall: float = TARGET_RECALL
 
     def __post_init__(self) -> None:
         checks.in_range("m", self.m, least=2, most=256)
         checks.in_range("ef_construction", self.ef_construction, least=1)
         checks.in_range("ef_search", self.ef_search if self.ef_search is not None else 1, least=1)
         checks.in_range("shortlist", self.shortlist, least=1)
+        checks.in_range("target_recall", self.target_recall, least=LEAST_TARGET, most=LARGEST_TARGET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,16 +186,17 @@ def _with_graph(
     graph.with_reserve(reserve, ExactOverlay.copied(table, substitutes))
     build_s = time.perf_counter() - started
     trials = _climb(table, graph, options, exact, probes)
-    ef = choose_ef(trials, forced=options.kind == "hnsw")
+    ef = choose_ef(trials, options.target_recall, forced=options.kind == "hnsw")
     if ef is None:
-        reason = f"a graph was tried: {_comparison(exact.plan, *list(trials.items())[-1])}"
+        tried = _comparison(exact.plan, *list(trials.items())[-1], options.target_recall)
+        reason = f"a graph was tried: {tried}"
         return replace(exact.plan, build_s=build_s, reason=reason), exact.blocks
     trial = trials[ef]
     # A request for more than ``most`` arms would take longer than the exact search.
     most = max(options.shortlist, int(ef * trial.speedup))
     graph.tuned(ef, shortlist=options.shortlist, most=most)
     graph.weigh(probes.queries)
-    return _served(exact.plan, ef, trial, build_s), graph
+    return _served(exact.plan, ef, trial, build_s, options.target_recall), graph
 
 
 def _climb(
@@ -205,12 +209,12 @@ def _climb(
         trials[ef] = compare(
             lambda query: graph.search(table, query, 1) or scan(table, query, 1), exact.search, probes
         )
-        if ef_choice.is_settled(trials, forced=options.kind == "hnsw"):
+        if ef_choice.is_settled(trials[ef], options.target_recall, forced=options.kind == "hnsw"):
             break
     return trials
 
 
-def _served(exact: Plan, ef: int, trial: Trial, build_s: float) -> Plan:
+def _served(exact: Plan, ef: int, trial: Trial, build_s: float, target: float) -> Plan:
     quality = trial.quality
     return replace(
         exact,
@@ -223,15 +227,16 @@ def _served(exact: Plan, ef: int, trial: Trial, build_s: float) -> Plan:
         ratio_min=quality.ratio_min,
         ef_search=ef,
         build_s=build_s,
-        reason=_comparison(exact, ef, trial),
+        reason=_comparison(exact, ef, trial, target),
     )
 
 
-def _comparison(exact: Plan, ef: int, trial: Trial) -> str:
+def _comparison(exact: Plan, ef: int, trial: Trial, target: float) -> str:
     quality, other = trial.quality, "plain scan" if exact.kind == "exact" else "norm-pruned search"
     result = f"recall {quality.recall_at_1:.3f} and ratio {quality.ratio_mean:.4f} at ef {ef}"
-    least = "" if ef_choice.reaches(quality, ef_choice.FLOOR) else ", which is below the floor"
-    return f"{trial.speedup:.1f} times as fast as the {other}, {result}{least}"
+    if not ef_choice.reaches(quality, target):
+        result += f", which does not reach {target:g} for certain"
+    return f"{trial.speedup:.1f} times as fast as the {other}, {result}"
 
 
 def core(table: TableSnapshot, queries: Matrix) -> tuple[Rows, int, Rows]:

@@ -97,7 +97,14 @@ WRITES = (
         "/v1/catalogues/other",
         {
             "dim": 3,
-            "index": {"kind": "exact", "m": 16, "ef_construction": 100, "ef_search": 50, "shortlist": 30},
+            "index": {
+                "kind": "exact",
+                "m": 16,
+                "ef_construction": 100,
+                "ef_search": 50,
+                "shortlist": 30,
+                "target_recall": 0.9,
+            },
         },
         {
             "dim": "int",
@@ -107,6 +114,7 @@ WRITES = (
             "index.ef_construction": "int",
             "index.ef_search": "int",
             "index.shortlist": "int",
+            "index.target_recall": "float",
         },
         frozenset({"index.ef_search"}),
     ),

@@ -19,7 +19,10 @@ from app.services.catalogues.catalogues import PAGE_NUMBERS
 
 pytestmark = pytest.mark.anyio
 
-INDEX = {"kind": "auto", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30}
+INDEX = {
+    "kind": "auto", "m": 16, "ef_construction": 100, "ef_search": None, "shortlist": 30,
+    "target_recall": 0.95,
+}  # fmt: skip
 
 
 def arm(name: str, *features: float, **rest: Any) -> Json:
@@ -46,6 +49,7 @@ async def test_a_catalogue_is_made_once(api: Api):
     ):
         assert (await api.ok("PUT", "/v1/catalogues/c", same, 200))["id"] == "c"
     changes: Json = {"kind": "exact", "m": 17, "ef_construction": 99, "ef_search": 1, "shortlist": 31}
+    changes["target_recall"] = 0.96
     for name, value in changes.items():
         other = {"dim": 3, "index": {name: value}}
         told = await api.refused("PUT", "/v1/catalogues/c", other, status=409, code="conflict")
@@ -55,6 +59,32 @@ async def test_a_catalogue_is_made_once(api: Api):
     assert told["detail"] == "a catalogue of this name exists: dim is 3, not 4"
     assert await api.stored() == before
     assert await api.ok("GET", "/v1/catalogues/c") == made
+
+
+async def test_the_target_of_recall_is_shown_and_kept(api: Api):
+    for name, target in (("least", 0.8), ("most", 0.999), ("usual", 0.95)):
+        body = {"dim": 2, "index": {"target_recall": target}}
+        made = await api.ok("PUT", f"/v1/catalogues/{name}", body, 201)
+        assert (made["index"]["target_recall"], made["index"]["recall_at_1"]) == (target, 1.0)
+        assert await api.ok("PUT", f"/v1/catalogues/{name}", body, 200) == made
+        assert await api.ok("GET", f"/v1/catalogues/{name}") == made
+    told = await api.refused("PUT", "/v1/catalogues/least", {"dim": 2}, status=409, code="conflict")
+    assert told["detail"] == "a catalogue of this name exists: index.target_recall is 0.8, not 0.95"
+
+
+@pytest.mark.parametrize("bad", [1.0, 1, 0, 0.7999, 0.9991, -0.95, 95, "x", "0.95", None, True, [0.95], {}])
+async def test_a_target_of_recall_that_is_none_is_refused(api: Api, bad: Any):
+    body = {"dim": 2, "index": {"target_recall": bad}}
+    before = await api.stored()
+    await api.refused("PUT", "/v1/catalogues/c", body, loc=["body", "index", "target_recall"], code="invalid")
+    assert await api.stored() == before
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "1e999"])
+async def test_a_target_of_recall_that_is_not_finite_is_refused(api: Api, word: str):
+    body = f'{{"dim": 2, "index": {{"target_recall": {word}}}}}'.encode()
+    loc = ["body", "index", "target_recall"]
+    await api.refused("PUT", "/v1/catalogues/c", content=body, code="invalid", loc=loc)
 
 
 async def test_of_many_who_make_a_catalogue_one_makes_it(api: Api):

@@ -279,13 +279,14 @@ def shop(arms: int, dim: int = 8) -> tuple[LiveIndex, Snapshot]:
 
 
 def options(*, copies: int = 1 << 30, graphs: int = 0) -> PlanOptions:
-    return PlanOptions(copies, graphs, lambda snapshot, rows: built(rows, snapshot))
+    return PlanOptions(copies, graphs, lambda snapshot, rows: built(rows, snapshot), 0.95)
 
 
 def renewed(
     plan: FilterPlan, snapshot: Snapshot, eligible: EligibleRows, recent: Sequence[Vector] = ()
 ) -> FilterPlan:
-    return renew(plan, snapshot, eligible, recent=recent, rng=np.random.default_rng(3))
+    rng = np.random.default_rng(3)
+    return renew(plan, snapshot, eligible, target_recall=0.95, recent=recent, rng=rng)
 
 
 def served_by(strategy: SearchStrategy, eligible: EligibleRows) -> FilterPlan:
@@ -403,7 +404,7 @@ def test_what_is_renewed_is_of_the_arms_of_now_and_measured_on_them():
     assert again.us != plan.us
 
 
-def test_a_graph_whose_recall_is_below_the_floor_serves_no_longer(monkeypatch: pytest.MonkeyPatch):
+def test_a_graph_that_falls_short_serves_no_longer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)

@@ -239,7 +239,18 @@ def test_a_bad_upsert_changes_nothing(features, revisions, error):
     assert index.snapshot() is before
 
 
-@pytest.mark.parametrize("bad", [{"m": 1}, {"ef_construction": 0}, {"ef_search": 0}, {"shortlist": 0}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"m": 1},
+        {"ef_construction": 0},
+        {"ef_search": 0},
+        {"shortlist": 0},
+        {"target_recall": 0.79},
+        {"target_recall": 1.0},
+        {"target_recall": float("nan")},
+    ],
+)
 def test_bad_options(bad):
     with pytest.raises(InvalidParameter):
         IndexOptions(**bad)

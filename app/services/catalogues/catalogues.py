@@ -96,7 +96,8 @@ class Catalogue:
 
 def _difference(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
     """What is not as it was asked for. The values are numbers and words that were checked."""
-    changes = {"dim": (existing.dim, asked.dim)} | {
+    targets = existing.target_recall, asked.target_recall
+    changes = {"dim": (existing.dim, asked.dim), "index.target_recall": targets} | {
         f"index.{name}": (existing.index.get(name), value) for name, value in asked.index.items()
     }
     return ", ".join(f"{name} is {old}, not {new}" for name, (old, new) in changes.items() if old != new)
@@ -104,7 +105,7 @@ def _difference(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
 
 def options_of(record: CatalogueRecord) -> IndexOptions:
     """What was checked when it was made; what only a newer version knows is passed over."""
-    return msgspec.convert(record.index, IndexOptions)
+    return msgspec.convert(record.index | {"target_recall": record.target_recall}, IndexOptions)
 
 
 class Catalogues:

@@ -80,6 +80,7 @@ class FilterPlanning:
             copy_bytes=self._copy_bytes,
             graph_bytes=self._graph_bytes if known.uses >= GRAPH_AFTER else 0,
             make=partial(self._graph, catalogue.index_options),
+            target_recall=catalogue.index_options.target_recall,
         )
 
         def run() -> FilterPlan | SearchStrategy | None:
@@ -87,7 +88,8 @@ class FilterPlanning:
             if work == "renew_fallback":
                 return fallback.renewed(snapshot, eligible) if fallback is not None else None
             if work == "renew" and plan is not None:
-                return renew(plan, snapshot, eligible, recent=recent, rng=rng)
+                target = options.target_recall
+                return renew(plan, snapshot, eligible, target_recall=target, recent=recent, rng=rng)
             return plan_filter(snapshot, eligible, options, recent=recent, rng=rng)
 
         return run

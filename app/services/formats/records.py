@@ -32,10 +32,11 @@ T = TypeVar("T")
 
 
 class CatalogueRecord(msgspec.Struct, frozen=True):
-    """What a catalogue is made with."""
+    """What a catalogue is made with. ``target_recall`` came later: an older version passes it over."""
 
     dim: int
     index: dict[str, str | int | None]
+    target_recall: float = 0.95
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):

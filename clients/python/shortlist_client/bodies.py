@@ -31,6 +31,7 @@ class IndexBody(TypedDict, total=False):
     ef_construction: int
     ef_search: int | None
     shortlist: int
+    target_recall: float
 
 
 class CatalogueBody(TypedDict, total=False):

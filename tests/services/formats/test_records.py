@@ -95,7 +95,9 @@ def test_what_a_newer_version_has_added_is_passed_over() -> None:
     catalogue = {"dim": 2, "index": {"kind": "exact", "levels": 3}, "mood": "calm"}
     read = unpack(msgspec.msgpack.encode(catalogue), CatalogueRecord)
     assert read == CatalogueRecord(2, {"kind": "exact", "levels": 3})
-    assert options_of(read) == IndexOptions("exact")
+    assert options_of(read) == IndexOptions("exact", target_recall=0.95)
+    wanted = CatalogueRecord(2, {"kind": "exact"}, 0.99)
+    assert options_of(unpack(pack(wanted), CatalogueRecord)) == IndexOptions("exact", target_recall=0.99)
     decision = LoggedDecision("u", "ann", "d", 1, 2, ["a"], [b"p"], None, None)
     longer = [*msgspec.msgpack.decode(pack(decision)), "more"]
     assert unpack(msgspec.msgpack.encode(longer), LoggedDecision) == decision
