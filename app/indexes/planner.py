@@ -53,9 +53,9 @@ _PRUNED_COST = 1.5
 
 _CORE_QUANTILE = 0.02
 _CORE_MARGIN = 1.25
-_RESERVE = 0.05
+_RESERVE = 0.02
 _LARGEST_CORE = 0.75
-_SUBSTITUTES = 6  # for each arm of the reserve
+_SUBSTITUTES = 15  # for each arm of the reserve
 
 
 @dataclass(frozen=True, slots=True)

@@ -626,8 +626,8 @@ def test_a_graph_of_its_own_climbs_until_it_reaches_the_target_or_is_too_slow(mo
     given = {"graph_bytes": 10**9, "make": lambda *_: own}
     quality.insert(0, (1.0, 1.0))  # that of the catalogue's, which is too slow
     assert planned(snapshot, document, **given)[1].strategy.name == "own_graph"
-    assert [ef for ef, *_ in own.efs] == [32, 48, 64]
-    for us, efs in ((32.0, 9), (32.1, 1)):
+    assert [ef for ef, *_ in own.efs] == [32, 40, 48]
+    for us, efs in ((32.0, 14), (32.1, 1)):
         own.efs.clear()
         Times(monkeypatch, copy=40.0, blocks=1e9, graph=1e9, own_graph=us, quality=(0.9, 0.9))
         assert planned(snapshot, document, **given)[1].strategy.name == "copy"
@@ -680,10 +680,10 @@ def test_a_graph_of_its_own_is_made_anew_as_it_was():
 # What serves a catalogue
 
 
-@pytest.mark.parametrize(("live", "reserve", "count"), [(19, 1, 1), (100, 5, 3), (119, 5, 3)])
+@pytest.mark.parametrize(("live", "reserve", "count"), [(19, 1, 1), (250, 5, 3), (299, 5, 3)])
 def test_the_core_and_its_substitutes_are_counted_on_arms_of_known_lengths(live, reserve, count):
-    """Arms along one direction: the longest wins each query along it. The reserve is a twentieth, at least
-    one; the winner is then the longest of the others, and a quarter more is added; six substitutes each.
+    """Arms along one direction: the longest wins each query along it. The reserve is a fiftieth, at least one;
+    the winner is then the longest of the others, and a quarter more is added; fifteen substitutes each.
     """
     lengths = np.arange(live, 0, -1.0)
     view = filled(np.vstack((lengths, np.zeros(live))).T).snapshot().table
@@ -692,7 +692,7 @@ def test_the_core_and_its_substitutes_are_counted_on_arms_of_known_lengths(live,
     rows, kept, substitutes = core(view, np.tile([[1.0, 0.0]], (60, 1)))
     assert kept == reserve
     assert sorted(rows.tolist()) == list(range(expected))
-    standing = min(expected + 6 * reserve, live - 1)
+    standing = min(expected + 15 * reserve, live - 1)
     assert sorted(substitutes.tolist()) == list(range(expected, standing))
     assert count <= expected
 
