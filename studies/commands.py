@@ -27,6 +27,7 @@ BENCHMARKS = {
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
     "slates": "slate campaigns: time per decision, samples against Exhaustive",
     "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",
+    "graphs": "a search of our graph beside one of faiss over 8-bit codes: time, recall, build, memory",
     "growth": "how the time of a decision grows with the number of arms, and the exponents",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",

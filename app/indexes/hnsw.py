@@ -53,7 +53,7 @@ from shortlist.types import NO_ROWS, Rows, TopK, Vector
 _SIMD_FLOATS = 16
 _SERIAL_ARMS = 4_000
 _CHUNK = 20_000
-_HEAD_NUMBERS = 32_768
+HEAD_NUMBERS = 32_768
 # hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30
 _NUMBERS = counting()
@@ -149,7 +149,7 @@ class HnswGraph:
 
     def with_head(self, table: TableSnapshot) -> None:
         """Scan the longest arms in every search, for a graph of ``build``: its first arms are the longest."""
-        rows = self._rows[: _HEAD_NUMBERS // table.dim]
+        rows = self._rows[: HEAD_NUMBERS // table.dim]
         self._head = ExactOverlay.copied(table, rows[rows >= 0])
 
     def with_reserve(self, reserve: int, substitutes: ExactOverlay) -> None:

@@ -2,6 +2,9 @@
 
 Notation
     K, d        arms, dimension
+    data        gaussian: standard normal arms; lognormal: the same with norms exp(N(0, 0.75^2)); unit: with
+                norm 1. All directions are alike in these, which is as hard as it gets for a graph. low_rank:
+                as embeddings are, unit vectors of low intrinsic dimension (``make``)
     scan        what an expert would write: the argmax of one float32 BLAS product
     ratio       score of the arm found / score of the best arm
     auto, igw   Sub-TS by the index of the planner, and inverse-gap weighting: it draws from the 30 best
@@ -34,7 +37,7 @@ from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress
 from studies.measurement import report
 
-Data = Literal["gaussian", "lognormal", "unit"]
+Data = Literal["gaussian", "lognormal", "unit", "low_rank"]
 Search = Callable[[Vector], int]
 
 CASES: tuple[tuple[int, int, Data], ...] = (
@@ -42,10 +45,13 @@ CASES: tuple[tuple[int, int, Data], ...] = (
     (100_000, 16, "gaussian"),
     (100_000, 64, "lognormal"),
     (100_000, 32, "unit"),
+    (100_000, 128, "low_rank"),
     (1_000_000, 32, "gaussian"),
 )
 SEED = 7
 LOGNORMAL_SIGMA = 0.75
+CLUSTERS, RANK = 200, 12
+CLUSTER_SIGMA, NOISE_SIGMA = 0.5, 0.03  # where the centres of the clusters have 1
 EXPLORATION = 1.0
 CANDIDATES, GAMMA = 30, 100.0
 BLOCK = 50
@@ -72,13 +78,29 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def make(arms: int, dim: int, data: Data, rng: np.random.Generator) -> Matrix:
-    """Arms (K, d): standard normal; the same with norm 1; the same with norms exp(N(0, 0.75^2))."""
+    """Arms (K, d): see the module.
+
+    low_rank: 200 clusters in a random subspace of dimension 12, whose centres are standard normal; an arm
+    adds 0.5 N(0, I) to its centre in that subspace, and 0.03 N(0, I) in all dimensions; then it gets norm 1.
+    """
+    if data == "low_rank":
+        return _low_rank(arms, dim, rng)
     features = rng.standard_normal((arms, dim))
     if data == "gaussian":
         return features
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     if data == "lognormal":
         features *= rng.lognormal(sigma=LOGNORMAL_SIGMA, size=(arms, 1))
+    return features
+
+
+def _low_rank(arms: int, dim: int, rng: np.random.Generator) -> Matrix:
+    subspace = np.linalg.qr(rng.standard_normal((dim, RANK)))[0]
+    inside = rng.standard_normal((CLUSTERS, RANK))[rng.integers(CLUSTERS, size=arms)]
+    inside += CLUSTER_SIGMA * rng.standard_normal((arms, RANK))
+    features: Matrix = inside @ subspace.T
+    features += NOISE_SIGMA * rng.standard_normal((arms, dim))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
     return features
 
 

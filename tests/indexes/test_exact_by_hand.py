@@ -682,8 +682,8 @@ def test_a_graph_of_its_own_is_made_anew_as_it_was():
 
 @pytest.mark.parametrize(("live", "reserve", "count"), [(19, 1, 1), (250, 5, 3), (299, 5, 3)])
 def test_the_core_and_its_substitutes_are_counted_on_arms_of_known_lengths(live, reserve, count):
-    """Arms along one direction: the longest wins each query along it. The reserve is a fiftieth, at least one;
-    the winner is then the longest of the others, and a quarter more is added; fifteen substitutes each.
+    """Arms along one direction: the longest wins each query along it. The reserve is a fiftieth, at least
+    one; the winner is then the longest of the others, and a quarter more is added; fifteen substitutes each.
     """
     lengths = np.arange(live, 0, -1.0)
     view = filled(np.vstack((lengths, np.zeros(live))).T).snapshot().table

@@ -260,7 +260,7 @@ def test_the_longest_arms_are_never_missed_because_the_head_is_scanned():
         found = [graph.search(view, query, 1).rows.item() for query in queries]
         return [row for row, wanted in zip(found, winners, strict=True) if wanted in rows and row != wanted]
 
-    longest = np.argsort(-view.norms)[: hnsw._HEAD_NUMBERS // 16].tolist()
+    longest = np.argsort(-view.norms)[: hnsw.HEAD_NUMBERS // 16].tolist()
     assert len(missed(longest)) > 20, "the graph alone misses some of them"
     graph.with_head(view)
     assert missed(longest) == []
