@@ -61,7 +61,7 @@ from workers.leases import Leases, SharedWorker
 from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker, Step
 
-POLL_S = 1.0
+POLL_S = 5.0  # ``Sync`` wakes the worker when another process has appended to a log
 
 
 class Service:

@@ -1,10 +1,11 @@
 """Keeping this process in step with the others: catalogues, bandits and learners, by polling the store.
 
 A poll asks for the current versions and reads what has changed since the last poll. Polls are made every
-``every_s``. In between one is made for a caller who must know more: one that asked for something this process
-does not have, and one that meets a process which has not polled for ``BOUND_S``, because it was paused or the
-store was away. Nothing is pushed to a process, so one that was cut off needs no repair: its next poll brings
-everything. Where more has changed than the store's logs of changes hold, everything is read again.
+``every_s``; while nothing changes and nobody chooses, the pauses double up to ``IDLE_S``. In between one is
+made for a caller who must know more: one that asked for something this process does not have, and one that
+meets a process which has not polled for ``BOUND_S``, because it was paused or the store was away. Nothing is
+pushed to a process, so one that was cut off needs no repair: its next poll brings everything. Where more has
+changed than the store's logs of changes hold, everything is read again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ log = logging.getLogger("shortlist.sync")
 
 BOUND_S = 1.0
 PATIENCE_S = 0.2
+IDLE_S = 0.5  # well within ``BOUND_S``
 
 
 class Sync:
@@ -45,6 +47,8 @@ class Sync:
         self._bandits = bandits
         self._learners = learners
         self._every_s = every_s
+        self._pause_s = every_s
+        self._is_quiet = False  # nothing has changed and nobody has asked since the last poll
         self._changed = changed
         self._registry_version = -1
         self._polling = asyncio.Lock()
@@ -54,13 +58,14 @@ class Sync:
 
     def stale_s(self) -> float:
         """Seconds since this process was last known to be in step; 0 for up to ``BOUND_S``."""
+        self._is_quiet = False
         age = time.monotonic() - self._confirmed
         return age if age > BOUND_S else 0.0
 
     async def run(self) -> None:
         """Poll again and again, until cancelled. The first of several failures is logged."""
         while True:
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(self._pause())
             try:
                 await self.poll()
             except Unavailable as error:
@@ -73,6 +78,13 @@ class Sync:
             except Exception:
                 log.exception("a poll of the store failed")
                 self._failing = True
+
+    def _pause(self) -> float:
+        """How long to wait for the next poll."""
+        longest_s = max(IDLE_S, self._every_s)
+        self._pause_s = min(2.0 * self._pause_s, longest_s) if self._is_quiet else self._every_s
+        self._is_quiet = True
+        return self._pause_s
 
     async def poll(self) -> None:
         """Return after a poll that began after this call; callers share polls. Raises Unavailable."""
@@ -108,6 +120,7 @@ class Sync:
     async def _sync_registry(self) -> None:
         if await self._store.registry.version() == self._registry_version:
             return
+        self._is_quiet = False
         async with self._catalogues.changing, self._bandits.changing:
             registry = await self._store.registry.read()
             await self._catalogues.replace(registry.catalogues)
@@ -115,4 +128,7 @@ class Sync:
         self._registry_version = registry.version
 
     async def _sync_learners(self, partition: int) -> None:
-        self._changed(partition, await self._learners.sync(partition))
+        changes = await self._learners.sync(partition)
+        if changes.learners is None or len(changes.learners):
+            self._is_quiet = False
+        self._changed(partition, changes)
