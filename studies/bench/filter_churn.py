@@ -34,7 +34,8 @@ from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
-from studies.bench.churn import OPTIONS, SWITCH_INTERVAL_S, Loop
+from studies.bench.churn import OPTIONS, SWITCH_INTERVAL_S
+from studies.bench.index_loop import IndexLoop
 from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
 
 SEED = 1_516
@@ -176,7 +177,7 @@ async def _watch(folder: Path, quick: bool) -> list[dict[str, Any]]:
     index = LiveIndex(DIM, OPTIONS, cache=folder / "churn.index", seed=SEED)
     shop = Shop(index, ARMS, rng)
     catalogue, views = served_catalogue(index, OPTIONS), new_views()
-    searches, loop = Searches(views, catalogue, shop, rng), Loop(index, rng)
+    searches, loop = Searches(views, catalogue, shop, rng), IndexLoop(index, rng)
     try:
         loop.settle()
         await searches.plan()
@@ -203,14 +204,16 @@ async def _watch(folder: Path, quick: bool) -> list[dict[str, Any]]:
             "quiet_p50_us": calm.p(0.5),
             "quiet_p99_us": calm.p(0.99),
             "p99_ratio": tally.p(0.99) / calm.p(0.99),
-            "folds": loop.folds,
+            "folds": loop.builds,
             "way_at_end": ways[str(each.arm_filter.document)].strategy,
         }
         for each, tally, calm in zip(searches.asked, searches.tallies, quiet, strict=True)
     ]
 
 
-async def _replace_all(shop: Shop, loop: Loop, searches: Searches, answers: int, arms_per_s: int) -> None:
+async def _replace_all(
+    shop: Shop, loop: IndexLoop, searches: Searches, answers: int, arms_per_s: int
+) -> None:
     per_stretch = int(STRETCH * ARMS)
     stretches = round(TURNOVER / STRETCH)
     replaced = 0

@@ -7,6 +7,11 @@ Notation
 A decision of Sub-TS is a draw and a search of the planner's index, one of Sub-Elim a choice from its lowest
 stage before any arm is eliminated. Their baselines scan: one float32 product with all arms, and the rank-one
 step that keeps all widths with their maximum. Learning is the same for all, and left out.
+
+Then arms of d = 32 are imported, 13,000 a second in batches of 1,000, while searches go on without a pause;
+and they go on until the index is at rest. Policy ``import`` of the rows: p50 of a search in ten parts of the
+import and after it (``rest``), its ratio to that at rest, and the processor time of all builds / that of the
+last one (``builds``). Without ``--quick``: 2,000,000 arms.
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ from app.indexes.live import IndexOptions, LiveIndex
 from shortlist.linear import elimination, linear_ts, ridge, ridge_sums, sub_elim, sub_ts
 from shortlist.linear.most_uncertain_arm import Watched
 from shortlist_client.files.progress import progress
+from studies.bench.index_loop import IndexLoop, Stretch
 from studies.experiments.elimination_policies import WidthScan
 from studies.measurement import report
 
@@ -30,6 +36,9 @@ DIM = 16
 SEED = 2022
 REWARDS = 200
 TIMED, QUICK_TIMED = 1_000, 200
+IMPORTED, QUICK_IMPORTED = 2_000_000, 200_000
+IMPORT_DIM, IMPORT_BATCH, IMPORTED_PER_S = 32, 1_000, 13_000
+REST_S, QUIET_S = 10.0, 5.0  # at rest after so long without work; then searches are timed
 POLICIES = ("linear_ts", "sub_ts", "linear_elim", "sub_elim")
 
 
@@ -46,6 +55,7 @@ def run(quick: bool) -> dict[str, Any]:
             scan = found[place][policy.replace("sub", "linear")]
             row = {"policy": policy, "K": arms, "us_per_decision": us[place], "times_scan": scan / us[place]}
             rows.append({**row, "exponent": exponent})
+    rows += imported(QUICK_IMPORTED if quick else IMPORTED)
     return report("growth", rows, seed=SEED)
 
 
@@ -86,6 +96,53 @@ def decisions(arms: int, timed: int) -> dict[str, float]:
         ),
         "linear_elim": _median_us(widest, timed),
         "sub_elim": _median_us(living, timed),
+    }
+
+
+def imported(arms: int) -> list[dict[str, Any]]:
+    """Search while arms are imported, and after it; a row for each tenth of them and one at rest."""
+    rng = np.random.default_rng(SEED)
+    features = rng.standard_normal((arms, IMPORT_DIM))
+    index = LiveIndex(IMPORT_DIM, IndexOptions(), seed=SEED)
+    loop, stretch, began = IndexLoop(index, rng), Stretch(), time.monotonic()
+    rows: list[dict[str, Any]] = []
+    with threadpool_limits(1):
+        try:
+            for first in progress(range(0, arms, IMPORT_BATCH), "batches"):
+                last = first + IMPORT_BATCH
+                index.upsert(
+                    [str(row) for row in range(first, last)], features[first:last], range(first, last)
+                )
+                loop.search_until(began + last / IMPORTED_PER_S, stretch)
+                if last * 10 // arms > len(rows):
+                    rows.append(_import_row(loop, stretch))
+                    stretch = Stretch()
+            rest_from = time.monotonic() + REST_S
+            while time.monotonic() < rest_from:
+                loop.search_until(time.monotonic() + 1.0, Stretch())
+                if loop.is_busy:
+                    rest_from = time.monotonic() + REST_S
+            quiet = Stretch()
+            loop.search_until(time.monotonic() + QUIET_S, quiet)
+        finally:
+            loop.stop()
+    rows.append(_import_row(loop, quiet) | {"phase": "rest"})
+    least = rows[-1]["us_per_decision"]
+    return [{**row, "times_rest": row["us_per_decision"] / least} for row in rows]
+
+
+def _import_row(loop: IndexLoop, stretch: Stretch) -> dict[str, Any]:
+    status = loop.index.status()
+    return {
+        "policy": "import",
+        "phase": "import",
+        "K": status.size,
+        "us_per_decision": float(np.median(stretch.us)),
+        "recall_at_1": stretch.hits / max(stretch.checked, 1),
+        "kind": status.kind,
+        "segments": status.segments,
+        "fresh": status.fresh,
+        "builds": loop.cpu_s / loop.last_cpu_s if loop.last_cpu_s else 0.0,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from studies.bench import churn
+from studies.bench import churn, index_loop
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def small(monkeypatch):
     monkeypatch.setattr(churn, "QUICK_ARMS", 400)
     monkeypatch.setattr(churn, "QUIET_S", 0.05)
     monkeypatch.setattr(churn, "ARMS_PER_S", 20_000)
-    monkeypatch.setattr(churn, "CHECK_EVERY", 1)
+    monkeypatch.setattr(index_loop, "CHECK_EVERY", 1)
     monkeypatch.setattr(churn.sys, "setswitchinterval", lambda seconds: None)
 
 

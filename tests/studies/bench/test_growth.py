@@ -13,7 +13,9 @@ def test_a_row_for_each_policy_and_size_and_the_slopes(monkeypatch, capsys):
     monkeypatch.setattr(
         growth, "decisions", lambda arms, timed: {name: 2.0 * arms**power for name, power in times.items()}
     )
-    rows = growth.run(quick=True)["rows"]
+    monkeypatch.setattr(growth, "imported", lambda arms: [{"arms": arms}])
+    *rows, imported = growth.run(quick=True)["rows"]
+    assert imported == {"arms": growth.QUICK_IMPORTED}
     assert [(row["policy"], row["K"]) for row in rows] == [
         (name, arms) for name in growth.POLICIES for arms in growth.SIZES
     ]
@@ -22,6 +24,19 @@ def test_a_row_for_each_policy_and_size_and_the_slopes(monkeypatch, capsys):
         kind = row["policy"].replace("sub", "linear")
         assert row["times_scan"] == pytest.approx(row["K"] ** (times[kind] - times[row["policy"]]))
     assert "exponent" in capsys.readouterr().out
+
+
+def test_searches_go_on_while_arms_are_imported(monkeypatch):
+    monkeypatch.setattr(growth, "IMPORT_DIM", 4)
+    monkeypatch.setattr(growth, "IMPORT_BATCH", 100)
+    monkeypatch.setattr(growth, "REST_S", 0.5)
+    monkeypatch.setattr(growth, "QUIET_S", 0.05)
+    *parts, rest = growth.imported(2_000)
+    assert [row["K"] for row in parts] == list(range(200, 2_001, 200))
+    assert rest["times_rest"] == 1.0
+    for row in parts:
+        assert row["recall_at_1"] == 1.0  # so few are scanned
+        assert row["times_rest"] == pytest.approx(row["us_per_decision"] / rest["us_per_decision"])
 
 
 def test_every_decision_is_timed():

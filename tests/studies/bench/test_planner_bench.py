@@ -18,7 +18,7 @@ def small(monkeypatch):
     monkeypatch.setattr(bench, "DIM", 4)
     monkeypatch.setattr(bench, "CHECKED", 40)
     monkeypatch.setattr(bench, "NEIGHBOUR_NUMBERS", 1_000)
-    monkeypatch.setattr(planner, "_SMALL_NUMBERS", 0)
+    monkeypatch.setattr(planner, "SMALL_NUMBERS", 0)
 
 
 @pytest.mark.slow
