@@ -1,4 +1,8 @@
-"""Maintenance of the indexes of this process: they are built and planned again in a thread, one at a time."""
+"""Maintenance of the indexes of this process, in threads.
+
+Indexes are built and planned again one at a time. Segments are made beside that, one at a time too, so that
+arms which come while a graph is built do not wait for it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 from app.services.catalogues.catalogues import Catalogue
 
@@ -20,33 +24,72 @@ REST_S = 60.0
 Outcome = Literal["nothing", "done", "failed"]
 
 
+class Job(Protocol):
+    """Long work that runs in any thread, and stops early once it is told to."""
+
+    def run(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+_Job = TypeVar("_Job", bound=Job)
+
+
 async def maintain(catalogue: Catalogue) -> Outcome:
     """Do the maintenance that is due for one catalogue."""
-    job = catalogue.index.begin_maintenance()
+    index = catalogue.index
+    outcome = await _done(catalogue, index.begin_maintenance(), index.finish_maintenance)
+    if outcome == "done":
+        _say(catalogue)
+    return outcome
+
+
+async def make_segment(catalogue: Catalogue) -> Outcome:
+    """Make the segment that is due for one catalogue."""
+    index = catalogue.index
+    return await _done(catalogue, index.begin_segment(), index.finish_segment)
+
+
+async def _done(catalogue: Catalogue, job: _Job | None, finish: Callable[[_Job], None]) -> Outcome:
     if job is None:
         return "nothing"
     try:
         await _in_daemon_thread(job.run)
-    except Exception:  # the index that served until now goes on serving
+    except Exception as error:  # the index that served until now goes on serving
         log.exception("maintenance of the index of %s failed", catalogue.name)
+        catalogue.index.failure = f"{type(error).__name__}: {error}"
         return "failed"
     finally:
         job.cancel()
-        catalogue.index.finish_maintenance(job)
+        finish(job)
+    catalogue.index.failure = None
+    return "done"
+
+
+def _say(catalogue: Catalogue) -> None:
     status = catalogue.index.status()
     said = catalogue.name, status.kind, len(catalogue.index), status.recall_at_1
     log.info("index of %s: %s over %d arms, recall@1 %s", *said)
-    return "done"
 
 
 async def run(catalogues: Iterable[Catalogue], report: Callable[[Outcome], None]) -> None:
     """Maintain every catalogue in turn, until cancelled. One where it failed is left alone for a while."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_repeat(maintain, catalogues, report))
+        tasks.create_task(_repeat(make_segment, catalogues, report))
+
+
+async def _repeat(
+    work: Callable[[Catalogue], Awaitable[Outcome]],
+    catalogues: Iterable[Catalogue],
+    report: Callable[[Outcome], None],
+) -> None:
     resting: dict[str, float] = {}
     while True:
         for catalogue in catalogues:
             if time.monotonic() < resting.get(catalogue.uid, 0.0):
                 continue
-            outcome = await maintain(catalogue)
+            outcome = await work(catalogue)
             if outcome == "failed":
                 resting[catalogue.uid] = time.monotonic() + REST_S
             if outcome != "nothing":

@@ -7,7 +7,7 @@ Notation
     reserve     number of longest arms that can die before arms outside of the core begin to win
     missing     how many more than that have died: as many substitutes are scanned
     head        the longest arms of the core, scanned by every search
-    overlay     arms that are scanned exactly in addition to the graph: the head, substitutes, fresh arms
+    overlay     arms that are scanned exactly in addition to the graph: the head, substitutes
 
 The hubs of an inner product graph are its longest arms. Inserting by descending norm puts them first, and
 side by side in memory: at K = 10^6, d = 32 that finds at ef 64 what random order finds at ef 128.
@@ -16,9 +16,10 @@ Short arms never win, so they are left out. Which arms are short is measured on 
 recall counts every arm. If the longest arms died, shorter ones would win. So the core is chosen as if the
 reserve were dead already, and the longest of the arms that were left out stand by as substitutes.
 
-A graph is never added to once it is searched (hnswlib #562, #590). Fresh arms are scanned until the graph is
-built again. A deletion sets a flag in the graph, which searches read without a lock. That is safe: the flag
-is a byte of its own, and every result is checked against the snapshot of the caller.
+A graph is never added to once it is searched (hnswlib #562, #590). Later arms are searched beside it
+(``segments``) until it is built again. A deletion sets a flag in the graph, which searches read without a
+lock. That is safe: the flag is a byte of its own, and every result is checked against the snapshot of the
+caller.
 
 A process inserts into one graph at a time, a chunk of arms of one and then of the other. Two builds at once
 would leave no core to the event loop where there are two, and its searches would wait for whole time slices
@@ -44,7 +45,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.indexes.degradation import Degradation
-from app.indexes.exact import contenders
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.table import TableSnapshot, not_in, positions_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
@@ -81,6 +81,7 @@ class HnswGraph:
         self.covered = covered
         self.degradation = Degradation(len(rows))
         self._substitutes = self._head = ExactOverlay.empty()
+        self._cuts: tuple[float, ...] = (0.0, 0.0)
         # A distance 1 - x.q takes one operation more than x.q.
         self._error_line = error_line(index.dim + 1, 2.0**_LARGEST_NORM_EXPONENT, np.dtype(np.float32))
 
@@ -143,6 +144,14 @@ class HnswGraph:
         return self._rows
 
     @property
+    def cut_norm(self) -> float:
+        """The norm from which on an arm can win: that of the shortest in the graph, 0 if it has all arms.
+
+        When substitutes are scanned, the norm of the shortest of these.
+        """
+        return self._cuts[min(self.degradation.missing, 1)]
+
+    @property
     def memory_bytes(self) -> int:
         overlays = self._substitutes.memory_bytes + self._head.memory_bytes
         return len(self._rows) * arm_bytes(self._index.dim, self._m) + self._labels.nbytes + overlays
@@ -152,14 +161,17 @@ class HnswGraph:
         rows = self._rows[: HEAD_NUMBERS // table.dim]
         self._head = ExactOverlay.copied(table, rows[rows >= 0])
 
-    def with_reserve(self, reserve: int, substitutes: ExactOverlay) -> None:
+    def with_reserve(self, table: TableSnapshot, reserve: int, substitutes: Rows) -> None:
         """Say how many deaths the core was chosen for, and which arms stand in after more of them.
 
         The labels of the substitutes follow those of the core.
         """
-        self._substitutes = substitutes
-        self._labels = positions_of(np.append(self._rows, substitutes.rows), self.covered)
+        self._substitutes = ExactOverlay.copied(table, substitutes)
+        self._labels = positions_of(np.append(self._rows, self._substitutes.rows), self.covered)
         self.degradation.with_reserve(reserve, len(substitutes))
+        if reserve:
+            parts = (self._rows[self._rows >= 0], substitutes)
+            self._cuts = tuple(float(table.norms[rows].min(initial=np.inf)) for rows in parts)
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
         """Search with ``ef``, score ``shortlist`` arms again, and never ask for more than ``most``."""
@@ -184,7 +196,7 @@ class HnswGraph:
         return labels[0].astype(np.int64), distances[0]
 
     def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
-        """Return about the ``k`` best rows, fresh ones included; None when that needs a scan.
+        """Return about the ``k`` best rows below ``covered``; None when that needs a scan.
 
         Every row is alive in ``table``, not in ``exclude``, and appears once; scores are exact.
         """
@@ -217,7 +229,7 @@ class HnswGraph:
     def _with_overlays(
         self, rows: Rows, table: TableSnapshot, scaled: Vector, query_norm: float, k: int
     ) -> Rows:
-        """``rows``, and those of the head, of substitutes and of fresh arms that could be the best ``k``."""
+        """``rows``, and those of the head and of the substitutes that could be the best ``k``."""
         slope, offset = table.error_line
         error, degradation, parts = slope * query_norm + offset, self.degradation, [rows]
         if len(self._head):
@@ -226,8 +238,6 @@ class HnswGraph:
         if degradation.missing:
             gone = degradation.gone[len(self._rows) :][: degradation.missing]
             parts.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))
-        if table.rows > self.covered:
-            parts.append(contenders(table, scaled, error, k, first=self.covered))
         return np.concatenate(parts) if len(parts) > 1 else rows
 
     def weigh(self, probes: NDArray[np.float64]) -> None:

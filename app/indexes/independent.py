@@ -64,4 +64,4 @@ class IndependentGraphs:
 
     def solvers(self, snapshot: Snapshot) -> list[Snapshot]:
         """The arms of ``snapshot``, searched by each of the graphs."""
-        return [replace(snapshot, structure=graph) for graph in self.graphs]
+        return [replace(snapshot, structure=graph, segments=()) for graph in self.graphs]

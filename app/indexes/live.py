@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -21,9 +22,14 @@ from numpy.typing import NDArray
 from app.errors import DimensionMismatch
 from app.filters.attributes import AttributeTable, Document
 from app.indexes import graph_file
+from app.indexes.hnsw import HnswGraph
+from app.indexes.inverted_file import InvertedFile
 from app.indexes.maintenance import Maintenance
-from app.indexes.planner import SMALL, IndexOptions, Plan, is_small
+from app.indexes.norm_pruned import NormBlocks
+from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan, is_small
 from app.indexes.scan_cost import measured_scan_cost
+from app.indexes.segment_build import SegmentBuild
+from app.indexes.segments import Segment, joined
 from app.indexes.snapshot import IndexKind, Snapshot, Structure
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist import checks
@@ -38,14 +44,16 @@ _LEAST_DEAD = 1_024
 _DEAD_SHARE = 0.2
 
 # When to plan again.
-_GROWTH = 1.2  # the catalogue has grown or shrunk by this factor since the last plan
+_GROWTH = 1.5  # the catalogue has grown or shrunk by this factor since the last plan
 _CHANGED_SHARE = 0.5  # this share of it was written
-_OVERLAY_SHARE = 0.5  # scanning fresh arms and substitutes takes this share of a search
-_OVERLAY_SHARE_AT_REST = 0.05  # the same, when nothing was written for
-_AT_REST_S = 5.0
+_NEWER_SHARE = 0.2  # what is searched beside the structure takes this share of its time, and
+_AT_REST_S = 5.0  # nothing was written for so long
 _DEAD_IN_INDEX = 0.1  # this share of the index is dead
 _DEAD_IN_SEARCH = 0.25  # this share of the arms that a search comes across is dead
 _RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
+# When to make a segment: scanning the fresh arms takes this share of a search.
+_FRESH_SHARE = 0.5
+_LEAST_FRESH = 2_048
 # After planning, rest for this multiple of the time it took, unless nothing but a scan is left to serve.
 _REST = 1.0
 
@@ -53,6 +61,9 @@ _REST = 1.0
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
     """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``.
+
+    Recall and ratios are the least of the structure's and the segments'. ``fresh``: arms that are scanned.
+    ``failure``: why the last work on it failed; what served before serves on.
 
     A choice can be repeated: a ``LiveIndex`` of the same arms in the same order, with the same options and
     ``seed``, draws the same probes, except for ``recent_probes`` of them, which are queries that were served.
@@ -68,12 +79,14 @@ class IndexStatus:
     ratio_min: float
     build_s: float
     arms_in_graph: int
+    segments: int
     fresh: int
     dead: int
     ef_search: int | None
     expected_us: float
     memory_bytes: int
     reason: str
+    failure: str | None
     seed: int
     build_threads: int
     recent_probes: int
@@ -95,6 +108,7 @@ class LiveIndex:
         seed: int = 0,
         threads: int | None = None,
     ) -> None:
+        self.failure: str | None = None
         self._dim = dim
         self._options = options or IndexOptions()
         self._cache = cache
@@ -104,7 +118,9 @@ class LiveIndex:
         self._attributes = AttributeTable()
         self._structure: Structure | None = None
         self._plan: Plan | None = None
+        self._segments: tuple[Segment, ...] = ()
         self._job: Maintenance | None = None
+        self._segment_job: SegmentBuild | None = None
         self._snapshot: Snapshot | None = None
         self._rest_until = 0.0
         self._changes = 0
@@ -203,34 +219,73 @@ class LiveIndex:
         elif job.compacted is not None:
             self._swap_table(job.compacted, job)
         elif job.plan is not None:
-            self._plan, self._structure, self._changes = job.plan, job.structure, 0
-            if self._structure is not None:
-                self._structure.tombstone(self._table.snapshot().dead[len(job.table.dead) :])
+            self._plan, self._changes = job.plan, 0
+            if job.structure is None and not self._has_grown(job.plan):
+                self._segments = ()  # a scan is better
+            self._serve(job.structure, job.table)
         self._rest_until = time.monotonic() + _REST * job.seconds
+        self._snapshot = None
+
+    def begin_segment(self) -> SegmentBuild | None:
+        """A segment of fresh arms that is due, or None; it may be made while other work is going on."""
+        if self._segment_job is not None or not self._segment_is_due():
+            return None
+        table, fresh = self._table.snapshot(), self._fresh
+        last = self._segments[-1].structure if self._segments else None
+        together = self._segments if self._is_half_covered() else joined(self._serving(), fresh)
+        first = max(together[0].first if together else table.rows - fresh, self._covered)
+        self._segment_job = SegmentBuild(
+            table=table,
+            structure=self._structure,
+            first=first,
+            cut=self._cut_norm,
+            joined=tuple(segment for segment in self._segments if segment.covered > first),
+            centroids=last.centroids if isinstance(last, InvertedFile) else None,
+            target=self._options.target_recall,
+            seed=self._seed,
+            recent=tuple(self._recent),
+        )
+        return self._segment_job
+
+    def finish_segment(self, job: SegmentBuild) -> None:
+        """Serve the segment. One that was cancelled or whose rows have other numbers now changes nothing."""
+        if job is not self._segment_job:
+            return
+        self._segment_job = None
+        made, table = job.segment, self._table.snapshot()
+        if made is None or job.table.number != table.number:
+            return
+        made.tombstone(table.dead[len(job.table.dead) :])
+        others = tuple(segment for segment in self._segments if segment.covered <= made.first)
+        self._segments = _fitting((*others, made), self._structure)
         self._snapshot = None
 
     def status(self) -> IndexStatus:
         snapshot, plan, structure = self.snapshot(), self._plan, self._structure
         served = plan if plan is not None and snapshot.structure is not None else None
         table = snapshot.table
+        qualities = [each.quality for each in snapshot.segments] + ([served] if served else [])
         return IndexStatus(
             kind=snapshot.kind,
             state="building" if self._job is not None else "ready",
             size=snapshot.size,
             target_recall=self._options.target_recall,
-            recall_at_1=served.recall_at_1 if served else 1.0,
-            ratio_mean=served.ratio_mean if served else 1.0,
-            ratio_min=served.ratio_min if served else 1.0,
+            recall_at_1=min([each.recall_at_1 for each in qualities], default=1.0),
+            ratio_mean=min([each.ratio_mean for each in qualities], default=1.0),
+            ratio_min=min([each.ratio_min for each in qualities], default=1.0),
             build_s=plan.build_s if plan else 0.0,
             arms_in_graph=structure.arms if structure is not None and structure.kind == "hnsw" else 0,
-            fresh=table.rows - structure.covered if structure else 0,
+            segments=len(snapshot.segments),
+            fresh=snapshot.fresh,
             dead=len(table.dead),
             ef_search=served.ef_search if served else None,
             expected_us=snapshot.expected_us,
             memory_bytes=self._table.memory_bytes
             + self._attributes.memory_bytes
-            + (structure.memory_bytes if structure else 0),
+            + (structure.memory_bytes if structure else 0)
+            + sum(segment.memory_bytes for segment in self._segments),
             reason=plan.reason if plan else SMALL if self._is_too_small() else "not measured yet",
+            failure=self.failure,
             seed=self._seed,
             build_threads=self._threads,
             recent_probes=plan.recent_probes if plan else 0,
@@ -238,9 +293,17 @@ class LiveIndex:
 
     def _tombstone(self, rows: Rows) -> None:
         self._table.tombstone(rows)
-        if self._structure is not None:
-            self._structure.tombstone(rows)
+        for part in (self._structure, *self._segments):
+            if part is not None:
+                part.tombstone(rows)
         self._snapshot = None
+
+    def _serve(self, structure: Structure | None, since: TableSnapshot) -> None:
+        """Take a structure that was built over an earlier moment, and keep the segments that follow it."""
+        table, self._structure = self._table.snapshot(), structure
+        if structure is not None:
+            structure.tombstone(table.dead[len(since.dead) :])
+        self._segments = _fitting(self._segments, structure)
 
     def _swap_table(self, table: ArmTable, job: Maintenance) -> None:
         until = self._table.snapshot()
@@ -251,38 +314,85 @@ class LiveIndex:
         if self._structure is not None:
             covered = int(job.table.live_rows.searchsorted(self._structure.covered))
             self._structure = self._structure.moved(position, covered)
+        self._segments = tuple(segment.moved(positions) for segment in self._segments)
         self._table = table
 
     def _take_snapshot(self) -> Snapshot:
-        table, plan, structure = self._table.snapshot(), self._plan, self._structure
+        table, structure = self._table.snapshot(), self._structure
+        expected_us = self._search_us()
+        is_lost = structure is not None and structure.degradation.is_degraded
+        if is_lost or (self._options.kind != "hnsw" and expected_us > self._scan_us()):
+            # A scan is faster by now.
+            structure, expected_us = None, self._scan_us()
+            segments: tuple[Segment, ...] = ()
+        else:
+            segments = self._serving()
+        return Snapshot(table, structure, segments, expected_us, self._recent, self._attributes.snapshot())
+
+    def _serving(self) -> tuple[Segment, ...]:
+        """The segments, from the first on that leaves out no arm which could win.
+
+        After many deaths shorter arms can: then others are made.
+        """
+        cut, segments = self._cut_norm, self._segments
+        count = sum(1 for _ in takewhile(lambda segment: segment.cut <= cut, segments))
+        return segments if count == len(segments) else segments[:count]
+
+    @property
+    def _cut_norm(self) -> float:
+        return self._structure.cut_norm if isinstance(self._structure, HnswGraph) else 0.0
+
+    def _scan_us(self, rows: float | None = None) -> float:
+        """Time that a plain scan of so many rows should take, in microseconds; None: of all."""
+        table, plan = self._table.snapshot(), self._plan
+        count = table.rows if rows is None else rows
         if plan is None or not plan.size:
-            expected_us = measured_scan_cost().us(table.rows * table.dim)
-            return Snapshot(table, None, expected_us, self._recent, self._attributes.snapshot())
-        if structure is None or structure.degradation.is_degraded or self._is_overruled(structure, plan):
-            return Snapshot(table, None, self._scan_us(plan), self._recent, self._attributes.snapshot())
-        search_us = self._search_us(structure, plan)
-        return Snapshot(table, structure, search_us, self._recent, self._attributes.snapshot())
+            return measured_scan_cost().us(count * table.dim)
+        return plan.scan_us * count / plan.size
 
-    def _is_overruled(self, structure: Structure, plan: Plan) -> bool:
-        """Whether a scan serves because it is faster by now, and the owner did not ask for a graph."""
-        return self._options.kind != "hnsw" and self._is_overloaded(structure, plan)
+    def _search_us(self) -> float:
+        """Time that a search of the structure and of all beside it should take, in microseconds."""
+        structure, plan = self._structure, self._plan
+        if structure is None or plan is None:
+            return self._newer_us()
+        return plan.expected_us * structure.degradation.slowdown + self._newer_us()
 
-    def _is_overloaded(self, structure: Structure, plan: Plan) -> bool:
-        """Whether dead and fresh arms have made the structure slower than a scan."""
-        return self._search_us(structure, plan) > self._scan_us(plan)
+    def _newer_us(self) -> float:
+        """Time that the segments and scanning fresh arms and substitutes should take, in microseconds."""
+        missing = self._structure.degradation.missing if self._structure is not None else 0
+        return self._scan_us(self._fresh + missing + sum(each.scan_rows for each in self._serving()))
 
-    def _scan_us(self, plan: Plan) -> float:
-        """Time that a plain scan should take by now, in microseconds."""
-        return plan.scan_us * self._table.snapshot().rows / max(plan.size, 1)
+    @property
+    def _fresh(self) -> int:
+        """Arms that come after the structure and the segments."""
+        segments = self._serving()
+        return self._table.snapshot().rows - (segments[-1].covered if segments else self._covered)
 
-    def _search_us(self, structure: Structure, plan: Plan) -> float:
-        """Time that a search of the structure, fresh arms and substitutes should take, in microseconds."""
-        return plan.expected_us * structure.degradation.slowdown + self._overlay_us(structure, plan)
+    @property
+    def _covered(self) -> int:
+        return self._structure.covered if self._structure is not None else 0
 
-    def _overlay_us(self, structure: Structure, plan: Plan) -> float:
-        """Time that scanning the fresh arms and the substitutes should take, in microseconds."""
-        rows = self._table.snapshot().rows - structure.covered + structure.degradation.missing
-        return plan.scan_us * rows / max(plan.size, 1)
+    def _segment_is_due(self) -> bool:
+        """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has."""
+        structure, plan, fresh = self._structure, self._plan, self._fresh
+        if self._options.kind == "exact":
+            return False
+        if structure is None or plan is None:
+            # Where a scan was found to be the best, it is until the catalogue has grown.
+            is_planned = plan is not None and not self._has_grown(plan)
+            return not is_planned and fresh * self._dim >= SMALL_NUMBERS
+        if self._is_half_covered():
+            return True
+        return fresh >= _LEAST_FRESH and self._scan_us(fresh) > _FRESH_SHARE * plan.expected_us
+
+    def _is_half_covered(self) -> bool:
+        """Whether the structure has most of the arms of the first segment, which was made meanwhile."""
+        first = self._segments[0] if self._segments else None
+        return first is not None and 2 * (self._covered - first.first) > first.covered - first.first
+
+    def _has_grown(self, plan: Plan) -> bool:
+        """Whether the catalogue has grown or shrunk so much that it should be planned again."""
+        return not plan.size / _GROWTH <= self._table.snapshot().live <= plan.size * _GROWTH
 
     def _compaction_is_due(self) -> bool:
         table = self._table.snapshot()
@@ -296,7 +406,7 @@ class LiveIndex:
             return False
         if plan is None:
             return True
-        if not plan.size / _GROWTH <= table.live <= plan.size * _GROWTH:
+        if self._has_grown(plan):
             return True
         if self._changes > _CHANGED_SHARE * plan.size:
             return True
@@ -311,13 +421,12 @@ class LiveIndex:
         plan, structure = self._plan, self._structure
         if plan is None or structure is None:
             return False
-        return self._is_overloaded(structure, plan) or structure.degradation.reserve_used > 1.0
+        return self._search_us() > self._scan_us() or structure.degradation.reserve_used > 1.0
 
     def _is_stale(self, structure: Structure, plan: Plan) -> bool:
         at_rest = time.monotonic() > self._written_at + _AT_REST_S
-        share = _OVERLAY_SHARE_AT_REST if at_rest else _OVERLAY_SHARE
         return (
-            self._overlay_us(structure, plan) > share * plan.expected_us
+            (at_rest and self._newer_us() > _NEWER_SHARE * plan.expected_us)
             or structure.degradation.load_share > _DEAD_IN_SEARCH
             or structure.degradation.dead > _DEAD_IN_INDEX * structure.arms
             or structure.degradation.reserve_used > _RESERVE_USED
@@ -329,6 +438,16 @@ class LiveIndex:
             raise DimensionMismatch(f"features must have {self._dim} numbers", path=("features",))
         checks.shape("revisions", np.asarray(revisions), (len(ids),))
         checks.finite("features", features)
+
+
+def _fitting(segments: Sequence[Segment], structure: Structure | None) -> tuple[Segment, ...]:
+    """The segments that serve beside a structure: they have later rows, and are exact if it is."""
+    covered, is_exact = structure.covered if structure is not None else 0, isinstance(structure, NormBlocks)
+    return tuple(
+        segment
+        for segment in segments
+        if segment.covered > covered and not (is_exact and isinstance(segment.structure, InvertedFile))
+    )
 
 
 def _all_positions(position: Rows, since: TableSnapshot, until: TableSnapshot) -> Rows:

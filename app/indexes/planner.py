@@ -28,7 +28,6 @@ import numpy as np
 from app.indexes import ef_choice
 from app.indexes.ef_choice import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_RECALL, choose_ef
 from app.indexes.exact import scan
-from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_alternately, typical_us
@@ -40,7 +39,7 @@ from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 MakeGraph = Callable[[Rows], HnswGraph]
 
 SMALL = "small enough to be scanned"
-_SMALL_NUMBERS = 500_000
+SMALL_NUMBERS = 500_000
 
 _PROBES = 1_000
 _TIMED = 25
@@ -120,7 +119,7 @@ class _ExactSearch:
 
 def is_small(table: TableSnapshot) -> bool:
     """Whether the catalogue is so small that no index is tried."""
-    return table.live * table.dim < _SMALL_NUMBERS
+    return table.live * table.dim < SMALL_NUMBERS
 
 
 def plan(
@@ -146,7 +145,7 @@ def plan(
     exact = _ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if options.kind != "hnsw":
         exact = _faster_exact(table, exact, probes)
-        if exact.numbers < _SMALL_NUMBERS:
+        if exact.numbers < SMALL_NUMBERS:
             return exact.plan, exact.blocks
     return _with_graph(table, options, make, exact, probes)
 
@@ -183,7 +182,7 @@ def _with_graph(
     rows, reserve, substitutes = core(table, probes.queries)
     graph = make(rows)
     graph.with_head(table)
-    graph.with_reserve(reserve, ExactOverlay.copied(table, substitutes))
+    graph.with_reserve(table, reserve, substitutes)
     build_s = time.perf_counter() - started
     trials = _climb(table, graph, options, exact, probes)
     ef = choose_ef(trials, options.target_recall, forced=options.kind == "hnsw")

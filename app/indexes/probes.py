@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ from shortlist.mips.exact import unit_scale
 from shortlist.types import Matrix, Rows, TopK, Vector
 
 Search = Callable[[Vector], TopK]
+_Answer = TypeVar("_Answer")
 
 _CHUNK_ROWS = 8_192
 _ENOUGH_RECENT = 64
@@ -128,17 +130,18 @@ def solve(
     *,
     shorter_than: float = np.inf,
     among: NDArray[np.bool_] | None = None,
+    first: int = 0,
 ) -> Probes:
     """Find the best live arm of every query, among those of smaller norm if there are any.
 
     Shapes: queries (P, d). ``among`` (K,): True for rows that count, at least one of them alive; None: all.
-    Cost: K * P * d multiply-adds.
+    ``first``: rows before it do not count. Cost: (K - first) * P * d multiply-adds.
     """
     each = np.arange(len(queries))
     columns = np.ascontiguousarray(queries.T, dtype=table.working.dtype)
     best = np.full(len(queries), -np.inf)
     winners = np.full(len(queries), table.live_rows[0] if among is None else int(among.argmax()))
-    for start in range(0, table.rows, _CHUNK_ROWS):
+    for start in range(first, table.rows, _CHUNK_ROWS):
         rows = np.arange(start, min(start + _CHUNK_ROWS, table.rows))
         scores = table.working[start : start + _CHUNK_ROWS] @ columns
         counted = table.is_alive(rows) & (table.norms[rows] < shorter_than)
@@ -192,13 +195,13 @@ def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[li
     return answers, us, us * float(np.median(ratios))
 
 
-def typical_us(search: Search, queries: Matrix) -> float:
+def typical_us(search: Callable[[Vector], object], queries: Matrix) -> float:
     """Median time of one search, in microseconds."""
     search(queries[0])
     return float(np.median([_timed(search, query, []) for query in queries]) * 1e6)
 
 
-def _timed(search: Search, query: Vector, answers: list[TopK]) -> float:
+def _timed(search: Callable[[Vector], _Answer], query: Vector, answers: list[_Answer]) -> float:
     clock = _clock()
     started = clock()
     answer = search(query)

@@ -23,7 +23,7 @@ class ScanCost:
     call_us: float
     number_us: float
 
-    def us(self, numbers: int) -> float:
+    def us(self, numbers: float) -> float:
         """Time of a scan that reads this many numbers: arms times dimension."""
         return self.call_us + self.number_us * numbers
 

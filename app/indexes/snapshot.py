@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,29 +11,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
-from app.indexes.exact import scan
+from app.indexes.exact import contenders, scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.norm_pruned import NormBlocks
+from app.indexes.segments import Segment
 from app.indexes.table import TableSnapshot
 from shortlist import checks
+from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
-IndexKind = Literal["exact", "norm_pruned", "hnsw"]
+IndexKind = Literal["exact", "norm_pruned", "inverted_file", "hnsw"]
+_NOTHING = TopK(NO_ROWS, np.empty(0), exact=False)
 Structure = HnswGraph | NormBlocks
-"""An index over the rows of a snapshot below ``covered``. Later rows are fresh, and scanned exactly."""
+"""An index over the rows of a snapshot below ``covered``; later rows are in segments or fresh."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """The catalogue at one moment, as a ``MipsSolver``; arms that come and go do not change it.
 
-    ``structure`` None: every search is a plain scan. ``expected_us`` is the typical time of a search in
+    ``structure`` None: every search is a plain scan. ``segments``: of rows that it does not cover, in their
+    order; rows after them are fresh, and scanned. ``expected_us`` is the typical time of a search in
     microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
     ``attributes``: tags and metadata of the arms of ``table`` at the same moment.
     """
 
     table: TableSnapshot
     structure: Structure | None
+    segments: tuple[Segment, ...]
     expected_us: float
     recent: deque[Vector]
     attributes: AttributeSnapshot
@@ -43,8 +48,17 @@ class Snapshot:
         return self.table.live
 
     @property
+    def fresh(self) -> int:
+        """How many rows come after the structure and the segments."""
+        if self.segments:
+            return self.table.rows - self.segments[-1].covered
+        return self.table.rows - self.structure.covered if self.structure is not None else 0
+
+    @property
     def kind(self) -> IndexKind:
-        return self.structure.kind if self.structure is not None else "exact"
+        if self.structure is not None:
+            return self.structure.kind
+        return "inverted_file" if self.segments else "exact"
 
     @property
     def largest_norm(self) -> float:
@@ -74,14 +88,28 @@ class Snapshot:
         """
         self._check(query, k)
         self.recent.append(query)
-        if self.structure is None:
-            return scan(self.table, query, k, exclude)
-        result = self.structure.search(self.table, query, k, exclude)
-        if result is None:
-            return scan(self.table, query, k, exclude)
-        if self.kind == "hnsw" or self.table.rows == self.structure.covered:
-            return result
-        return merged(result, scan(self.table, query, k, exclude, first=self.structure.covered), k)
+        table, structure = self.table, self.structure
+        found = _NOTHING if self.segments else None
+        if structure is not None:
+            found = structure.search(table, query, k, exclude)
+            if found is not None and table.rows == structure.covered:
+                return found
+        if found is None:
+            return scan(table, query, k, exclude)
+        # A segment that was made while the structure was built may have rows of both.
+        rows = np.unique(np.concatenate((found.rows, *self._newer(query, k, exclude))))
+        if len(rows) < k:
+            return scan(table, query, k, exclude)
+        return ranked(rows, k, table.features, query, exact=found.exact)
+
+    def _newer(self, query: Vector, k: int, exclude: Rows) -> Iterator[Rows]:
+        """Rows outside of the structure that could be the best ``k``: of each segment, and the fresh ones."""
+        table = self.table
+        for segment in self.segments:
+            yield segment.contenders(table, query, k, exclude)
+        if self.fresh:
+            scaled, error = table.scaled(query)
+            yield contenders(table, scaled, error, k, exclude, first=table.rows - self.fresh)
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``, and every eligible arm is compared."""

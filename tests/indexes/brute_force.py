@@ -30,12 +30,18 @@ def filled(features, options=None, **arguments):
 def maintain(index):
     """Do everything that is due; the kinds of work that were done."""
     done = []
-    while (job := index.begin_maintenance()) is not None:
-        job.run()
-        index.finish_maintenance(job)
-        done.append("compaction" if job.compacted is not None else "plan")
-        assert len(done) < 5, "maintenance does not come to rest"
-    return done
+    while True:
+        if (job := index.begin_maintenance()) is not None:
+            job.run()
+            index.finish_maintenance(job)
+            done.append("compaction" if job.compacted is not None else "plan")
+        elif (job := index.begin_segment()) is not None:
+            job.run()
+            index.finish_segment(job)
+            done.append("segment")
+        else:
+            return done
+        assert len(done) < 6, "maintenance does not come to rest"
 
 
 def measure(search: Search, probes: Probes) -> Quality:

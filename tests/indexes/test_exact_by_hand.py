@@ -712,7 +712,7 @@ def test_where_most_arms_can_win_all_are_taken():
 def test_blocks_serve_that_are_a_tenth_faster(monkeypatch, us, scan_us, kind):
     """One arm is ten times as long as the others: of every search one arm is read, and the rest is not."""
     monkeypatch.setattr(planner, "time_alternately", lambda search, exact, queries: ([], us, scan_us))
-    monkeypatch.setattr(planner, "_SMALL_NUMBERS", 40)
+    monkeypatch.setattr(planner, "SMALL_NUMBERS", 40)
     features = np.vstack((10 * np.eye(2), -10 * np.eye(2), features_of(96, 2) / 10))
     monkeypatch.setattr(
         planner, "_with_graph", lambda view, options, make, exact, probes: (exact.plan, exact.blocks)

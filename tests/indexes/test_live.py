@@ -35,7 +35,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
     def start(self, dim):
         self.index = LiveIndex(dim, self.options)
         self.dim, self.revision = dim, 0
-        self.arms, self.job, self.old = {}, None, []
+        self.arms, self.job, self.segment, self.old = {}, None, None, []
 
     def features(self, count, seed):
         """Half of the time on a grid, for ties."""
@@ -68,10 +68,26 @@ class LiveIndexMachine(RuleBasedStateMachine):
         self.index.remove(list(self.arms))
         self.arms.clear()
 
-    @precondition(lambda self: self.job is None)
+    @precondition(lambda self: self.job is None and self.segment is None)
     @rule()
     def maintain(self):
         maintain(self.index)
+
+    @precondition(lambda self: self.segment is None)
+    @rule()
+    def begin_a_segment(self):
+        self.segment = self.index.begin_segment()
+        assert self.segment is None or self.index.begin_segment() is None
+
+    @precondition(lambda self: self.segment is not None)
+    @rule(cancel=st.integers(0, 5).map(lambda number: not number))
+    def finish_a_segment(self, cancel):
+        if cancel:
+            self.segment.cancel()
+        self.segment.run()
+        assert self.segment.segment is None or not cancel
+        self.index.finish_segment(self.segment)
+        self.segment = None
 
     @precondition(lambda self: self.job is None)
     @rule(run=st.booleans())
@@ -162,9 +178,12 @@ def eager():
     """Small catalogues are planned, compacted and pruned like large ones; and nothing rests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(live, "_LEAST_DEAD", 5)
-        patch.setattr(planner, "_SMALL_NUMBERS", 1)
+        patch.setattr(planner, "SMALL_NUMBERS", 1)
         patch.setattr(live, "_REST", 0.0)
         patch.setattr(planner, "_PROBES", 20)
+        patch.setattr(live, "SMALL_NUMBERS", 1)
+        patch.setattr(live, "_LEAST_FRESH", 3)
+        patch.setattr(live, "_FRESH_SHARE", 0.0)
         yield
 
 

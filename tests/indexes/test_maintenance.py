@@ -57,26 +57,33 @@ def test_nothing_is_due_after_maintenance_nor_for_small_exact_catalogues(index):
     assert filled(np.empty((0, 8)), HNSW).begin_maintenance() is None
 
 
-def test_fresh_arms_fall_due_when_scanning_them_takes_half_of_a_search(index):
+def test_fresh_arms_become_a_segment_when_scanning_them_takes_half_of_a_search(index, monkeypatch):
+    monkeypatch.setattr(live, "_LEAST_FRESH", 1)
     measured(index, scan_us=1_000.0, expected_us=40.0)
     add(index, 2_000, 39)
-    assert index.begin_maintenance() is None
+    assert index.begin_segment() is None
     add(index, 2_039, 2)
-    assert maintain(index) == ["plan"]
-    assert (index.status().fresh, index.status().arms_in_graph) == (0, 2_041)
+    assert maintain(index) == ["segment"]
+    assert (index.status().fresh, index.status().arms_in_graph) == (0, 2_000)
 
 
-def test_fewer_fresh_arms_fall_due_once_nothing_is_written_any_more(index, monkeypatch):
+def test_a_few_fresh_arms_are_no_segment(index):
+    measured(index, scan_us=1e6, expected_us=1.0)
+    add(index, 2_000, 500)
+    assert index.begin_segment() is None
+
+
+def test_what_came_since_is_taken_over_once_nothing_is_written_any_more(index, monkeypatch):
     """What an import leaves outside of the index does not stay there for good; a handful may."""
     measured(index, scan_us=1_000.0, expected_us=40.0)
     monkeypatch.setattr(live, "_AT_REST_S", 3_600.0)
-    add(index, 2_000, 6)
+    add(index, 2_000, 20)
     assert index.begin_maintenance() is None
     monkeypatch.setattr(live, "_AT_REST_S", -1.0)
     assert maintain(index) == ["plan"]
     assert index.status().fresh == 0
     measured(index, scan_us=1_000.0, expected_us=40.0)
-    add(index, 2_006, 3)
+    add(index, 2_020, 15)
     assert index.begin_maintenance() is None
 
 
@@ -107,14 +114,14 @@ def test_a_catalogue_that_became_small_loses_its_graph():
 
 def test_growth_and_shrinking_fall_due(index):
     measured(index, scan_us=1.0, expected_us=1e6)
-    add(index, 2_000, 399)
+    add(index, 2_000, 999)
     assert index.begin_maintenance() is None
-    add(index, 2_399, 2)
+    add(index, 2_999, 2)
     assert maintain(index) == ["plan"]
 
 
 def test_many_changes_fall_due_though_the_size_stays(monkeypatch):
-    monkeypatch.setattr(planner, "_SMALL_NUMBERS", 1)
+    monkeypatch.setattr(planner, "SMALL_NUMBERS", 1)
     index = filled(of_one_length(1_000, 8), IndexOptions(kind="exact"))
     assert maintain(index) == ["plan"]
     for round_ in range(5):
@@ -145,7 +152,7 @@ def test_auto_never_serves_a_graph_that_has_become_slower_than_a_scan(index):
 
 
 def test_a_cancelled_build_stops_early_and_changes_nothing(index):
-    add(index, 2_000, 500)
+    add(index, 2_000, 1_500)
     before = index.snapshot().structure
     job = index.begin_maintenance()
     job.cancel()
@@ -156,12 +163,12 @@ def test_a_cancelled_build_stops_early_and_changes_nothing(index):
 
 
 def test_a_job_is_finished_once(index):
-    add(index, 2_000, 500)
+    add(index, 2_000, 1_500)
     job = index.begin_maintenance()
     job.run()
     index.finish_maintenance(job)
     structure = index.snapshot().structure
-    add(index, 2_500, 500)
+    add(index, 3_500, 500)
     index.finish_maintenance(job)
     assert index.snapshot().structure is structure
     assert index.status().fresh == 500

@@ -25,7 +25,7 @@ def view_of(features):
 @pytest.fixture
 def any_size(monkeypatch):
     """Small catalogues are planned like large ones."""
-    monkeypatch.setattr(planner, "_SMALL_NUMBERS", 0)
+    monkeypatch.setattr(planner, "SMALL_NUMBERS", 0)
 
 
 def timed_as(monkeypatch, speedup):
@@ -75,7 +75,7 @@ def test_a_small_catalogue_is_scanned_and_no_graph_is_built():
 
 @pytest.mark.parametrize(("numbers", "kind"), [(2_401, "exact"), (2_400, "hnsw")])
 def test_how_many_numbers_are_small_says_whether_a_graph_is_built(monkeypatch, numbers, kind):
-    monkeypatch.setattr(planner, "_SMALL_NUMBERS", numbers)
+    monkeypatch.setattr(planner, "SMALL_NUMBERS", numbers)
     timed_as(monkeypatch, 3.0)
     view = view_of(of_one_length(300, 8))
     assert decide(view, make=build(view) if kind == "hnsw" else no_graph)[0].kind == kind
@@ -99,7 +99,7 @@ def pruned_in(monkeypatch, us, scan_us):
 
 def test_norms_that_differ_are_pruned_and_few_numbers_are_read(monkeypatch):
     """Of 320,000 numbers some thousands are read: no graph is built."""
-    monkeypatch.setattr(planner, "_SMALL_NUMBERS", 200_000)
+    monkeypatch.setattr(planner, "SMALL_NUMBERS", 200_000)
     pruned_in(monkeypatch, us=30.0, scan_us=90.0)
     decided, structure = decide(view_of(lognormal(20_000, 16)))
     assert decided.kind == structure.kind == "norm_pruned"
@@ -270,7 +270,7 @@ def test_quality_counts_misses_and_what_they_cost():
 
 
 def second_best(view, query):
-    found = Snapshot(view, None, 0.0, [], AttributeTable().snapshot()).search(query, 2)
+    found = Snapshot(view, None, (), 0.0, [], AttributeTable().snapshot()).search(query, 2)
     return type(found)(found.rows[1:], found.scores[1:], exact=False)
 
 
@@ -302,7 +302,7 @@ def test_half_of_the_queries_are_like_the_recent_ones_however_few_they_are():
 def test_a_search_is_as_good_as_where_it_is_worse():
     view = view_of(np.array([[3.0, 0.0], [1.0, 0.0]]))
     probes = solve(view, np.tile([[1.0, 0.0]], (80, 1)))
-    exact = Snapshot(view, None, 0.0, [], AttributeTable().snapshot()).search
+    exact = Snapshot(view, None, (), 0.0, [], AttributeTable().snapshot()).search
     apart = np.arange(80) < 20
     places = iter(range(-1, 100))  # every search is tried once before
 

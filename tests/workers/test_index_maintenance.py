@@ -38,6 +38,12 @@ class Index:
     def finish_maintenance(self, job: Any) -> None:
         self.finished.append(job)
 
+    def begin_segment(self) -> Any:
+        return None
+
+    def finish_segment(self, job: Any) -> None:
+        raise AssertionError("no segment was begun")
+
     def status(self) -> Any:
         return SimpleNamespace(kind="exact", recall_at_1=1.0)
 

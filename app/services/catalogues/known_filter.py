@@ -111,6 +111,7 @@ class KnownFilter:
         self.snapshot = FilteredSnapshot(
             table=whole.table,
             structure=None,
+            segments=(),
             expected_us=self._expected_us(whole),
             recent=self.recent,
             attributes=whole.attributes,

@@ -136,7 +136,7 @@ class Health:
         metrics.learners.set(len(self._learners))
         metrics.learner_bytes.set(self._learners.bytes)
         metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
-        metrics.index_exact.set(sum(c.index.status().kind != "hnsw" for c in catalogues))
+        metrics.index_exact.set(sum(c.index.status().kind in {"exact", "norm_pruned"} for c in catalogues))
         result = (math.nan, math.nan, math.nan)
         with contextlib.suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(PROBE_S):

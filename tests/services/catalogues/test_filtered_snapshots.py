@@ -199,19 +199,20 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
 
     def by_graph(snapshot, eligible, options, **rest):
         strategy = CatalogueGraph(snapshot, eligible, 200)
-        return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, recall_at_1=0.991)
+        return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, recall_at_1=0.5)
 
     monkeypatch.setattr(filter_planning, "plan_filter", by_graph)
     status = ask(views, catalogue, odd, 8)
     status = ask(views, catalogue, odd, 8)
-    assert (status.strategy, status.recall_at_1) == ("graph", 0.991)
+    assert (status.strategy, status.recall_at_1) == ("graph", 0.5)
     upsert(catalogue, 2_000, 2_200)
     index._rest_until = 0.0
     monkeypatch.setattr("app.indexes.live._CHANGED_SHARE", 0.0)
     maintained(catalogue)
     ask(views, catalogue, odd, 8)
     status = ask(views, catalogue, odd)
-    assert (status.strategy, status.recall_at_1) == ("graph", 1.0)
+    assert status.strategy == "graph"
+    assert status.recall_at_1 >= 0.95  # measured now, not taken over
     monkeypatch.setattr(HnswGraph, "nearest", lambda graph, query, count: np.arange(graph.arms)[-count:])
     index._rest_until = 0.0
     upsert(catalogue, 2_200, 2_300)

@@ -59,7 +59,9 @@ def test_limits_hold_in_the_order_of_the_scores(changes, allowed, k, filtered, s
     snapshot, query = index.snapshot(), rng.normal(size=DIM)
     wanted = parse({"stock": True} if filtered else {})
     eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes)
-    view = FilteredSnapshot(snapshot.table, None, 1.0, deque(), snapshot.attributes, snapshot, eligible, None)
+    view = FilteredSnapshot(
+        snapshot.table, None, (), 1.0, deque(), snapshot.attributes, snapshot, eligible, None
+    )
     let_in = [name for name, (_, document) in model.items() if not filtered or document["stock"]]
     order = sorted(let_in, key=lambda name: -float(model[name][0] @ query))
 

@@ -1,0 +1,203 @@
+"""An inverted file: approximate search over lists of rows, each around a centroid. It is made quickly.
+
+Notation
+    m, d        rows of the file, dimension
+    n           centroids; the rows nearest to one of them are its list
+    probed      lists that a search reads: those of the centroids of largest inner product with the query
+
+To insert an arm into a graph takes fifty times as long as to find its centroid. So an inverted file serves
+the arms that have come since the graph was built. How many lists are read is measured on probes: the least
+that find the best row of as many probes as the target asks for. Where reading all rows is no slower, all are.
+
+Source: Jegou, Douze and Schmid, Product Quantization for Nearest Neighbor Search (2011), section IV, without
+the codes: the rows are compared as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.indexes.probes import Probes, typical_us
+from app.indexes.table import TableSnapshot, Working, not_in, positions_of
+from shortlist.mips.exact import candidates, ranked
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
+
+_FEWEST, _MOST = 16, 1_024
+_LISTS = 4.0  # times the square root of the rows
+_SAMPLE = 64  # rows for each centroid that it is trained on
+_ROUNDS = 5
+_CHUNK = 8_192
+_TIMED = 40
+
+Labels = NDArray[np.int16]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Centroids:
+    """Points (n, d) in working precision, and half of the square of each one's norm (n,)."""
+
+    points: Working
+    halves: Working
+
+    @classmethod
+    def of(cls, points: Working) -> Centroids:
+        return cls(points, 0.5 * np.einsum("ij,ij->i", points, points))
+
+    @classmethod
+    def trained(cls, table: TableSnapshot, rows: Rows, rng: np.random.Generator) -> Centroids:
+        """Lloyd's algorithm on a sample of ``rows`` (m,), m >= 1. Cost: 320 n n d multiply-adds."""
+        count = int(np.clip(_LISTS * np.sqrt(len(rows)), _FEWEST, _MOST))
+        sample = rng.permutation(rows)[: _SAMPLE * count]
+        features = table.features[sample].astype(table.working.dtype)
+        centroids = cls.of(features[:count])
+        for _ in range(_ROUNDS):
+            labels = centroids.nearest(features)
+            order = np.argsort(labels, kind="stable")
+            _, starts, counts = np.unique(labels[order], return_index=True, return_counts=True)
+            points = np.add.reduceat(features[order], starts, axis=0) / counts[:, None]
+            centroids = cls.of(points.astype(features.dtype))  # a list without rows is dropped
+        return centroids
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def nearest(self, features: NDArray[np.floating[Any]]) -> Labels:
+        """Number of the nearest centroid of each of ``features`` (m, d). Cost: m n d multiply-adds."""
+        labels = np.empty(len(features), dtype=np.int16)
+        for some in batched(np.arange(len(features))):
+            labels[some] = (features[some] @ self.points.T - self.halves).argmax(axis=1)
+        return labels
+
+
+class InvertedFile:
+    """See the module. ``rows`` (m,), ``features`` (m, d): list after list. ``starts`` (n + 1,): of the lists.
+
+    ``first``, ``covered``: its rows are some of the table's from ``first`` to below ``covered``. ``probed``:
+    how many lists are read, None: all rows. Call ``tuned`` before searching it. Memory: 4 d + 13 bytes a row.
+    """
+
+    def __init__(
+        self,
+        table: TableSnapshot,
+        centroids: Centroids,
+        rows: Rows,
+        labels: Labels,
+        *,
+        first: int,
+        check: Callable[[], None],
+    ) -> None:
+        order = np.argsort(labels, kind="stable")
+        self.rows: Rows = rows[order]
+        self.centroids, self.first, self.covered = centroids, first, table.rows
+        self.features: Working = np.empty((len(rows), table.dim), dtype=table.working.dtype)
+        for some in batched(np.arange(len(rows))):
+            check()
+            self.features[some] = table.features[self.rows[some]]
+        lengths = np.bincount(labels, minlength=len(centroids))
+        self.starts = np.concatenate(([0], np.cumsum(lengths)))
+        self._positions = positions_of(self.rows - first, self.covered - first)
+        self._gone = np.zeros(len(rows), dtype=np.bool_)
+        self._dead = 0
+        self.probed: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def labels(self) -> Labels:
+        """The list of every row. Shape: (m,)."""
+        return np.repeat(np.arange(len(self.centroids), dtype=np.int16), np.diff(self.starts))
+
+    @property
+    def memory_bytes(self) -> int:
+        arrays = self.rows, self.features, self._positions, self._gone, self.starts, self.centroids.points
+        return sum(array.nbytes for array in arrays)
+
+    def tuned(self, table: TableSnapshot, probes: Probes, target: float) -> None:
+        """Read as many lists as have the best rows of the share ``target`` of the ``probes``, or all rows.
+
+        All are read where that takes no longer.
+        """
+        probed, us = self._least_probed(probes, target), []
+        for self.probed in (None, probed):
+            us.append(typical_us(lambda query: self.contenders(table, query, 1), probes.queries[:_TIMED]))
+        self.probed = probed if us[1] < us[0] else None
+
+    def _least_probed(self, probes: Probes, target: float) -> int:
+        """How many lists have the winners of that share of the probes, and of one standard error more."""
+        positions = self._positions[probes.winners - self.first]
+        known = np.flatnonzero(positions >= 0)
+        lists = self.starts.searchsorted(positions[known], side="right") - 1
+        scores = probes.queries[known] @ self.centroids.points.T
+        before = np.count_nonzero(scores > scores[np.arange(len(known)), lists][:, None], axis=1)
+        share = min(target + np.sqrt(target * (1.0 - target) / len(probes.queries)), 1.0)
+        return int(np.quantile(before, share, method="higher")) + 1 if len(known) else 1
+
+    def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """About the best ``k`` rows of the file outside ``exclude``, fewer where the lists have no more."""
+        rows = self.contenders(table, query, k, exclude)
+        return ranked(rows, k, table.features, query, exact=False)
+
+    def contenders(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> Rows:
+        """About the best ``k`` rows of the file outside ``exclude``, and others that are about as good."""
+        scaled, error = table.scaled(query)
+        approximate, ends, stops = self._products(scaled)
+        found = candidates(approximate, error, k + len(exclude))
+        which = stops.searchsorted(found, side="right")
+        rows: Rows = self.rows[ends[which] + found - stops[which]]
+        rows = rows[table.is_alive(rows)]
+        if len(exclude):
+            rows = rows[not_in(rows, exclude)]
+        return rows
+
+    def _products(self, scaled: Working) -> tuple[Working, Rows, Rows]:
+        """Approximate scores of the rows that are read, -inf of the dead.
+
+        Of the i-th list: where it ends in the file, and where it ends among the scores.
+        """
+        if self.probed is None:
+            approximate: Working = self.features @ scaled
+            if self._dead:
+                approximate[self._gone] = -np.inf
+            end = np.array([len(self.rows)])
+            return approximate, end, end
+        scores = self.centroids.points @ scaled
+        lists = np.sort(np.argpartition(-scores, self.probed - 1)[: self.probed])
+        begins, ends = self.starts[lists], self.starts[lists + 1]
+        stops = (ends - begins).cumsum()
+        approximate = np.empty(stops[-1], dtype=self.features.dtype)
+        start = 0
+        for begin, end, stop in zip(begins.tolist(), ends.tolist(), stops.tolist(), strict=True):
+            np.dot(self.features[begin:end], scaled, out=approximate[start:stop])
+            start = stop
+        if self._dead:
+            gone = [self._gone[begin:end] for begin, end in zip(begins, ends, strict=True)]
+            approximate[np.concatenate(gone)] = -np.inf
+        return approximate, ends, stops
+
+    def tombstone(self, rows: Rows) -> None:
+        """Strike rows out; those that it does not have are ignored. Searches in other threads may go on."""
+        rows = rows[(rows >= self.first) & (rows < self.covered)] - self.first
+        positions = self._positions[rows]
+        self._gone[positions[positions >= 0]] = True
+        self._dead = int(np.count_nonzero(self._gone))
+
+    def moved(self, position: Rows, covered: int) -> InvertedFile:
+        """The same file after a compaction: row r is now ``position[r]``, -1 if it is gone."""
+        other = copy.copy(self)
+        other.rows, other.first, other.covered = position[self.rows], 0, covered
+        other._gone = self._gone | (other.rows < 0)
+        other._dead = int(np.count_nonzero(other._gone))
+        other._positions = positions_of(other.rows, covered)
+        return other
+
+
+def batched(numbers: Rows) -> Iterator[Rows]:
+    """Parts of an array that keep other threads waiting for a moment only."""
+    return (numbers[start : start + _CHUNK] for start in range(0, len(numbers), _CHUNK))

@@ -1,0 +1,84 @@
+"""Segments: the arms that came since the structure of a catalogue was built, in ranges of growing size.
+
+Notation
+    K           rows of the table
+    segment     a range of rows with a structure of its own, which is made quickly
+    fresh       rows that came after the last segment, and are scanned
+
+To build a graph of millions of arms takes minutes, and meanwhile others come. When scanning them takes half
+as long as a search, they become a segment, together with the segments before it that are not much larger. So
+there are few: each is more than four times as large as the next. The structure takes over what they have
+when it is built again.
+
+A segment leaves out the arms that the graph of the catalogue leaves out: those too short to win (``cut``).
+When so many long arms have died that shorter ones can win, it is made anew with these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.indexes.inverted_file import InvertedFile
+from app.indexes.norm_pruned import NormBlocks
+from app.indexes.probes import Quality
+from app.indexes.table import TableSnapshot
+from shortlist.types import Rows, Vector
+
+_RATIO = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """The rows from ``first`` to below ``covered``, of norm ``cut`` and more, as far as they were alive.
+
+    ``cost``: measured time of a search / time of a scan of these rows. ``quality``: of its answers, beside
+    that scan.
+    """
+
+    structure: InvertedFile | NormBlocks
+    first: int
+    cut: float
+    cost: float
+    quality: Quality
+
+    @property
+    def covered(self) -> int:
+        return self.structure.covered
+
+    @property
+    def scan_rows(self) -> float:
+        """A scan of so many rows takes as long as a search."""
+        return self.cost * (self.covered - self.first)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.structure.memory_bytes
+
+    def contenders(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows) -> Rows:
+        """About the best ``k`` rows of the segment, and others, that are alive and not excluded."""
+        return self.structure.contenders(table, query, k, exclude)
+
+    def tombstone(self, rows: Rows) -> None:
+        """Rows have died; those that it does not have are ignored."""
+        self.structure.tombstone(rows)
+
+    def moved(self, position: Rows) -> Segment:
+        """The same segment after a compaction: row r is now ``position[r]``, -1 if it is gone."""
+        covered = _end(position[: self.covered])
+        return replace(
+            self, structure=self.structure.moved(position, covered), first=_end(position[: self.first])
+        )
+
+
+def joined(segments: Sequence[Segment], fresh: int) -> Sequence[Segment]:
+    """The last segments that are joined with so many fresh rows: those not much larger than what follows."""
+    count, rows = len(segments), fresh
+    while count and segments[count - 1].covered - segments[count - 1].first <= _RATIO * rows:
+        count -= 1
+        rows += segments[count].covered - segments[count].first
+    return segments[count:]
+
+
+def _end(positions: Rows) -> int:
+    return int(positions.max(initial=-1)) + 1
