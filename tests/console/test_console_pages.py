@@ -15,7 +15,8 @@ from playwright.sync_api import Browser, Page, Route, expect
 from app.services.access.api_keys import SCOPES, new_key
 from console_browser import console_of
 from service_process import Service, serving
-from shortlist_client import Client
+from shortlist_client import Client, NotFound
+from waiting import wait_until
 
 SHOP = "shop-window"
 # By name: its address, and what stands on it once all is there.
@@ -270,9 +271,18 @@ def test_an_evaluation_a_query_and_a_campaign(browser: Browser, stocked: Service
         console.check()
 
 
+def is_logged(client: Client, decision: str) -> bool:
+    try:
+        client.explain(SHOP, decision)
+    except NotFound:
+        return False
+    return True
+
+
 def test_a_decision_is_explained(browser: Browser, stocked: Service):
     with console_of(browser, stocked) as console, Client(stocked.url) as client:
         choice = client.choose(SHOP, k=2, seed=5, context={"device": "desktop"})
+        wait_until(lambda: is_logged(client, choice.decision), what="the row is written")
         page = console.open(f"decisions/{SHOP}")
         page.get_by_label("Decision", exact=True).fill(choice.decision)
         page.get_by_role("button", name="Explain it").click()
