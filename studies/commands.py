@@ -113,6 +113,7 @@ QUICK_S = {
     "elimination": 4,
     "slates": 140,
     "sampling": 85,
+    "graphs": 50,
     "growth": 60,
     "planner": 90,
     "regret": 140,
