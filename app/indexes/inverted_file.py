@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from app.indexes.probes import Probes, typical_us
 from app.indexes.table import TableSnapshot, Working, not_in, positions_of
-from shortlist.mips.exact import candidates, ranked
+from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 _FEWEST, _MOST = 16, 1_024
@@ -101,6 +101,8 @@ class InvertedFile:
             self.features[some] = table.features[self.rows[some]]
         lengths = np.bincount(labels, minlength=len(centroids))
         self.starts = np.concatenate(([0], np.cumsum(lengths)))
+        largest = float(table.norms[rows].max(initial=0.0))
+        self._error_line = error_line(table.dim, largest, self.features.dtype)
         self._positions = positions_of(self.rows - first, self.covered - first)
         self._gone = np.zeros(len(rows), dtype=np.bool_)
         self._dead = 0
@@ -146,9 +148,10 @@ class InvertedFile:
 
     def contenders(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> Rows:
         """About the best ``k`` rows of the file outside ``exclude``, and others that are about as good."""
-        scaled, error = table.scaled(query)
-        approximate, ends, stops = self._products(scaled)
-        found = candidates(approximate, error, k + len(exclude))
+        scaled, query_norm = unit_scale(query)
+        slope, offset = self._error_line
+        approximate, ends, stops = self._products(scaled.astype(self.features.dtype, copy=False))
+        found = candidates(approximate, slope * query_norm + offset, k + len(exclude))
         which = stops.searchsorted(found, side="right")
         rows: Rows = self.rows[ends[which] + found - stops[which]]
         rows = rows[table.is_alive(rows)]

@@ -375,7 +375,7 @@ class LiveIndex:
     def _segment_is_due(self) -> bool:
         """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has."""
         structure, plan, fresh = self._structure, self._plan, self._fresh
-        if self._options.kind == "exact":
+        if self._options.kind == "exact" or self._table.snapshot().working.dtype != np.float32:
             return False
         if structure is None or plan is None:
             # Where a scan was found to be the best, it is until the catalogue has grown.

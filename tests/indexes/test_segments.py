@@ -266,6 +266,20 @@ def test_exact_indexes_have_exact_segments(eager):
     assert found.rows.tolist() == np.argsort(-(features @ np.ones(16)), kind="stable")[:5].tolist()
 
 
+def test_arms_beyond_the_range_of_float32_are_scanned_beside_a_segment(eager):
+    index, features = grown()
+    segment(index)
+    file = index._segments[0].structure
+    file.probed = len(file.centroids)
+    longer = np.concatenate((features, np.full((1, DIM), 2.0**70)))
+    add(index, longer, len(features))
+    assert index.begin_segment() is None
+    assert index.status().segments == 1
+    assert index.snapshot().search(np.ones(DIM), 1).rows.tolist() == [len(features)]
+    best = np.argsort(-(features @ -np.ones(DIM)))[:1]
+    assert index.snapshot().search(-np.ones(DIM), 1).rows.tolist() == best.tolist()
+
+
 def test_a_segment_without_living_arms_costs_nothing(eager):
     index, _ = grown()
     index.remove([str(row) for row in range(3_000, 4_000)])
