@@ -52,7 +52,8 @@ export async function show(view) {
     ]);
     redraw(index, now, () => searched(now));
     redraw(builds, [seen, now.index], () => [
-      facts([["Last build took", duration(now.index.build_s || null)], ["Arms in the graph", count(now.index.arms_in_graph)], ["Fresh, beside the graph", count(now.index.fresh)], ["Dead in the graph", count(now.index.dead)]]),
+      now.index.failure ? h("p", { class: "problem" }, `The last work on the index failed: ${now.index.failure}`) : null,
+      facts([["Last build took", duration(now.index.build_s || null)], ["Arms in the graph", count(now.index.arms_in_graph)], ["Segments beside it", count(now.index.segments)], ["Fresh, scanned", count(now.index.fresh)], ["Dead in the graph", count(now.index.dead)]]),
       now.index.kind === "hnsw" ? chart("lines", { label: "Time of builds", unit: "s", x: "time", least: 0, series: [{ name: "a build", kind: "policy", points: seen }] }) : empty("Arms are scanned: nothing is built."),
     ]);
   });

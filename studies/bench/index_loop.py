@@ -29,13 +29,15 @@ class Stretch:
 
 class IndexLoop:
     """``builds``: structures that were built. ``cpu_s``: processor time of all work, ``last_cpu_s``: of the
-    last build of a structure, both in seconds.
+    last build of a structure, ``last_s``: how long that took, in seconds. One search of ``check_every`` is
+    compared with a scan; None: of CHECK_EVERY.
     """
 
-    def __init__(self, index: LiveIndex, rng: np.random.Generator) -> None:
+    def __init__(self, index: LiveIndex, rng: np.random.Generator, check_every: int | None = None) -> None:
         self.index = index
+        self._check_every = check_every
         self.builds = 0
-        self.cpu_s = self.last_cpu_s = 0.0
+        self.cpu_s = self.last_cpu_s = self.last_s = 0.0
         self._rng = rng
         self._running: dict[str, tuple[Job, threading.Thread]] = {}
         self._look_at = 0.0
@@ -65,7 +67,7 @@ class IndexLoop:
             started = time.perf_counter()
             found = snapshot.search(query, 1)
             stretch.us.append((time.perf_counter() - started) * 1e6)
-            if len(stretch.us) % CHECK_EVERY == 0:
+            if len(stretch.us) % (self._check_every or CHECK_EVERY) == 0:
                 stretch.checked += 1
                 stretch.hits += found.rows[0] == snapshot.search_exact(query, 1).rows[0]
             if time.monotonic() >= deadline:
@@ -100,7 +102,7 @@ class IndexLoop:
         took = time.thread_time() - started
         self.cpu_s += took
         if isinstance(job, Maintenance) and job.structure is not None:
-            self.last_cpu_s = took
+            self.last_cpu_s, self.last_s = took, job.seconds
 
     def _finish(self, job: Job) -> None:
         if isinstance(job, SegmentBuild):

@@ -76,6 +76,7 @@ async def test_one_failure_rests_and_the_others_go_on(
         with pytest.raises(asyncio.CancelledError):
             await task
     assert bad.index.begun == 1
+    assert (bad.index.failure, good.index.failure) == ("ValueError: broken", None)
     assert bad.index.finished == [bad.index.due]
     assert outcomes.count("failed") == 1
     assert len([record for record in caplog.records if "bad" in record.message]) == 1

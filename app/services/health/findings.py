@@ -30,8 +30,11 @@ def findings(
     held: Mapping[Kind, float],
     bounds: Mapping[Kind, int],
     loss: Loss | None,
+    failures: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind."""
+    """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
+    ``failures``: of catalogues, why the last work on their index failed.
+    """
     yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
     if dead:
         yield Finding("dead", False, f"{dead} rewards could not be applied: shortlist dead-letters list")
@@ -44,5 +47,8 @@ def findings(
             yield Finding(
                 "space", False, f"{KINDS[kind]} take {share:.0%} of SHORTLIST_MAX_{kind.upper()}_MB"
             )
+    for catalogue, failure in failures.items():
+        text = f"the index of {catalogue} stays as it was, because work on it failed: {failure}"
+        yield Finding("index", False, text)
     if loss is not None:
         yield Finding("loss", False, f"{loss.at}: {loss.what}")

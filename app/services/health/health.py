@@ -114,6 +114,7 @@ class Health:
             held=held,
             bounds=self._store.usage.bounds,
             loss=loss,
+            failures={each.name: each.index.failure for each in catalogues if each.index.failure},
         )
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),

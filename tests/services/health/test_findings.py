@@ -16,6 +16,7 @@ WELL: dict[str, Any] = {
     "held": dict.fromkeys(KINDS, 80),
     "bounds": dict.fromkeys(KINDS, 100),
     "loss": None,
+    "failures": {},
 }
 
 
@@ -33,6 +34,7 @@ def test_a_service_that_is_well_has_nothing_else():
         ({"worker": False}, "worker", None, "shortlist worker"),
         ({"durability": "everysec"}, "durability", False, "everysec"),
         ({"held": {**WELL["held"], "dedupe": 81}}, "space", False, "81% of SHORTLIST_MAX_DEDUPE_MB"),
+        ({"failures": {"shop": "MemoryError: 3 GB"}}, "index", False, "the index of shop stays as it was"),
         ({"loss": Loss(at="today", what="10 rewards")}, "loss", False, "today: 10 rewards"),
     ],
 )

@@ -29,6 +29,7 @@ def test_a_row_for_each_policy_and_size_and_the_slopes(monkeypatch, capsys):
 def test_searches_go_on_while_arms_are_imported(monkeypatch):
     monkeypatch.setattr(growth, "IMPORT_DIM", 4)
     monkeypatch.setattr(growth, "IMPORT_BATCH", 100)
+    monkeypatch.setattr(growth, "IMPORT_CHECK", 1)
     monkeypatch.setattr(growth, "REST_S", 0.5)
     monkeypatch.setattr(growth, "QUIET_S", 0.05)
     *parts, rest = growth.imported(2_000)
