@@ -52,7 +52,7 @@ from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 _SIMD_FLOATS = 16
 _SERIAL_ARMS = 4_000
-_CHUNK = 20_000
+_CHUNK = 5_000
 HEAD_NUMBERS = 32_768
 # hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30

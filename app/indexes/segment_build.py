@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.indexes.exact import scan
-from app.indexes.hnsw import HnswGraph
+from app.indexes.hnsw import HnswGraph, build_lock
 from app.indexes.inverted_file import Centroids, InvertedFile, batched
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.norm_pruned import NormBlocks
@@ -53,7 +53,9 @@ class SegmentBuild(Cancellation):
     def run(self) -> None:
         started = time.monotonic()
         try:
-            self.segment = self._built()
+            # One build at a time, as of graphs: a core stays with the event loop.
+            with build_lock(self.check):
+                self.segment = self._built()
         except Cancelled:
             self.segment = None
         finally:
