@@ -15,7 +15,8 @@ from playwright.sync_api import Browser, Page, Route, expect
 from app.services.access.api_keys import SCOPES, new_key
 from console_browser import console_of
 from service_process import Service, serving
-from shortlist_client import Client, NotFound
+from shortlist_client import Client
+from shortlist_client.errors import NotFound
 from waiting import wait_until
 
 SHOP = "shop-window"
