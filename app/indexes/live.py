@@ -334,9 +334,8 @@ class LiveIndex:
 
         After many deaths shorter arms can: then others are made.
         """
-        cut, segments = self._cut_norm, self._segments
-        count = sum(1 for _ in takewhile(lambda segment: segment.cut <= cut, segments))
-        return segments if count == len(segments) else segments[:count]
+        cut = self._cut_norm
+        return tuple(takewhile(lambda segment: segment.cut <= cut, self._segments))
 
     @property
     def _cut_norm(self) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,21 +45,14 @@ class SegmentBuild(Cancellation):
     seed: int
     recent: Sequence[Vector]
     segment: Segment | None = None
-    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         Cancellation.__init__(self)
 
     def run(self) -> None:
-        started = time.monotonic()
-        try:
-            # One build at a time, as of graphs: a core stays with the event loop.
-            with build_lock(self.check):
-                self.segment = self._built()
-        except Cancelled:
-            self.segment = None
-        finally:
-            self.seconds = time.monotonic() - started
+        # One build at a time, as of graphs: a core stays with the event loop.
+        with suppress(Cancelled), build_lock(self.check):
+            self.segment = self._built()
 
     def _built(self) -> Segment:
         self.check()
