@@ -121,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     copy.set_defaults(run=lambda given: _module("administration").copy_to(_settings(given), given.to))
 
     _file_commands(commands)
+    _ingest_command(commands)
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     _flags(doctor, "host", "port", "data_dir", "redis_url")
     _key(doctor, "read")
@@ -181,10 +182,31 @@ def _flags(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(flag, default=None, help=_description(name) + shown)
 
 
-def _remote(parser: argparse.ArgumentParser) -> None:
+def _ingest_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    ingest = commands.add_parser("ingest", help="bring rewards and observations from a Kafka topic")
+    ingest.add_argument(
+        "--from",
+        required=True,
+        dest="source",
+        metavar="ADDRESS",
+        help="kafka://HOST[:PORT][,HOST...]/TOPIC[?group=NAME]. Default group: shortlist.",
+    )
+    ingest.add_argument(
+        "--dead-letters", metavar="TOPIC", help="where refused messages go. Default: TOPIC.dead-letters."
+    )
+    ingest.add_argument(
+        "--kafka-settings", type=Path, metavar="FILE", help="settings of librdkafka: lines name=value"
+    )
+    ingest.add_argument("--metrics", metavar="HOST:PORT", help="serve /metrics there")
+    _remote(ingest, "reward, and observe for observations")
+    _flags(ingest, "log_level")
+    ingest.set_defaults(run=_ingest)
+
+
+def _remote(parser: argparse.ArgumentParser, scope: str = "admin") -> None:
     url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
     parser.add_argument("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
-    _key(parser, "admin")
+    _key(parser, scope)
 
 
 def _key(parser: argparse.ArgumentParser, scope: str) -> None:
@@ -255,6 +277,16 @@ def _export(parsed: argparse.Namespace) -> None:
 
     with _client(parsed) as client:
         print(getattr(files, EXPORTS[parsed.what])(client, parsed.name, parsed.out))
+
+
+def _ingest(parsed: argparse.Namespace) -> None:
+    ingesting, settings = _module("ingesting"), _settings(parsed)
+    source = ingesting.source_of(
+        parsed.source, dead_letters=parsed.dead_letters, settings=parsed.kafka_settings
+    )
+    import_module("app.observability.logs").set_up_logging(settings.log_level, settings.log_format)
+    with _client(parsed) as client:
+        ingesting.ingest(source, client, metrics=parsed.metrics)
 
 
 def _explain(parsed: argparse.Namespace) -> None:

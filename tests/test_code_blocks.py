@@ -33,6 +33,14 @@ NOT_RUN = {
     ): "see tests/test_distributions.py",
     ("docs/operations.md", "$ docker build -t shortlist:0.1.0 ."): "needs Docker; see tests/test_deploy.py",
     (
+        "docs/streams.md",
+        "$ shortlist ingest --from kafka://one:9092,two:9092/rewards?group=shop --metrics 127.0.0.1:9108",
+    ): "needs a broker; see tests/processes/test_ingest.py",
+    (
+        "docs/streams.md",
+        "$ SHORTLIST_API_KEYS=… SHORTLIST_INGEST_KEY=… docker compose --profile kafka up",
+    ): "needs Docker; see tests/test_deploy.py",
+    (
         "docs/security.md",
         "$ shortlist key shop --scopes choose,reward",
     ): "serves others, by a name of its own",

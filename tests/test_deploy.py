@@ -15,6 +15,7 @@ from app.services.access.api_keys import new_key
 from app.settings import Settings
 from openapi_document import openapi_document
 from server import cli
+from server.ingesting import source_of
 from service_process import ShortlistProcess, serving
 
 ROOT = Path(__file__).parents[1]
@@ -82,6 +83,20 @@ def test_commands_and_settings_of_the_compose_file_exist(name: str):
     assert service["environment"]["SHORTLIST_REDIS_URL"] == "redis://redis:6379"
     assert service["depends_on"]["redis"] == {"condition": "service_healthy"}
     assert service["deploy"]["replicas"] == 2
+
+
+def test_what_ingests_from_kafka_asks_the_broker_and_the_service_of_the_file():
+    assert {name for name in SERVICES if SERVICES[name].get("profiles") == ["kafka"]} == {"kafka", "ingest"}
+    given = cli._parser().parse_args(SERVICES["ingest"]["command"])
+    source = source_of(given.source)
+    advertised = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert advertised == f"PLAINTEXT://{source.servers}"
+    assert SERVICES["ingest"]["environment"]["SHORTLIST_URL"] == "http://web:8080"
+    assert (
+        f"http://127.0.0.1:{given.metrics.partition(':')[2]}/"
+        in SERVICES["ingest"]["healthcheck"]["test"][-1]
+    )
+    assert "kafka" in re.findall(r"\.\[([\w,]+)\]", STAGES[0])[0].split(",")
 
 
 def test_redis_keeps_what_was_acknowledged():

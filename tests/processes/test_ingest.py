@@ -1,0 +1,231 @@
+"""`shortlist ingest` from librdkafka's broker double: each message once, whoever is killed."""
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.errors import ShortlistError
+from app.services.access.api_keys import new_key
+from broker_double import BrokerDouble
+from server.ingesting import source_of
+from service_process import Service, ShortlistProcess, run, serving
+from shortlist_client import Client
+from waiting import wait_until
+
+TOPIC = "rewards"
+SOON = "session.timeout.ms=6000\nheartbeat.interval.ms=500\n"  # until a member that was killed is left out
+with socket.socket() as _free:
+    _free.bind(("127.0.0.1", 0))
+    METRICS = f"127.0.0.1:{_free.getsockname()[1]}"
+
+
+@contextmanager
+def ingesting(
+    folder: Path, broker: BrokerDouble, url: str, *arguments: str, group: str = "shortlist"
+) -> Iterator[ShortlistProcess]:
+    folder = folder / "ingest"
+    folder.mkdir(exist_ok=True)
+    settings = folder / "kafka.properties"
+    settings.write_text(SOON)
+    address = f"kafka://{broker.address}/{TOPIC}?group={group}"
+    command = ["ingest", "--from", address, "--url", url, "--kafka-settings", str(settings), *arguments]
+    process = ShortlistProcess(folder, command, {})
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def build(client: Client) -> None:
+    client.put_catalogue("c", dim=2)
+    client.upsert_arms("c", [[1.0, 0.0], [0.0, 1.0]], ids=["a", "b"])
+    client.put_bandit("b", catalogue="c", policy="sub_ts", log={})
+
+
+def decisions(client: Client, count: int) -> list[dict[str, object]]:
+    choices = client.choose_batch("b", ({} for _ in range(count))).results
+    return [{"decision": choice.decision, "value": 1.0} for choice in choices]
+
+
+def await_committed(broker: BrokerDouble, count: int) -> None:
+    wait_until(lambda: broker.committed(TOPIC) == count, what="all messages are done")
+
+
+def assert_learned_once(client: Client, rewards: int, observations: int = 0) -> None:
+    wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+    assert client.get_learner("b").observations == rewards + observations
+    rows = list(client.log("b", page_size=1_000))
+    assert sum(len(row.rewards) for row in rows) == rewards
+    assert max(len(row.rewards) for row in rows) == 1
+
+
+def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(tmp_path: Path):
+    broker = BrokerDouble()
+    with serving(tmp_path) as service, Client(service.url) as client:
+        build(client)
+        client.put_bandit("u", catalogue="c", policy="sub_ts", context={"dim": 2})
+        good = decisions(client, 20)
+        observed = [{"bandit": "b", "id": f"o{i}", "arm": "a", "value": 0.5} for i in range(20)]
+        fitting = [
+            {"bandit": "u", "id": f"o{i}", "arm": "a", "value": 1, "context": [0, 1]} for i in range(9)
+        ]
+        bad = {
+            b"{": "not_json",
+            b"": "not_json",
+            b"[" * 100_000: "not_json",
+            b"[1]": "invalid: must be an object",
+            b'{"value": NaN, "decision": "x"}': "invalid: ",
+            b'{"decision": "x", "value": 1, "other": 2}': "invalid: other: ",
+            b'{"decision": "forged", "value": 1}': "invalid_token",
+            b'{"bandit": "b", "id": "x", "arm": "nobody", "value": 1}': "unknown_arm",
+            b'{"bandit": "nobody", "id": "x", "arm": "a", "value": 1}': "unknown_bandit",
+            b'{"bandit": "u", "id": "x", "arm": "a", "value": 1, "context": [1]}': "POST /v1/bandits/u/obs",
+        }
+        count = broker.send(TOPIC, [*good, *observed, *bad, *fitting, *good])
+        with ingesting(tmp_path, broker, service.url, "--metrics", METRICS) as process:
+            await_committed(broker, count)
+            wait_until(lambda: 'lag{partition="0"} 0.0' in metrics(), what="nothing is behind")
+            text = metrics()
+            process.send(signal.SIGTERM)
+            assert process.wait() == 0, process.text()
+        assert_learned_once(client, 20, 20)
+        assert client.get_learner("u").observations == 9
+    letters = broker.read(f"{TOPIC}.dead-letters")
+    found = {each.value() or b"": dict(each.headers()) for each in letters}
+    assert len(letters) == len(found) == len(bad)
+    for value, reason in bad.items():
+        assert found[value]["reason"].decode().startswith(reason), found[value]
+        assert found[value]["topic"] == TOPIC.encode()
+    for outcome, number in {"accepted": 49, "duplicate": 20, "dead_letter": len(bad)}.items():
+        assert f'shortlist_ingest_messages_total{{outcome="{outcome}"}} {number}.0' in text
+    assert 'shortlist_ingest_up{peer="kafka"} 1.0' in text
+
+
+def metrics() -> str:
+    return httpx.get(f"http://{METRICS}/metrics").text
+
+
+def kill_again_and_again(folder: Path, *, rewards: int, kills: int, service_kills: int) -> None:
+    """Kill the ingester, and now and then the service, while messages come; then deliver all again."""
+    broker, sent = BrokerDouble(), list[dict[str, object]]()
+    service = Service(folder / "logs", folder / "data")
+    try:
+        with Client(service.url) as client:
+            build(client)
+        for number in range(kills + 1):
+            with Client(service.url) as client:
+                some = decisions(client, rewards // (kills + 1))
+            before = broker.committed(TOPIC) if number else 0
+            sent += some
+            with ingesting(folder, broker, service.url):
+                broker.send(TOPIC, some)
+                if number == kills:
+                    await_committed(broker, len(sent))
+                elif number % 2:  # while it works; else when it has committed something
+                    wait_until(partial(_moved, broker, before), what="some are done")
+                if number * service_kills // kills != (number + 1) * service_kills // kills:
+                    port = service.port
+                    service.kill()
+                    service = Service(folder / "logs", folder / "data", "--port", str(port))
+        again = ingesting(folder, broker, service.url, group="again")
+        with again, Client(service.url) as client:
+            wait_until(lambda: broker.committed(TOPIC, "again") == len(sent), what="all came again")
+            assert_learned_once(client, len(sent))
+    finally:
+        service.kill()
+    assert not broker.read(f"{TOPIC}.dead-letters")
+
+
+def _moved(broker: BrokerDouble, before: int) -> bool:
+    return broker.committed(TOPIC) > before
+
+
+def test_messages_count_once_through_kills(tmp_path: Path):
+    kill_again_and_again(tmp_path, rewards=900, kills=2, service_kills=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3_600)
+def test_a_hundred_thousand_messages_count_once_through_kills(tmp_path: Path):
+    kill_again_and_again(tmp_path, rewards=105_000, kills=20, service_kills=10)
+
+
+def test_what_is_away_is_waited_for(tmp_path: Path):
+    broker = BrokerDouble()
+    with serving(tmp_path) as service:
+        with Client(service.url) as client:
+            build(client)
+            broker.send(TOPIC, decisions(client, 50))
+        port = service.port
+        service.kill()
+        with ingesting(tmp_path, broker, service.url, "--metrics", METRICS) as process:
+            process.await_message("service is away")
+            assert 'shortlist_ingest_up{peer="service"} 0.0' in metrics()
+            assert broker.committed(TOPIC) == 0
+            with serving(tmp_path, "--port", str(port)), Client(service.url) as client:
+                process.await_message("service is back")
+                await_committed(broker, 50)
+                assert_learned_once(client, 50)
+
+
+def test_a_topic_that_is_away_is_waited_for(tmp_path: Path):
+    arguments = ["ingest", "--from", "kafka://127.0.0.1:1/rewards", "--metrics", METRICS]
+    process = ShortlistProcess(tmp_path, arguments, {})
+    try:
+        process.await_message("kafka is away")
+        assert 'shortlist_ingest_up{peer="kafka"} 0.0' in metrics()
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "rewards",
+        "http://h/t",
+        "kafka://h",
+        "kafka:///t",
+        "kafka://h/t/u",
+        "kafka://me:pw@h/t",
+        "kafka://h/t?x=1",
+    ],
+)
+def test_an_address_that_is_none_is_refused(address: str):
+    with pytest.raises(ShortlistError, match="--from"):
+        source_of(address)
+
+
+def test_settings_of_the_client_come_from_a_file(tmp_path: Path):
+    path = tmp_path / "kafka.properties"
+    path.write_text("# of the cluster\nsecurity.protocol = SASL_SSL\n\nsasl.password=a=b\n")
+    source = source_of("kafka://h1:1,h2:2/t?group=g", settings=path)
+    assert source.settings == {"security.protocol": "SASL_SSL", "sasl.password": "a=b"}
+    assert (source.servers, source.topic, source.group) == ("h1:1,h2:2", "t", "g")
+    path.write_text("nonsense")
+    with pytest.raises(ShortlistError, match="nonsense"):
+        source_of("kafka://h/t", settings=path)
+    path.write_text("no.such.setting=1")
+    refused = run("ingest", "--from", "kafka://h/t", "--kafka-settings", str(path), cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "no.such.setting" in refused.stderr
+
+
+def test_a_key_that_is_refused_ends_it_and_nothing_is_lost(tmp_path: Path):
+    _, entry = new_key("other", ["admin"])
+    broker = BrokerDouble()
+    broker.send(TOPIC, [{"decision": "x", "value": 1}])
+    with (
+        serving(tmp_path, SHORTLIST_API_KEYS=entry) as service,
+        ingesting(tmp_path, broker, service.url) as process,
+    ):
+        assert process.wait() == 2
+        assert "401" in process.text()
+    assert broker.committed(TOPIC) == 0
