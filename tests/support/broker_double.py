@@ -15,7 +15,10 @@ PARTITIONS = 4
 
 
 class BrokerDouble:
-    """Alive as long as this object. ``address``: HOST:PORT."""
+    """Alive as long as this object. ``address``: HOST:PORT.
+
+    A partition keeps its newest 5 MB: unread messages must not be more.
+    """
 
     def __init__(self) -> None:
         settings = {"test.mock.num.brokers": "1", "bootstrap.servers": "x", "linger.ms": 5}
@@ -28,16 +31,20 @@ class BrokerDouble:
         values = [
             message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages
         ]
-        for value in values:
+        for number, value in enumerate(values):
             while True:
                 try:
-                    self._producer.produce(topic, value)
+                    self._producer.produce(topic, value, partition=number % PARTITIONS)
                 except BufferError:
                     self._producer.poll(0.1)
                 else:
                     break
         assert self._producer.flush(60) == 0
         return len(values)
+
+    def topics(self) -> set[str]:
+        """Those that somebody has written to."""
+        return set(self._producer.list_topics(timeout=10).topics)
 
     def committed(self, topic: str, group: str = "shortlist") -> int:
         """How many messages of the topic the group is done with."""
