@@ -16,20 +16,29 @@ log = logging.getLogger("shortlist.background")
 PATIENCE_S = 1.0
 
 
-async def repeat(work: Callable[[], Awaitable[object]], *, every_s: float, waits: str | None = None) -> None:
+async def repeat(
+    work: Callable[[], Awaitable[object]],
+    *,
+    every_s: float,
+    waits: str | None = None,
+    idle_s: float | None = None,
+) -> None:
     """Do ``work`` again and again until cancelled, with a rest of ``every_s``; a failure is logged.
 
     ``waits``: what waits while the store does not answer, for the log. None: others say so.
+    ``idle_s``: while ``work`` answers False, for there was nothing to do, the rests double up to this.
     """
+    rest_s = every_s
     while True:
         try:
-            await work()
+            idle = await work() is False
+            rest_s = min(2.0 * rest_s, idle_s) if idle and idle_s else every_s
         except Unavailable as error:
             if waits is not None:
                 log.warning("the store is not available, %s: %s", waits, error.detail)
         except Exception:
             log.exception("work in the background failed, and is tried again")
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(rest_s)
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:

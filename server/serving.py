@@ -46,6 +46,7 @@ GRACE_S = 30
 GC_THRESHOLDS = (20_000, 20, 100)  # a full collection takes milliseconds: make it rare
 SWITCH_INTERVAL_S = 0.0005  # a request waits at most so long for a thread that keeps an index
 WORKER_POLL_S = 0.02
+TICK_S = 1.0
 
 
 @contextlib.contextmanager
@@ -59,14 +60,31 @@ def store_url(settings: Settings) -> Iterator[SecretStr]:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, but it does not raise the signal again that stopped it: the process ends itself."""
+    """uvicorn's server, but it does not raise the signal again that stopped it: the process ends itself.
+
+    It also sleeps longer: ten looks a second at a flag would be much of what an idle service does.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._exits = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.handle_exit, number, None)
+            loop.add_signal_handler(number, self.stop, number)
         yield  # the handlers stay, so that a second signal does not disturb the stopping
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Answer what was asked, then return from ``serve``; a second SIGINT does not wait for answers."""
+        self.handle_exit(number, None)
+        self._exits.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # it also sets the date of answers
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._exits.wait(), TICK_S)
 
 
 def serve(settings: Settings) -> NoReturn:

@@ -146,7 +146,7 @@ def serve_child(listener: str, line: str, number: str, name: str) -> NoReturn:
     def ready(server: Server) -> None:
         def gone() -> None:
             asyncio.get_running_loop().remove_reader(parent)
-            server.should_exit = True
+            server.stop()
 
         asyncio.get_running_loop().add_reader(parent, gone)
         log.info("service process %s is ready", number)

@@ -21,6 +21,7 @@ from app.services.learning.forgetting import Forgetting
 from app.storage.protocol import LearnerId, Store
 
 EVERY_S = 1.0
+ROUNDS_TO_DROP = 10  # what has expired is in nobody's way: it is dropped every so many rounds
 BATCH = 200
 LOOK_AGAIN_MS = 86_400_000
 
@@ -45,6 +46,7 @@ class Housekeeping:
         self._versions = StoredVersions(store)
         self._wake = wake
         self._done = done
+        self._rounds = 0
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
@@ -53,7 +55,10 @@ class Housekeeping:
     async def _round(self) -> None:
         await self.finish_deletions()
         now_ms = time.time_ns() // 1_000_000
-        await asyncio.gather(*(self.sweep(partition, now_ms) for partition in range(self._store.partitions)))
+        partitions = range(self._store.partitions)
+        drops = self._rounds % ROUNDS_TO_DROP == 0
+        await asyncio.gather(*(self.sweep(partition, now_ms, drops=drops) for partition in partitions))
+        self._rounds += 1
 
     async def finish_deletions(self) -> None:
         """Remove the remains of deleted catalogues and bandits."""
@@ -64,8 +69,8 @@ class Housekeeping:
                 await self._store.registry.erase_catalogue(uid)
             self._done("deletions_finished", 1)
 
-    async def sweep(self, partition: int, now_ms: int) -> None:
-        """Do everything that is due in a partition by ``now_ms``."""
+    async def sweep(self, partition: int, now_ms: int, *, drops: bool = True) -> None:
+        """Do everything that is due in a partition by ``now_ms``. ``drops``: also drop what has expired."""
         more = True
         while more:
             result = await self._store.waiting.due(partition, now_ms, BATCH)
@@ -81,7 +86,7 @@ class Housekeeping:
                 self._done("erased", await self._forgetting.erase(learner, entry_id))
             more = BATCH in (len(result.decisions), len(result.idle))
         drop = partial(self._store.waiting.drop_expired, partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH)
-        while await drop() >= BATCH:
+        while drops and await drop() >= BATCH:
             pass
 
     async def _end_of_idle(self, learner: LearnerId, now_ms: int) -> None:

@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import Literal, Protocol, TypeVar
 
+from app.background import repeat
 from app.services.catalogues.catalogues import Catalogue
 
 log = logging.getLogger("shortlist.indexes")
 
-POLL_S = 0.2
+POLL_S, IDLE_S = 0.2, 0.8
 REST_S = 60.0
 
 Outcome = Literal["nothing", "done", "failed"]
@@ -85,7 +86,9 @@ async def _repeat(
     report: Callable[[Outcome], None],
 ) -> None:
     resting: dict[str, float] = {}
-    while True:
+
+    async def once_each() -> bool:
+        found = False
         for catalogue in catalogues:
             if time.monotonic() < resting.get(catalogue.uid, 0.0):
                 continue
@@ -93,8 +96,11 @@ async def _repeat(
             if outcome == "failed":
                 resting[catalogue.uid] = time.monotonic() + REST_S
             if outcome != "nothing":
+                found = True
                 report(outcome)
-        await asyncio.sleep(POLL_S)
+        return found
+
+    await repeat(once_each, every_s=POLL_S, idle_s=IDLE_S)
 
 
 async def _in_daemon_thread(work: Callable[[], None]) -> None:

@@ -1,0 +1,66 @@
+"""Memory that runs out while a graph or a segment is made, in a process of its own: the kernel refuses it."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import asyncio, resource, sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from app.indexes import live
+from app.indexes.live import IndexOptions, LiveIndex
+from workers.index_maintenance import make_segment, maintain
+
+COUNT, DIM = 20_000, 32
+features = np.random.default_rng(0).standard_normal((8 * COUNT, DIM))
+live._LEAST_FRESH, live._FRESH_SHARE, live._REST = 1, 0.0, 0.0
+
+
+def add(first, last):
+    index.upsert([str(row) for row in range(first, last)], features[first:last], range(first, last))
+
+
+def answers():
+    snapshot = index.snapshot()
+    return [snapshot.search(query, 5).rows.tolist() for query in features[:50]]
+
+
+index = LiveIndex(DIM, IndexOptions(kind="hnsw", m=8, ef_construction=40))
+catalogue = SimpleNamespace(name="shop", uid="shop", index=index)
+add(0, COUNT)
+work = maintain
+if sys.argv[1] == "segment":
+    assert asyncio.run(maintain(catalogue)) == "done"
+    add(COUNT, 8 * COUNT)
+    work = make_segment
+before, status = answers(), index.status()
+
+held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + (11 << 20), resource.RLIM_INFINITY))
+outcome = asyncio.run(work(catalogue))
+failure = index.failure
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print("failure:", outcome, failure, file=sys.stderr)
+assert outcome == "failed", outcome
+assert index.status().failure == failure, index.status()
+assert (index.status().kind, index.status().segments) == (status.kind, status.segments)
+assert answers() == before
+
+assert asyncio.run(work(catalogue)) == "done"
+assert index.status().failure is None
+assert index.status().segments == (1 if sys.argv[1] == "segment" else 0)
+assert index.status().arms_in_graph or sys.argv[1] == "segment"
+"""
+
+
+@pytest.mark.parametrize("made", ["graph", "segment"])
+def test_what_served_serves_on_the_reason_is_shown_and_the_next_try_succeeds(made: str) -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT, made], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    reason = next(line for line in done.stderr.splitlines() if line.startswith("failure: failed"))
+    assert "memory" in reason.lower() or "bad_alloc" in reason, reason
