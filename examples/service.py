@@ -59,7 +59,11 @@ def temporary_service(*arguments: str, **settings: str) -> Iterator[Server]:
 
 @contextmanager
 def running(
-    arguments: Sequence[str], *, log: Path, settings: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    *,
+    log: Path,
+    settings: Mapping[str, str] | None = None,
+    start_s: float = START_S,
 ) -> Iterator[Server]:
     """This interpreter with ``arguments``, a server that writes its host and port to its log as JSON.
 
@@ -79,7 +83,7 @@ def running(
                 start_new_session=True,  # Ctrl-C is for us: we stop the server
             )
         try:
-            yield _await_ready(process, log)
+            yield _await_ready(process, log, start_s)
         finally:
             process.terminate()
             try:
@@ -103,8 +107,8 @@ def _termination_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _await_ready(process: subprocess.Popen[bytes], log: Path) -> Server:
-    deadline = time.monotonic() + START_S
+def _await_ready(process: subprocess.Popen[bytes], log: Path, start_s: float) -> Server:
+    deadline = time.monotonic() + start_s
     while time.monotonic() < deadline and process.poll() is None:
         for line in log.read_text().splitlines(keepends=True):
             if '"port"' in line and line.endswith("\n"):
