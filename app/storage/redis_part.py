@@ -49,6 +49,7 @@ def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
         origin.decode("utf-8", "replace"),
         kind == b"r",
         _number(fields.get(b"s", b"0")),
+        fields.get(b"d", b""),
     )
 
 

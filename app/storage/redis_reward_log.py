@@ -37,7 +37,7 @@ class RedisRewardLog(RedisPart):
             home, dedupe = _dedupe_keys(partition, reward)
             names += (home, keys.forgotten(partition, reward.learner))
             arguments += (*reward.learner, reward.issued_ms, optional(reward.known_entry), reward.payload)
-            arguments += (*dedupe, "" if reward.summed is None else f"{reward.summed:.17g}")
+            arguments += (*dedupe, "" if reward.summed is None else f"{reward.summed:.17g}", reward.source)
             length += len(home) + len(dedupe[2]) + len(dedupe[3])
         arguments[1] = 4 * length  # bytes of UTF-8, at most
         logged = [(place, item.logged) for place, item in enumerate(rewards, 1) if item.logged is not None]

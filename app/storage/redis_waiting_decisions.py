@@ -106,7 +106,7 @@ class RedisWaitingDecisions(RedisPart):
             arguments += (write.issued_ms, optional(write.known_entry), write.payload)
             arguments += (ends_ms, keys.seen_first_field(learner, write.decision_key))
             field = keys.row_field(write.issued_ms, write.decision.id) if write.logged else ""
-            arguments += (field, write.logged)
+            arguments += (field, write.logged, write.source)
         last: bytes | None = await self._redis.script("append_defaults", names, arguments)
         return last.decode() if last else None
 

@@ -70,7 +70,8 @@ def defaults_that_stay(items: Any) -> Any:
 
 
 async def as_it_is_now(self: Catalogues, catalogue: Any, arm: str, revision: int) -> Any:
-    return (await self.features(catalogue, [arm])).get(arm)
+    found = (await self.features(catalogue, [arm])).get(arm)
+    return None if found is None else found[0]
 
 
 async def by_the_terms_of_now(self: Bandits, uid: str, version: int) -> Any:

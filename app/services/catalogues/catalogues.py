@@ -286,8 +286,9 @@ class Catalogues:
                 raise NotFound("no arm of this id in the catalogue")
             return (await self._with_documents(catalogue, [arm_id], arms.features_of(rows)))[0]
 
-    async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, Vector]:
+    async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
         """The features of those arms that are there, also of ones that another process has just written.
+        With their revisions.
 
         ``ids`` are distinct.
         """
@@ -417,10 +418,11 @@ def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:
         yield slice(start, len(sizes))
 
 
-def _features(catalogue: Catalogue, ids: Collection[str]) -> dict[str, Vector]:
+def _features(catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
     snapshot = catalogue.index.snapshot()
     rows = snapshot.rows_of(ids)
-    return dict(zip(map(snapshot.id_of, rows.tolist()), snapshot.features_of(rows), strict=True))
+    found = zip(snapshot.features_of(rows), snapshot.table.revisions[rows].tolist(), strict=True)
+    return dict(zip(map(snapshot.id_of, rows.tolist()), found, strict=True))
 
 
 def _strangers(arms: TableSnapshot, stored: Mapping[str, int]) -> list[str]:

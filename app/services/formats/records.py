@@ -76,12 +76,33 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     state: bytes = b""
 
 
+class RewardSource(msgspec.Struct, frozen=True, array_like=True):
+    """What an entry of the reward log is of. The fold needs none of it: it is for who reads the log.
+
+    ``kind``        "reward", "default" or "observation"
+    ``id``          of the decision, or of the observation
+    ``revision``    of the features of the arm
+    ``decided_ms``  when the arm was chosen, or the observation came
+    ``logged``      whether the decision is in the decision log
+    ``context``     as it was encoded, float32; None: the bandit has none
+    """
+
+    kind: str
+    id: str
+    arm: str
+    revision: int
+    decided_ms: int
+    logged: bool = False
+    context: bytes | None = None
+
+
 class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
     """A decision that waits for rewards, with what its defaults need.
 
     ``payloads``      for each arm, the payload of the entry that its default makes
     ``places``        of the arms among those of the decision, if it has a row in the decision log
     ``known_entry``   as in ``storage.protocol.RewardWrite``
+    ``sources``       for each arm, the ``RewardSource`` of its default; version 0.1.0 had none
     """
 
     bandit_uid: str
@@ -93,6 +114,7 @@ class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):
     payloads: list[bytes]
     known_entry: int | None = None
     places: list[int] | None = None
+    sources: list[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)

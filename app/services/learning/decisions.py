@@ -23,7 +23,7 @@ from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.logged import RewardOfRow, reward_bytes
 from app.services.formats.records import LoggedDecision, RewardPayload, pack, unpack
-from app.services.learning.row_writes import row_of
+from app.services.learning.row_writes import row_of, source_of
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import Activated, DecisionId, DefaultWrite, Store
 
@@ -119,13 +119,14 @@ class Decisions:
     async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
         """The record to log, and when it is due. An arm whose features are gone is left out of it."""
         rule, context = bandit.record.reward, decision.encoded_context
-        arms, payloads, positions = [], [], []
+        arms, payloads, positions, sources = [], [], [], []
         for place, (arm, revision) in enumerate(zip(decision.arms, decision.revisions, strict=True)):
             await yield_to_others()
             features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
             if features is not None:
                 arms.append(arm)
                 positions.append(place)
+                sources.append(source_of(decision, "default", arm, revision))
                 joint = bandit.joint_features(features, context)
                 default = rule.default or 0.0
                 payloads.append(reward_payload(bandit.record, joint, default, decision.issued_ms))
@@ -139,6 +140,7 @@ class Decisions:
             payloads,
             decision.known_entry,
             None if decision.logged is None else positions,
+            sources,
         )
         due_ms = min(from_ms + round(1_000 * (rule.wait_s or 0.0)), decision.expires_ms)
         return pack(record), due_ms
@@ -175,6 +177,7 @@ def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWr
         try:
             decision = unpack(data, LoggedDecision)
             logged = _logged_defaults(decision, now_ms)
+            sources = decision.sources or [b""] * len(decision.arms)
         except msgspec.DecodeError:
             log.exception("a logged decision cannot be read and gets no default")
             continue
@@ -187,8 +190,11 @@ def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWr
                 payload=payload,
                 known_entry=decision.known_entry,
                 logged=default,
+                source=source,
             )
-            for arm, payload, default in zip(decision.arms, decision.payloads, logged, strict=True)
+            for arm, payload, default, source in zip(
+                decision.arms, decision.payloads, logged, sources, strict=True
+            )
         ]
     return writes
 

@@ -12,7 +12,8 @@ from typing import Literal
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
 from app.services.bandits.settings import RewardRule, reward_payload
 from app.services.catalogues.catalogues import Catalogues
-from app.services.learning.row_writes import logged_reward
+from app.services.formats.records import RewardSource, context_to_bytes, pack
+from app.services.learning.row_writes import logged_reward, source_of
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
 from app.storage.protocol import LearnerId, RewardWrite
 from shortlist.types import Vector
@@ -115,17 +116,18 @@ class RewardEntries:
             known_entry=decision.known_entry,
             logged=logged,
             summed=reward.value if is_sum else None,
+            source=source_of(decision, "reward", arm, revision),
         )
         return write, decision
 
-    async def features_of(self, bandit: Bandit, arms: Collection[str]) -> Mapping[str, Vector]:
-        """Features of those arms that are in the catalogue now."""
+    async def features_of(self, bandit: Bandit, arms: Collection[str]) -> Mapping[str, tuple[Vector, int]]:
+        """Features of those arms that are in the catalogue now, and their revisions."""
         return await self._catalogues.features(bandit.catalogue, arms)
 
     def of_observation(
-        self, bandit: Bandit, observation: Observation, features: Vector | None, now_ms: int
+        self, bandit: Bandit, observation: Observation, known: tuple[Vector, int] | None, now_ms: int
     ) -> RewardWrite:
-        """The entry; ``features`` are the arm's, None when it is unknown.
+        """The entry; ``known`` are features and revision of the arm, None when it is unknown.
 
         Raises Rejected, and Invalid for the context.
         """
@@ -134,8 +136,13 @@ class RewardEntries:
         if per_key != (observation.key is not None):
             raise Rejected("key_required" if per_key else "key_not_used")
         _check_value(bandit.record.reward, observation.value)
-        if features is None:
+        if known is None:
             raise Rejected("unknown_arm")
+        features, revision = known
+        encoded = None if context is None else context_to_bytes(context)
+        source = RewardSource(
+            "observation", observation.id, observation.arm, revision, now_ms, context=encoded
+        )
         return RewardWrite(
             learner=LearnerId(bandit.uid, observation.key or GLOBAL_LEARNER),
             dedupe_key=f"o/{observation.id}",
@@ -146,6 +153,7 @@ class RewardEntries:
                 bandit.record, bandit.joint_features(features, context), observation.value, now_ms
             ),
             known_entry=NOT_DECIDED,
+            source=pack(source),
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from app.services.bandits.bandits import Bandit
 from app.services.formats.logged import RewardOfRow, reward_bytes
+from app.services.formats.records import RewardSource, pack
 from app.services.learning.tokens import Decision, raw_of
 from app.storage.protocol import LoggedReward, RowWrite
 
@@ -30,3 +31,11 @@ def logged_reward(
         return None
     reward = RewardOfRow(decision.arms.index(arm), value, now_ms - decision.issued_ms, default=False)
     return LoggedReward(row, reward_bytes(reward))
+
+
+def source_of(decision: Decision, kind: str, arm: str, revision: int) -> bytes:
+    """What an entry of the reward log is of, for a reward or a default of this decision."""
+    logged = decision.logged is not None
+    return pack(
+        RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, decision.context)
+    )

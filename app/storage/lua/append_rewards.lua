@@ -5,7 +5,7 @@
 -- ARGV   most bytes of dedupe keys, how long the names of those below are together, number of rewards; then for each
 --        reward: bandit uid, learner, issued_ms, known entry or '', payload; of a decision expires_ms, the last of
 --        the ms in the name of its hash, dedupe key, decision key or ''; without a decision '', ttl_ms, '', '';
---        then the reward if those with its decision key are summed, or '';
+--        then the reward if those with its decision key are summed, or ''; what it is of, or '';
 --        then for each whose decision is in the decision log: its place from 1, field of the row, keep_ms, record of
 --        the row, what is put at the end of the row
 -- Result {bytes of dedupe keys that are held now, {for each reward its entry id, or 'duplicate ' and the id of the
@@ -36,8 +36,8 @@ local space, rewards = tonumber(ARGV[1]), tonumber(ARGV[3])
 if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > space then -- if all were new
   local new = {} -- bytes of each that is
   for i = 1, rewards do
-    local a, k = 10 * i - 6, 4 + 2 * i
-    local _, _, issued, known, _, expires, _, name, first, value = unpack(ARGV, a, a + 9)
+    local a, k = 11 * i - 7, 4 + 2 * i
+    local _, _, issued, known, _, expires, _, name, first, value = unpack(ARGV, a, a + 10)
     local home, counts = KEYS[k], not is_forgotten(KEYS[k + 1], issued, known)
     if counts and expires == '' and redis.call('EXISTS', home) == 0 then
       new[home] = KEY + rounded_up(#home)
@@ -59,8 +59,8 @@ end
 
 -- Where the row of each reward is, among the keys and the arguments.
 local logged = {}
-for i = 1, (#ARGV - 3 - 10 * rewards) / 5 do
-  local a = 10 * rewards + 5 * i - 1
+for i = 1, (#ARGV - 3 - 11 * rewards) / 5 do
+  local a = 11 * rewards + 5 * i - 1
   logged[tonumber(ARGV[a])] = { 6 + 2 * rewards + 2 * i, a }
 end
 
@@ -78,8 +78,9 @@ end
 local outcome, k = {}, 4
 for i = 1, rewards do
   k = k + 2
-  local home, a = KEYS[k], 10 * i - 6
-  local bandit, learner, issued, known, payload, expires, ends_ms, name, first, value = unpack(ARGV, a, a + 9)
+  local home, a = KEYS[k], 11 * i - 7
+  local bandit, learner, issued, known, payload, expires, ends_ms, name, first, value, source =
+      unpack(ARGV, a, a + 10)
   local kind, sum, status = '1', 0, nil
   if is_forgotten(KEYS[k + 1], issued, known) then
     status = 'forgotten'
@@ -118,8 +119,11 @@ for i = 1, rewards do
     status = next()
     newest = status
     local fields = { 'b', bandit, 'l', learner, 'f', kind, 'p', payload }
+    if source ~= '' then
+      fields[9], fields[10] = 'd', source
+    end
     if sum ~= 0 then
-      fields[9], fields[10] = 's', string.format('%.17g', sum)
+      fields[#fields + 1], fields[#fields + 2] = 's', string.format('%.17g', sum)
     end
     redis.call('XADD', log, status, unpack(fields))
     if logged[i] then

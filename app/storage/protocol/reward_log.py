@@ -28,6 +28,7 @@ class RewardWrite:
                        was forgotten at ``issued_ms`` or after
     ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
     ``summed``         the reward, where those with its decision key are summed: see ``LogEntry.before``
+    ``source``         what it is of; opaque, b"" where nothing is known
     """
 
     learner: LearnerId
@@ -40,6 +41,7 @@ class RewardWrite:
     known_entry: int | None = None
     logged: LoggedReward | None = None
     summed: float | None = None
+    source: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class LogEntry:
     ``origin``     the id it had when it was a dead letter; empty if it never was one
     ``replaces``   a default was counted for this decision and arm, and this entry takes its place
     ``before``     the sum of the rewards with its decision key before it, where they are ``summed``; else 0
+    ``source``     as it was written
     """
 
     entry_id: str
@@ -71,6 +74,7 @@ class LogEntry:
     origin: str = ""
     replaces: bool = False
     before: float = 0.0
+    source: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

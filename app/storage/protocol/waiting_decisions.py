@@ -18,6 +18,7 @@ class DefaultWrite:
 
     ``issued_ms``, ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``.
     ``logged``: what is put at the end of the decision's row in the decision log; nothing if it has none.
+    ``source``: as in ``RewardWrite``.
     """
 
     decision: DecisionId
@@ -27,6 +28,7 @@ class DefaultWrite:
     payload: bytes
     known_entry: int | None = None
     logged: bytes = b""
+    source: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
