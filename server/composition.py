@@ -35,6 +35,7 @@ from app.services.health.expected_store import ExpectedStore
 from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
 from app.services.learning.forgetting import Forgetting
+from app.services.learning.learned_log import LearnedLog
 from app.services.learning.learner_copies import LearnerCopies
 from app.services.learning.learners import Learners
 from app.services.learning.reward_entries import RewardEntries
@@ -159,7 +160,7 @@ class Service:
         )
         self.centers = CatalogueCenters(self.filtered)
         self.reports = Reports(self.bandits, self.decision_log)
-        self.exports = Exports(self.decision_log)
+        self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
         self.explanations = Explanations(self.bandits, self.decision_log, self.choosing)
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = Campaigns(

@@ -36,6 +36,4 @@ def logged_reward(
 def source_of(decision: Decision, kind: str, arm: str, revision: int) -> bytes:
     """What an entry of the reward log is of, for a reward or a default of this decision."""
     logged = decision.logged is not None
-    return pack(
-        RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, decision.context)
-    )
+    return pack(RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, decision.context))

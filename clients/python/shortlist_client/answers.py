@@ -237,6 +237,82 @@ class LoggedDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmRevision:
+    """The features that an arm has, or had, at a revision. Revisions ascend within a catalogue."""
+
+    id: str
+    revision: int
+    features: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedReward:
+    """An entry of the reward log, by its ``number``. Times in ms since 1970.
+
+    ``kind``: reward, default, observation; other (of no arm that was noted: what is learned from are its
+    ``features``), forget (the learner begins anew), state (a learner without rewards takes it). ``id``: of
+    the decision or observation. ``replaces``: the value of the default that it takes the place of.
+    ``before``: the sum of the rewards before it. ``replayed``: the number that
+    it had as a dead letter, which taught nothing.
+    """
+
+    number: int
+    time: int
+    kind: str
+    key: str | None
+    id: str | None
+    arm: str | None
+    revision: int | None
+    value: float | None
+    decided: int | None
+    first: bool
+    before: float
+    replaces: float | None
+    context: tuple[float, ...] | None
+    logged: bool
+    replayed: int | None
+    features: tuple[float, ...] | None
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedPage:
+    """Entries of one partition, and the arms that they name. ``position``: the cursor to go on from at any
+    time; ``next``: the same, None when there is no more now. ``missing``: entries, of any bandit, that were
+    trimmed before they could be read from here, or erased with a learner that was forgotten.
+    """
+
+    items: tuple[LearnedReward, ...]
+    arms: tuple[ArmRevision, ...]
+    next: str | None
+    position: str
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """Arms by their revisions; ``position`` and ``next`` as in ``LearnedPage``."""
+
+    items: tuple[ArmRevision, ...]
+    next: str | None
+    position: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LearningTerms:
+    """What rewards become in a learner: see docs/lake.md."""
+
+    id: str
+    partitions: int
+    features: int
+    context: int | None
+    directions: tuple[tuple[float, ...], ...] | None
+    half_life_s: float | None
+    pooled: bool
+    shifted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What a request asked for. ``pins``: (arm, place). ``at_most``: (field, count). ``arms``: a baseline."""
 

@@ -330,6 +330,10 @@ LogQuery = TypedDict(
 )
 
 
+class LearnedQuery(PageQuery, total=False):
+    partition: int
+
+
 class ArmsQuery(PageQuery, total=False):
     sample_seed: int | None
 

@@ -31,8 +31,10 @@ from shortlist_client.answers import (
     Evaluation,
     Explanation,
     Health,
+    LearnedPage,
     Learner,
     LearnerCopy,
+    LearningTerms,
     LoggedDecision,
     MipsAnswer,
     Page,
@@ -42,6 +44,7 @@ from shortlist_client.answers import (
     Receipt,
     Rejected,
     Report,
+    Revisions,
     Root,
     Sets,
     SlateCampaign,
@@ -273,6 +276,24 @@ class Endpoints:
     ) -> Callable[[str | None], Call[Page[LoggedDecision]]]:
         """All logged decisions made from ``start`` until before ``end``, the oldest first."""
         return lambda cursor: routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, page_size))
+
+    @endpoint
+    def list_learned(
+        self, bandit: str, *, partition: int = 0, cursor: str | None = None, limit: int = PAGE
+    ) -> Call[LearnedPage]:
+        """Rewards, defaults and observations of a partition, in the order in which they are learned from."""
+        query = {"partition": partition, "cursor": cursor, "limit": limit}
+        return routes.LIST_LEARNED.call(bandit, query=query)
+
+    @endpoint
+    def list_revisions(self, bandit: str, *, cursor: str | None = None, limit: int = PAGE) -> Call[Revisions]:
+        """The arms of the bandit's catalogue by their revisions: those that are new or changed come last."""
+        return routes.LIST_REVISIONS.call(bandit, query={"cursor": cursor, "limit": limit})
+
+    @endpoint
+    def get_terms(self, bandit: str) -> Call[LearningTerms]:
+        """How rewards become what learners know."""
+        return routes.GET_TERMS.call(bandit)
 
     @endpoint
     def report(

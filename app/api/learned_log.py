@@ -1,0 +1,154 @@
+"""/v1/bandits/{b}/log/rewards, …/arms, …/terms: all that learners are made of, to be read as it grows."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Response
+from pydantic import BaseModel, BeforeValidator, Field
+
+from app.api.fields import PageLimit, digits
+from app.api.services import Provided
+from app.api.strict_json import json_router, reply
+from app.services.bandits.bandits import Bandits
+from app.services.formats.pages import decode_number, encode_cursor
+from app.services.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog
+
+router = json_router(prefix="/v1/bandits", tags=["measuring"])
+
+Partition = Annotated[int, BeforeValidator(digits), Field(ge=0, lt=1_024)]
+
+
+class ArmRevisionView(BaseModel):
+    id: str
+    revision: int
+    features: list[float]
+
+
+class LearnedRewardView(BaseModel):
+    """Times in ms since 1970. ``kind``: reward, default, observation; other (of no arm that was noted),
+    forget (the learner begins anew), state (a learner without rewards takes it).
+    """
+
+    number: int
+    time: int
+    kind: str
+    key: str | None
+    id: str | None
+    arm: str | None
+    revision: int | None
+    value: float | None
+    decided: int | None
+    first: bool
+    before: float
+    replaces: float | None
+    context: list[float] | None
+    logged: bool
+    replayed: int | None
+    features: list[float] | None
+    state: str | None
+
+
+class LearnedPageView(BaseModel):
+    """``position``: the cursor to go on from at any time; ``next``: the same, null when there is no more now.
+
+    ``missing``: entries, of any bandit, that were trimmed before they could be read from here, or erased
+    with a learner that was forgotten.
+    """
+
+    items: list[LearnedRewardView]
+    arms: list[ArmRevisionView]
+    next: str | None
+    position: str
+    missing: int
+
+
+class RevisionsView(BaseModel):
+    """``position``, ``next``: as with rewards."""
+
+    items: list[ArmRevisionView]
+    next: str | None
+    position: str | None
+
+
+class LearningTermsView(BaseModel):
+    """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
+
+    ``directions``: those that interact with the context, row by row; null: all coordinates do.
+    """
+
+    id: str
+    partitions: int
+    features: int
+    context: int | None
+    directions: list[list[float]] | None
+    half_life_s: float | None
+    pooled: bool
+    shifted: bool
+
+
+@router.get("/{bandit}/log/rewards", response_model=LearnedPageView)
+async def rewards(
+    bandit: str,
+    bandits: Provided[Bandits],
+    learned_log: Provided[LearnedLog],
+    *,
+    partition: Annotated[Partition, Query()] = 0,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Response:
+    """All that learners of the bandit have learned, logged or not, in the order in which they learn it.
+
+    Of one partition, with the arms that are named. SHORTLIST_REWARD_LOG_S says how long it is there at least.
+    """
+    page = await learned_log.page(await bandits.get(bandit), partition, cursor, limit)
+    return reply(
+        {
+            "items": page.items,
+            "arms": list(page.arms.values()),
+            "next": page.position if page.more else None,
+            "position": page.position,
+            "missing": page.missing,
+        }
+    )
+
+
+@router.get("/{bandit}/log/arms", response_model=RevisionsView)
+async def arms(
+    bandit: str,
+    bandits: Provided[Bandits],
+    *,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Response:
+    """The arms of the bandit's catalogue by their revisions: those that are new or changed come last."""
+    catalogue = (await bandits.get(bandit)).catalogue
+    snapshot = catalogue.index.snapshot()
+    after = -1 if cursor is None else decode_number(cursor)
+    most = max(1, min(limit, PAGE_NUMBERS // catalogue.dim))
+    rows = snapshot.page(after, most + 1)
+    listed = rows[:most].tolist()
+    items = [
+        ArmRevision(snapshot.id_of(row), snapshot.revision_of(row), features)
+        for row, features in zip(listed, snapshot.features_of(rows[:most]).tolist(), strict=True)
+    ]
+    position = encode_cursor(str(items[-1].revision)) if items else cursor
+    return reply({"items": items, "next": position if len(rows) > most else None, "position": position})
+
+
+@router.get("/{bandit}/log/terms", response_model=LearningTermsView)
+async def terms(bandit: str, bandits: Provided[Bandits], learned_log: Provided[LearnedLog]) -> Response:
+    """How rewards become what learners know. It never changes: a bandit that is made anew has another id."""
+    owner = await bandits.get(bandit)
+    context, record = owner.context, owner.record
+    answer: dict[str, Any] = {
+        "id": owner.uid,
+        "partitions": learned_log.partitions,
+        "features": owner.catalogue.dim,
+        "context": None if context is None else context.encoding.dim,
+        "directions": None if context is None or context.directions is None else context.directions.tolist(),
+        "half_life_s": record.half_life_s,
+        "pooled": record.prior == "pooled",
+        "shifted": record.shift_rewards,
+    }
+    return reply(answer)

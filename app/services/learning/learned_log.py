@@ -1,0 +1,209 @@
+"""The reward log as others read it: what each entry of a bandit is of, from any entry on.
+
+Entries come partition by partition, in the order of the log, so who remembers a cursor for each partition
+reads every entry once. What trimming has dropped before it was read is counted, not passed over in silence.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from app.errors import Invalid
+from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
+from app.services.bounded.yielding import yield_to_others
+from app.services.formats.pages import decode_cursor, encode_cursor, foreign
+from app.services.formats.records import (
+    RewardPayload,
+    RewardSource,
+    RewardTerms,
+    bytes_to_context,
+    bytes_to_vector,
+    unpack,
+)
+from app.storage.protocol import LogEntry, Store, entry_order
+
+READ_TOGETHER = 1_000  # entries of the log
+MOST_READ = 20_000  # of all bandits, for one page
+PAGE_NUMBERS = 1 << 17  # of features on one page, about
+
+Kind = Literal["reward", "default", "observation", "other", "forget", "state"]
+
+
+class LearnedReward(msgspec.Struct, frozen=True, gc=False):
+    """One entry of the reward log.
+
+    ``number``     its place in the log of its partition: each is greater than the one before
+    ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
+    ``kind``       "other": nobody noted of which arm it is; "forget": the learner begins anew; "state": a
+                   learner that has no rewards takes this one
+    ``id``         of the decision, or of the observation
+    ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
+                   bandit that sums
+    ``replaces``   the value of the default that it takes the place of; None: of none
+    ``context``    as it was encoded; None: the bandit has none
+    ``logged``     whether the decision is in the decision log
+    ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
+    ``features``   what is learned from, where ``kind`` is "other"
+    """
+
+    number: int
+    time: int
+    kind: Kind
+    key: str | None
+    id: str | None = None
+    arm: str | None = None
+    revision: int | None = None
+    value: float | None = None
+    decided: int | None = None
+    first: bool = True
+    before: float = 0.0
+    replaces: float | None = None
+    context: list[float] | None = None
+    logged: bool = False
+    replayed: int | None = None
+    features: list[float] | None = None
+    state: str | None = None
+
+
+class ArmRevision(msgspec.Struct, frozen=True, gc=False):
+    """The features that an arm has, or had, at a revision. Revisions ascend within a catalogue."""
+
+    id: str
+    revision: int
+    features: list[float]
+
+
+@dataclass(slots=True)
+class LearnedPage:
+    """Some entries, and the arms that they name.
+
+    ``position``  the cursor of what comes after them, now or later
+    ``more``      whether there is more now
+    ``missing``   entries of the partition, of any bandit, that were trimmed before they could be read here,
+                  or erased with a learner that was forgotten
+    """
+
+    items: list[LearnedReward] = field(default_factory=list)
+    arms: dict[int, ArmRevision] = field(default_factory=dict)
+    position: str = ""
+    more: bool = False
+    missing: int = 0
+
+
+class LearnedLog:
+    """Reads the reward log for one bandit. Raises Unavailable."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def partitions(self) -> int:
+        """How many logs there are."""
+        return self._store.partitions
+
+    async def page(self, bandit: Bandit, partition: int, cursor: str | None, limit: int) -> LearnedPage:
+        """At most ``limit`` entries after the cursor; fewer where features are long.
+
+        Cost: reads up to ``MOST_READ`` entries of all bandits. Raises Invalid: no such partition, or the
+        cursor is not one of this list and bandit.
+        """
+        if partition >= self._store.partitions:
+            raise Invalid(f"there are {self._store.partitions} partitions", path=("partition",))
+        after = _after(bandit, cursor)
+        page, numbers, read, begun = LearnedPage(), 0, 0, False
+        while read < MOST_READ:
+            entries = await self._store.rewards.read(partition, after, READ_TOGETHER)
+            if not begun:
+                page.missing, begun = await self._missing(partition, after, entries), True
+            for entry in entries:
+                await yield_to_others()
+                if entry.learner.bandit_uid == bandit.uid:
+                    if len(page.items) == limit or numbers > PAGE_NUMBERS:
+                        page.more = True
+                        break
+                    numbers += _take(page, bandit, entry)
+                after = entry.entry_id
+            read += len(entries)
+            if page.more or len(entries) < READ_TOGETHER:
+                break
+        else:
+            page.more = True
+        page.position = encode_cursor(f"{bandit.uid}/{after}")
+        return page
+
+    async def _missing(self, partition: int, after: str, entries: Sequence[LogEntry]) -> int:
+        """Entries are numbered without a gap, but for those of learners that were erased."""
+        next_id = entries[0].entry_id if entries else await self._store.learners.watermark(partition)
+        gone = entry_order(next_id)[1] - entry_order(after)[1] - (1 if entries else 0)
+        return max(0, gone)
+
+
+def _after(bandit: Bandit, cursor: str | None) -> str:
+    if cursor is None:
+        return "0-0"
+    uid, slash, entry_id = decode_cursor(cursor).partition("/")
+    milliseconds, _, number = entry_id.partition("-")
+    if not slash or not (milliseconds.isdecimal() and number.isdecimal()) or len(entry_id) > 32:
+        raise foreign()
+    if uid != bandit.uid:
+        raise Invalid("the cursor is of a bandit of this name that was deleted", path=("cursor",))
+    return entry_id
+
+
+def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry) -> int:
+    """Put an entry on the page, and return how many numbers of features it brings.
+
+    What nobody can read is left out.
+    """
+    try:
+        payload = unpack(entry.payload, RewardPayload)
+        source = unpack(entry.source, RewardSource) if entry.source else None
+    except msgspec.DecodeError:
+        return 0
+    written_ms, number = entry_order(entry.entry_id)
+    replayed = entry_order(entry.origin)[1] if entry.origin else None
+    key = None if entry.learner.name == GLOBAL_LEARNER else entry.learner.name
+    if not payload.features:
+        state = base64.b64encode(payload.state).decode() if payload.state else None
+        kind: Kind = "forget" if state is None else "state"
+        page.items.append(LearnedReward(number, written_ms, kind, key, replayed=replayed, state=state))
+        return len(payload.state) // 8
+    features, terms, dim = (
+        bytes_to_vector(payload.features),
+        payload.terms or RewardTerms(),
+        bandit.catalogue.dim,
+    )
+    numbers = 0
+    if source is not None and source.revision not in page.arms:
+        page.arms[source.revision] = ArmRevision(source.arm, source.revision, features[:dim].tolist())
+        numbers = dim
+    kind = "other" if source is None else _KINDS[source.kind]
+    page.items.append(
+        LearnedReward(
+            number,
+            written_ms,
+            kind,
+            key,
+            None if source is None else source.id,
+            None if source is None else source.arm,
+            None if source is None else source.revision,
+            payload.value,
+            terms.decided_ms if source is None else source.decided_ms,
+            entry.first,
+            entry.before,
+            terms.default if entry.replaces else None,
+            None if source is None or source.context is None else bytes_to_context(source.context).tolist(),
+            source is not None and source.logged,
+            replayed,
+            features.tolist() if source is None else None,
+        )
+    )
+    return numbers + (len(features) if source is None else 0)
+
+
+_KINDS: dict[str, Kind] = {"reward": "reward", "default": "default", "observation": "observation"}
