@@ -142,9 +142,21 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     export = commands.add_parser("export", help="write a catalogue, learners or a decision log into a file")
     export.add_argument("what", choices=sorted(EXPORTS))
     export.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
-    export.add_argument("--out", type=Path, required=True, metavar="FILE", help="a new file; see import")
+    export.add_argument("--out", required=True, metavar="FILE", help="a new file, see import; or a lake")
+    export.add_argument(
+        "--partition",
+        choices=("day",),
+        help="of a log: --out is a folder, or an address such as s3://bucket/lake, that is brought up to now",
+    )
     _remote(export)
     export.set_defaults(run=_export)
+
+    rebuild = commands.add_parser("rebuild", help="make learners anew from a log that was exported as a lake")
+    rebuild.add_argument("--log", required=True, metavar="DIR_OR_URL", help="the lake")
+    rebuild.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="a new file of learners, to import"
+    )
+    rebuild.set_defaults(run=_rebuild)
 
     explain = commands.add_parser("explain", help="say why a logged decision showed these arms")
     explain.add_argument("decision", metavar="DECISION", help="its token; - reads it from standard input")
@@ -275,8 +287,18 @@ def _import(parsed: argparse.Namespace) -> None:
 def _export(parsed: argparse.Namespace) -> None:
     from shortlist_client import files  # noqa: PLC0415 - as above
 
+    if parsed.partition is not None and parsed.what != "log":
+        raise ShortlistError(f"--partition: a log can be partitioned, and no {parsed.what}")
     with _client(parsed) as client:
-        print(getattr(files, EXPORTS[parsed.what])(client, parsed.name, parsed.out))
+        if parsed.partition is None:
+            print(getattr(files, EXPORTS[parsed.what])(client, parsed.name, Path(parsed.out)))
+        else:
+            print(_module("exporting_lake").export_lake(client, parsed.name, parsed.out))
+
+
+def _rebuild(parsed: argparse.Namespace) -> None:
+    with _in_one_line():
+        print(_module("rebuilding").rebuild(parsed.log, parsed.out))
 
 
 def _ingest(parsed: argparse.Namespace) -> None:

@@ -122,6 +122,13 @@ ARROWS = {
         "storage",
         "errors",
     },
+    "lake": {
+        "services/bandits",
+        "services/formats",
+        "services/learning",
+        "shortlist",
+        "errors",
+    },
     "services/health": {
         "services/bandits",
         "services/catalogues",
@@ -164,6 +171,7 @@ ARROWS = {
     },
     "server": {
         "api",
+        "lake",
         "workers",
         "services/access",
         "services/bandits",

@@ -37,7 +37,7 @@ def export_catalogue(client: Client, name: str, out: Path) -> str:
     """
     kind = kind_of(out)
     names = [out, ids_path(out)] if kind.writer is NpyWriter else [out]
-    with _made(*names) as parts:
+    with made(*names) as parts:
         check_version(client)
         found = client.get_catalogue(name)
         dim = found.dim
@@ -62,7 +62,7 @@ def export_catalogue(client: Client, name: str, out: Path) -> str:
 def export_learners(client: Client, name: str, out: Path) -> str:
     """Write the whole state of every learner that has rewards; as ``export_catalogue``."""
     make = writer_of(out)
-    with _made(out) as (part,):
+    with made(out) as (part,):
         check_version(client)
         writer, count = make(part), 0
         try:
@@ -90,7 +90,7 @@ def export_log(client: Client, name: str, out: Path) -> str:
     """Write the decision log of a bandit as the service streams it; as ``export_catalogue``."""
     if out.suffix.lower() not in LOG_FORMATS:
         raise FileError(f"{out}: a log is kept in {', '.join(LOG_FORMATS)}")
-    with _made(out) as (part,):
+    with made(out) as (part,):
         check_version(client)
         with part.open("wb") as file, meter("log", None, "bytes") as advance:
             client.export_log(name, Counted(file, advance), format=LOG_FORMATS[out.suffix.lower()])
@@ -122,7 +122,7 @@ class Counted:
 
 
 @contextmanager
-def _made(*names: Path) -> Iterator[Sequence[Path]]:
+def made(*names: Path) -> Iterator[Sequence[Path]]:
     """Files that are written beside ``names`` and get these names when all went well; else they go.
 
     Two names are a matrix and its ids. Raises FileError: a name is taken, or the system refuses.

@@ -1,0 +1,1 @@
+"""What was decided and learned, as files that other tools read?"""

@@ -1,0 +1,255 @@
+"""A lake: tables of Parquet files that only grow, in a folder or an object store. Needs the extra ``lake``.
+
+Layout
+    _shortlist/manifest.json    whose lake it is, and how far it goes
+    _shortlist/staging/…        files of a commit that is under way; others are dropped by the next writer
+    TABLE/day=…/N-I.parquet     file I of commit N
+
+A commit is in effect when its manifest is. Its files are staged before, and get their names after; whoever
+opens the lake to write first gives names to what a killed one has left. So each row is there once, and no
+reader ever sees a part of a file. One process writes at a time: in a folder a lock sees to it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from app.errors import ShortlistError
+
+try:
+    import fsspec
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+except ImportError:
+    message = "a lake needs the extra lake of the service: pip install -e '.[lake]' in a checkout"
+    raise ShortlistError(message) from None
+
+TABLES = ("decisions", "rewards", "arms")
+FORMAT = 1
+HOME = "_shortlist"
+MANIFEST, STAGING, LOCK = f"{HOME}/manifest.json", f"{HOME}/staging", f"{HOME}/lock"
+_NAME = re.compile(r"(decisions|rewards|arms)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
+
+
+class Lake:
+    """A lake that is there. ``address``: a folder, or an address that fsspec knows (``s3://bucket/lake``).
+
+    ``manifest``: ``bandit``, ``terms`` (as the service answers them), ``commit``, ``at`` (how far each table
+    goes; the writer's own), ``rows`` (of each table). Raises ShortlistError: it is none, or cannot be read.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._fs, self._root = _file_system(address)
+        self._is_local = "file" in _protocols(self._fs)
+        self._lock: int | None = None
+        with self._told():
+            self.manifest = self._read_manifest()
+
+    @classmethod
+    def open_to_write(cls, address: str, bandit: str, terms: Mapping[str, Any]) -> Lake:
+        """The lake of a bandit; one is made in a folder that is empty or not there.
+
+        Raises ShortlistError, and nothing is changed: the folder holds something else, the lake is of another
+        bandit, or somebody else writes to it.
+        """
+        fs, root = _file_system(address)
+        with _told(address):
+            fs.invalidate_cache()
+            has_manifest, found = fs.exists(f"{root}/{MANIFEST}"), []
+            if not has_manifest and fs.exists(root):
+                found = [name for name in fs.find(root) if not name.startswith(f"{root}/{HOME}/")]
+                if found or (fs.isfile(root)):
+                    raise _refused(address, "is not empty, and no lake of this service; nothing was written")
+            if not has_manifest:
+                first = {"format": FORMAT, "bandit": bandit, "terms": terms, "commit": 0, "pending": {}}
+                _write(fs, root, MANIFEST, {**first, "at": {}, "rows": dict.fromkeys(TABLES, 0)})
+        lake = cls(address)
+        if lake.manifest["terms"]["id"] != terms["id"]:
+            theirs = lake.manifest["bandit"]
+            if theirs == bandit:
+                raise _refused(address, f"is of a bandit {bandit} that was deleted; choose another folder")
+            raise _refused(address, f"is the lake of the bandit {theirs}, not of {bandit}")
+        try:
+            with lake._told():
+                lake._take_lock()
+                lake.manifest = lake._read_manifest()  # as the one before has left it
+                lake._finish()
+            for table in TABLES:
+                lake.files(table)
+        except BaseException:
+            lake.close()
+            raise
+        return lake
+
+    def close(self) -> None:
+        """Let others write."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def files(self, table: str, day: str | None = None) -> Sequence[str]:
+        """The files of a table, in the order in which they were written; ``day``: those of one.
+
+        Raises ShortlistError where there is a file that is not of this lake.
+        """
+        with self._told():
+            self._fs.invalidate_cache()
+            where = f"{self._root}/{table}" + (f"/day={day}" if day else "")
+            found = [self._name(path) for path in self._fs.find(where)] if self._fs.exists(where) else []
+        result = []
+        for name in found:
+            match = _NAME.fullmatch(name)
+            if match is None or int(match[2]) > self.manifest["commit"]:
+                raise _refused(self.address, f"{name} is not of this lake")
+            if name not in self.manifest["pending"]:
+                result.append((int(match[2]), name))
+        waiting = [name for name in self.manifest["pending"] if name.startswith(where[len(self._root) + 1 :])]
+        return [name for _, name in sorted(result)] + sorted(waiting)
+
+    def read(self, name: str, columns: Sequence[str] | None = None) -> Any:
+        """The rows of a file. Raises ShortlistError where it is damaged."""
+        return pa.concat_tables([pa.Table.from_batches([b]) for b in self.batches(name, 1 << 20, columns)])
+
+    def batches(self, name: str, rows: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
+        """The rows of a file, so many at a time. Raises as ``read``."""
+        with self._told():
+            path = f"{self._root}/{name}"
+            if name in self.manifest["pending"] and not self._fs.exists(path):
+                path = f"{self._root}/{STAGING}/{name}"
+            try:
+                with self._fs.open(path, "rb") as file, pq.ParquetFile(file) as found:
+                    yield from found.iter_batches(batch_size=rows, columns=columns)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, EOFError):
+                raise _refused(self.address, f"{name} is damaged, or half written") from None
+
+    def commit(self, tables: Mapping[tuple[str, str], Any], at: Mapping[str, Any]) -> None:
+        """Add rows, all or none: by table and day, as Arrow tables; and say how far the lake goes now.
+
+        Raises ShortlistError: a name is taken, or somebody else has written meanwhile; nothing is changed.
+        """
+        number, pending = self.manifest["commit"] + 1, dict[str, int]()
+        rows = dict(self.manifest["rows"])
+        with self._told():
+            for place, ((table, day), data) in enumerate(sorted(tables.items())):
+                name = f"{table}/day={day}/{number:06}-{place}.parquet"
+                if self._fs.exists(f"{self._root}/{name}"):
+                    raise _refused(self.address, f"{name} exists already; nothing was overwritten")
+                pending[name] = self._stage(name, data)
+                rows[table] += data.num_rows
+            if self._read_manifest() != self.manifest:
+                raise _refused(self.address, "somebody else writes to it; nothing was changed")
+            self.manifest = {
+                **self.manifest, "commit": number, "pending": pending, "at": dict(at), "rows": rows
+            }  # fmt: skip
+            _write(self._fs, self._root, MANIFEST, self.manifest)
+            self._finish()
+
+    def _stage(self, name: str, data: Any) -> int:
+        sink = pa.BufferOutputStream()
+        pq.write_table(data, sink, compression="zstd")
+        content = sink.getvalue().to_pybytes()
+        _put(self._fs, f"{self._root}/{STAGING}/{name}", content)
+        return len(content)
+
+    def _finish(self) -> None:
+        """Give the files of the last commit their names, and drop what no commit has."""
+        self._fs.invalidate_cache()
+        for name, size in self.manifest["pending"].items():
+            staged, path = f"{self._root}/{STAGING}/{name}", f"{self._root}/{name}"
+            if self._fs.exists(staged):
+                if self._is_local:
+                    self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._fs.mv(staged, path)
+            elif not self._fs.exists(path) or self._fs.size(path) != size:
+                raise _refused(self.address, f"{name} is missing, or is not what was written")
+        if self._fs.exists(f"{self._root}/{STAGING}"):
+            self._fs.rm(f"{self._root}/{STAGING}", recursive=True)
+
+    def _read_manifest(self) -> dict[str, Any]:
+        path = f"{self._root}/{MANIFEST}"
+        self._fs.invalidate_cache()
+        if not self._fs.exists(path):
+            raise _refused(self.address, f"is no lake of this service: it has no {MANIFEST}")
+        try:
+            found = json.loads(self._fs.cat_file(path))
+            known = found["format"] == FORMAT and {
+                "bandit",
+                "terms",
+                "commit",
+                "pending",
+                "at",
+                "rows",
+            } <= set(found)
+        except (ValueError, KeyError, TypeError):
+            raise _refused(self.address, f"{MANIFEST} is damaged") from None
+        if not known:
+            raise _refused(self.address, f"{MANIFEST} is of another version of the service")
+        result: dict[str, Any] = found
+        return result
+
+    def _take_lock(self) -> None:
+        """In a folder. An object store has no locks: see ``commit``."""
+        if not self._is_local:
+            return
+        descriptor = os.open(f"{self._root}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise _refused(self.address, "another export writes to it") from None
+        self._lock = descriptor
+
+    def _name(self, path: str) -> str:
+        return path[len(self._root) + 1 :]
+
+    def _told(self) -> Any:
+        return _told(self.address)
+
+
+def _file_system(address: str) -> tuple[Any, str]:
+    with _told(address):
+        fs, root = fsspec.core.url_to_fs(address)
+    return fs, root.rstrip("/")
+
+
+def _protocols(fs: Any) -> Sequence[str]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+
+
+def _write(fs: Any, root: str, name: str, document: Mapping[str, Any]) -> None:
+    """Replace a file as a whole."""
+    part, path = f"{root}/{name}.part", f"{root}/{name}"
+    _put(fs, part, json.dumps(document, indent=1).encode())
+    fs.mv(part, path)
+
+
+def _put(fs: Any, path: str, content: bytes) -> None:
+    is_local = "file" in _protocols(fs)
+    if is_local:
+        fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+    with fs.open(path, "wb") as file:
+        file.write(content)
+        if is_local:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def _told(address: str) -> Iterator[None]:
+    """What goes wrong with files is one line."""
+    try:
+        yield
+    except (OSError, ImportError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise _refused(address, f"cannot be read or written: {reason}") from None
+
+
+def _refused(address: str, reason: str) -> ShortlistError:
+    return ShortlistError(f"{address}: {reason}")

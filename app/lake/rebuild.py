@@ -1,0 +1,269 @@
+"""The learners of a bandit, made anew from its lake: in one process, or as a map and a reduce on any cluster.
+
+    plan = plan_of(Lake(address))                                   # small: arms, and who was forgotten
+    parts = [mapped(plan, rewards) for rewards in ...]              # anywhere, of any cut of the rewards
+    learners = finished(plan, functools.reduce(merged_parts, parts))
+
+What a learner knows are sums over its rewards (``ridge_sums``), so parts of them add up: in any order, and
+wherever the rewards are cut. ``mapped`` and ``merged_parts`` are pure, and all that they take and give can be
+pickled. Where the rewards are all in the lake, the learners are those of the service up to rounding, which is
+below 1e-9 of the largest entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from app.errors import ShortlistError
+from app.lake.files import Lake
+from app.services.bandits.bandits import GLOBAL_LEARNER
+from app.services.formats.records import LearnerState, bytes_to_state
+from app.services.learning.fold import merged
+from shortlist.linear import bilinear, ridge_sums
+from shortlist.linear.shifted_rewards import shift_features
+from shortlist.types import Matrix, Rows, Vector
+
+COLUMNS = (
+    "partition", "number", "kind", "key", "revision", "value", "decided", "first", "before", "replaces",
+    "context", "features",
+)  # fmt: skip
+TOGETHER = 100_000  # rewards, in one process
+MOST_NUMBERS = 1 << 24  # of features that are held at once
+
+
+@dataclass(frozen=True)
+class RebuildPlan:
+    """What each part needs besides its rewards.
+
+    ``revisions``    ascending, with their ``features``. Shapes: (n,), (n, d)
+    ``directions``   those that interact with a context. Shape: (p, d), None: all
+    ``forgotten``    of each learner that was, the number of the last entry that forgot it
+    ``states``       of each learner that was given some, their numbers and bytes, in the order of the log
+    ``left_out``     partition and number of dead letters that came again later
+    """
+
+    revisions: NDArray[np.int64]
+    features: Matrix
+    contexts: int | None
+    directions: Matrix | None
+    half_life_s: float
+    shifted: bool
+    forgotten: Mapping[str, int]
+    states: Mapping[str, list[tuple[int, bytes]]]
+    left_out: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class LearnedPart:
+    """What learners know of some rewards, and the least number of the rewards of each."""
+
+    states: dict[str, LearnerState] = field(default_factory=dict)
+    begins: dict[str, int] = field(default_factory=dict)
+
+
+def plan_of(lake: Lake) -> RebuildPlan:
+    """Read what all parts share. Cost: the arms of the lake, and one column of its rewards."""
+    terms, forgotten, states = lake.manifest["terms"], dict[str, int](), dict[str, list[tuple[int, bytes]]]()
+    left_out = set[tuple[int, int]]()
+    for name in lake.files("rewards"):
+        columns = ["partition", "number", "kind", "key", "replayed", "state"]
+        for batch in lake.batches(name, 1 << 16, columns):
+            odd = pc.or_(
+                pc.is_in(batch["kind"], pa.array(["forget", "state"])), pc.is_valid(batch["replayed"])
+            )
+            for row in batch.filter(odd).to_pylist():
+                key = GLOBAL_LEARNER if row["key"] is None else row["key"]
+                if row["replayed"] is not None:
+                    left_out.add((row["partition"], row["replayed"]))
+                if row["kind"] == "forget":
+                    forgotten[key] = max(row["number"], forgotten.get(key, 0))
+                elif row["kind"] == "state":
+                    states.setdefault(key, []).append((row["number"], row["state"]))
+    revisions, features = _arms(lake, terms["features"])
+    directions = terms["directions"]
+    return RebuildPlan(
+        revisions=revisions,
+        features=features,
+        contexts=terms["context"],
+        directions=None if directions is None else np.array(directions, dtype=np.float64),
+        half_life_s=terms["half_life_s"] or 0.0,
+        shifted=terms["shifted"],
+        forgotten=forgotten,
+        states={key: sorted(given) for key, given in states.items()},
+        left_out=frozenset(left_out),
+    )
+
+
+def mapped(plan: RebuildPlan, rewards: Any) -> LearnedPart:
+    """What learners know of these rewards and no others.
+
+    ``rewards``: an Arrow table or record batch with ``COLUMNS``, or a pandas frame with them: any rows of the
+    table ``rewards``, in any order. Cost: D^2 multiply-adds for each. Raises ShortlistError: a reward is of
+    an arm that is not in the lake.
+    """
+    if not isinstance(rewards, pa.Table | pa.RecordBatch):
+        rewards = pa.Table.from_pandas(rewards, preserve_index=False)
+    rows = rewards.select(list(COLUMNS))
+    rows = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows.combine_chunks()
+    rows = rows.filter(_counted(plan, rows))
+    dim = plan.features.shape[1] * (1 + (plan.contexts or 0))
+    step = max(1, MOST_NUMBERS // max(1, dim))
+    parts = [_mapped(plan, rows.slice(start, step)) for start in range(0, rows.num_rows, step)]
+    return reduce(merged_parts, parts, LearnedPart())
+
+
+def merged_parts(one: LearnedPart, other: LearnedPart) -> LearnedPart:
+    """What learners know of the rewards of both. Cost: D^2 for each learner of the smaller part."""
+    if len(one.states) < len(other.states):
+        one, other = other, one
+    states, begins = dict(one.states), dict(one.begins)
+    for key, state in other.states.items():
+        states[key] = merged(states.get(key), state)
+        begins[key] = min(begins.get(key, other.begins[key]), other.begins[key])
+    return LearnedPart(states, begins)
+
+
+def finished(plan: RebuildPlan, part: LearnedPart) -> Mapping[str, LearnerState]:
+    """The learners, by their keys; that of a bandit of scope ``global`` is ``_global``.
+
+    A state that was given to a learner counts if the learner had no rewards then, as in the service.
+    """
+    result = dict(part.states)
+    for key, given in plan.states.items():
+        since = plan.forgotten.get(key, 0)
+        number, data = next(((n, data) for n, data in given if n > since), (0, b""))
+        if data and part.begins.get(key, number + 1) > number:
+            result[key] = merged(result.get(key), bytes_to_state(data))
+    return result
+
+
+def rebuilt(lake: Lake) -> Mapping[str, LearnerState]:
+    """The learners of a lake, in this process. Raises ShortlistError."""
+    plan, part = plan_of(lake), LearnedPart()
+    for name in lake.files("rewards"):
+        for batch in lake.batches(name, TOGETHER, COLUMNS):
+            part = merged_parts(part, mapped(plan, batch))
+    return finished(plan, part)
+
+
+def _arms(lake: Lake, dim: int) -> tuple[NDArray[np.int64], Matrix]:
+    revisions, features = [np.zeros(0, dtype=np.int64)], [np.zeros((0, dim))]
+    for name in lake.files("arms"):
+        for batch in lake.batches(name, 1 << 16, ["revision", "features"]):
+            revisions.append(batch["revision"].to_numpy())
+            features.append(_lists(batch["features"], np.float64, dim))
+    known, first = np.unique(np.concatenate(revisions), return_index=True)
+    return known, np.concatenate(features)[first]
+
+
+def _counted(plan: RebuildPlan, rows: Any) -> Any:
+    """Which rows are rewards that their learners still know. Shape: (n,)."""
+    counted = ~np.isin(rows["kind"].to_pylist(), ("forget", "state")) if rows.num_rows else np.zeros(0, bool)
+    if plan.forgotten or plan.left_out:
+        numbers = rows["number"].to_numpy()
+    if plan.forgotten:
+        since = {None if key == GLOBAL_LEARNER else key: number for key, number in plan.forgotten.items()}
+        counted &= numbers > np.array([since.get(key, 0) for key in rows["key"].to_pylist()], dtype=np.int64)
+    if plan.left_out:
+        places = zip(rows["partition"].to_pylist(), numbers.tolist(), strict=True)
+        counted &= ~np.array([place in plan.left_out for place in places], dtype=bool)
+    return pa.array(counted)
+
+
+def _mapped(plan: RebuildPlan, rows: Any) -> LearnedPart:
+    keys = rows["key"].combine_chunks().fill_null(GLOBAL_LEARNER).dictionary_encode()
+    owners, names = keys.indices.to_numpy(), keys.dictionary.to_pylist()
+    order = np.argsort(owners, kind="stable")
+    ends = np.cumsum(np.bincount(owners, minlength=len(names)))
+    learned = _Learned.of(plan, rows)
+    numbers, part, start = rows["number"].to_numpy(), LearnedPart(), 0
+    for name, end in zip(names, ends.tolist(), strict=True):
+        own = order[start:end]
+        part.states[name] = learned.state(own, plan)
+        part.begins[name] = int(numbers[own].min())
+        start = end
+    return part
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """Rewards as ``fold`` learns them. Shapes: features (n, D), the others (n,)."""
+
+    features: Matrix
+    values: Vector
+    first: NDArray[np.bool_]
+    before: Vector
+    replaces: Vector  # not a number where no default is replaced
+    decided: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, plan: RebuildPlan, rows: Any) -> _Learned:
+        replaces = rows["replaces"].cast(pa.float64())
+        return cls(
+            _features(plan, rows),
+            rows["value"].to_numpy().astype(np.float64),
+            rows["first"].to_numpy(),
+            rows["before"].to_numpy(),
+            replaces.fill_null(np.nan).to_numpy(),
+            rows["decided"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy(),
+        )
+
+    def state(self, own: Rows, plan: RebuildPlan) -> LearnerState:
+        """A learner with these rewards alone: each, and the default that it replaces taken away."""
+        changed = own[~np.isnan(self.replaces[own])]
+        rows = np.concatenate((own, changed))
+        values = np.concatenate((self.values[own], -self.replaces[changed]))
+        before = np.concatenate((self.before[own], self.replaces[changed]))
+        first = np.concatenate((self.first[own], np.zeros(len(changed), dtype=bool)))
+        features = self.features[rows]
+        if plan.shifted:
+            features, values, before = (
+                shift_features(features),
+                values / 2 + first / 2,
+                before / 2 + ~first / 2,
+            )
+        time_ms, weights = 0, None
+        if plan.half_life_s:
+            time_ms = int(self.decided[own].max())
+            weights = np.exp2((self.decided[rows] - time_ms) / (1_000.0 * plan.half_life_s))
+        sums = ridge_sums.of(features, values, first, weights, before=before)
+        return LearnerState(len(own), sums, time_ms, plan.half_life_s)
+
+
+def _features(plan: RebuildPlan, rows: Any) -> Matrix:
+    """What is learned from: the arms in their contexts, or what stands in the row itself. Shape: (n, D)."""
+    revisions = rows["revision"].cast(pa.int64())
+    bare = revisions.is_null().to_numpy()
+    wanted = revisions.fill_null(-1).to_numpy()
+    places = np.searchsorted(plan.revisions, wanted).clip(max=max(0, len(plan.revisions) - 1))
+    known = plan.revisions[places] == wanted if len(plan.revisions) else np.zeros(len(wanted), dtype=bool)
+    if (~known & ~bare).any():
+        unknown = np.count_nonzero(~known & ~bare)
+        raise ShortlistError(f"the lake lacks the arms of {unknown:,} rewards: its table arms is not whole")
+    features = (
+        plan.features[places] if len(plan.revisions) else np.zeros((len(wanted), plan.features.shape[1]))
+    )
+    if plan.contexts is not None:
+        empty = pa.scalar([0.0] * plan.contexts, pa.list_(pa.float32()))
+        contexts = rows["context"].cast(pa.list_(pa.float32())).fill_null(empty).combine_chunks()
+        features = bilinear.phi(features, plan.directions, _lists(contexts, np.float32, plan.contexts))
+    if bare.any():
+        own = rows["features"].cast(pa.list_(pa.float64())).combine_chunks().filter(pa.array(bare))
+        features[bare] = _lists(own, np.float64, features.shape[1])
+    return features
+
+
+def _lists(column: Any, kind: Any, length: int) -> Any:
+    """Lists of one length as a matrix. Shape: (n, length)."""
+    values = column.flatten().to_numpy().astype(kind, copy=False)
+    if len(values) != len(column) * length:
+        raise ShortlistError("the lake has vectors of a wrong length: it is damaged")
+    return values.reshape(len(column), length)

@@ -1,0 +1,189 @@
+"""`shortlist export log NAME --out DIR_OR_URL --partition day`: the log of a bandit as a lake, each row once.
+
+Rewards come by the cursors of the service, partition by partition. Decisions come by their time, up to two
+seconds ago: by then their rows are written. One that is written later all the same, as after an outage of the
+store, comes within ``AGAIN_MS``, or with its first reward: so what may have come before is looked up.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.lake import tables
+from app.lake.files import Lake
+from shortlist_client import Client
+from shortlist_client.answers import ArmRevision, LearnedReward, LoggedDecision
+from shortlist_client.files.progress import meter
+
+PAGE = 1_000
+TOGETHER = 50_000  # rows of one commit, about
+LATE_MS = 2_000  # rows of the decision log are there by then
+AGAIN_MS = 600_000  # what is looked at again, for rows that came later
+BACK = 1_000  # revisions of arms that are listed again: another process may have been ahead
+
+
+class Export:
+    """One run. ``advance`` is told how many rows are in the lake with each commit."""
+
+    def __init__(self, client: Client, name: str, lake: Lake, advance: Callable[[int], object]) -> None:
+        self._client, self._name, self._lake, self._advance = client, name, lake, advance
+        self._at: dict[str, Any] = {"partitions": {}, "decided": 0, "arms": None, "missing": 0}
+        self._at |= copy.deepcopy(lake.manifest["at"])
+        self._revisions = set(self._known_revisions())
+        self._decided: dict[str, NDArray[np.bytes_]] = {}  # decisions in the lake, by day, as they are needed
+        self._late: set[str] = set()  # decisions that this run has added for their rewards
+        self._new: dict[str, list[Any]] = defaultdict(list)
+
+    def run(self) -> None:
+        """Read all that is there. Raises ShortlistError, of the service and of the lake."""
+        for partition in range(self._lake.manifest["terms"]["partitions"]):
+            self._rewards(partition)
+        self._arms()
+        self._decisions()
+        self._commit()
+
+    def _rewards(self, partition: int) -> None:
+        cursors, more = self._at["partitions"], True
+        while more:
+            cursor = cursors.get(str(partition))
+            page = self._client.list_learned(self._name, partition=partition, cursor=cursor, limit=PAGE)
+            self._add_arms(page.arms)
+            self._new["rewards"] += [(partition, item) for item in page.items]
+            self._add_late(page.items)
+            cursors[str(partition)] = page.position
+            self._at["missing"] += page.missing
+            more = page.next is not None
+            self._commit_many()
+
+    def _arms(self) -> None:
+        cursor, more = self._at["arms"], True
+        while more:
+            page = self._client.list_revisions(self._name, cursor=cursor, limit=PAGE)
+            self._add_arms(page.items)
+            cursor, more = page.position, page.next is not None
+            self._at["arms"] = cursor
+            self._commit_many()
+
+    def _decisions(self) -> None:
+        """Those until two seconds ago; what an earlier run was at is done first."""
+        scan = self._at.get("scan")
+        if scan is None:
+            decided = self._at["decided"]
+            scan = {
+                "from": max(0, decided - AGAIN_MS),
+                "to": _now_ms() - LATE_MS,
+                "again": decided,
+                "cursor": None,
+            }
+        more = scan["to"] > scan["from"]
+        while more:
+            page = self._client.list_log(
+                self._name, start=scan["from"], end=scan["to"], cursor=scan["cursor"], limit=PAGE
+            )
+            self._add_decisions(page.items, before_ms=scan["again"])
+            if page.items:  # of this very ms there may be more
+                self._at["decided"] = max(self._at["decided"], page.items[-1].time)
+            scan = {**scan, "cursor": page.next}
+            self._at["scan"], more = scan, page.next is not None
+            self._commit_many()
+        self._at["decided"], self._at["scan"] = max(self._at["decided"], scan["to"]), None
+
+    def _add_arms(self, arms: Iterable[ArmRevision]) -> None:
+        for arm in arms:
+            if arm.revision not in self._revisions:
+                self._revisions.add(arm.revision)
+                self._new["arms"].append(arm)
+
+    def _add_late(self, rewards: Sequence[LearnedReward]) -> None:
+        """Add decisions whose rows were made after their time was read: by these rewards, if not before."""
+        by_time = defaultdict[int, set[str]](set)
+        for item in rewards:
+            if item.logged and item.decided is not None and item.decided < self._at["decided"]:
+                by_time[item.decided].add(str(item.id))
+        for decided, ids in by_time.items():
+            unknown = ids - self._known(tables.day_of(decided), ids) - self._late
+            rows = (
+                self._client.log(self._name, start=decided, end=decided + 1, page_size=PAGE)
+                if unknown
+                else ()
+            )
+            for row in rows:
+                if (decision := tables.token(row).id) in unknown:
+                    self._late.add(decision)
+                    self._new["decisions"].append(row)
+
+    def _add_decisions(self, rows: Sequence[LoggedDecision], *, before_ms: int) -> None:
+        """``before_ms``: earlier ones may be in the lake already."""
+        by_day = defaultdict[str, dict[str, LoggedDecision]](dict)
+        for row in rows:
+            if row.time < before_ms:
+                by_day[tables.day_of(row.time)][tables.token(row).id] = row
+            else:
+                self._new["decisions"].append(row)
+        for day, early in by_day.items():
+            new = early.keys() - self._known(day, early.keys()) - self._late
+            self._new["decisions"] += [early[decision] for decision in sorted(new)]
+
+    def _known(self, day: str, ids: Collection[str]) -> set[str]:
+        """Those decisions of a day that are in the lake."""
+        if day not in self._decided:
+            found = [np.array([], dtype="S1")]
+            for name in self._lake.files("decisions", day):
+                batches = self._lake.batches(name, 1 << 20, ["decision_id"])
+                found += [np.array(batch.column(0).to_pylist(), dtype="S") for batch in batches]
+            self._decided[day] = np.unique(np.concatenate(found))
+        asked = np.array(sorted(ids), dtype="S")
+        return {each.decode() for each in asked[np.isin(asked, self._decided[day])].tolist()}
+
+    def _known_revisions(self) -> Iterable[int]:
+        for name in self._lake.files("arms"):
+            for batch in self._lake.batches(name, 1 << 16, ["revision"]):
+                yield from batch.column(0).to_pylist()
+
+    def _commit_many(self) -> None:
+        if sum(map(len, self._new.values())) >= TOGETHER:
+            self._commit()
+
+    def _commit(self) -> None:
+        if not any(self._new.values()) and self._at == self._lake.manifest["at"]:
+            return
+        parts: Mapping[str, Mapping[str, Any]] = {
+            "decisions": tables.decisions(self._new["decisions"]),
+            "rewards": tables.rewards(self._new["rewards"]),
+            "arms": tables.arms(self._new["arms"], _now_ms()),
+        }
+        rows = {(table, day): data for table, days in parts.items() for day, data in days.items()}
+        self._lake.commit(rows, copy.deepcopy(self._at))
+        self._advance(sum(map(len, self._new.values())))
+        self._new.clear()
+
+
+def export_lake(client: Client, name: str, out: str) -> str:
+    """Bring the lake up to now; return a line that says what is in it.
+
+    Raises ShortlistError: the folder is not of this bandit, or damaged. Killed at any time, or after an
+    error, the next run goes on where this one was.
+    """
+    found = client.get_terms(name)
+    terms = {field: getattr(found, field) for field in found.__dataclass_fields__}
+    lake = Lake.open_to_write(out, name, terms)
+    try:
+        with meter("log", None, "rows") as advance:
+            Export(client, name, lake, advance).run()
+        told = ", ".join(f"{count:,} {table}" for table, count in lake.manifest["rows"].items())
+        if missing := lake.manifest["at"].get("missing"):
+            told += f"; {missing:,} entries of the reward log, of any bandit, were gone before they were read"
+        return f"{told} in {out}"
+    finally:
+        lake.close()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

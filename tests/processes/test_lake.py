@@ -1,0 +1,389 @@
+"""`shortlist export log --partition` and `shortlist rebuild`: each row once, and learners as they were."""
+
+import base64
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.lake import files, rebuild
+from app.lake.files import Lake
+from app.services.formats.records import LearnerState, bytes_to_state
+from server import exporting_lake
+from server.exporting_lake import export_lake
+from service_process import Service, serving
+from shortlist_client import Client
+from waiting import wait_until
+
+DIM = 3
+BANDITS: dict[str, dict[str, Any]] = {
+    "plain": {"reward": {"aggregate": "first"}},
+    "keys": {"scope": "per_key", "reward": {"aggregate": "sum"}},
+    "fading": {"scope": "per_key", "half_life_s": 3},
+    "pooled": {"scope": "per_key", "prior": "pooled"},
+    "shifted": {"shift_rewards": True, "reward": {"min": -9, "max": 9, "aggregate": "sum"}},
+    "context": {"context": {"dim": 2}, "interactions": 2},
+    "all": {"scope": "per_key", "context": {"dim": 2}},
+    "waits": {"scope": "per_key", "reward": {"wait_s": 0.2, "default": -0.5}, "half_life_s": 60},
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service where bandits have learned in all ways that there are."""
+    with serving(tmp_path_factory.mktemp("lake")) as service:
+        with Client(service.url) as client:
+            build(client)
+        yield service
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    with Client(service.url) as client:
+        yield client
+
+
+def build(client: Client) -> None:
+    rng = random.Random(1)
+    client.put_catalogue("c", dim=DIM)
+    client.upsert_arms("c", np.random.default_rng(0).normal(size=(12, DIM)), ids=[f"a{i}" for i in range(12)])
+    for name, settings in BANDITS.items():
+        client.put_bandit(name, catalogue="c", policy="sub_ts", log={}, **settings)
+    for turn in range(3):
+        if turn:  # so that some rewards are for arms as they were
+            client.upsert_arms("c", [[turn, 1.0, 2.0]], ids=[f"a{turn}"])
+        for name in BANDITS:
+            teach(client, name, rng, f"{turn}")
+    late = client.choose("waits", key="k0", k=1)
+    wait_until(lambda: any(row.rewards for row in rows_of(client, late.decision)), what="the default counts")
+    client.reward(late.decision, 0.75)
+    client.delete_learner("keys", "k1")
+    teach(client, "keys", rng, "after", keys=2)
+    state = next(each for each in client.learners("pooled", include="state") if each.key == "k0").state
+    client.put_learner("pooled", "given", state=str(state))
+    client.observe("pooled", [{"id": "more", "arm": "a3", "value": 2.0, "key": "given"}])
+    wait_until(lambda: rests(client), what="all is learned")
+
+
+def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: int = 4) -> None:
+    settings, count = BANDITS[name], 30
+
+    def who(i: int) -> dict[str, Any]:
+        key = {"key": f"k{i % keys}"} if settings.get("scope") == "per_key" else {}
+        return key | ({"context": [0.5, float(i % 3)]} if "context" in settings else {})
+
+    choices = client.choose_batch(name, [{"k": 2, **who(i)} for i in range(count)]).results
+    rewards = [
+        {
+            "decision": each.decision,
+            "arm": each.arms[i % 2].id,
+            "value": rng.random() - 0.3,
+            "reward_id": f"r{j}",
+        }
+        for i, each in enumerate(choices)
+        for j in range(1 + i % 2)
+        if i % 5
+    ]
+    client.reward_batch(rewards)
+    seen = [
+        {"id": f"{run_id}-{i}", "arm": f"a{i % 12}", "value": rng.random(), **who(i)} for i in range(count)
+    ]
+    client.observe(name, seen)
+
+
+def rows_of(client: Client, decision: str) -> Sequence[Any]:
+    return [row for row in client.log("waits") if row.decision == decision]
+
+
+def rests(client: Client) -> bool:
+    return client.ready().backlog == 0
+
+
+def learners(client: Client, name: str) -> dict[str, LearnerState]:
+    found = client.learners(name, include="state")
+    return {each.key: bytes_to_state(base64.b64decode(each.state or "")) for each in found}
+
+
+def assert_equal(found: dict[str, LearnerState], expected: dict[str, LearnerState]) -> None:
+    assert found.keys() == expected.keys()
+    for key, state in expected.items():
+        own = found[key]
+        assert (own.version, own.time_ms, own.half_life_s) == (
+            state.version,
+            state.time_ms,
+            state.half_life_s,
+        )
+        assert own.sums.observations == state.sums.observations
+        values, true = own.sums.total - own.sums.error, state.sums.total - state.sums.error
+        np.testing.assert_allclose(values, true, rtol=1e-9, atol=1e-9 * np.abs(true).max())
+        assert own.sums.squares == pytest.approx(state.sums.squares, rel=1e-9, abs=1e-9)
+        assert own.sums.weight == pytest.approx(state.sums.weight, rel=1e-9)
+
+
+def rows(lake: Lake, table: str) -> list[dict[str, Any]]:
+    return [row for name in lake.files(table) for row in lake.read(name).to_pylist()]
+
+
+def assert_each_once(lake: Lake, client: Client, name: str) -> None:
+    """All that the service has is in the lake, and once; and the manifest counts it."""
+    decisions = rows(lake, "decisions")
+    assert Counter(row["decision"] for row in decisions) == Counter(row.decision for row in client.log(name))
+    rewards = rows(lake, "rewards")
+    assert {(row["partition"], row["number"]) for row in rewards} == learned(client, name)
+    revisions = Counter(row["revision"] for row in rows(lake, "arms"))
+    assert set(revisions.values()) == {1}
+    shown = {arm["revision"] for row in decisions for arm in row["arms"]}
+    named = {row["revision"] for row in rewards if row["revision"] is not None}
+    listed = {arm.revision for arm in client.list_revisions(name, limit=1_000).items}
+    assert named | listed <= set(revisions) <= named | listed | shown
+    counts = {"decisions": len(decisions), "rewards": len(rewards), "arms": len(revisions)}
+    assert lake.manifest["rows"] == counts
+    assert len(rewards) == len(learned(client, name))
+
+
+def learned(client: Client, name: str) -> set[tuple[int, int]]:
+    result, partitions = set(), client.get_terms(name).partitions
+    for partition in range(partitions):
+        cursor, more = None, True
+        while more:
+            page = client.list_learned(name, partition=partition, cursor=cursor, limit=1_000)
+            result |= {(partition, item.number) for item in page.items}
+            cursor, more = page.position, page.next is not None
+    return result
+
+
+@pytest.mark.parametrize("name", BANDITS)
+def test_what_is_made_anew_is_what_the_service_learned(
+    client: Client, tmp_path: Path, name: str, monkeypatch
+):
+    monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)  # all that is there
+    export_lake(client, name, str(tmp_path / "lake"))
+    lake = Lake(str(tmp_path / "lake"))
+    assert_each_once(lake, client, name)
+    assert_equal(dict(rebuild.rebuilt(lake)), learners(client, name))
+
+
+@pytest.mark.parametrize("name", BANDITS)
+@given(data=st.data())
+def test_wherever_the_rewards_are_cut_the_learners_are_the_same(lakes: Any, name: str, data: st.DataObject):
+    lake, whole = lakes[name]
+    plan, rewards = (
+        rebuild.plan_of(lake),
+        pa.concat_tables([lake.read(each) for each in lake.files("rewards")]),
+    )
+    parts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=len(rewards), max_size=len(rewards))))
+    done = [rebuild.mapped(plan, rewards.filter(pa.array(parts == part))) for part in range(4)]
+    order = data.draw(st.permutations(range(4)))
+    merged = reduce(rebuild.merged_parts, [done[part] for part in order])
+    assert_equal(dict(rebuild.finished(plan, merged)), whole)
+
+
+@pytest.fixture(scope="module")
+def lakes(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A lake of each bandit, and its learners as one process makes them."""
+    result = {}
+    with Client(service.url) as client:
+        for name in BANDITS:
+            folder = str(tmp_path_factory.mktemp(name) / "lake")
+            export_lake(client, name, folder)
+            result[name] = Lake(folder), dict(rebuild.rebuilt(Lake(folder)))
+    return result
+
+
+def test_dask_makes_the_same_learners(lakes: Any):
+    delayed = pytest.importorskip("dask", reason="dask is not installed").delayed
+    lake, whole = lakes["pooled"]
+    plan = delayed(rebuild.plan_of(lake))
+    parts = [delayed(rebuild.mapped)(plan, delayed(lake.read)(name)) for name in lake.files("rewards")]
+    while len(parts) > 1:
+        parts = [delayed(rebuild.merged_parts)(*parts[:2]), *parts[2:]]
+    done = delayed(rebuild.finished)(plan, parts[0]).compute(scheduler="processes")
+    assert_equal(dict(done), whole)
+
+
+class Killed(BaseException):
+    """As good as SIGKILL: nothing catches it."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let the next writes to files pass, and end the process before or after this one."""
+    left = number
+
+    def counted(work: Any) -> Any:
+        def step(*arguments: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left == -1:
+                raise Killed
+            result = work(*arguments, **options)
+            if left == 0 and number % 2:
+                raise Killed
+            return result
+
+        return step
+
+    monkeypatch.setattr(files, "_put", counted(files._put))
+    for name in ("mv", "rm"):
+        monkeypatch.setattr(LocalFileSystem, name, counted(getattr(LocalFileSystem, name)))
+
+
+@pytest.mark.parametrize("step", [1, 3, 7])
+def test_killed_wherever_it_is_each_row_is_there_once(client: Client, tmp_path: Path, step: int, monkeypatch):
+    monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)
+    monkeypatch.setattr(exporting_lake, "TOGETHER", 30)
+    monkeypatch.setattr(exporting_lake, "PAGE", 20)
+    lake, kills, done = str(tmp_path / "lake"), 0, False
+    while not done:
+        with monkeypatch.context() as patch:
+            kill_at(patch, step + kills % 11)
+            try:
+                export_lake(client, "keys", lake)
+                done = True
+            except Killed:
+                kills += 1
+        if (tmp_path / "lake" / MANIFEST).exists():
+            seen = Counter((row["partition"], row["number"]) for row in rows(Lake(lake), "rewards"))
+            assert set(seen.values()) <= {1}, "also between a kill and the next run"
+    assert kills > 5
+    assert_each_once(Lake(lake), client, "keys")
+    assert not (tmp_path / "lake" / STAGING).exists()
+    assert_equal(dict(rebuild.rebuilt(Lake(lake))), learners(client, "keys"))
+
+
+def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(
+    client: Client, tmp_path: Path, monkeypatch
+):
+    client.put_bandit("late", catalogue="c", policy="sub_ts", log={}, reward={"aggregate": "sum"})
+    early = client.choose("late")
+    client.reward(early.decision, 1.0, reward_id="r0")
+    wait_until(lambda: [row for row in client.log("late") if row.rewards], what="it is logged")
+    lake = str(tmp_path / "lake")
+    with (
+        monkeypatch.context() as patch
+    ):  # this run believes that it has read what is decided in the next seconds
+        patch.setattr(exporting_lake, "LATE_MS", -5_000)
+        export_lake(client, "late", lake)
+    before = {path: path.read_bytes() for path in tmp_path.glob("lake/*/day=*/*")}
+    client.reward(early.decision, 2.0, reward_id="r1")
+    late, never = client.choose("late"), client.choose("late")
+    client.reward(late.decision, 4.0)
+    wait_until(lambda: len(list(client.log("late"))) == 3, what="all are logged")
+    export_lake(client, "late", lake)
+    found = rows(Lake(lake), "rewards")
+    assert sorted(row["value"] for row in found) == [1.0, 2.0, 4.0]
+    assert Counter(row["decision"] for row in rows(Lake(lake), "decisions")) == {
+        early.decision: 1,
+        late.decision: 1,
+    }
+    assert before.items() <= {path: path.read_bytes() for path in tmp_path.glob("lake/*/day=*/*")}.items()
+    monkeypatch.setattr(exporting_lake, "LATE_MS", -20_000)
+    export_lake(client, "late", lake)
+    assert Counter(row["decision"] for row in rows(Lake(lake), "decisions")) == Counter(
+        [early.decision, late.decision, never.decision]
+    )
+
+
+def test_an_address_of_a_store_will_do(client: Client):
+    address = "memory://bucket/lake"
+    for _ in range(2):
+        export_lake(client, "fading", address)
+    assert_equal(dict(rebuild.rebuilt(Lake(address))), learners(client, "fading"))
+
+
+def test_the_commands_write_a_file_that_can_be_imported(service: Service, client: Client, tmp_path: Path):
+    def shortlist(*words: str) -> str:
+        done = (
+            run(*words, "--url", service.url, cwd=tmp_path)
+            if words[0] != "rebuild"
+            else run(*words, cwd=tmp_path)
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    told = shortlist("export", "log", "pooled", "--out", "lake", "--partition", "day")
+    assert "90 decisions, 1" in told
+    shortlist("rebuild", "--log", "lake", "--out", "learners.ndjson")
+    client.put_bandit("again", catalogue="c", policy="sub_ts", scope="per_key", prior="pooled")
+    shortlist("import", "again", "learners.ndjson", "--learners")
+    assert_equal(learners(client, "again"), learners(client, "pooled"))
+
+
+def refused(client: Client, lake: Path, name: str = "plain") -> str:
+    """Why the lake is refused; nothing in it changes."""
+    before = {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()}
+    with pytest.raises(ShortlistError) as refusal:
+        export_lake(client, name, str(lake))
+    after = {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()}
+    after.pop(lake / LOCK, None)
+    before.pop(lake / LOCK, None)
+    assert after == before
+    return refusal.value.detail
+
+
+def test_a_folder_that_is_not_ours_is_left_alone(client: Client, tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "is not empty, and no lake" in refused(client, tmp_path)
+    with pytest.raises(ShortlistError, match="is no lake of this service"):
+        Lake(str(tmp_path))
+    lake = tmp_path / "lake"
+    export_lake(client, "plain", str(lake))
+    assert "is the lake of the bandit plain, not of keys" in refused(client, lake, "keys")
+    foreign = lake / "rewards/day=2020-01-01/part-0.parquet"
+    foreign.parent.mkdir()
+    foreign.write_bytes(b"PAR1")
+    assert "part-0.parquet is not of this lake" in refused(client, lake)
+    foreign.unlink()
+    other = Lake.open_to_write(str(lake), "plain", Lake(str(lake)).manifest["terms"])
+    assert "another export writes to it" in refused(client, lake)
+    other.close()
+
+
+def test_of_a_bandit_that_was_made_anew_another_folder_is_asked_for(client: Client, tmp_path: Path):
+    client.put_bandit("gone", catalogue="c", policy="sub_ts", log={})
+    export_lake(client, "gone", str(tmp_path / "lake"))
+    client.delete_bandit("gone")
+    client.put_bandit("gone", catalogue="c", policy="sub_ts", log={})
+    assert "is of a bandit gone that was deleted" in refused(client, tmp_path / "lake", "gone")
+
+
+def test_what_is_half_written_or_damaged_is_named(client: Client, tmp_path: Path):
+    lake = tmp_path / "lake"
+    export_lake(client, "plain", str(lake))
+    for table in ("arms", "rewards"):
+        (path,) = lake.glob(f"{table}/*/*.parquet")
+        whole = path.read_bytes()
+        path.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(ShortlistError, match=r"parquet is damaged, or half written"):
+            rebuild.rebuilt(Lake(str(lake)))
+        if table == "arms":
+            assert "is damaged, or half written" in refused(client, lake)
+        path.write_bytes(whole)
+    manifest = lake / MANIFEST
+    text = manifest.read_text()
+    for wrong in (text[:100], "[]", text.replace('"format": 1', '"format": 7')):
+        manifest.write_text(wrong)
+        assert MANIFEST in refused(client, lake)
+    manifest.write_text(text)
+    number = Lake(str(lake)).manifest["commit"] + 1
+    (day,) = lake.glob("rewards/*")
+    taken = day / f"{number:06}-0.parquet"
+    taken.write_bytes(b"mine")
+    assert "is not of this lake" in refused(client, lake)
+
+
+def test_a_lake_without_its_arms_is_refused(client: Client, tmp_path: Path):
+    lake = tmp_path / "lake"
+    export_lake(client, "plain", str(lake))
+    for path in lake.glob("arms/*/*.parquet"):
+        path.unlink()
+    with pytest.raises(ShortlistError, match="lacks the arms of"):
+        rebuild.rebuilt(Lake(str(lake)))
