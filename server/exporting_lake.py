@@ -90,10 +90,11 @@ class Export:
             self._add_decisions(page.items, before_ms=scan["again"])
             if page.items:  # of this very ms there may be more
                 self._at["decided"] = max(self._at["decided"], page.items[-1].time)
-            scan = {**scan, "cursor": page.next}
-            self._at["scan"], more = scan, page.next is not None
+            scan, more = {**scan, "cursor": page.next}, page.next is not None
+            self._at["scan"] = scan if more else None
+            if not more:
+                self._at["decided"] = max(self._at["decided"], scan["to"])
             self._commit_many()
-        self._at["decided"], self._at["scan"] = max(self._at["decided"], scan["to"]), None
 
     def _add_arms(self, arms: Iterable[ArmRevision]) -> None:
         for arm in arms:

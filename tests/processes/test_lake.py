@@ -15,12 +15,13 @@ from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.errors import ShortlistError
 from app.lake import files, rebuild
-from app.lake.files import Lake
+from app.lake.files import LOCK, MANIFEST, STAGING, Lake
 from app.services.formats.records import LearnerState, bytes_to_state
 from server import exporting_lake
 from server.exporting_lake import export_lake
-from service_process import Service, serving
+from service_process import Service, run, serving
 from shortlist_client import Client
 from waiting import wait_until
 
@@ -236,7 +237,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         monkeypatch.setattr(LocalFileSystem, name, counted(getattr(LocalFileSystem, name)))
 
 
-@pytest.mark.parametrize("step", [1, 3, 7])
+@pytest.mark.parametrize("step", [1, 2, 6])
 def test_killed_wherever_it_is_each_row_is_there_once(client: Client, tmp_path: Path, step: int, monkeypatch):
     monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)
     monkeypatch.setattr(exporting_lake, "TOGETHER", 30)
@@ -253,7 +254,7 @@ def test_killed_wherever_it_is_each_row_is_there_once(client: Client, tmp_path: 
         if (tmp_path / "lake" / MANIFEST).exists():
             seen = Counter((row["partition"], row["number"]) for row in rows(Lake(lake), "rewards"))
             assert set(seen.values()) <= {1}, "also between a kill and the next run"
-    assert kills > 5
+    assert kills >= 5
     assert_each_once(Lake(lake), client, "keys")
     assert not (tmp_path / "lake" / STAGING).exists()
     assert_equal(dict(rebuild.rebuilt(Lake(lake))), learners(client, "keys"))
@@ -267,9 +268,7 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(
     client.reward(early.decision, 1.0, reward_id="r0")
     wait_until(lambda: [row for row in client.log("late") if row.rewards], what="it is logged")
     lake = str(tmp_path / "lake")
-    with (
-        monkeypatch.context() as patch
-    ):  # this run believes that it has read what is decided in the next seconds
+    with monkeypatch.context() as patch:  # as if the next seconds were read
         patch.setattr(exporting_lake, "LATE_MS", -5_000)
         export_lake(client, "late", lake)
     before = {path: path.read_bytes() for path in tmp_path.glob("lake/*/day=*/*")}
@@ -365,7 +364,7 @@ def test_what_is_half_written_or_damaged_is_named(client: Client, tmp_path: Path
         with pytest.raises(ShortlistError, match=r"parquet is damaged, or half written"):
             rebuild.rebuilt(Lake(str(lake)))
         if table == "arms":
-            assert "is damaged, or half written" in refused(client, lake)
+            assert "is missing, or is not what was written" in refused(client, lake)
         path.write_bytes(whole)
     manifest = lake / MANIFEST
     text = manifest.read_text()
@@ -383,7 +382,9 @@ def test_what_is_half_written_or_damaged_is_named(client: Client, tmp_path: Path
 def test_a_lake_without_its_arms_is_refused(client: Client, tmp_path: Path):
     lake = tmp_path / "lake"
     export_lake(client, "plain", str(lake))
-    for path in lake.glob("arms/*/*.parquet"):
-        path.unlink()
+    client.observe("plain", [{"id": "one-more", "arm": "a1", "value": 1}])
+    export_lake(client, "plain", str(lake))
+    (path,) = lake.glob("arms/*/*.parquet")
+    path.unlink()
     with pytest.raises(ShortlistError, match="lacks the arms of"):
         rebuild.rebuilt(Lake(str(lake)))
