@@ -30,6 +30,7 @@ BENCHMARKS = {
     "graphs": "a search of our graph beside one of faiss over 8-bit codes: time, recall, build, memory",
     "growth": "how the time of a decision grows with the number of arms, and the exponents",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
+    "rebuild": "learners made anew from a lake beside a replay through the service",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
 
@@ -116,6 +117,7 @@ QUICK_S = {
     "graphs": 50,
     "growth": 100,
     "planner": 90,
+    "rebuild": 60,
     "regret": 40,
     "slates-crowdsourcing": 40,
     "slates-figures": 7,

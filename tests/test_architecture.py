@@ -209,6 +209,7 @@ ARROWS = {
     "studies/bench": {
         "studies/experiments",
         "studies/measurement",
+        "lake",
         "text_tables",
         "services/bandits",
         "services/catalogues",
