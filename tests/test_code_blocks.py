@@ -10,6 +10,7 @@ import doctest
 import os
 import random
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -41,6 +42,10 @@ NOT_RUN = {
         "$ SHORTLIST_API_KEYS=… SHORTLIST_INGEST_KEY=… docker compose --profile kafka up",
     ): "needs Docker; see tests/test_deploy.py",
     (
+        "docs/lake.md",
+        'names = spark.sparkContext.parallelize(lake.files("rewards"))',
+    ): "needs Spark, and Java",
+    (
         "docs/security.md",
         "$ shortlist key shop --scopes choose,reward",
     ): "serves others, by a name of its own",
@@ -53,6 +58,10 @@ RUN_BY = {
         'import { Client, RewardSender } from "@shortlist/client";',
     ): "tests/clients/test_typescript_client.py",
     ("README.md", "$ URL=${URL:-http://127.0.0.1:8080}"): "tests/examples/test_quickstart.py",
+    ("docs/lake.md", "import duckdb"): "tests/processes/test_lake_page.py",
+    ("docs/lake.md", "alien 0.5"): "tests/processes/test_lake_page.py",
+    ("docs/lake.md", "from functools import reduce"): "tests/processes/test_lake_page.py",
+    ("docs/lake.md", "{'_global': 2000}"): "tests/processes/test_lake_page.py",
     (
         "docs/measuring.md",
         "$ shortlist export log home --out log.ndjson --url $URL",
@@ -93,6 +102,12 @@ def logged(client: Client) -> None:
         client.reward_batch(rewards, wait=True)
 
 
+def exported(client: Client) -> None:
+    """The same, a moment ago: what is just decided is exported by the next run."""
+    logged(client)
+    time.sleep(2.5)
+
+
 def moved(client: Client) -> None:
     """A bandit with a log and one reward, and another one like it for its learners."""
     films(client)
@@ -115,6 +130,7 @@ FOUND_BY: dict[str, Callable[[Client], None]] = {
     "docs/context.md": films,
     "docs/files.md": moved,
     "docs/filters.md": shop,
+    "docs/lake.md": exported,
     "docs/measuring.md": logged,
 }
 

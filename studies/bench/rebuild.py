@@ -32,6 +32,7 @@ from app.lake.files import Lake
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from examples.service import SHORTLIST, temporary_service
 from shortlist_client import Client
+from shortlist_client.errors import Unavailable
 from studies.measurement import report
 
 SEED = 3_607
@@ -89,8 +90,15 @@ def _replay(client: Client, scope: str, count: int, rng: np.random.Generator) ->
         rows = zip(range(start, start + TOGETHER), arms, values, keys, strict=True)
         items: list[Any] = [{"id": f"o{n}", "arm": f"a{arm}", "value": v, **key} for n, arm, v, key in rows]
         client.observe("b", items)
-    while client.ready().backlog:
+    while _backlog(client):
         time.sleep(0.02)
+
+
+def _backlog(client: Client) -> int:
+    try:
+        return client.ready().backlog
+    except Unavailable:  # there is too much
+        return 1
 
 
 def _written(address: str, out: Path) -> Mapping[str, LearnerState]:
