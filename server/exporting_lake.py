@@ -26,7 +26,6 @@ PAGE = 1_000
 TOGETHER = 50_000  # rows of one commit, about
 LATE_MS = 2_000  # rows of the decision log are there by then
 AGAIN_MS = 600_000  # what is looked at again, for rows that came later
-BACK = 1_000  # revisions of arms that are listed again: another process may have been ahead
 
 
 class Export:
@@ -43,9 +42,9 @@ class Export:
 
     def run(self) -> None:
         """Read all that is there. Raises ShortlistError, of the service and of the lake."""
+        self._arms()
         for partition in range(self._lake.manifest["terms"]["partitions"]):
             self._rewards(partition)
-        self._arms()
         self._decisions()
         self._commit()
 
@@ -54,7 +53,11 @@ class Export:
         while more:
             cursor = cursors.get(str(partition))
             page = self._client.list_learned(self._name, partition=partition, cursor=cursor, limit=PAGE)
-            self._add_arms(page.arms)
+            if {item.revision for item in page.items} - self._revisions - {None}:
+                page = self._client.list_learned(
+                    self._name, partition=partition, cursor=cursor, limit=PAGE, include="arms"
+                )
+                self._add_arms(page.arms)
             self._new["rewards"] += [(partition, item) for item in page.items]
             self._add_late(page.items)
             cursors[str(partition)] = page.position

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
 from pydantic import BaseModel, BeforeValidator, Field
@@ -96,12 +96,16 @@ async def rewards(
     partition: Annotated[Partition, Query()] = 0,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
+    include: Annotated[Literal["arms"] | None, Query()] = None,
 ) -> Response:
     """All that learners of the bandit have learned, logged or not, in the order in which they learn it.
 
-    Of one partition, with the arms that are named. SHORTLIST_REWARD_LOG_S says how long it is there at least.
+    Of one partition; with ``include=arms`` also the arms that are named, as they were learned from.
+    SHORTLIST_REWARD_LOG_S says how long it is there at least.
     """
-    page = await learned_log.page(await bandits.get(bandit), partition, cursor, limit)
+    page = await learned_log.page(
+        await bandits.get(bandit), partition, cursor, limit, with_arms=include is not None
+    )
     return reply(
         {
             "items": page.items,

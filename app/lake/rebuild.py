@@ -105,12 +105,10 @@ def plan_of(lake: Lake) -> RebuildPlan:
 def mapped(plan: RebuildPlan, rewards: Any) -> LearnedPart:
     """What learners know of these rewards and no others.
 
-    ``rewards``: an Arrow table or record batch with ``COLUMNS``, or a pandas frame with them: any rows of the
-    table ``rewards``, in any order. Cost: D^2 multiply-adds for each. Raises ShortlistError: a reward is of
+    ``rewards``: an Arrow table or record batch with ``COLUMNS``: any rows of the table ``rewards``, in any
+    order. Cost: D^2 multiply-adds for each. Raises ShortlistError: a reward is of
     an arm that is not in the lake.
     """
-    if not isinstance(rewards, pa.Table | pa.RecordBatch):
-        rewards = pa.Table.from_pandas(rewards, preserve_index=False)
     rows = rewards.select(list(COLUMNS))
     rows = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows.combine_chunks()
     rows = rows.filter(_counted(plan, rows))

@@ -19,7 +19,9 @@ async def learned(api: Api, at: dict[int, str] | None = None, limit: int = 100) 
         more: Any = True
         while more:
             cursor = f"&cursor={at[partition]}" if partition in at else ""
-            page = await api.ok("GET", f"{PATH}/rewards?partition={partition}&limit={limit}{cursor}")
+            page = await api.ok(
+                "GET", f"{PATH}/rewards?include=arms&partition={partition}&limit={limit}{cursor}"
+            )
             assert len(page["items"]) <= limit
             known = {(arm["id"], arm["revision"]): arm["features"] for arm in page["arms"]}
             named = [row for row in page["items"] if row["arm"] is not None]

@@ -106,8 +106,11 @@ class LearnedLog:
         """How many logs there are."""
         return self._store.partitions
 
-    async def page(self, bandit: Bandit, partition: int, cursor: str | None, limit: int) -> LearnedPage:
-        """At most ``limit`` entries after the cursor; fewer where features are long.
+    async def page(
+        self, bandit: Bandit, partition: int, cursor: str | None, limit: int, *, with_arms: bool
+    ) -> LearnedPage:
+        """At most ``limit`` entries after the cursor; fewer where features are long. ``with_arms``: and the
+        arms that they name.
 
         Cost: reads up to ``MOST_READ`` entries of all bandits. Raises Invalid: no such partition, or the
         cursor is not one of this list and bandit.
@@ -126,7 +129,7 @@ class LearnedLog:
                     if len(page.items) == limit or numbers > PAGE_NUMBERS:
                         page.more = True
                         break
-                    numbers += _take(page, bandit, entry)
+                    numbers += _take(page, bandit, entry, with_arms=with_arms)
                 after = entry.entry_id
             read += len(entries)
             if page.more or len(entries) < READ_TOGETHER:
@@ -155,7 +158,7 @@ def _after(bandit: Bandit, cursor: str | None) -> str:
     return entry_id
 
 
-def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry) -> int:
+def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool) -> int:
     """Put an entry on the page, and return how many numbers of features it brings.
 
     What nobody can read is left out.
@@ -179,7 +182,7 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry) -> int:
         bandit.catalogue.dim,
     )
     numbers = 0
-    if source is not None and source.revision not in page.arms:
+    if with_arms and source is not None and source.revision not in page.arms:
         page.arms[source.revision] = ArmRevision(source.arm, source.revision, features[:dim].tolist())
         numbers = dim
     kind = "other" if source is None else _KINDS[source.kind]

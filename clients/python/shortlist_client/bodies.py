@@ -332,6 +332,7 @@ LogQuery = TypedDict(
 
 class LearnedQuery(PageQuery, total=False):
     partition: int
+    include: Literal["arms"] | None
 
 
 class ArmsQuery(PageQuery, total=False):

@@ -279,10 +279,19 @@ class Endpoints:
 
     @endpoint
     def list_learned(
-        self, bandit: str, *, partition: int = 0, cursor: str | None = None, limit: int = PAGE
+        self,
+        bandit: str,
+        *,
+        partition: int = 0,
+        cursor: str | None = None,
+        limit: int = PAGE,
+        include: Literal["arms"] | None = None,
     ) -> Call[LearnedPage]:
-        """Rewards, defaults and observations of a partition, in the order in which they are learned from."""
-        query = {"partition": partition, "cursor": cursor, "limit": limit}
+        """Rewards, defaults and observations of a partition, in the order in which they are learned from.
+
+        ``include``: also the arms that they name.
+        """
+        query = {"partition": partition, "cursor": cursor, "limit": limit, "include": include}
         return routes.LIST_LEARNED.call(bandit, query=query)
 
     @endpoint
