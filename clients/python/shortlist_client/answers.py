@@ -279,8 +279,9 @@ class LearnedReward:
 class LearnedPage:
     """Entries of one partition, and the arms that they name if asked for.
 
-    ``position``: the cursor to go on from at any time; ``next``: the same, None when there is no more now. ``missing``: entries, of any bandit, that were
-    trimmed before they could be read from here, or erased with a learner that was forgotten.
+    ``position``: the cursor to go on from at any time; ``next``: the same, None when there is no more now.
+    ``missing``: entries, of any bandit, that were trimmed before they could be read from here, or erased with
+    a learner that was forgotten.
     """
 
     items: tuple[LearnedReward, ...]
