@@ -165,9 +165,9 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     """
     try:
         payload = unpack(entry.payload, RewardPayload)
-        source = unpack(entry.source, RewardSource) if entry.source else None
     except msgspec.DecodeError:
         return 0
+    source = _source(entry)
     written_ms, number = entry_order(entry.entry_id)
     replayed = entry_order(entry.origin)[1] if entry.origin else None
     key = None if entry.learner.name == GLOBAL_LEARNER else entry.learner.name
@@ -207,6 +207,14 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
         )
     )
     return numbers + (len(features) if source is None else 0)
+
+
+def _source(entry: LogEntry) -> RewardSource | None:
+    """None: nobody noted it, or nobody can read it. The fold needs none of it."""
+    try:
+        return unpack(entry.source, RewardSource) if entry.source else None
+    except msgspec.DecodeError:
+        return None
 
 
 _KINDS: dict[str, Kind] = {"reward": "reward", "default": "default", "observation": "observation"}
