@@ -16,6 +16,7 @@ import fcntl
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +33,7 @@ except ImportError:
 
 TABLES = ("decisions", "rewards", "arms")
 FORMAT = 1
+FIELDS = {"bandit", "terms", "commit", "writer", "pending", "at", "rows"}  # of a manifest, besides
 HOME = "_shortlist"
 MANIFEST, STAGING, LOCK = f"{HOME}/manifest.json", f"{HOME}/staging", f"{HOME}/lock"
 _NAME = re.compile(r"(decisions|rewards|arms)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
@@ -49,6 +51,7 @@ class Lake:
         self._fs, self._root = _file_system(address)
         self._is_local = "file" in _protocols(self._fs)
         self._lock: int | None = None
+        self._writer = secrets.token_hex(4)
         with self._told():
             self.manifest = self._read_manifest()
 
@@ -68,8 +71,10 @@ class Lake:
                 if found or (fs.isfile(root)):
                     raise _refused(address, "is not empty, and no lake of this service; nothing was written")
             if not has_manifest:
-                first = {"format": FORMAT, "bandit": bandit, "terms": terms, "commit": 0, "pending": {}}
-                _write(fs, root, MANIFEST, {**first, "at": {}, "rows": dict.fromkeys(TABLES, 0)})
+                first = {"format": FORMAT, "bandit": bandit, "terms": terms, "commit": 0, "writer": ""}
+                _write(
+                    fs, root, MANIFEST, {**first, "pending": {}, "at": {}, "rows": dict.fromkeys(TABLES, 0)}
+                )
         lake = cls(address)
         if lake.manifest["terms"]["id"] != terms["id"]:
             theirs = lake.manifest["bandit"]
@@ -122,7 +127,7 @@ class Lake:
         with self._told():
             path = f"{self._root}/{name}"
             if name in self.manifest["pending"] and not self._fs.exists(path):
-                path = f"{self._root}/{STAGING}/{name}"
+                path = self._staged(name)
             try:
                 with self._fs.open(path, "rb") as file, pq.ParquetFile(file) as found:
                     yield from found.iter_batches(batch_size=rows, columns=columns)
@@ -145,9 +150,8 @@ class Lake:
                 rows[table] += data.num_rows
             if self._read_manifest() != self.manifest:
                 raise _refused(self.address, "somebody else writes to it; nothing was changed")
-            self.manifest = {
-                **self.manifest, "commit": number, "pending": pending, "at": dict(at), "rows": rows
-            }  # fmt: skip
+            new = {"commit": number, "writer": self._writer, "pending": pending, "at": dict(at), "rows": rows}
+            self.manifest = {**self.manifest, **new}
             _write(self._fs, self._root, MANIFEST, self.manifest)
             self._finish()
 
@@ -155,14 +159,18 @@ class Lake:
         sink = pa.BufferOutputStream()
         pq.write_table(data, sink, compression="zstd")
         content = sink.getvalue().to_pybytes()
-        _put(self._fs, f"{self._root}/{STAGING}/{name}", content)
+        _put(self._fs, f"{self._root}/{STAGING}/{self._writer}/{name}", content)
         return len(content)
+
+    def _staged(self, name: str) -> str:
+        """Where a file of the last commit was staged: each writer has a folder of its own."""
+        return f"{self._root}/{STAGING}/{self.manifest['writer']}/{name}"
 
     def _finish(self) -> None:
         """Give the files of the last commit their names, and drop what no commit has."""
         self._fs.invalidate_cache()
         for name, size in self.manifest["pending"].items():
-            staged, path = f"{self._root}/{STAGING}/{name}", f"{self._root}/{name}"
+            staged, path = self._staged(name), f"{self._root}/{name}"
             if self._fs.exists(staged):
                 if self._is_local:
                     self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
@@ -179,14 +187,7 @@ class Lake:
             raise _refused(self.address, f"is no lake of this service: it has no {MANIFEST}")
         try:
             found = json.loads(self._fs.cat_file(path))
-            known = found["format"] == FORMAT and {
-                "bandit",
-                "terms",
-                "commit",
-                "pending",
-                "at",
-                "rows",
-            } <= set(found)
+            known = found["format"] == FORMAT and set(found) >= FIELDS
         except (ValueError, KeyError, TypeError):
             raise _refused(self.address, f"{MANIFEST} is damaged") from None
         if not known:
