@@ -8,6 +8,7 @@ store, comes within ``AGAIN_MS``, or with its first reward: so what may have com
 from __future__ import annotations
 
 import copy
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -182,11 +183,17 @@ def export_lake(client: Client, name: str, out: str) -> str:
         with meter("log", None, "rows") as advance:
             Export(client, name, lake, advance).run()
         told = ", ".join(f"{count:,} {table}" for table, count in lake.manifest["rows"].items())
-        if missing := lake.manifest["at"].get("missing"):
-            told += f"; {missing:,} entries of the reward log, of any bandit, were gone before they were read"
+        tell_missing(lake)
         return f"{told} in {out}"
     finally:
         lake.close()
+
+
+def tell_missing(lake: Lake) -> None:
+    """Say on standard error how much of the reward log the lake cannot have."""
+    if missing := lake.manifest["at"].get("missing"):
+        whose = "trimmed, of learners that were forgotten, or of bandits that were deleted"
+        print(f"shortlist: {missing:,} entries of the reward log were gone unread: {whose}", file=sys.stderr)
 
 
 def _now_ms() -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from app.lake.files import Lake
 from app.lake.rebuild import rebuilt
 from app.services.formats.records import LearnerState, state_to_bytes
+from server.exporting_lake import tell_missing
 from shortlist_client.answers import LearnerCopy
 from shortlist_client.files.exporting import made
 from shortlist_client.files.learner_files import writer_of
@@ -20,12 +21,8 @@ def rebuild(log: str, out: Path) -> str:
     lake = Lake(log)
     learners = rebuilt(lake)
     write(learners, out)
-    told = f"{len(learners):,} learners of {lake.manifest['bandit']} in {out}"
-    if missing := lake.manifest["at"].get("missing"):
-        told += (
-            f"; the lake lacks {missing:,} entries of the reward log, of any bandit, or of who was forgotten"
-        )
-    return told
+    tell_missing(lake)
+    return f"{len(learners):,} learners of {lake.manifest['bandit']} in {out}"
 
 
 def write(learners: Mapping[str, LearnerState], out: Path) -> None:
