@@ -8,7 +8,7 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: console-pictures console-types help install serve test test-suite test-beside test-cluster test-slow mutants lint format demo docs load figures client-ts client-types lock audit clean
+.PHONY: console-pictures console-types help install serve test test-suite test-beside test-cluster test-workers test-slow mutants lint format demo docs load figures client-ts client-types lock audit clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -16,6 +16,7 @@ help:
 	@echo "make test                  install with the test extras, lint, type-check, run the test suite"
 	@echo "make test-slow             the longer statistical and crash runs"
 	@echo "make test-cluster          what goes through the store, on a Redis Cluster (needs redis-server)"
+	@echo "make test-workers          choices, changes and kills with two processes that share their arms"
 	@echo "make docs                  the documents as a site: build/site/index.html"
 	@echo "make mutants [AREA=...]    which mistakes in the code would the tests notice? (SAMPLE=n SEED=s for some)"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
@@ -68,8 +69,16 @@ test-beside: lint
 test-cluster: $(VENV)/.installed-test
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_TESTS)
 
+# Choices, filters, changes and kills with service processes that share their arms; what is left out counts the steps
+# of a single one.
+WORKER_TESTS := tests/api tests/processes --ignore tests/api/test_long_answers.py
+
+test-workers: $(VENV)/.installed-test
+	SHORTLIST_TEST_WORKERS=2 $(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(WORKER_TESTS)
+
 test-slow: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/python -m pytest -m slow
+	@$(MAKE) --no-print-directory test-workers
 
 # On a copy of the project, one mutant after the other, behind everything else that the machine does.
 AREA   ?=

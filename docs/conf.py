@@ -32,7 +32,9 @@ PARTS = {
     "Guides": (
         "docs/context",
         "docs/filters",
+        "docs/quotas",
         "docs/rewards",
+        "docs/signals",
         "docs/changing",
         "docs/measuring",
         "docs/scales",

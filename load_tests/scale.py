@@ -1,11 +1,13 @@
 """What a catalogue costs by its size: import, memory, builds, latency, restart. Linux only.
 
-    python -m load_tests.scale [--arms N] [--dim N] [--restart] [--json FILE]
+    python -m load_tests.scale [--arms N] [--dim N] [--workers N] [--restart] [--json FILE]
 
 Gaussian arms are imported from a file by `shortlist import` into a service with its embedded store. One
 client chooses all the while, until the index is at rest. Then choices are timed one after the other, and
-``QUERIES`` searches by the index are compared with exact ones. ``--restart``: service and store are killed
-and started again; the first choice and the first one by the index are timed.
+``QUERIES`` searches by the index are compared with exact ones. Where wrk is, it says how many choices there
+are in a second, and what processor time each took. ``--workers``: so many service processes share the arms.
+``--restart``: service and store are killed and started again; the first choice and the first one by the
+index are timed, and how long after the first process the last one was ready.
 
 Memory is what Linux counts for service and store together (proportional set size), looked at every two
 seconds.
@@ -16,6 +18,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,20 +28,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from examples.service import SHORTLIST, Server, running
+from load_tests import wrk
 from shortlist_client import Client, ShortlistError
 from studies.measurement import report
 
 ARMS, DIM, SEED = 1_000_000, 32, 1
 LOOK_S, POLL_S = 2.0, 0.5
 QUIET_S, LONGEST_S = 30.0, 4 * 3_600.0
+REST_S, REST = 30.0, 1.2  # an index rests for as long as its last build took
 CHOICES, QUERIES, KEYS = 2_000, 100, 100
 BLOCK = 250_000
+LOADED_S, CONNECTIONS = 20, 32
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,20 +53,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m load_tests.scale", description=__doc__)
     parser.add_argument("--arms", type=int, default=ARMS)
     parser.add_argument("--dim", type=int, default=DIM)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--restart", action="store_true", help="also kill it and start it again")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions and all figures")
     parsed = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="shortlist-") as folder:
-        row = measured(Path(folder), parsed.arms, parsed.dim, restart=parsed.restart)
+        row = measured(Path(folder), parsed.arms, parsed.dim, workers=parsed.workers, restart=parsed.restart)
     if parsed.json is not None:
         parsed.json.write_text(json.dumps(report("scale", [row], seed=SEED), indent=1) + "\n")
     return 0
 
 
-def measured(folder: Path, arms: int, dim: int, *, restart: bool) -> dict[str, Any]:
+def measured(folder: Path, arms: int, dim: int, *, workers: int, restart: bool) -> dict[str, Any]:
     """All figures of one catalogue."""
+    folder.mkdir(exist_ok=True)
     file = _file(folder, arms, dim)
-    row: dict[str, Any] = {"arms": arms, "dim": dim}
+    row: dict[str, Any] = {"arms": arms, "dim": dim, "workers": workers}
 
     def note(**figures: float | str) -> None:
         row.update(figures)
@@ -69,7 +79,7 @@ def measured(folder: Path, arms: int, dim: int, *, restart: bool) -> dict[str, A
         print(", ".join(shown), flush=True)
 
     with (
-        _service(folder) as server,
+        _service(folder, workers) as server,
         _memory(server.pid) as memory,
         Client(server.url, timeout_s=600) as client,
     ):
@@ -85,11 +95,11 @@ def measured(folder: Path, arms: int, dim: int, *, restart: bool) -> dict[str, A
             took_s = time.monotonic() - began
             note(import_s=took_s, arms_per_s=arms / took_s, import_peak_gb=max(memory) / 2**30)
             note(import_p50_ms=float(np.median(times_ms)), import_p99_ms=float(np.quantile(times_ms, 0.99)))
-            note(built_s=_await_rest(client), build_cpu_s=_cpu_s(server.pid) - cpu_s)
+            note(built_s=_await_rest(server), build_cpu_s=_cpu_s(server.pid) - cpu_s)
         note(
             peak_gb=max(memory) / 2**30,
             gb=_pss(_tree(server.pid)) / 2**30,
-            service_gb=_pss([server.pid]) / 2**30,
+            service_gb=_pss(_processes(server.pid)) / 2**30,
         )
         index = client.get_catalogue("c").index
         note(
@@ -98,6 +108,8 @@ def measured(folder: Path, arms: int, dim: int, *, restart: bool) -> dict[str, A
             segments=int(index["segments"]),
         )
         note(**_latency(client), **_ratio(client, dim))
+        if shutil.which("wrk") is not None:
+            note(**_throughput(server))
         note(
             disk_gb=sum(each.stat().st_size for each in (folder / "data").rglob("*") if each.is_file())
             / 2**30
@@ -107,7 +119,7 @@ def measured(folder: Path, arms: int, dim: int, *, restart: bool) -> dict[str, A
     if restart:
         began = time.monotonic()
         with (
-            _service(folder) as server,
+            _service(folder, workers) as server,
             _memory(server.pid) as memory,
             Client(server.url, timeout_s=600) as client,
         ):
@@ -115,7 +127,9 @@ def measured(folder: Path, arms: int, dim: int, *, restart: bool) -> dict[str, A
             note(restart_s=time.monotonic() - began)
             _await(lambda: client.get_catalogue("c").index["kind"] in {"hnsw", "inverted_file"} or None)
             note(restart_index_s=time.monotonic() - began)
-            note(restart_rest_s=_await_rest(client), restart_peak_gb=max(memory) / 2**30)
+            note(processes_apart_s=_processes_apart_s(folder / "service.log"))
+            note(restart_rest_s=_await_rest(server), restart_peak_gb=max(memory) / 2**30)
+            note(restart_service_gb=_pss(_processes(server.pid)) / 2**30)
     return row
 
 
@@ -133,8 +147,9 @@ def _file(folder: Path, arms: int, dim: int) -> Path:
 
 
 @contextmanager
-def _service(folder: Path) -> Iterator[Server]:
-    command = ["-c", SHORTLIST, "serve", "--port", "0", "--log-level", "info", "--data-dir", f"{folder}/data"]
+def _service(folder: Path, workers: int) -> Iterator[Server]:
+    options = ["--log-level", "info", "--data-dir", f"{folder}/data", "--workers", str(workers)]
+    command = ["-c", SHORTLIST, "serve", "--port", "0", *options]
     with running(command, log=folder / "service.log", start_s=LONGEST_S) as server:
         yield server
 
@@ -207,20 +222,51 @@ def _pss(pids: Sequence[int]) -> int:
     return total
 
 
+def _processes(pid: int) -> list[int]:
+    """The processes of the service, without the store's."""
+    store = re.compile(rb"redis|valkey")
+    return [each for each in _tree(pid) if not store.search(Path(f"/proc/{each}/cmdline").read_bytes()[:200])]
+
+
 def _cpu_s(pid: int) -> float:
-    """Processor time of the service alone."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time of the service without the store."""
+    return sum(wrk.cpu_s(each) or 0.0 for each in _processes(pid))
 
 
-def _await_rest(client: Client) -> float:
-    """Seconds until the index has nothing to do; then it has had nothing to do for ``QUIET_S``."""
-    began = last = time.monotonic()
+def _processes_apart_s(log: Path) -> float:
+    """How long after the first process of the service the last one was ready; 0 for one."""
+    lines = [json.loads(line) for line in log.read_text().splitlines() if "service process" in line]
+    times = [datetime.fromisoformat(line["time"]) for line in lines if line["message"].endswith("is ready")]
+    return (max(times) - min(times)).total_seconds() if times else 0.0
+
+
+def _throughput(server: Server) -> dict[str, float]:
+    """Choices a second, and processor time of service and store for each."""
+    before = sum(wrk.cpu_s(each) or 0.0 for each in _tree(server.pid))
+    run = wrk.drive(server, "choose", "b", KEYS, seconds=LOADED_S, connections=CONNECTIONS)
+    spent = sum(wrk.cpu_s(each) or 0.0 for each in _tree(server.pid)) - before
+    return {"choices_per_s": run.per_s, "cpu_us": 1e6 * spent / run.requests}
+
+
+def _await_rest(server: Server) -> float:
+    """Seconds until the index has nothing to do; then it has had nothing to do for ``QUIET_S``.
+
+    Each look is a new connection, so that it meets any process of the service. While there are segments, a
+    graph may take their place after a rest as long as the last build took.
+    """
+    began = last = built = rested = time.monotonic()
     while time.monotonic() - last < QUIET_S:
         time.sleep(POLL_S)
-        index = client.get_catalogue("c").index
-        if index["state"] != "ready" or index["fresh"] > 0.02 * index["size"]:
-            last = time.monotonic()
+        with Client(server.url, timeout_s=600) as client:
+            index, now = client.get_catalogue("c").index, time.monotonic()
+        if index["state"] != "ready":
+            last = built = now
+            continue
+        rests_until = built + REST_S + REST * (built - rested) if index["segments"] else now
+        if index["fresh"] > 0.02 * index["size"] or now < rests_until:
+            last = now
+        else:
+            rested = now
         if last - began > LONGEST_S:
             raise TimeoutError("the index does not come to rest")
     return last - began

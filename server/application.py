@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -33,6 +34,7 @@ from app.api import (
     operations,
     pages,
     problems,
+    quotas,
     reports,
     rewards,
     sampling,
@@ -71,6 +73,7 @@ ENDPOINTS = (
     log_exports,
     learned_log,
     explanations,
+    quotas,
     pages,
     console,
 )
@@ -87,8 +90,8 @@ class Application(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: Settings, *, name: str | None = None) -> Application:
-    """Return the application over the store at ``settings.redis_url``; ``name`` as in ``Service``."""
+def create_app(settings: Settings, *, name: str | None = None, group_dir: Path | None = None) -> Application:
+    """Return the application over the store at ``settings.redis_url``; the others as in ``Service``."""
     if settings.redis_url is None:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
     bounds = {kind: getattr(settings, f"max_{kind}_mb") << 20 for kind in KINDS}
@@ -96,7 +99,7 @@ def create_app(settings: Settings, *, name: str | None = None) -> Application:
     metrics = Metrics()
     spans = provider(enabled=settings.tracing)
     guard = Guard(settings)
-    service = Service(settings, store, metrics, name=name)
+    service = Service(settings, store, metrics, name=name, group_dir=group_dir)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001

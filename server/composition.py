@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import itertools
 import secrets
+import shutil
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 from app.background import end
 from app.errors import StartupError
-from app.observability.metrics import Metrics
+from app.observability.metrics import Metrics, WatchedGuardrails
 from app.services.bandits.bandits import Bandits
 from app.services.campaigns.campaigns import Campaigns
 from app.services.campaigns.noisy_centers import CenterCampaigns, NoisyCenters
@@ -21,12 +22,14 @@ from app.services.campaigns.slates import SlateCampaigns, Slates
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
+from app.services.catalogues.sharing_group import SharingGroup
 from app.services.choosing.choice import known_entry_of
 from app.services.choosing.choosing import Choosing
 from app.services.choosing.covers import Covers
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.repeats import Repeats
 from app.services.choosing.warm_up import WarmUp
 from app.services.decision_log.decision_log import DecisionLog
 from app.services.decision_log.row_buffer import RowBuffer
@@ -49,6 +52,7 @@ from app.services.measuring.report import Reports
 from app.services.queries.centers import CatalogueCenters
 from app.services.queries.mips import Mips
 from app.services.queries.sampling import Sampling
+from app.services.quotas.quotas import Quotas
 from app.services.replicas.remote_workers import RemoteWorkers
 from app.services.replicas.sync import Sync
 from app.settings import Settings
@@ -62,17 +66,25 @@ from workers.leases import Leases, SharedWorker
 from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker, Step
 
+SHARED = "shared"
 POLL_S = 5.0  # ``Sync`` wakes the worker when another process has appended to a log
 
 
 class Service:
     """All services of one process, over one store. ``start`` before use, ``stop`` afterwards.
 
-    ``name`` is that of its worker among all workers of the store.
+    ``name`` is that of its worker among all workers of the store. ``group_dir``: the folder of index files of
+    a group of processes, see ``index_folder``; None: this process has one of its own.
     """
 
-    def __init__(
-        self, settings: Settings, store: RedisStore, metrics: Metrics, *, name: str | None = None
+    def __init__(  # noqa: PLR0915 - one after the other
+        self,
+        settings: Settings,
+        store: RedisStore,
+        metrics: Metrics,
+        *,
+        name: str | None = None,
+        group_dir: Path | None = None,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -83,13 +95,16 @@ class Service:
         self._ending.push_async_callback(self._expected.finish)
         self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
         token_ttl_ms = settings.token_ttl_s * 1_000
-        index_dir = _folder(settings.data_dir)
         self.signer = TokenSigner()
         self.secrets = TokenSecrets(
             store, self.signer, period_ms=settings.token_secret_s * 1_000, token_ttl_ms=token_ttl_ms
         )
         self.catalogues = Catalogues(
-            store, index_dir=index_dir, keep_ms=token_ttl_ms, refresh=self._poll_for_news
+            store,
+            index_dir=group_dir or index_folder(settings.data_dir),
+            keep_ms=token_ttl_ms,
+            refresh=self._poll_for_news,
+            group=SharingGroup(group_dir / SHARED) if group_dir is not None else None,
         )
         self.bandits = Bandits(
             store,
@@ -101,15 +116,17 @@ class Service:
         self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
         remote = RemoteWorkers(self._sync_learners)
         self._worker = self._make_worker(name or secrets.token_hex(8), remote) if settings.worker else None
+        self.quotas = Quotas(store)
         self.sync = Sync(
             store,
             self.catalogues,
             self.bandits,
             self.learners,
+            self.quotas,
             every_s=settings.follow_s,
             changed=self._changed,
         )
-        self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer)
+        self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer, self.quotas)
         self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
         self.independent = IndependentSolvers(capacity_bytes=settings.adaptive_cache_mb << 20)
         covers = Covers()
@@ -132,6 +149,7 @@ class Service:
             self.learners,
             self.filtered,
             covers,
+            words=store.write_once,
             pages=self.decision_log,
             rewarded_ms=token_ttl_ms,
             evaluated=metrics.evaluated.inc,
@@ -144,6 +162,8 @@ class Service:
             sync=self.sync,
             token_ttl_ms=token_ttl_ms,
             rows=self.rows,
+            quotas=self.quotas,
+            repeats=Repeats(store.choices),
             grouped=lambda group: metrics.group_decisions.labels(group).inc(),
         )
         entries = RewardEntries(
@@ -153,13 +173,15 @@ class Service:
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
         )
         workers = self._worker or remote
-        self.rewards = Rewards(store, self.bandits, entries, workers, received=self._received)
+        self.rewards = Rewards(store, self.bandits, entries, workers, self.quotas, received=self._received)
         self.learner_copies = LearnerCopies(store, workers)
         self.forgetting = Forgetting(
             store, workers, [self.elimination], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
         )
         self.centers = CatalogueCenters(self.filtered)
-        self.reports = Reports(self.bandits, self.decision_log)
+        self.reports = Reports(
+            self.bandits, self.decision_log, watched=WatchedGuardrails(metrics.guardrails).said
+        )
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
         self.explanations = Explanations(self.bandits, self.decision_log, self.choosing)
         campaign_bytes = settings.campaign_cache_mb << 20
@@ -198,6 +220,7 @@ class Service:
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
         self._ending.push_async_callback(self.rows.stop)
+        self._ending.push_async_callback(self.quotas.stop)
         self._background: list[asyncio.Task[None]] = []
         self._ending.push_async_callback(end, self._background)
 
@@ -225,6 +248,7 @@ class Service:
         self._run(
             self.sync.run(),
             self.rows.run(),
+            self.quotas.run(),
             usage.watch(self.store),
             index_maintenance.run(
                 self.catalogues, lambda outcome: self.metrics.index_builds.labels(outcome).inc()
@@ -286,8 +310,8 @@ class Service:
             self.metrics.rewards.labels(code).inc()
 
 
-def _folder(data_dir: Path) -> Path:
-    """A folder for index files that no other process uses."""
+def index_folder(data_dir: Path) -> Path:
+    """A folder for index files that no other process or group uses, without what a group shared."""
     for number in itertools.count(1):
         path = data_dir / ("indexes" if number == 1 else f"indexes-{number}")
         try:
@@ -296,5 +320,6 @@ def _folder(data_dir: Path) -> Path:
         except OSError as error:
             raise StartupError(f"the folder {path} cannot be made: {error.strerror}") from None
         if try_lock(path) is not None:
+            shutil.rmtree(path / SHARED, ignore_errors=True)
             return path
     raise AssertionError

@@ -31,7 +31,7 @@ from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
 from app.services.decision_log.rows import Row
 from app.services.formats.records import CatalogueRecord, vector_to_bytes
-from app.services.measuring.evaluations import Evaluation, When, check_usable, evaluation_of
+from app.services.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluation_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
 from app.services.measuring.past_learners import PastLearners
 from app.services.measuring.sources import HeldSource
@@ -65,7 +65,7 @@ def evaluate(
         targets_of(bandit)
         evaluation = asyncio.run(_evaluated(bandit, log, names, learners))
     _print(evaluation)
-    answer: dict[str, Any] = msgspec.to_builtins(evaluation)
+    answer: dict[str, Any] = msgspec.to_builtins(answer_of([evaluation]))
     return answer
 
 

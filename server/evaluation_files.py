@@ -18,6 +18,7 @@ from shortlist_client.files.progress import meter
 BLOCK_BYTES = 1 << 20
 BATCH_ROWS = 1_000
 COLUMNS = tuple(field.encode_name for field in msgspec.structs.fields(Row))
+NEEDED = tuple(field.encode_name for field in msgspec.structs.fields(Row) if field.required)
 
 
 def rows_of(path: Path, desc: str) -> Iterator[Sequence[Row]]:
@@ -49,26 +50,27 @@ def _decoded(decode: Callable[[bytes], Row], line: bytes, path: Path, number: in
 def _parquet(path: Path, desc: str) -> Iterator[Sequence[Row]]:
     with parquet_file(path) as file, meter(desc, file.metadata.num_rows, "rows") as advance:
         names = file.schema_arrow.names
-        missing = next((name for name in COLUMNS if name not in names), None)
+        missing = next((name for name in NEEDED if name not in names), None)
         if missing is not None:
             wrong(path, None, None, f"has no column {missing}")
         first = 1
-        for batch in file.iter_batches(BATCH_ROWS, columns=list(COLUMNS)):
+        for batch in file.iter_batches(BATCH_ROWS, columns=[name for name in COLUMNS if name in names]):
             yield [_converted(path, row, number) for number, row in enumerate(batch.to_pylist(), first)]
             first += batch.num_rows
             advance(batch.num_rows)
 
 
 def _converted(path: Path, row: dict[str, Any], number: int) -> Row:
-    """A row of Parquet, where a filter is JSON text."""
+    """A row of Parquet, where a filter and weights are JSON text."""
     try:
-        if row["filter"] is not None:
-            row["filter"] = json.loads(row["filter"])
+        for name in ("filter", "weights"):
+            if row.get(name) is not None:
+                row[name] = json.loads(row[name])
         return msgspec.convert(row, Row)
     except msgspec.ValidationError as error:
         wrong(path, number, None, str(error))
     except (TypeError, ValueError):
-        wrong(path, number, "filter", "is not JSON")
+        wrong(path, number, name, "is not JSON")
 
 
 _READERS: Mapping[str, Callable[[Path, str], Iterator[Sequence[Row]]]] = {

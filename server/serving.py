@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import NoReturn, cast
 
 import uvicorn
@@ -120,10 +121,15 @@ def log_ready(listener: socket.socket, settings: Settings) -> None:
 
 
 async def serve_on(
-    settings: Settings, listener: socket.socket, *, name: str | None, ready: Callable[[Server], None]
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    name: str | None,
+    ready: Callable[[Server], None],
+    group_dir: Path | None = None,
 ) -> None:
     """Serve with the store at ``redis_url``. ``ready`` is called once, just before requests are answered."""
-    app = create_app(settings, name=name)
+    app = create_app(settings, name=name, group_dir=group_dir)
     unread = Unread(settings.max_unread_mb << 20)
     config = uvicorn.Config(
         app,

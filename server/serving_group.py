@@ -28,6 +28,7 @@ from app.background import leave
 from app.errors import StartupError
 from app.observability.logs import set_up_logging
 from app.settings import Settings
+from server.composition import SHARED, index_folder
 from server.serving import (
     GRACE_S,
     Server,
@@ -53,12 +54,18 @@ def serve_group(settings: Settings, count: int) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     names = [worker_name(settings, number) or "" for number in range(1, count + 1)]
     with listen(settings) as listener, store_url(settings) as url:
-        asyncio.run(_Group(settings.model_copy(update={"redis_url": url}), listener, names).run())
+        group_dir = index_folder(settings.data_dir)
+        (group_dir / SHARED).mkdir(mode=0o700)
+        settings = settings.model_copy(update={"redis_url": url})
+        asyncio.run(_Group(settings, listener, names, group_dir).run())
     log.info("stopped")
 
 
 class _Group:
-    def __init__(self, settings: Settings, listener: socket.socket, names: list[str]) -> None:
+    def __init__(
+        self, settings: Settings, listener: socket.socket, names: list[str], group_dir: Path
+    ) -> None:
+        self._group_dir = group_dir
         self._listener = listener
         self._settings = settings
         self._names = names
@@ -77,6 +84,7 @@ class _Group:
 
     def _stop(self) -> None:
         self._stopping.set()
+        self._listener.close()  # that of each process closes with it: then nobody connects to wait in vain
         for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()
@@ -110,7 +118,7 @@ class _Group:
         with ours:
             with theirs:
                 fds = (self._listener.fileno(), theirs.fileno())
-                words = [str(fd) for fd in fds] + [str(place + 1), self._names[place]]
+                words = [str(fd) for fd in fds] + [str(place + 1), self._names[place], str(self._group_dir)]
                 process = await asyncio.create_subprocess_exec(
                     sys.executable, "-c", CHILD, *words, env=self._environment, pass_fds=fds
                 )
@@ -129,13 +137,13 @@ class _Group:
             log_ready(self._listener, self._settings)
 
 
-def serve_child(listener: str, line: str, number: str, name: str) -> NoReturn:
+def serve_child(listener: str, line: str, number: str, name: str, group_dir: str) -> NoReturn:
     """Run one process of a group to its end.
 
     ``listener`` and ``line`` are the file descriptors of the listening socket and of the socket to the
     parent.
-    ``number`` counts the processes from 1, ``name`` is the worker's name or empty. The settings come from the
-    environment.
+    ``number`` counts the processes from 1, ``name`` is the worker's name or empty, ``group_dir`` their folder
+    of index files. The settings come from the environment.
     """
     settings = Settings()  # type: ignore[call-arg]  # from the environment
     set_up_logging(settings.log_level, settings.log_format)
@@ -153,7 +161,14 @@ def serve_child(listener: str, line: str, number: str, name: str) -> NoReturn:
         parent.send(READY)
 
     try:
-        uvloop.run(serve_on(settings, socket.socket(fileno=int(listener)), name=name or None, ready=ready))
+        serving = serve_on(
+            settings,
+            socket.socket(fileno=int(listener)),
+            name=name or None,
+            ready=ready,
+            group_dir=Path(group_dir),
+        )
+        uvloop.run(serving)
     except StartupError as error:
         print(f"shortlist: {error.detail}", file=sys.stderr)
         sys.exit(1)

@@ -31,6 +31,7 @@ BENCHMARKS = {
     "growth": "how the time of a decision grows with the number of arms, and the exponents",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "rebuild": "learners made anew from a lake beside a replay through the service",
+    "shown": "what quotas, and lists of different arms, cost a choice",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
 
@@ -118,6 +119,7 @@ QUICK_S = {
     "growth": 100,
     "planner": 90,
     "rebuild": 60,
+    "shown": 20,
     "regret": 40,
     "slates-crowdsourcing": 40,
     "slates-figures": 7,

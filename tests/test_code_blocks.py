@@ -119,7 +119,9 @@ def moved(client: Client) -> None:
 def shop(client: Client) -> None:
     client.put_catalogue("articles", dim=2)
     bowl = {"in_stock": True, "languages": ["de", "en"], "price": 15, "maker": "oak"}
-    client.upsert_arms("articles", [[1, 0], [0, 1]], ids=["bowl", "campaign"], metadata=[bowl, {}])
+    client.upsert_arms(
+        "articles", [[1, 0], [0, 1]], ids=["bowl", "campaign"], metadata=[bowl, {"campaign": 7}]
+    )
     client.put_bandit("shop", catalogue="articles", policy="sub_ts")
 
 
@@ -132,6 +134,7 @@ FOUND_BY: dict[str, Callable[[Client], None]] = {
     "docs/filters.md": shop,
     "docs/lake.md": exported,
     "docs/measuring.md": logged,
+    "docs/quotas.md": shop,
 }
 
 # What a newcomer plays on one store, in this order, after the session of the README.

@@ -11,9 +11,10 @@ from app.api import limits as api_limits
 from app.filters import fields
 from app.filters import filter as filters
 from app.services.bandits import bandits, context, encoding, settings, versions
-from app.services.choosing import policies
+from app.services.choosing import included, policies
 from app.services.measuring import report
 from app.services.queries import centers
+from app.services.quotas import quota_rules, quotas
 from app.settings import Settings
 from server import cli
 
@@ -52,6 +53,9 @@ HOMES = (
     settings,
     versions,
     policies,
+    included,
+    quota_rules,
+    quotas,
     report,
     centers,
 )

@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from typing import Literal, Protocol, TypeVar
+from functools import partial
+from typing import Literal, Protocol
 
 from app.background import repeat
 from app.services.catalogues.catalogues import Catalogue
@@ -33,13 +34,13 @@ class Job(Protocol):
     def cancel(self) -> None: ...
 
 
-_Job = TypeVar("_Job", bound=Job)
-
-
 async def maintain(catalogue: Catalogue) -> Outcome:
     """Do the maintenance that is due for one catalogue."""
     index = catalogue.index
-    outcome = await _done(catalogue, index.begin_maintenance(), index.finish_maintenance)
+    job = index.begin_maintenance()
+    if job is None:
+        return "nothing"
+    outcome = await _done(catalogue, job, partial(index.finish_maintenance, job))
     if outcome == "done":
         _say(catalogue)
     return outcome
@@ -48,12 +49,11 @@ async def maintain(catalogue: Catalogue) -> Outcome:
 async def make_segment(catalogue: Catalogue) -> Outcome:
     """Make the segment that is due for one catalogue."""
     index = catalogue.index
-    return await _done(catalogue, index.begin_segment(), index.finish_segment)
+    job = index.begin_segment()
+    return "nothing" if job is None else await _done(catalogue, job, partial(index.finish_segment, job))
 
 
-async def _done(catalogue: Catalogue, job: _Job | None, finish: Callable[[_Job], None]) -> Outcome:
-    if job is None:
-        return "nothing"
+async def _done(catalogue: Catalogue, job: Job, finish: Callable[[], None]) -> Outcome:
     try:
         await _in_daemon_thread(job.run)
     except Exception as error:  # the index that served until now goes on serving
@@ -62,7 +62,7 @@ async def _done(catalogue: Catalogue, job: _Job | None, finish: Callable[[_Job],
         return "failed"
     finally:
         job.cancel()
-        finish(job)
+        finish()
     catalogue.index.failure = None
     return "done"
 

@@ -87,7 +87,7 @@ async def create(
     absent = FIELDS.keys() - body.model_fields_set
     made, new = await bandits.create(bandit, record_of(body), absent, by=key_name(request))
     if new:  # no learner has rewards
-        return _answer(made, made.scales.begins_with, 201)
+        return _answer(made, made.begins_with, 201)
     return await _reply(made, learners)
 
 
@@ -136,7 +136,7 @@ async def list_all(
 ) -> Response:
     """All bandits by name."""
     page, following = bandits.page(cursor, limit)
-    items = ((item.name, _with_used(item, item.scales.begins_with)) for item in page)
+    items = ((item.name, _with_used(item, item.begins_with)) for item in page)
     return await page_reply(items, following)
 
 

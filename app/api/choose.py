@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from fastapi import Request, Response
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from app.api.contexts import ContextBody
-from app.api.fields import Identifier, Seed
+from app.api.fields import Identifier, Seed, Weights
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
 from app.api.guard import check_scope
 from app.api.limits import (
@@ -17,24 +17,39 @@ from app.api.limits import (
     MAX_BODY_BYTES,
     MAX_EXCLUDE,
     MAX_IDS_BYTES,
+    MAX_INCLUDE,
     MAX_K,
 )
 from app.api.problems import problems
 from app.api.services import Provided
 from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
 from app.errors import Invalid, within
+from app.filters.fields import MAX_FIELD_CHARS
 from app.services.bandits.bandits import Bandits
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.choosing import Choosing
+from app.services.choosing.included import METADATA
 
 router = json_router(prefix="/v1/bandits", tags=["choices"])
+
+
+def _include_name(name: str) -> str:
+    what, dot, field = name.partition(".")
+    if what != METADATA or bool(dot) != bool(field) or len(field) > MAX_FIELD_CHARS:
+        raise ValueError('must be "metadata", or "metadata." and the name of a field')
+    return name
+
+
+IncludeName = Annotated[str, AfterValidator(_include_name)]
 
 
 class ChooseItem(StrictModel):
     """``baseline`` names a finished slate campaign, whose slate is served instead of a draw. ``filter``:
     which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
-    ``context``: needed exactly when the bandit has one.
+    ``context``: needed exactly when the bandit has one. ``include``: what comes with each arm: its metadata,
+    or fields of them. ``visitor``: whom a global bandit with ``repeats`` shows it to.
+    ``weights``: of signals, over those of the bandit.
     """
 
     max_bytes: ClassVar[int] = MAX_IDS_BYTES
@@ -50,6 +65,9 @@ class ChooseItem(StrictModel):
     filter: FilterBody | None = None
     rules: RulesBody | None = None
     context: ContextBody = None
+    visitor: Identifier | None = None
+    include: list[IncludeName] = Field(default_factory=list, max_length=MAX_INCLUDE)
+    weights: Weights | None = None
 
 
 class ChooseBody(ChooseItem):
@@ -73,18 +91,19 @@ class ChooseBatchBody(StrictModel):
 class ChosenArmView(BaseModel):
     """``propensity``: the probability of this arm given those before it, of a policy that knows it and of the
     holdout.
-    ``pinned``: the arm stands here because of a rule.
+    ``pinned``: the arm stands here because of a rule. ``metadata``: where ``include`` asks for them.
     """
 
     id: str
     score: float
     propensity: float | None = None
     pinned: bool = False
+    metadata: dict[str, Any] | None = None
 
 
 class ChoiceView(BaseModel):
     """``eligible``: how many arms the filters let in, where there is one. ``group``: "policy" or "holdout",
-    of a bandit that has a holdout.
+    of a bandit that has a holdout. ``weights``: by which signals were weighed, of a bandit that has some.
     """
 
     decision: str
@@ -97,6 +116,7 @@ class ChoiceView(BaseModel):
     eligible: int | None = None
     bandit_version: int | None = None
     group: str | None = None
+    weights: dict[str, float] | None = None
 
 
 class DryRunArmView(ChosenArmView):
@@ -122,6 +142,7 @@ class DryRunView(BaseModel):
     stale_s: float | None = None
     eligible: int | None = None
     group: str | None = None
+    weights: dict[str, float] | None = None
 
 
 class ChoicesView(BaseModel):
@@ -182,4 +203,7 @@ async def _request(body: ChooseItem, slates: SlateCampaigns) -> ChooseRequest:
         arm_filter=parsed_filter(body.filter),
         rules=rules(body.rules, body.k),
         context=body.context,
+        include=body.include,
+        visitor=body.visitor,
+        weights=body.weights,
     )

@@ -28,12 +28,15 @@ class LoggedArmView(BaseModel):
 
 
 class LoggedRewardView(BaseModel):
-    """``default``: nobody sent it, it stands for a reward that did not come in time."""
+    """``default``: nobody sent it, it stands for a reward that did not come in time; of all signals, where
+    there are some. ``signal``: which one it is; absent without signals.
+    """
 
     arm: str
     value: float
     time: int
     default: bool
+    signal: str | None = None
 
 
 class RowView(BaseModel):
@@ -54,6 +57,7 @@ class RowView(BaseModel):
     eligible: int | None
     arms: list[LoggedArmView]
     rewards: list[LoggedRewardView]
+    weights: dict[str, float] | None = None
 
 
 @router.get("/{bandit}/log", response_model=Page[RowView])

@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from pydantic import Field
 
 from app.api.bandits import BanditPatch, changed_record
+from app.api.fields import Weights
 from app.api.leaving import while_connected
 from app.api.merge_patch import as_json
 from app.api.problems import from_path, problems
@@ -17,9 +18,9 @@ from app.api.strict_json import StrictModel, json_router, reply
 from app.api.times import span
 from app.errors import Invalid, within
 from app.services.bandits.bandits import Bandits
-from app.services.bandits.settings import BanditRecord
+from app.services.bandits.settings import BanditRecord, must_be
 from app.services.bandits.versions import BanditVersion
-from app.services.measuring.evaluations import Evaluation, Evaluations, When
+from app.services.measuring.evaluations import Evaluation, Evaluations, When, answer_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
@@ -31,13 +32,32 @@ else:
 Time = Annotated[datetime, Field(strict=False)]  # ISO 8601, or seconds or milliseconds since 1970
 
 
+MAX_WEIGHTS = 50
+
+if TYPE_CHECKING:
+    PolicyBody = StrictModel
+else:
+
+    class PolicyBody(BanditPatch):
+        """As a patch, and ``weights`` of signals over those of the bandit, or a list of up to 50 such."""
+
+        weights: (
+            Annotated[
+                Weights | Annotated[list[Weights], Field(min_length=1)],
+                must_be("weights by the names of signals, or a list of such"),
+            ]
+            | None
+        ) = None
+
+
 class EvaluationBody(StrictModel):
-    """``policy``: what would be changed, as in PATCH; nothing is. ``from`` and ``to``: which decisions.
+    """``policy``: what would be changed, as in PATCH; nothing is.
+    ``from`` and ``to``: which decisions.
 
     ``learners``: whether decisions are weighed with learners as they were before them, or as they are now.
     """
 
-    policy: BanditPatch
+    policy: PolicyBody
     from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None
     learners: When = "before"
@@ -58,6 +78,10 @@ async def evaluate(
     """What the bandit would have earned with this policy, estimated from its log. Nothing is changed."""
     from_ms, to_ms = span(body.from_, body.to)
     patch = as_json(body.policy)
+    weights = patch.pop("weights", None)
+    several = weights if isinstance(weights, list) else [weights]
+    if len(several) > MAX_WEIGHTS:
+        raise Invalid(f"at most {MAX_WEIGHTS}", path=("policy", "weights"))
     if patch.get("holdout") is not None:
         raise Invalid(
             "an evaluation is of the policy alone, whoever it serves: leave the holdout out",
@@ -69,6 +93,16 @@ async def evaluate(
 
     with within(("policy",)):
         target = await bandits.as_if(bandit, changed)
-    work = evaluations.evaluate(target, body.estimators, from_ms=from_ms, to_ms=to_ms, when=body.learners)
+        targets = [target.weighed(each) for each in several]
+
+    async def all_of_them() -> list[Evaluation]:
+        return [
+            await evaluations.evaluate(
+                each, body.estimators, from_ms=from_ms, to_ms=to_ms, when=body.learners
+            )
+            for each in targets
+        ]
+
     with from_path("bandit"):  # of which no decision can be used
-        return reply(await while_connected(request, work))
+        found = await while_connected(request, all_of_them())
+    return reply(answer_of(found, several=isinstance(weights, list)))

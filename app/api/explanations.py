@@ -38,6 +38,7 @@ class AskedView(BaseModel):
     filter: dict[str, Any] | None
     pins: list[list[Any]]
     at_most: list[list[Any]]
+    diverse: list[Any] | None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from app.services.formats.pages import encode_cursor
 IDENTIFIER = ids.IDENTIFIER
 Identifier = ids.Identifier
 Value = settings.Value
+Weights = Annotated[dict[Identifier, Value], Field(min_length=1)]
 Temperature = settings.Temperature
 Delta = settings.Delta
 Feature = Annotated[float, Field(ge=-MAX_FEATURE, le=MAX_FEATURE)]

@@ -12,6 +12,7 @@ from app.api.strict_json import StrictModel
 from app.errors import FieldPath, Invalid
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.filter import Filter, parse
+from app.services.choosing.diverse import OVER_FEATURES, Diverse
 from app.services.choosing.limits import AtMost
 from app.services.choosing.rules import NO_RULES, Pin, Rules
 
@@ -35,9 +36,20 @@ class AtMostBody(StrictModel):
     count: Annotated[int, Field(ge=1, le=MAX_K)]
 
 
+class DiverseBody(StrictModel):
+    """Each place takes the arm of largest (1 - weight) x score, scaled to [0, 1] over the best arms, less
+    weight x its largest likeness to those above: the cosine of their features, or 1 if they share a value of
+    the field ``over``.
+    """
+
+    weight: Annotated[float, Field(ge=0, le=1)]
+    over: Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)] = OVER_FEATURES
+
+
 class RulesBody(StrictModel):
     pin: list[PinBody] = Field(default_factory=list, max_length=MAX_K, fail_fast=True)
     at_most: list[AtMostBody] = Field(default_factory=list, max_length=MAX_AT_MOST, fail_fast=True)
+    diverse: DiverseBody | None = None
 
 
 def parsed_filter(body: dict[str, Any] | None) -> Filter | None:
@@ -73,4 +85,5 @@ def rules(body: RulesBody | None, k: int) -> Rules:
     return Rules(
         [Pin(pin.arm, pin.place) for pin in body.pin],
         [AtMost(limit.field, limit.count) for limit in body.at_most],
+        None if body.diverse is None else Diverse(body.diverse.weight, body.diverse.over),
     )

@@ -48,8 +48,17 @@ class EncodingView(BaseModel):
     columns: list[str] | None = None
 
 
+class SignalView(BaseModel):
+    """``theta`` and ``weights`` of the context, as of the whole learner, for one signal."""
+
+    theta: list[float]
+    weights: list[list[float]] | None = None
+
+
 class LearnerView(BaseModel):
-    """x.theta predicts a reward; with ``shift_rewards`` x.theta + ``offset``, and precision is of d + 1.
+    """With signals ``theta`` and ``weights`` are of their sum, by the weights of the bandit.
+
+    x.theta predicts a reward; with ``shift_rewards`` x.theta + ``offset``, and precision is of d + 1.
 
     Of a bandit with a context u, encoded as ``context`` tells: (P x)^T ``weights`` u more. P are
     ``directions``, absent where all coordinates interact. Precision is of [x ; (P x) kron u].
@@ -65,6 +74,7 @@ class LearnerView(BaseModel):
     offset: float | None = None
     directions: list[list[float]] | None = None
     precision: list[list[float]] | None = None
+    signals: dict[str, SignalView] | None = None
 
 
 class StageView(BaseModel):
@@ -242,6 +252,15 @@ def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
         if encoding.columns is not None:
             fields = {"fields": encoding.rule.fields, "columns": encoding.columns}
         shown = {"weights": weights.tolist(), "context": {"dim": encoding.dim, **fields}}
+    if report.signals is not None:
+        shown["signals"] = {name: _of_signal(bandit, each) for name, each in report.signals.items()}
     if bandit.record.shift_rewards:
         theta, shown["offset"] = observed_theta(theta)
     return {"theta": theta.tolist(), **shown}
+
+
+def _of_signal(bandit: Bandit, theta: NDArray[np.float64]) -> dict[str, object]:
+    if bandit.context is None:
+        return {"theta": theta.tolist()}
+    own, weights = bandit.context.weights(theta)
+    return {"theta": own.tolist(), "weights": weights.tolist()}

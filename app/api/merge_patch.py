@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import create_model
 
@@ -42,6 +42,10 @@ def _patched(hint: Any) -> Any:
     for kind in (hint, *get_args(hint)):
         if inspect.isclass(kind) and issubclass(kind, Document):
             return patch_model(f"{kind.__name__}Patch", fields_of(kind), kind.__doc__) | None
+        named = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+        if get_origin(named) is dict and get_args(named)[1] is not Any:  # documents by name
+            key, document = get_args(named)
+            return dict[key, _patched(document)] | None  # type: ignore[misc, valid-type]
     return hint | None
 
 

@@ -8,7 +8,7 @@ from fastapi import Query, Response
 from pydantic import Field
 
 from app.api.contexts import ContextBody
-from app.api.fields import Identifier, Value
+from app.api.fields import Identifier, Value, Weights
 from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
 from app.api.receipts import ReceiptView, receipt_reply
 from app.api.services import Provided
@@ -21,11 +21,16 @@ router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 
 class ObservationItem(StrictModel):
+    """``values``: of the signals, instead of ``value``, exactly when the bandit has some. Those that are not
+    named are at their default.
+    """
+
     id: Identifier
     arm: Identifier
-    value: Value
+    value: Value | None = None
     key: Identifier | None = None
     context: ContextBody = None
+    values: Weights | None = None
 
 
 class ObservationsBody(StrictModel):
@@ -50,6 +55,9 @@ async def observe(
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
     """Teach history, once per observation id."""
-    items = [Observation(item.id, item.arm, item.value, item.key, item.context) for item in body.observations]
+    items = [
+        Observation(item.id, item.arm, item.value, item.key, item.context, item.values)
+        for item in body.observations
+    ]
     receipt = await rewards.observe(await bandits.get(bandit), items)
     return await receipt_reply(rewards, receipt, wait)

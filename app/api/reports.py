@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated
 
 from fastapi import Query, Request, Response
@@ -16,7 +16,15 @@ from app.api.services import Provided
 from app.api.strict_json import json_router, reply
 from app.api.times import From, To, span
 from app.services.bandits.bandits import Bandits
-from app.services.measuring.report import MAX_BUCKETS, GroupCounts, Report, Reports, too_many_buckets
+from app.services.measuring.report import (
+    MAX_BUCKETS,
+    GroupCounts,
+    Report,
+    Reports,
+    too_many_buckets,
+)
+
+_OF_SIGNALS = {"weights", "signals", "guardrails"}
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -56,4 +64,8 @@ async def report(
             raise too_many_buckets()
     owner = await bandits.get(bandit)
     work = reports.report(owner, from_ms=from_ms, to_ms=to_ms, bucket_ms=bucket_ms)
-    return reply(await while_connected(request, work))
+    found = await while_connected(request, work)
+    if found.weights is not None:
+        return reply(found)
+    others = {each.name: getattr(found, each.name) for each in fields(found)}  # without signals
+    return reply({name: value for name, value in others.items() if name not in _OF_SIGNALS})

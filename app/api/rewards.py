@@ -19,10 +19,13 @@ router = json_router(prefix="/v1", tags=["rewards"])
 
 
 class RewardItem(StrictModel):
+    """``signal``: which of several rewards it is; needed exactly when the bandit has signals."""
+
     decision: Token
     value: Value
     arm: Identifier | None = None
     reward_id: Identifier | None = None
+    signal: Identifier | None = None
 
 
 class RewardsBody(StrictModel):
@@ -38,5 +41,7 @@ async def reward(
     body: RewardsBody, rewards: Provided[Rewards], wait: Annotated[Literal["applied"] | None, Query()] = None
 ) -> Response:
     """Reward decisions. 202: durable, and applied soon; with wait=applied 200: applied."""
-    items = [Reward(item.decision, item.value, item.arm, item.reward_id) for item in body.rewards]
+    items = [
+        Reward(item.decision, item.value, item.arm, item.reward_id, item.signal) for item in body.rewards
+    ]
     return await receipt_reply(rewards, await rewards.reward(items), wait)

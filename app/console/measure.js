@@ -81,10 +81,10 @@ export async function lastDecisions(bandit, keepS, signal) {
   return items.length > best.length ? items.slice(-LAST) : best;
 }
 
-/** What a decision has earned for an arm; null where nothing is known of it. @param {any} row @param {string} arm */
+/** What a decision has earned for an arm, signals by the weights that served; null where nothing is known of it. @param {any} row @param {string} arm */
 export function earned(row, arm) {
   const own = row.rewards.filter((/** @type {any} */ reward) => reward.arm === arm);
-  return own.length ? own.reduce((/** @type {number} */ sum, /** @type {any} */ reward) => sum + reward.value, 0) : null;
+  return own.length ? own.reduce((/** @type {number} */ sum, /** @type {any} */ reward) => sum + (row.weights?.[reward.signal] ?? 1) * reward.value, 0) : null;
 }
 
 /** Arms of decisions: how often each was shown, and what it earned when it was rewarded. @param {any[]} rows */

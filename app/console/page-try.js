@@ -140,7 +140,7 @@ function fieldsOf(bandit, given) {
     fields.push({ name: "context", label: "Context", kind: "json", value: given.get("context") ?? JSON.stringify(new Array(bandit.context.dim).fill(0)), hint: `${bandit.context.dim} numbers` });
   }
   fields.push({ name: "filter", label: "Filter", kind: "json", value: given.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}}', hint: "Which arms are eligible, beside the bandit's own filter." });
-  fields.push({ name: "rules", label: "Rules", kind: "json", value: given.get("rules") ?? "", placeholder: '{"at_most": [{"field": "maker", "count": 1}]}', hint: "Pinned arms, and at most so many of a value." });
+  fields.push({ name: "rules", label: "Rules", kind: "json", value: given.get("rules") ?? "", placeholder: '{"at_most": [{"field": "maker", "count": 1}]}', hint: "Pinned arms, at most so many of a value, and arms that differ." });
   fields.push({ name: "exclude", label: "Exclude", kind: "list", value: given.get("exclude") ?? "", hint: "Ids of arms, between commas." });
   return fields;
 }

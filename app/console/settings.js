@@ -24,6 +24,9 @@ export const MEANINGS = {
   solver: "How the best arms for a draw are found: from the shortlist of the index, or by a search that adapts.",
   holdout: "The share that is served without the policy, to compare with.",
   log: "Which share of the decisions is kept, and for how long.",
+  repeats: "How often a key, or a visitor of a global bandit, is shown the same arm.",
+  signals: "Several rewards by name, what each weighs, and what counts until it comes.",
+  guardrails: "What the mean of a signal is to stay below, or above.",
   context: "The situation of a choice, as numbers or named fields.",
   interactions: "How many principal directions of the arms meet the context.",
 };

@@ -50,6 +50,11 @@ class AttributeTable:
         self._snapshot: AttributeSnapshot | None = None
 
     @property
+    def entries(self) -> int:
+        """How many times a row was given fields."""
+        return self._entries
+
+    @property
     def memory_bytes(self) -> int:
         """Memory of the arrays, and about that of everything else."""
         names = self._names.fields.memory_bytes + self._names.values.memory_bytes

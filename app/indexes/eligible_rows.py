@@ -130,6 +130,11 @@ def renumbered(before: EligibleRows, position: Rows, table: TableSnapshot) -> El
     return EligibleRows(_Moment(table.number, -1, 0, 0, table.rows), int(np.count_nonzero(mask)), mask)
 
 
+def rows_left(table: TableSnapshot, attributes: AttributeSnapshot, mask: NDArray[np.bool_]) -> EligibleRows:
+    """The rows of a mask (K,), at this moment."""
+    return EligibleRows(_Moment.of(table, attributes), int(np.count_nonzero(mask)), mask)
+
+
 _NOTHING = Change(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 

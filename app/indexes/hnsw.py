@@ -36,6 +36,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count as counting
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -59,6 +60,16 @@ _LARGEST_NORM_EXPONENT = 30
 _NUMBERS = counting()
 _INSERTING = threading.Lock()
 _LOOK_EVERY_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTuning:
+    """How a graph is searched: see ``HnswGraph.tuned`` and ``HnswGraph.with_reserve``."""
+
+    ef: int
+    shortlist: int
+    most: int
+    reserve: int
 
 
 class HnswGraph:
@@ -177,6 +188,33 @@ class HnswGraph:
         """Search with ``ef``, score ``shortlist`` arms again, and never ask for more than ``most``."""
         self._index.set_ef(ef)
         self.degradation.ef, self._shortlist, self._most = ef, shortlist, most
+
+    @property
+    def tuning(self) -> GraphTuning:
+        return GraphTuning(self.degradation.ef, self._shortlist, self._most, self.degradation.reserve)
+
+    @property
+    def substitutes(self) -> Rows:
+        """Rows of the arms that stand in for dead ones, the longest first."""
+        return self._substitutes.rows
+
+    def with_tuning(
+        self,
+        table: TableSnapshot,
+        tuning: GraphTuning,
+        substitutes: Rows,
+        appearances: NDArray[np.float32],
+    ) -> None:
+        """Search as the graph did that was measured. ``appearances``: of its ``Degradation``.
+
+        Raises ValueError if they are of another graph.
+        """
+        if appearances.shape != (self.arms,):
+            raise ValueError("the appearances are of another graph")
+        self.with_head(table)
+        self.with_reserve(table, tuning.reserve, substitutes)
+        self.degradation.appearances = appearances
+        self.tuned(tuning.ef, shortlist=tuning.shortlist, most=tuning.most)
 
     def nearest(self, query: Vector, count: int) -> NDArray[np.int64] | None:
         """Labels of about the best ``count`` arms, None if fewer were reached. For any thread."""

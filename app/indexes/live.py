@@ -20,22 +20,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import DimensionMismatch
-from app.filters.attributes import AttributeTable, Document
+from app.filters.attributes import AttributeTable, Compaction, Document
 from app.indexes import graph_file
 from app.indexes.hnsw import HnswGraph
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.maintenance import Maintenance
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan, is_small
+from app.indexes.publishing import Adoption, Publishing
 from app.indexes.scan_cost import measured_scan_cost
 from app.indexes.segment_build import SegmentBuild
-from app.indexes.segments import Segment, joined
+from app.indexes.segments import Segment, end_of, joined
+from app.indexes.shared_arms import SharedArms
 from app.indexes.snapshot import IndexKind, Snapshot, Structure
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist import checks
 from shortlist.types import Matrix, Rows, Vector
 
-__all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Snapshot"]
+__all__ = ["IndexOptions", "IndexStatus", "IndexWork", "LiveIndex", "Maintenance", "Snapshot"]
+
+IndexWork = Maintenance | Adoption
 
 _RECENT_QUERIES = 256
 
@@ -96,7 +100,8 @@ class LiveIndex:
     """See the module. Everything but ``Maintenance.run`` and searching is for one thread.
 
     ``cache``: the file that keeps the graph between runs. ``seed`` fixes graphs and probes. ``threads``: of a
-    build, by default all cores but one.
+    build, by default all cores but one. ``shared``: what several processes share, None: there is only one.
+    ``version``: of the catalogue, all of whose changes are here.
     """
 
     def __init__(
@@ -107,8 +112,12 @@ class LiveIndex:
         cache: Path | None = None,
         seed: int = 0,
         threads: int | None = None,
+        shared: SharedArms | None = None,
     ) -> None:
         self.failure: str | None = None
+        self.version = 0
+        self._shared = shared
+        self._adopted: int | None = None
         self._dim = dim
         self._options = options or IndexOptions()
         self._cache = cache
@@ -119,7 +128,7 @@ class LiveIndex:
         self._structure: Structure | None = None
         self._plan: Plan | None = None
         self._segments: tuple[Segment, ...] = ()
-        self._job: Maintenance | None = None
+        self._job: IndexWork | None = None
         self._segment_job: SegmentBuild | None = None
         self._snapshot: Snapshot | None = None
         self._rest_until = 0.0
@@ -134,6 +143,10 @@ class LiveIndex:
 
     def __contains__(self, arm_id: str) -> bool:
         return self._table.row_of(arm_id) is not None
+
+    def reserve(self, arms: int) -> None:
+        """Have room for so many arms in all, so that none is copied while they come."""
+        self._table.reserve(arms)
 
     def upsert(self, ids: Sequence[str], features: NDArray[np.float64], revisions: Sequence[int]) -> None:
         """Insert or replace; an arm that is there with this or a later revision is left alone.
@@ -160,6 +173,8 @@ class LiveIndex:
 
         An arm that ``upsert`` replaced has none until it is described. Shapes: ids, documents (n,).
         """
+        if not self._attributes.entries and not any(map(any, documents)):
+            return
         rows = [self._table.row_of(arm_id) for arm_id in ids]
         known = [
             (row, document)
@@ -184,29 +199,24 @@ class LiveIndex:
             self._snapshot = self._take_snapshot()
         return self._snapshot
 
-    def begin_maintenance(self) -> Maintenance | None:
+    def begin_maintenance(self) -> IndexWork | None:
         """Work that is due, or None; also None while earlier work is not finished."""
         if self._job is not None:
             return None
-        compaction = self._compaction_is_due()
-        attributes = None
-        if not compaction and self._attributes.is_wasteful:
-            attributes = self._attributes.begin_compaction()
-        if compaction or attributes is not None or self._plan_is_due():
-            self._job = Maintenance(
-                table=self._table.snapshot(),
-                options=self._options,
-                compaction=compaction,
-                load_from=self._cache if self._plan is None else None,
-                save_to=self._cache,
-                seed=self._seed,
-                recent=tuple(self._recent),
-                threads=self._threads,
-                attributes=attributes,
-            )
+        shared = self._shared if not self._is_too_small() else None
+        self._job = self._own_work() if shared is None else self._shared_work(shared)
         return self._job
 
-    def finish_maintenance(self, job: Maintenance) -> None:
+    def begin_adoption(self) -> Adoption | None:
+        """Work that takes the arms of the latest publication into this index, which is empty; None: none."""
+        if self._shared is None or self._shared.current is None:
+            return None
+        self._job = Adoption(
+            shared=self._shared, table=self._table.snapshot(), options=self._options, from_start=True
+        )
+        return self._job
+
+    def finish_maintenance(self, job: IndexWork) -> None:
         """Apply what happened since the work began to its result, and serve that.
 
         Work that was cancelled or failed changes nothing.
@@ -214,15 +224,14 @@ class LiveIndex:
         if job is not self._job:
             return
         self._job = None
-        if job.attributes is not None:
+        if isinstance(job, Adoption):
+            self._adopt(job)
+        elif job.attributes is not None:
             self._attributes.finish_compaction(job.attributes)
         elif job.compacted is not None:
-            self._swap_table(job.compacted, job)
+            self._swap_table(job.compacted, job.table, job.positions)
         elif job.plan is not None:
-            self._plan, self._changes = job.plan, 0
-            if job.structure is None and not self._has_grown(job.plan):
-                self._segments = ()  # a scan is better
-            self._serve(job.structure, job.table)
+            self._take_plan(job.plan, job.structure, job.table)
         self._rest_until = time.monotonic() + _REST * job.seconds
         self._snapshot = None
 
@@ -291,6 +300,53 @@ class LiveIndex:
             recent_probes=plan.recent_probes if plan else 0,
         )
 
+    def _own_work(self) -> Maintenance | None:
+        if self._compaction_is_due():
+            return self._maintenance(compaction=True)
+        return self._work_on_attributes() or (self._maintenance() if self._plan_is_due() else None)
+
+    def _work_on_attributes(self) -> Maintenance | None:
+        is_due = self._attributes.is_wasteful
+        return self._maintenance(attributes=self._attributes.begin_compaction()) if is_due else None
+
+    def _maintenance(self, *, compaction: bool = False, attributes: Compaction | None = None) -> Maintenance:
+        return Maintenance(
+            table=self._table.snapshot(),
+            options=self._options,
+            compaction=compaction,
+            load_from=self._cache if self._plan is None else None,
+            save_to=self._cache,
+            seed=self._seed,
+            recent=tuple(self._recent),
+            threads=self._threads,
+            attributes=attributes,
+        )
+
+    def _shared_work(self, shared: SharedArms) -> IndexWork | None:
+        """Adopt what another process has made; if this is the maker, make what is due.
+
+        The first publication has no plan, so that the other processes need not wait for it.
+        """
+        number, table = shared.current, self._table.snapshot()
+        if number is not None and number != self._adopted:
+            return Adoption(shared=shared, table=table, options=self._options)
+        is_due = number is None or self._compaction_is_due() or self._plan_is_due()
+        if not is_due or not table.live or not shared.is_maker():
+            return self._work_on_attributes()
+        return Publishing(
+            shared=shared,
+            table=table,
+            options=self._options,
+            version=self.version,
+            planned=number is not None or self._plan is not None,
+            same_arms=number if self._table.is_as_mapped else None,
+            cache=self._cache,
+            load=self._plan is None,
+            seed=self._seed,
+            recent=tuple(self._recent),
+            threads=self._threads,
+        )
+
     def _tombstone(self, rows: Rows) -> None:
         self._table.tombstone(rows)
         for part in (self._structure, *self._segments):
@@ -298,23 +354,43 @@ class LiveIndex:
                 part.tombstone(rows)
         self._snapshot = None
 
-    def _serve(self, structure: Structure | None, since: TableSnapshot) -> None:
-        """Take a structure that was built over an earlier moment, and keep the segments that follow it."""
+    def _adopt(self, job: Adoption) -> None:
+        if job.number is None or job.compacted is None or job.base is None:
+            return
+        if job.plan is not None:
+            self._structure = None  # another takes its place
+        self._swap_table(job.compacted, job.table, job.positions)
+        self._adopted = job.number
+        if job.from_start:
+            self.version = job.version
+        if job.plan is not None:
+            self._take_plan(job.plan, job.structure, job.base)
+
+    def _take_plan(self, plan: Plan, structure: Structure | None, since: TableSnapshot) -> None:
+        """Serve by a structure that was built over an earlier moment; keep the segments that follow it."""
+        self._plan, self._changes = plan, 0
+        if structure is None and not self._has_grown(plan):
+            self._segments = ()  # a scan is better
         table, self._structure = self._table.snapshot(), structure
         if structure is not None:
             structure.tombstone(table.dead[len(since.dead) :])
         self._segments = _fitting(self._segments, structure)
 
-    def _swap_table(self, table: ArmTable, job: Maintenance) -> None:
+    def _swap_table(self, table: ArmTable, since: TableSnapshot, position: Rows) -> None:
+        """Take a table that was made of an earlier moment; ``position``: of the rows of ``since`` in it."""
         until = self._table.snapshot()
-        position = table.catch_up(job.table, until)
-        positions = _all_positions(position, job.table, until)
+        positions = table.catch_up(since, until, position)
         table.replaces(until, positions)
         self._attributes.moved(positions)
-        if self._structure is not None:
-            covered = int(job.table.live_rows.searchsorted(self._structure.covered))
-            self._structure = self._structure.moved(position, covered)
-        self._segments = tuple(segment.moved(positions) for segment in self._segments)
+        there = positions[positions >= 0]
+        if (there[1:] > there[:-1]).all():
+            if self._structure is not None:
+                self._structure = self._structure.moved(
+                    positions, end_of(positions[: self._structure.covered])
+                )
+            self._segments = tuple(segment.moved(positions) for segment in self._segments)
+        else:  # rows that a structure has are between others now
+            self._structure, self._segments = None, ()
         self._table = table
 
     def _take_snapshot(self) -> Snapshot:
@@ -447,16 +523,3 @@ def _fitting(segments: Sequence[Segment], structure: Structure | None) -> tuple[
         for segment in segments
         if segment.covered > covered and not (is_exact and isinstance(segment.structure, InvertedFile))
     )
-
-
-def _all_positions(position: Rows, since: TableSnapshot, until: TableSnapshot) -> Rows:
-    """Row in the compacted table of every row of ``until``, -1 for those that are gone.
-
-    ``position`` says it for the rows of ``since``; living ones that came later follow them in their order.
-    """
-    positions = np.full(until.rows, -1, dtype=np.int64)
-    positions[: since.rows] = position
-    later = np.arange(since.rows, until.rows)
-    later = later[until.is_alive(later)]
-    positions[later] = since.live + np.arange(len(later))
-    return positions

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,14 @@ from app.indexes.hnsw import HnswGraph
 from app.indexes.planner import IndexOptions, Plan, plan
 from app.indexes.snapshot import Structure
 from app.indexes.table import ArmTable, TableSnapshot
-from shortlist.types import Rows, Vector
+from shortlist.types import NO_ROWS, Rows, Vector
 
-# Features may well have been drawn from the seed of the index: the probes are drawn from another one.
 _PROBE_SALT = 0x70726F62
+
+
+def probe_generator(seed: int) -> np.random.Generator:
+    """For probes: features may well have been drawn from the seed of the index itself."""
+    return np.random.default_rng((seed, _PROBE_SALT))
 
 
 class Cancelled(Exception):
@@ -47,8 +51,8 @@ class Maintenance(Cancellation):
     """One piece of work: a compaction, or measuring and building.
 
     Call ``run`` in any thread, then ``LiveIndex.finish_maintenance`` in the thread of the event loop.
-    ``cancel`` makes ``run`` return early, within seconds. After ``run``: ``compacted``, a table; ``plan``
-    and ``structure`` otherwise; ``seconds`` it took.
+    ``cancel`` makes ``run`` return early, within seconds. After ``run``: ``compacted``, a table, and the
+    ``positions`` of the rows in it; ``plan`` and ``structure`` otherwise; ``seconds`` it took.
 
     ``seed`` fixes probes and graph. ``recent``: queries served lately, each (d,). ``threads``: of a build.
     ``attributes``: if given, their compaction is all that is done.
@@ -65,6 +69,7 @@ class Maintenance(Cancellation):
     threads: int
     attributes: Compaction | None = None
     compacted: ArmTable | None = None
+    positions: Rows = field(default_factory=lambda: NO_ROWS)
     plan: Plan | None = None
     structure: Structure | None = None
     seconds: float = 0.0
@@ -79,7 +84,7 @@ class Maintenance(Cancellation):
             if self.attributes is not None:
                 self.attributes.run()
             elif self.compaction:
-                self.compacted = ArmTable.compacted(self.table, check=self.check)
+                self.compacted, self.positions = ArmTable.compacted(self.table, check=self.check)
             else:
                 self._measure_and_build()
         except Cancelled:
@@ -88,7 +93,7 @@ class Maintenance(Cancellation):
             self.seconds = time.monotonic() - started
 
     def _measure_and_build(self) -> None:
-        rng = np.random.default_rng((self.seed, _PROBE_SALT))
+        rng = probe_generator(self.seed)
         chosen, structure = plan(self.table, self.options, self._graph, recent=self.recent, rng=rng)
         self.check()
         self.plan, self.structure = chosen, structure

@@ -181,6 +181,9 @@ def _with_graph(
     started = time.perf_counter()
     rows, reserve, substitutes = core(table, probes.queries)
     graph = make(rows)
+    if graph.covered < table.rows:  # of an earlier run: arms that came since are searched beside it
+        probes = solve(table, probes.queries, among=np.arange(table.rows) < graph.covered)
+        substitutes = substitutes[substitutes < graph.covered]
     graph.with_head(table)
     graph.with_reserve(table, reserve, substitutes)
     build_s = time.perf_counter() - started

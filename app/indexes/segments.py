@@ -65,9 +65,9 @@ class Segment:
 
     def moved(self, position: Rows) -> Segment:
         """The same segment after a compaction: row r is now ``position[r]``, -1 if it is gone."""
-        covered = _end(position[: self.covered])
+        covered = end_of(position[: self.covered])
         return replace(
-            self, structure=self.structure.moved(position, covered), first=_end(position[: self.first])
+            self, structure=self.structure.moved(position, covered), first=end_of(position[: self.first])
         )
 
 
@@ -80,5 +80,6 @@ def joined(segments: Sequence[Segment], fresh: int) -> Sequence[Segment]:
     return segments[count:]
 
 
-def _end(positions: Rows) -> int:
+def end_of(positions: Rows) -> int:
+    """The end of a range of rows after a compaction that kept their order, from where they are now."""
     return int(positions.max(initial=-1)) + 1

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.growing import grown
+from app.indexes.arm_ids import ArmIds
 from shortlist.mips.exact import error_line, unit_scale
 from shortlist.types import Matrix, Rows, Vector
 
@@ -33,14 +34,13 @@ Working = NDArray[np.floating[Any]]
 
 _FIRST_CAPACITY = 64
 _GROWTH = 1.5
-_ALIVE = np.iinfo(np.int64).max
+ALIVE = np.iinfo(np.int64).max
 _FLOAT32_NORM = 2.0**60
 _CHUNK = 8_192
 _SMALL_BYTES = 1 << 24  # arrays that are copied in a few milliseconds: at once, when they are full
 _FREE = 12  # larger arrays are begun when less than one of this many parts is free,
 _AHEAD = 16  # and so many rows are copied for each that comes: more than _FREE, so that it is done in time
-_SPARE = 1.25  # of rows that come at once: capacity that takes no memory before it is used
-_ID_BYTES = 200
+SPARE = 1.25  # of rows that come at once: capacity that takes no memory before it is used
 _CACHE_LINE = 64
 _MOST_PAIRS = 1 << 16  # compared one by one
 _DIMENSION_MAJOR = 64
@@ -68,7 +68,7 @@ class TableSnapshot:
     """
 
     number: int
-    ids: Sequence[str]
+    ids: ArmIds
     dim: int
     features: Matrix
     working: Working
@@ -78,8 +78,6 @@ class TableSnapshot:
     dead: Rows
     largest_norm: float
     in_order: bool
-    latest: dict[str, int]
-    earlier: dict[int, int]
     renumbered: Renumbering | None = None
 
     @property
@@ -139,21 +137,31 @@ class TableSnapshot:
 
     def row_of(self, arm_id: str) -> int:
         """The row of an arm that is alive in this snapshot, -1 of any other."""
-        row = self.latest.get(arm_id)
+        row = self.ids.last_row(arm_id)
         while row is not None and row >= len(self.revisions):
-            row = self.earlier.get(row)
+            row = self.ids.row_before(row)
         return row if row is not None and self.died.item(row) >= len(self.dead) else -1
 
 
-class _Columns:
-    """The arrays of a table, with capacity for ``capacity`` rows."""
+@dataclass(frozen=True, slots=True, eq=False)
+class ArmColumns:
+    """The arrays of a table, with capacity for c rows. Shapes: features, working (c, d), the others (c,)."""
 
-    def __init__(self, capacity: int, dim: int) -> None:
-        self.features = np.empty((capacity, dim))
-        self.working: Working = aligned_empty(capacity, dim)
-        self.norms = np.empty(capacity)
-        self.revisions = np.empty(capacity, dtype=np.int64)
-        self.died = np.empty(capacity, dtype=np.int64)
+    features: Matrix
+    working: Working
+    norms: Vector
+    revisions: NDArray[np.int64]
+    died: NDArray[np.int64]
+
+    @classmethod
+    def empty(cls, capacity: int, dim: int) -> ArmColumns:
+        return cls(
+            features=np.empty((capacity, dim)),
+            working=aligned_empty(capacity, dim),
+            norms=np.empty(capacity),
+            revisions=np.empty(capacity, dtype=np.int64),
+            died=np.empty(capacity, dtype=np.int64),
+        )
 
     def __len__(self) -> int:
         return len(self.revisions)
@@ -166,7 +174,7 @@ class _Columns:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
 
-    def copy(self, other: _Columns, first: int, last: int) -> None:
+    def copy(self, other: ArmColumns, first: int, last: int) -> None:
         """Take over rows [first, last). Cost: 12 d + 24 bytes a row."""
         for mine, theirs in zip(self.arrays, other.arrays, strict=True):
             mine[first:last] = theirs[first:last]
@@ -177,12 +185,10 @@ class ArmTable:
 
     def __init__(self, dim: int) -> None:
         self._number = next(_NUMBERS)
-        self._ids: list[str] = []
-        self._latest: dict[str, int] = {}
-        self._earlier: dict[int, int] = {}
+        self._ids = ArmIds()
         self._dim = dim
-        self._columns = _Columns(0, dim)
-        self._larger: _Columns | None = None  # what takes their place when they are full,
+        self._columns = ArmColumns.empty(0, dim)
+        self._larger: ArmColumns | None = None  # what takes their place when they are full,
         self._copied = 0  # and how many rows it has
         self._dead = np.empty(0, dtype=np.int64)
         self._tombstones = 0
@@ -192,34 +198,54 @@ class ArmTable:
         self._snapshot: TableSnapshot | None = None
 
     @classmethod
-    def compacted(cls, table: TableSnapshot, *, check: Callable[[], None] = lambda: None) -> ArmTable:
+    def compacted(
+        cls, table: TableSnapshot, *, check: Callable[[], None] = lambda: None
+    ) -> tuple[ArmTable, Rows]:
         """A table of the live rows of ``table`` alone, in their order; ``check`` may raise to stop.
 
+        Also the row there of every row of ``table``, -1 for the dead.
         For any thread: the work is done in small steps, so that other threads get their turns.
         """
         made = cls(table.dim)
         kept = table.live_rows
-        made._reserve(len(kept))
+        made.reserve(len(kept))
         for start in range(0, len(kept), _CHUNK):
             check()
             rows = kept[start : start + _CHUNK]
             ids = [table.ids[row] for row in rows.tolist()]
             made.append(ids, table.features[rows], table.revisions[rows])
+        positions = np.full(table.rows, -1, dtype=np.int64)
+        positions[kept] = np.arange(len(kept))
+        return made, positions
+
+    @classmethod
+    def mapped(cls, columns: ArmColumns, ids: ArmIds, *, largest_norm: float) -> ArmTable:
+        """A table whose first rows are there: living arms of ascending revisions, ``ids``.
+
+        ``columns`` may have room for more rows. ``largest_norm`` bounds the norms.
+        """
+        made = cls(columns.features.shape[1])
+        made._columns, made._ids, made._largest_norm = columns, ids, largest_norm
         return made
 
     def __len__(self) -> int:
         return len(self._ids) - self._tombstones
 
     @property
+    def is_as_mapped(self) -> bool:
+        """Whether it has the mapped rows alone, all alive."""
+        return len(self._ids) == self._ids.mapped > 0 and not self._tombstones
+
+    @property
     def memory_bytes(self) -> int:
         """Memory of the arrays, and about that of the ids."""
         columns = self._columns.nbytes + (self._larger.nbytes if self._larger else 0)
         renumbered = self._renumbered.positions.nbytes if self._renumbered is not None else 0
-        return columns + self._dead.nbytes + renumbered + _ID_BYTES * len(self._ids)
+        return columns + self._dead.nbytes + renumbered + self._ids.memory_bytes
 
     def row_of(self, arm_id: str) -> int | None:
-        row = self._latest.get(arm_id)
-        return row if row is not None and self._columns.died[row] == _ALIVE else None
+        row = self._ids.last_row(arm_id)
+        return row if row is not None and self._columns.died[row] == ALIVE else None
 
     def snapshot(self) -> TableSnapshot:
         if self._snapshot is None:
@@ -229,20 +255,15 @@ class ArmTable:
     def append(self, ids: Sequence[str], features: Matrix, revisions: NDArray[np.int64]) -> Rows:
         """Append arms that are not alive in the table, each once; returns their rows."""
         first, last = len(self._ids), len(self._ids) + len(ids)
-        self._reserve(last)
+        self.reserve(last)
         columns = self._columns
         columns.features[first:last] = features
         with np.errstate(over="ignore"):
             columns.working[first:last] = features
             columns.norms[first:last] = np.linalg.norm(features, axis=1)
         columns.revisions[first:last] = revisions
-        columns.died[first:last] = _ALIVE
+        columns.died[first:last] = ALIVE
         self._note(first, last)
-        for row, arm_id in enumerate(ids, start=first):
-            before = self._latest.get(arm_id)
-            if before is not None:
-                self._earlier[row] = before
-            self._latest[arm_id] = row
         self._ids.extend(ids)
         self._copy_ahead(len(ids))
         self._snapshot = None
@@ -269,19 +290,43 @@ class ArmTable:
                 changed[arm_id] = position
         return list(changed.values())
 
-    def catch_up(self, since: TableSnapshot, until: TableSnapshot) -> Rows:
-        """Do to this table, made of the live rows of ``since``, what made ``until`` out of ``since``.
+    def matched(self, other: TableSnapshot) -> Rows:
+        """Make this table, new and of ascending revisions, one of the live arms of ``other``.
 
-        Returns the row here of every row of ``since``, -1 for those that were dead in it.
+        Arms that it has and ``other`` has not die here; those that only ``other`` has are appended. Returns
+        the row here of every row of ``other``, -1 for the dead. Revisions are of one arm each.
         """
-        positions = np.full(since.rows, -1, dtype=np.int64)
-        positions[since.live_rows] = np.arange(since.live)
+        rows, revisions = other.live_rows, self._columns.revisions[: len(self._ids)]
+        wanted = other.revisions[rows]
+        there = revisions.searchsorted(wanted)
+        same = there < len(revisions)
+        same[same] = revisions[there[same]] == wanted[same]
+        positions = np.full(other.rows, -1, dtype=np.int64)
+        positions[rows[same]] = there[same]
+        known = np.zeros(len(revisions), dtype=np.bool_)
+        known[there[same]] = True
+        self.tombstone(np.flatnonzero(~known))
+        positions[rows[~same]] = self._copied_from(other, rows[~same])
+        return positions
+
+    def catch_up(self, since: TableSnapshot, until: TableSnapshot, positions: Rows) -> Rows:
+        """Do to this table, of the arms of ``since``, what made ``until`` out of ``since``.
+
+        ``positions``: the row here of every row of ``since``, -1 for those that were dead in it. Returns the
+        same for ``until``.
+        """
         died = until.dead[len(since.dead) :]
         self.tombstone(positions[died[died < since.rows]])
         rows = np.arange(since.rows, until.rows)
         rows = rows[until.is_alive(rows)]
-        self.append([until.ids[row] for row in rows.tolist()], until.features[rows], until.revisions[rows])
-        return positions
+        later = np.full(until.rows - since.rows, -1, dtype=np.int64)
+        later[rows - since.rows] = self._copied_from(until, rows)
+        return np.concatenate((positions, later))
+
+    def _copied_from(self, other: TableSnapshot, rows: Rows) -> Rows:
+        """Append these rows of another table; returns where they are here."""
+        ids = [other.ids[row] for row in rows.tolist()]
+        return self.append(ids, other.features[rows], other.revisions[rows])
 
     def replaces(self, other: TableSnapshot, positions: Rows) -> None:
         """Say that it takes the place of another table, and where the rows of that one are now."""
@@ -309,19 +354,17 @@ class ArmTable:
             dead=self._dead[: self._tombstones],
             largest_norm=self._largest_norm,
             in_order=self._in_order,
-            latest=self._latest,
-            earlier=self._earlier,
             renumbered=self._renumbered,
         )
 
-    def _reserve(self, rows: int) -> None:
+    def reserve(self, rows: int) -> None:
         """Have capacity for so many rows in all; what is not copied yet is copied now."""
         used = len(self._ids)
         if rows <= len(self._columns):
             return
         larger, copied = self._larger, self._copied
         if larger is None or len(larger) < rows:
-            larger, copied = _Columns(_capacity(rows, used=used), self._dim), 0
+            larger, copied = ArmColumns.empty(_capacity(rows, used=used), self._dim), 0
         larger.copy(self._columns, copied, used)
         self._columns, self._larger = larger, None
 
@@ -331,7 +374,7 @@ class ArmTable:
         if self._larger is None:
             if self._columns.nbytes <= _SMALL_BYTES or (capacity - used) * _FREE > capacity:
                 return
-            self._larger, self._copied = _Columns(_capacity(capacity + 1, used=used), self._dim), 0
+            self._larger, self._copied = ArmColumns.empty(_capacity(capacity + 1, used=used), self._dim), 0
         last = min(used, self._copied + _AHEAD * added)
         self._larger.copy(self._columns, self._copied, last)
         self._copied = last
@@ -339,7 +382,7 @@ class ArmTable:
 
 def _capacity(least: int, *, used: int) -> int:
     """The capacity to have when ``least`` are needed and ``used`` are there."""
-    return max(int(least * _SPARE), int(used * _GROWTH), _FIRST_CAPACITY)
+    return max(int(least * SPARE), int(used * _GROWTH), _FIRST_CAPACITY)
 
 
 def positions_of(rows: Rows, size: int) -> NDArray[np.int32]:
@@ -359,10 +402,17 @@ def aligned_empty(rows: int, dim: int, dtype: np.dtype[Any] = _FLOAT32) -> Worki
     padded = -(-rows // line) * line
     buffer = np.empty(padded * dim * dtype.itemsize + _CACHE_LINE, dtype=np.uint8)
     start = -buffer.ctypes.data % _CACHE_LINE
-    flat = buffer[start : start + padded * dim * dtype.itemsize].view(dtype)
-    if dim <= _DIMENSION_MAJOR:
-        return flat.reshape(dim, padded).T[:rows]
-    return flat.reshape(padded, dim)[:rows]
+    return laid_out(buffer[start : start + padded * dim * dtype.itemsize].view(dtype), padded, dim)[:rows]
+
+
+def laid_out(numbers: Working, rows: int, dim: int) -> Working:
+    """A matrix (rows, dim) of these numbers (rows x dim,), in the layout of ``aligned_empty``."""
+    return numbers.reshape(dim, rows).T if is_dimension_major(dim) else numbers.reshape(rows, dim)
+
+
+def is_dimension_major(dim: int) -> bool:
+    """Whether the numbers of one dimension are side by side, not those of one row."""
+    return dim <= _DIMENSION_MAJOR
 
 
 def longest_first(table: TableSnapshot, rows: Rows) -> Rows:

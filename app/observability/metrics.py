@@ -7,13 +7,28 @@ classes, policies), never from input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.metrics import MetricWrapperBase
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+
+class WatchedGuardrails:
+    """The states of guardrails as reports say them, counted. Memory: some bytes a bandit."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self._states: dict[str, Sequence[str]] = {}
+
+    def said(self, bandit: str, states: Sequence[str]) -> None:
+        """A report on a bandit says so."""
+        self._states[bandit] = states
+        every = [state for each in self._states.values() for state in each]
+        for state in ("kept", "broken", "unknown"):
+            self._gauge.labels(state).set(every.count(state))
 
 
 class Metrics:
@@ -65,6 +80,11 @@ class Metrics:
         )
         self.group_rewards = counter(
             "shortlist_group_rewards", "Rewards accepted for such decisions.", ["group"]
+        )
+        self.guardrails = gauge(
+            "shortlist_guardrails",
+            "Guardrails of bandits, by what the last report of this process on each bandit says.",
+            ["state"],
         )
         self.learners = gauge("shortlist_cached_learners", "Learners in memory.")
         self.learner_bytes = gauge("shortlist_cached_learner_bytes", "Memory they take.")

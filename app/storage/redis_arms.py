@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -35,20 +36,34 @@ class RedisArms(RedisPart):
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
 
     async def scan(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
-        """One round trip per batch. Servers repeat some arms while a table shrinks: those are left out."""
+        """One round trip per batch, the next one while a batch is used.
+
+        Servers repeat some arms while a table shrinks: those are left out.
+        """
         seen: set[bytes] = set()
-        cursor: bytes | int = 0
-        while True:
-            cursor, batch = await self._redis.bulk("HSCAN", keys.features(uid), cursor, "COUNT", _SCAN_BATCH)
-            fresh = [_stored_arm(id_, value) for id_, value in batch.items() if id_ not in seen]
-            seen.update(batch)
-            if fresh:
-                yield fresh
-            if not int(cursor):
-                return
+        coming = asyncio.create_task(self._scan_from(uid, 0))
+        try:
+            while True:
+                cursor, batch = await coming
+                if int(cursor):
+                    coming = asyncio.create_task(self._scan_from(uid, cursor))
+                fresh = [_stored_arm(id_, value) for id_, value in batch.items() if id_ not in seen]
+                seen.update(batch)
+                if fresh:
+                    yield fresh
+                if not int(cursor):
+                    return
+        finally:
+            coming.cancel()
+
+    async def _scan_from(self, uid: str, cursor: bytes | int) -> Any:
+        return await self._redis.bulk("HSCAN", keys.features(uid), cursor, "COUNT", _SCAN_BATCH)
 
     async def version(self, uid: str) -> int:
         return int(await self._redis.command("HGET", keys.counters(uid), "version") or 0)
+
+    async def has_documents(self, uid: str) -> bool:
+        return bool(await self._redis.command("HLEN", keys.documents(uid)))
 
     async def documents(self, uid: str, ids: Sequence[str]) -> Sequence[bytes]:
         if not ids:

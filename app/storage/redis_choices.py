@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from app.storage import redis_keys as keys
+from app.storage.protocol import Had
 from app.storage.protocol.learner_id import LearnerId
 from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive
@@ -42,6 +44,19 @@ class RedisChoices(RedisPart):
         if first < 0 or held:
             self._quota.taken("turns", partition, *held or [0])
         return int(first)
+
+    async def take_repeats(
+        self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
+    ) -> Had:
+        names = [keys.had(self._partition(key), key)]
+        arguments: list[Argument] = [within_ms, most, kept, *(part for pair in shown for part in pair)]
+        written, now_ms, *there = await self._redis.script("take_repeats", names, arguments)
+        arms = [member.decode().partition(":")[2] for member in there[::2]]
+        return Had(bool(written), now_ms, list(zip(arms, map(int, map(float, there[1::2])), strict=True)))
+
+    async def drop_repeats(self, key: LearnerId, shown: Sequence[tuple[str, str]]) -> None:
+        members = [f"{decision}:{arm}" for decision, arm in shown]
+        await self._redis.command("ZREM", keys.had(self._partition(key), key), *members)
 
     async def next_warm_up_slot(self, learner: LearnerId) -> int:
         key = keys.warm_up_slots(self._partition(learner), learner)

@@ -9,9 +9,15 @@
     {registry}:workers                           zset    name -> ms of its last lease       while one lives
     {registry}:versions:<bandit uid>             hash    number of a version -> record      with the bandit
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
+    {registry}:quotas                            hash    bandit uid -> changes of quotas    with the bandit
     {registry}:word:<name>                       string  a value written once               ttl_ms or for ever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
     {registry}:campaign-bytes                    hash    bytes reserved, by campaign; all   for ever
+    {q:<uid>}:quotas                             hash    quota -> record                    with the bandit
+    {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
+    {q:<uid>}:shares:<quota>                     hash    process -> its share               with the window
+    {q:<uid>}:held                               hash    decision -> what it took           until it expires
+    {q:<uid>}:held-until                         zset    decision, until when               until it expires
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
     {c:<uid>}:counters                           hash    version, revision; deleted         with it, then ttl
@@ -31,6 +37,7 @@
     {p:<n>}:forgotten-until                      zset    uid:learner, until when            with these
     {p:<n>}:refused                              hash    bounds (see below)                 for ever
     {p:<n>}:turns:<bandit uid>:<learner>         hash    taken, held, claim -> first       ttl_ms
+    {p:<n>}:had:<bandit uid>/<learner>           zset    decision:arm of a key, when        ttl_ms
     {p:<n>}:word:<name>                          string  a value written once               ttl_ms or for ever
     {k:<kind>:<name>}:record                     string  record                             with the campaign
     {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
@@ -105,6 +112,7 @@ REGISTRY_VERSION = REGISTRY + "version"
 DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
 CAMPAIGN_BYTES = REGISTRY + "campaign-bytes"
+QUOTAS = REGISTRY + "quotas"
 
 
 def _catalogue(uid: str) -> str:
@@ -155,6 +163,29 @@ def users(catalogue: str) -> str:
 
 def versions(bandit_uid: str) -> str:
     return f"{REGISTRY}versions:{bandit_uid}"
+
+
+def quotas(bandit_uid: str) -> str:
+    return f"{_quotas(bandit_uid)}quotas"
+
+
+def quota(bandit_uid: str, quota_id: str) -> str:
+    """Key of one quota; with an empty id the stem that scripts complete."""
+    return f"{_quotas(bandit_uid)}quota:{quota_id}"
+
+
+def quota_shares(bandit_uid: str, quota_id: str) -> str:
+    """As ``quota``."""
+    return f"{_quotas(bandit_uid)}shares:{quota_id}"
+
+
+def quotas_held(bandit_uid: str) -> list[str]:
+    """What deferred decisions took, and until when they are held."""
+    return [f"{_quotas(bandit_uid)}held", f"{_quotas(bandit_uid)}held-until"]
+
+
+def _quotas(bandit_uid: str) -> str:
+    return f"{PREFIX}{{q:{bandit_uid}}}:"
 
 
 def once(partition: int | None, name: str) -> str:
@@ -214,6 +245,11 @@ def forgotten(partition: int, learner: LearnerId | None = None) -> str:
 
 def warm_up_slots(partition: int, learner: LearnerId) -> str:
     return f"{_partition(partition)}turns:{learner.bandit_uid}:{learner.name}"
+
+
+def had(partition: int, key: LearnerId) -> str:
+    """What a learner, or a visitor, has had."""
+    return f"{_partition(partition)}had:{key.member}"
 
 
 def bandit_pattern(uid: str) -> str:

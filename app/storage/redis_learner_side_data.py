@@ -68,7 +68,7 @@ class RedisLearnerSideData(RedisPart):
         partition = self._partition(learner)
         names = [keys.log(partition), keys.watermark(partition), keys.forgotten(partition, learner)]
         names += [keys.erase(partition), keys.idle(partition), keys.warm_up_slots(partition, learner)]
-        names.append(keys.forgotten_until(partition))
+        names += [keys.forgotten_until(partition), keys.had(partition, learner)]
         entry_id = await self._redis.script(script, names, [*learner, payload, now_ms, ttl_ms])
         return entry_id.decode() if entry_id else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from app.errors import Invalid
@@ -50,7 +51,14 @@ def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
         kind == b"r",
         _number(fields.get(b"s", b"0")),
         fields.get(b"d", b""),
+        _came(fields[b"v"]) if b"v" in fields else (),
     )
+
+
+def _came(text: bytes) -> tuple[tuple[int, float], ...]:
+    """The places and values of signals, as append_rewards.lua keeps them: "A1B0.5"."""
+    pairs = re.findall(rb"([A-Z])([^A-Z]*)", text)
+    return tuple((letter[0] - ord("A"), _number(value)) for letter, value in pairs)
 
 
 def _number(text: bytes) -> float:

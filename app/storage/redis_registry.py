@@ -15,10 +15,16 @@ class RedisRegistry(RedisPart):
     """Implements ``protocol.RegistryStore``."""
 
     async def read(self) -> Registry:
-        version, catalogues, bandits = await self._redis.transaction(
-            [("GET", keys.REGISTRY_VERSION), ("HGETALL", keys.CATALOGUES), ("HGETALL", keys.BANDITS)]
+        version, catalogues, bandits, quotas = await self._redis.transaction(
+            [
+                ("GET", keys.REGISTRY_VERSION),
+                ("HGETALL", keys.CATALOGUES),
+                ("HGETALL", keys.BANDITS),
+                ("HGETALL", keys.QUOTAS),
+            ]
         )
-        return Registry(_named(catalogues), _named(bandits), int(version or 0))
+        changes = {uid.decode(): int(count) for uid, count in quotas.items()}
+        return Registry(_named(catalogues), _named(bandits), int(version or 0), changes)
 
     async def version(self) -> int:
         return int(await self._redis.command("GET", keys.REGISTRY_VERSION) or 0)

@@ -37,7 +37,7 @@ class RedisRewardLog(RedisPart):
             home, dedupe = _dedupe_keys(partition, reward)
             names += (home, keys.forgotten(partition, reward.learner))
             arguments += (*reward.learner, reward.issued_ms, optional(reward.known_entry), reward.payload)
-            arguments += (*dedupe, "" if reward.summed is None else f"{reward.summed:.17g}", reward.source)
+            arguments += (*dedupe, _kept_value(reward), reward.source)
             length += len(home) + len(dedupe[2]) + len(dedupe[3])
         arguments[1] = 4 * length  # bytes of UTF-8, at most
         logged = [(place, item.logged) for place, item in enumerate(rewards, 1) if item.logged is not None]
@@ -85,6 +85,14 @@ class RedisRewardLog(RedisPart):
         names += [keys.forgotten(partition, entry.learner) for entry in entries]
         ids = [entry.entry_id for entry in entries]
         return [answer.decode() for answer in await self._redis.script("replay_dead", names, ids)]
+
+
+def _kept_value(reward: RewardWrite) -> str:
+    """What is kept under the decision key: a number to be summed, or that of a signal behind its letter."""
+    if reward.signal is not None:
+        letter = chr(ord("A") + reward.signal.place)
+        return f"{letter}{'s' if reward.signal.sums else 'f'}{reward.signal.value:.17g}"
+    return "" if reward.summed is None else f"{reward.summed:.17g}"
 
 
 @cache

@@ -19,6 +19,7 @@ from app.storage.redis_client import RedisClient
 from app.storage.redis_decision_rows import RedisDecisionRows
 from app.storage.redis_learner_side_data import RedisLearnerSideData
 from app.storage.redis_learner_states import RedisLearnerStates
+from app.storage.redis_quotas import RedisQuotas
 from app.storage.redis_registry import RedisLeases, RedisRegistry, RedisWriteOnce
 from app.storage.redis_reward_log import RedisRewardLog
 from app.storage.redis_usage import RedisUsage
@@ -64,6 +65,7 @@ class RedisStore(Store):
         self.rows = RedisDecisionRows(*shared)
         self.choices = RedisChoices(*shared)
         self.campaigns = RedisCampaigns(*shared)
+        self.quotas = RedisQuotas(*shared)
         self.write_once = RedisWriteOnce(*shared)
         self.leases = RedisLeases(*shared)
         self.usage = RedisUsage(*shared)

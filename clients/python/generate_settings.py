@@ -13,12 +13,32 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from app.api.bandits import FIELDS
 from app.services.bandits.encoding import ContextField, ContextRule
-from app.services.bandits.settings import ExploreRule, HoldoutRule, LogRule, RewardRule, ServedArms
+from app.services.bandits.settings import (
+    ExploreRule,
+    GuardrailRule,
+    HoldoutRule,
+    LogRule,
+    RepeatsRule,
+    RewardRule,
+    ServedArms,
+    SignalRule,
+)
 from app.services.formats.documents import fields_of
 
 TARGET = Path(__file__).parent / "shortlist_client" / "settings.py"
-RULES = (RewardRule, ExploreRule, ContextField, ContextRule, ServedArms, HoldoutRule, LogRule)
-PATCHED = (RewardRule, ExploreRule, HoldoutRule, LogRule)  # of the others a patch has the whole
+RULES = (
+    RewardRule,
+    ExploreRule,
+    ContextField,
+    ContextRule,
+    ServedArms,
+    HoldoutRule,
+    LogRule,
+    RepeatsRule,
+    SignalRule,
+    GuardrailRule,
+)
+PATCHED = (RewardRule, ExploreRule, HoldoutRule, LogRule, RepeatsRule, SignalRule)  # of the others: the whole
 NAMES_PATCHED = {rule.__name__ for rule in PATCHED}
 HEAD = '''"""The settings of a bandit, as the service defines them: written by ``make client-types``."""
 
@@ -52,6 +72,9 @@ def patch(name: str, fields: dict[str, Any]) -> str:
     lines = [f"class {name}(TypedDict, total=False):"]
     for field, (hint, _) in fields.items():
         kind = text(hint).removesuffix(" | None")
+        named = re.fullmatch(r"Mapping\[str, (\w+)\]", kind)
+        if named and named[1] in NAMES_PATCHED:
+            kind = f"Mapping[str, {named[1]}Patch | None]"
         lines.append(f"    {field}: {kind}{'Patch' if kind in NAMES_PATCHED else ''} | None")
     return "\n".join(lines)
 
@@ -81,7 +104,7 @@ def text(hint: Any) -> str:
     if origin is list:
         return f"Sequence[{text(arguments[0])}]"
     if origin is dict:
-        return "Mapping[str, Any]"
+        return f"Mapping[str, {text(arguments[1])}]"
     return "None" if hint is NoneType else str(hint.__name__)
 
 

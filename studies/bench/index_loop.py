@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.indexes.live import LiveIndex, Maintenance
+from app.indexes.live import IndexWork, LiveIndex
 from app.indexes.segment_build import SegmentBuild
 
 LOOK_EVERY_S = 0.2
 CHECK_EVERY = 4
 
-Job = Maintenance | SegmentBuild
+Job = IndexWork | SegmentBuild
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class IndexLoop:
         job.run()
         took = time.thread_time() - started
         self.cpu_s += took
-        if isinstance(job, Maintenance) and job.structure is not None:
+        if not isinstance(job, SegmentBuild) and job.structure is not None:
             self.last_cpu_s, self.last_s = took, job.seconds
 
     def _finish(self, job: Job) -> None:

@@ -51,7 +51,9 @@ SLATES_KINDS: dict[str, Kind] = {
 }  # fmt: skip
 ARM = {"id": "new", "features": [1, 2.5, -3e-4], "tags": ["a"], "metadata": {"x": [1, {"y": None}]}}
 ARM_KINDS: dict[str, Kind] = {"id": "id", "features": "list", "tags": "list", "metadata": "dict"}
-CHOOSE = {"k": 2, "exclude": ["a1"], "event_id": "e-1", "seed": 7, "activate": False, "baseline": "s-done"}
+CHOOSE = {"k": 2, "exclude": ["a1"], "event_id": "e-1", "seed": 7, "activate": False, "baseline": "s-done",
+    "include": ["metadata.x"],
+}  # fmt: skip
 CHOOSE_KINDS: dict[str, Kind] = {
     "key": "id",
     "k": "int",
@@ -60,8 +62,11 @@ CHOOSE_KINDS: dict[str, Kind] = {
     "seed": "int",
     "activate": "bool",
     "baseline": "id",
+    "include": "list",
+    "visitor": "id",
+    "include.0": "text",
 }
-CHOOSE_NULLABLE = frozenset({"key", "event_id", "seed", "baseline"})
+CHOOSE_NULLABLE = frozenset({"key", "event_id", "seed", "baseline", "visitor"})
 REWARD_KINDS: dict[str, Kind] = {"decision": "text", "value": "float", "arm": "id", "reward_id": "id"}
 OBSERVATION_KINDS: dict[str, Kind] = {"id": "id", "arm": "id", "value": "float", "key": "id"}
 CONTEXT_FIELDS: list[Json] = [
@@ -343,6 +348,30 @@ WRITES = (
         CHOOSE_NULLABLE,
     ),
     Endpoint(
+        "PUT",
+        "/v1/bandits/{bandit}/quotas/{quota}",
+        "/v1/bandits/b/quotas/q",
+        {
+            "most": 5,
+            "arm": "a0",
+            "per_s": 60,
+            "counts": "shown",
+            "pace": "even",
+            "from": "2020-01-01T00:00:00Z",
+            "to": "2021-01-01T00:00:00Z",
+        },
+        {
+            "most": "int",
+            "arm": "id",
+            "per_s": "float",
+            "counts": "word",
+            "pace": "word",
+            "from": "time",
+            "to": "time",
+        },
+        frozenset({"per_s", "from", "to"}),
+    ),
+    Endpoint(
         "POST",
         "/v1/bandits/{bandit}/choose/batch",
         "/v1/bandits/b/choose/batch",
@@ -498,7 +527,7 @@ EVALUATION = Endpoint(
     "/v1/bandits/b/evaluations",
     {
         "policy": {"policy": "softmax", "temperature": 0.5, "reward": {"min": -1}},
-        "from": "2026-01-01T00:00:00Z",
+        "from": "2020-01-01T00:00:00Z",
         "to": 1_800_000_000_000,
         "estimators": ["ips", "dr"],
     },
@@ -531,6 +560,8 @@ READS = (
     Endpoint("GET", "/v1/bandits", "/v1/bandits"),
     Endpoint("GET", "/v1/bandits/{bandit}", "/v1/bandits/b"),
     Endpoint("GET", "/v1/bandits/{bandit}/versions", "/v1/bandits/b/versions"),
+    Endpoint("GET", "/v1/bandits/{bandit}/quotas", "/v1/bandits/b/quotas"),
+    Endpoint("GET", "/v1/bandits/{bandit}/quotas/{quota}", "/v1/bandits/b/quotas/none-shown"),
     Endpoint("GET", "/v1/bandits/{bandit}/log", "/v1/bandits/b/log"),
     Endpoint("GET", "/v1/bandits/{bandit}/report", "/v1/bandits/b/report"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/rewards", "/v1/bandits/b/log/rewards"),
@@ -556,6 +587,7 @@ DELETES = (
     Endpoint("DELETE", "/v1/catalogues/{catalogue}/arms/{arm}", "/v1/catalogues/c/arms/a3"),
     Endpoint("DELETE", "/v1/centers/{campaign}", "/v1/centers/s-unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}", "/v1/bandits/unused"),
+    Endpoint("DELETE", "/v1/bandits/{bandit}/quotas/{quota}", "/v1/bandits/b/quotas/unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/bob"),
     Endpoint("DELETE", "/v1/slates/{campaign}", "/v1/slates/s-unused"),
 )
@@ -575,6 +607,9 @@ async def build_world(api: Api) -> str:
     await api.bandit("w", "c", context={"fields": CONTEXT_FIELDS}, interactions=2)
     await api.bandit("logged", "c", log={}, reward={"wait_s": 60})  # the row is written with the choice
     await api.bandit("unused", "c")
+    over = "2021-01-01T00:00:00Z"  # nothing is counted, so the store stays as it is
+    for name in ("none-shown", "unused"):
+        await api.ok("PUT", f"/v1/bandits/b/quotas/{name}", {"arm": "a4", "most": 5, "to": over}, 201)
     for name in ("s", "s-unused"):
         centers = {"id": name, "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}
         await api.ok("POST", "/v1/centers", centers, 201)

@@ -19,7 +19,7 @@ FULL: Json = {
     "prior": "plain", "prior_strength": 0.3, "half_life_s": None, "idle_ttl_s": None,
     "temperature": None, "gamma": None, "explore": None,
     "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
-    "context": None, "interactions": None,
+    "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
 }  # fmt: skip
 
 
@@ -43,10 +43,11 @@ async def test_a_bandit_is_made_once(world: Api):
         "prior": "pooled", "prior_strength": 3, "half_life_s": 60, "idle_ttl_s": 60,
         "explore": {"centers": 2},
         "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
-        "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {},
+        "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
     }  # fmt: skip
-    # Options of softmax, of igw, and of a context, which have their own tests.
-    assert changes.keys() == FULL.keys() - {"temperature", "gamma", "interactions"}
+    # Options of softmax, of igw, of a context and of signals, which have their own tests.
+    others = {"temperature", "gamma", "interactions", "signals", "guardrails"}
+    assert changes.keys() == FULL.keys() - others
     for name, value in changes.items():
         keyed = {"scope": "per_key"} if name == "prior" else {}
         fixed = {"ridge": 1} if value == "theory" else {}

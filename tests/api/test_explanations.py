@@ -104,6 +104,7 @@ async def test_all_that_a_request_may_ask_for_is_asked_again(world: Api):
     assert (found["repeated"], found["seed"], found["seeded"]) == (True, 7, True)
     assert found["asked"] == {
         "k": 4, "exclude": ["a1", "gone"], "event_id": "e", "arms": None, "pins": [["a5", 2]], "at_most": [],
+        "diverse": None,
         "filter": {"price": {"$exists": False}},
     }  # fmt: skip
     assert found["row"]["context"] == [0.25, 2.0]

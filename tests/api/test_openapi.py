@@ -31,7 +31,7 @@ CHECKS = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-NAMES = {"catalogue": "c", "bandit": "b", "arm": "a0", "key": "_global", "campaign": "s"}
+NAMES = {"catalogue": "c", "bandit": "b", "arm": "a0", "key": "_global", "campaign": "s", "quota": "q"}
 
 
 schemathesis.serializer.alias("application/x-ndjson", "text/plain")
@@ -53,6 +53,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             http.post("/v1/centers", json=centers).raise_for_status()
             slates = {"id": "s", "arms": ["a0", "a1", "a2"], "k": 2, "noise_std": 1}
             http.post("/v1/slates", json=slates).raise_for_status()
+            http.put("/v1/bandits/b/quotas/q", json={"arm": "a0", "most": 10**9}).raise_for_status()
         yield service
         problems = [line for line in service.records() if line["level"] in {"ERROR", "WARNING"}]
         assert problems == []

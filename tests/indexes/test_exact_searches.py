@@ -53,8 +53,7 @@ def catalogues(draw):
 
 def compacted(table, blocks):
     view = table.snapshot()
-    smaller = ArmTable.compacted(view)
-    places = smaller.catch_up(view, view)
+    smaller, places = ArmTable.compacted(view)
     if blocks is not None:
         blocks = blocks.moved(places, int(view.live_rows.searchsorted(blocks.covered)))
     return smaller, blocks

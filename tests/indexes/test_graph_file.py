@@ -148,6 +148,24 @@ def test_an_arm_that_the_graph_should_hold_but_does_not_is_noticed(tmp_path):
     assert read(path, filled(features)) is None
 
 
+def test_a_graph_of_the_first_arms_alone_serves_them(tmp_path):
+    """As after a crash in the middle of an import: it was written before most arms came."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((6_000, 16)) * np.exp(rng.normal(0.0, 1.0, (6_000, 1)))
+    path = tmp_path / "catalogue.index"
+    maintain(filled(features[:2_000], OPTIONS, cache=path))
+    index = filled(features, OPTIONS, cache=path)
+    maintain(index)
+    status = index.status()
+    assert (status.kind, status.fresh, status.failure) == ("hnsw", 4_000, None)
+    assert status.recall_at_1 >= 0.9, "of the arms that it has"
+    snapshot = index.snapshot()
+    for query in rng.standard_normal((50, 16)):
+        found, best = snapshot.search(query, 5), snapshot.search_exact(query, 5)
+        fresh = best.rows[best.rows >= 2_000]
+        assert np.isin(fresh, found.rows).all()
+
+
 def test_no_arms_no_graph(path):
     assert read(path, LiveIndex(DIM)) is None
 

@@ -24,13 +24,13 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows were copied, call by call."""
     counts: list[int] = []
-    copy = tables._Columns.copy
+    copy = tables.ArmColumns.copy
 
-    def counted(self: tables._Columns, other: tables._Columns, first: int, last: int) -> None:
+    def counted(self: tables.ArmColumns, other: tables.ArmColumns, first: int, last: int) -> None:
         counts.append(last - first)
         copy(self, other, first, last)
 
-    monkeypatch.setattr(tables._Columns, "copy", counted)
+    monkeypatch.setattr(tables.ArmColumns, "copy", counted)
     return counts
 
 
@@ -60,7 +60,7 @@ def test_a_table_made_of_a_view_has_room_for_more(copied: list[int]) -> None:
     for number, (ids, features) in enumerate(pieces(rng, ROWS)):
         table.append(ids, features, np.arange(PIECE) + number * PIECE)
     copied.clear()
-    made = ArmTable.compacted(table.snapshot())
+    made, _ = ArmTable.compacted(table.snapshot())
     assert features_of(made.snapshot()) == features_of(table.snapshot())
     for number, (ids, features) in enumerate(pieces(rng, 500, start=10 * ROWS)):
         made.append(ids, features, np.arange(PIECE) + 10 * ROWS + number * PIECE)

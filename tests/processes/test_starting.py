@@ -184,7 +184,7 @@ def test_a_service_that_is_killed_while_it_starts_can_start_again(tmp_path: Path
 
 def test_a_data_directory_that_is_made_is_closed_to_others_wherever_the_store_is(tmp_path: Path):
     """Also the folder above that of the index files: `shortlist doctor` looks at it."""
-    service._folder(tmp_path / "new")
+    service.index_folder(tmp_path / "new")
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "indexes")]
     assert modes == [0o700, 0o700]
 

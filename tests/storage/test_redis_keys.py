@@ -17,8 +17,10 @@ from app.storage.protocol import (
     DecisionId,
     DefaultWrite,
     LearnerId,
+    QuotaTerms,
     RewardWrite,
     RowWrite,
+    ShareAsked,
 )
 from app.storage.redis_client import RedisClient, scripts
 from learner_names import UID, learner_in
@@ -73,6 +75,14 @@ async def exercise(store):
         tails={BOB: [entry.entry_id]},
         dead=[DeadLetter(entry, "why")],
     )
+    await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), expected=b"", most=9)
+    await store.quotas.share(UID, "process", 1, [ShareAsked("q", "u", 0, 0, 1, 1)])
+    await store.quotas.reward(UID, {"q": 1})
+    assert await store.quotas.hold(UID, "one", [("q", "u", 0, 1)], expires_ms=2**42)
+    await store.quotas.confirm(UID, "two", expires_ms=2**42, margin_ms=1)
+    await store.quotas.release(UID, margin_ms=1, count=9)
+    await store.quotas.changed(UID)
+    await store.choices.take_repeats(LearnerId(UID, "had"), [("d", "a")], within_ms=TTL_MS, most=1, kept=9)
     await store.leases.join("worker", TTL_MS)
     for partition in (None, 0):
         await store.write_once.put(partition, "short", b"", ttl_ms=TTL_MS)
@@ -121,7 +131,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 46
+    assert len(rows) == 53
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():
@@ -165,6 +175,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.learners.names(0, UID)
     await store.registry.delete_bandit("b", UID, catalogue="films")
     await store.side_data.erase_bandit(UID)
+    await store.quotas.erase(UID)
     await store.registry.delete_catalogue("films", UID)
     assert set(calls) == set(scripts())
     for name, keys_of_calls in calls.items():

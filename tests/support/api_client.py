@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import httpx
 from app.settings import Settings
 from app.storage import redis_keys
 from server.application import Application, create_app
+from server.composition import SHARED
 from store_clients import Client, connect, flush
 from waiting import until
 
@@ -187,6 +189,22 @@ def assert_problem(
     return document
 
 
+IS_GROUP = "SHORTLIST_TEST_WORKERS" in os.environ
+"""The application under test shares arms, which another one makes (`make test-workers`)."""
+
+
+@asynccontextmanager
+async def _maker(settings: Settings, group_dir: Path | None) -> AsyncIterator[None]:
+    """Another process of the group, which makes what all share; nothing without a group."""
+    if group_dir is None:
+        yield
+        return
+    (group_dir / SHARED).mkdir(parents=True, exist_ok=True)
+    app = create_app(settings.model_copy(update={"worker": False}), group_dir=group_dir)
+    async with app.router.lifespan_context(app):
+        yield
+
+
 @asynccontextmanager
 async def running(
     store_url: str, data_dir: Path, *, empty: bool = True, **settings: Any
@@ -195,9 +213,12 @@ async def running(
     async with connect(store_url) as store:
         if empty:
             await flush(store)
-        app = create_app(Settings(redis_url=store_url, data_dir=data_dir, **settings))
+        app_settings = Settings(redis_url=store_url, data_dir=data_dir, **settings)
+        group_dir = data_dir / "indexes" if IS_GROUP else None
+        app = create_app(app_settings, group_dir=group_dir)
         transport = httpx.ASGITransport(app)
         async with (
+            _maker(app_settings, group_dir),
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
         ):

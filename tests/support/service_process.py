@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,17 @@ class ShortlistProcess:
         self.process.wait()
 
 
+WORKERS = os.environ.get("SHORTLIST_TEST_WORKERS", "1")
+"""Processes of a service where a test does not say how many (`make test-workers`)."""
+
+
 class Service(ShortlistProcess):
     """`shortlist serve`, ready to answer at ``url``."""
 
     def __init__(self, folder: Path, data_dir: Path, *arguments: str, **settings: str) -> None:
         command = ["serve", "--port", "0", "--data-dir", str(data_dir), *arguments]
+        if "--workers" not in arguments:
+            command += ["--workers", WORKERS]
         super().__init__(folder, command, settings)
         try:
             ready = self.await_message('"port"')
@@ -92,6 +98,15 @@ class Service(ShortlistProcess):
             raise
         self.port = int(ready["port"])
         self.url = f"http://127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        """Send SIGKILL to the service and its processes, but not to its store, and wait for the end."""
+        words = ["pgrep", "-f", "-P", str(self.pid), "serve_child"]
+        children = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+        super().kill()
+        for pid in map(int, children):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def client(self, *, max_connections: int | None = None) -> httpx.AsyncClient:
         """A client whose connections stay open as long as it, or until the service closes them.

@@ -88,18 +88,22 @@ class ValueSequence:
         return min(max(value, low), high)
 
 
-def intervals(one: ValueSequence, other: ValueSequence) -> GroupIntervals:
-    """Intervals that hold at all times together, of settled values. Cost: O(1)."""
+def intervals(one: ValueSequence, other: ValueSequence, *, level: float = 0.95) -> GroupIntervals:
+    """Intervals that hold at all times together, of settled values. Cost: O(1). Raises: InvalidParameter."""
     decisions = one.unbounded.count + other.unbounded.count
     if one.has_bounds and other.has_bounds:
-        groups = [_plain(each.bounded.interval()) if each.bounded else None for each in (one, other)]
-        apart = bounded.difference(one.bounded, other.bounded) if one.bounded and other.bounded else None
+        groups = [
+            _plain(each.bounded.interval(level=level)) if each.bounded else None for each in (one, other)
+        ]
+        apart = None
+        if one.bounded and other.bounded:
+            apart = bounded.difference(one.bounded, other.bounded, level=level)
         return GroupIntervals("bounded", decisions, groups, _plain(apart), (None, None))
     return GroupIntervals(
         kind="asymptotic",
         decisions=decisions,
-        groups=[_plain(each.unbounded.interval()) for each in (one, other)],
-        difference=_plain(asymptotic.difference(one.unbounded, other.unbounded)),
+        groups=[_plain(each.unbounded.interval(level=level)) for each in (one, other)],
+        difference=_plain(asymptotic.difference(one.unbounded, other.unbounded, level=level)),
         missing=[each.unbounded.missing for each in (one, other)],
     )
 
@@ -148,7 +152,8 @@ class KeySums:
 class KeyIntervals:
     """Intervals of two groups and of their difference, renewed when the number of decisions has doubled."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, level: float = 0.95) -> None:
+        self._level = level
         self._sums = (KeySums(), KeySums())
         self._decisions = self._looked_at = 0
         self._summaries = (Summary(), Summary())
@@ -175,5 +180,6 @@ class KeyIntervals:
     def _look(self) -> None:
         self._looked_at = self._decisions
         one, other = self._summaries = (self._sums[0].summary(), self._sums[1].summary())
-        self._groups = clustered.look(self._groups[0], one), clustered.look(self._groups[1], other)
-        self._difference = clustered.look(self._difference, one, other)
+        level, (own, others) = self._level, self._groups
+        self._groups = clustered.look(own, one, level=level), clustered.look(others, other, level=level)
+        self._difference = clustered.look(self._difference, one, other, level=level)

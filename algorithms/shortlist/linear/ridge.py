@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from shortlist import checks
@@ -92,14 +93,24 @@ def posterior(sums: RidgeSums, *, ridge: float) -> Posterior:
 
     Cost: O(d^3). Raises InvalidParameter (ridge <= 0, not finite).
     """
+    thetas, root, used = solved(sums, sums.moment, ridge=ridge)
+    return _read_only(thetas, root, used)
+
+
+def solved(sums: RidgeSums, moments: NDArray[np.float64], *, ridge: float) -> tuple[Vector, Matrix, float]:
+    """Return V^-1 of one moment, or of each column of several; the root of V^-1; and the ridge that is used.
+
+    Shapes: moments (d,) or (d, J) -> the same, (d, d), (). Cost: O(d^3).
+    Raises InvalidParameter (ridge <= 0, not finite).
+    """
     checks.in_range("ridge", ridge, above=0.0)
     precision = sums.lower_gram()
     # DEVIATION (Eq. 1): collinear features and a tiny ridge make I + X^T X numerically singular.
     used = max(ridge, rounding_floor(precision))
     np.einsum("ii->i", precision)[:] += used
     factor, inverse = _factored(precision)
-    theta, _ = lapack.dpotrs(factor, sums.moment, lower=1)
-    return _read_only(theta, np.ascontiguousarray(inverse.T), used)
+    thetas, _ = lapack.dpotrs(factor, moments, lower=1)
+    return thetas, np.ascontiguousarray(inverse.T), used
 
 
 def with_noise(before: Posterior, sigma: float) -> Posterior:

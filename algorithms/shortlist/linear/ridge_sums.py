@@ -6,6 +6,10 @@ Notation
     gram            sum x x^T (d, d), without the ridge
     moment          sum r x (d,)
     squares         sum R^2 over decisions; R is the sum of a decision's rewards so far
+    J               number of rewards of a decision (signals), 1 unless there are ``more``
+
+Several signals share the gram. Signal j > 0 adds its moment sum r_j x (d,), and the products sum R_j R_i for
+i <= j; those of signal 0 are ``moment`` and ``squares``. So sums with one signal are as they were without.
 
 Source: Yang et al., "Linear Bandit Algorithms with Sublinear Time Complexity", Equation 1.
 """
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -29,6 +33,14 @@ _WIDE_DIM = 128  # from here on one learner fills a processor's cache, and the p
 _PART_TERMS, _PART_ROWS = 1 << 13, 16
 
 
+NO_MORE: Vector = np.empty(0)
+NO_MORE.setflags(write=False)
+
+
+def _no_more() -> Vector:
+    return NO_MORE
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RidgeSums:
     """What a learner has seen: gram and moment, packed as the lower triangle row by row, then the vector.
@@ -40,6 +52,9 @@ class RidgeSums:
 
     ``squares - squares_error`` is the sum of squares, compensated in the same way. It is not finite where it
     is unknown: of sums that were kept without it, or beyond the range of float64.
+
+    ``more - more_error``: of the signals after the first, one after the other: moment (d,) and products
+    (j + 1,) of signal j = 1, 2, ... Shapes: ((J - 1) d + J (J + 1) / 2 - 1,) both, empty for one signal.
     """
 
     total: Vector
@@ -48,6 +63,8 @@ class RidgeSums:
     weight: float
     squares: float = math.nan
     squares_error: float = 0.0
+    more: Vector = field(default_factory=_no_more)
+    more_error: Vector = field(default_factory=_no_more)
 
     @property
     def dim(self) -> int:
@@ -70,6 +87,45 @@ class RidgeSums:
         """Shape: (d,)."""
         return self.total[-self.dim :]
 
+    @property
+    def signals(self) -> int:
+        """J, from the length of ``more``."""
+        return signals_in(len(self.more), self.dim)
+
+    @property
+    def moments(self) -> Matrix:
+        """The moment of each signal. Shape: (J, d), a new array."""
+        dim, count = self.dim, self.signals
+        starts = [more_size(j, dim) for j in range(1, count)]
+        return np.array([self.moment, *(self.more[start : start + dim] for start in starts)])
+
+    @property
+    def products(self) -> Matrix:
+        """Sum R_j R_i over decisions. Shape: (J, J), a new array."""
+        dim, count = self.dim, self.signals
+        found = np.full((count, count), self.squares - self.squares_error)
+        more = self.more - self.more_error
+        for j in range(1, count):
+            start = more_size(j, dim) + dim
+            found[j, : j + 1] = found[: j + 1, j] = more[start : start + j + 1]
+        return found
+
+    def with_signals(self, count: int) -> RidgeSums:
+        """These sums, with at least so many signals: of those that are new every reward was 0."""
+        missing = more_size(count, self.dim) - len(self.more)
+        if missing <= 0:
+            return self
+        zeros = np.zeros(missing)
+        more, error = np.append(self.more, zeros), np.append(self.more_error, zeros)
+        return replace(self, more=more, more_error=error)
+
+    def without_signals(self, count: int) -> RidgeSums:
+        """These sums, of the first signals: the others must be 0."""
+        size = more_size(count, self.dim)
+        if size >= len(self.more):
+            return self
+        return replace(self, more=self.more[:size].copy(), more_error=self.more_error[:size].copy())
+
     def lower_gram(self) -> Matrix:
         """The gram with zeros above the diagonal. Shape: (d, d), a new array."""
         dim = self.dim
@@ -79,6 +135,17 @@ class RidgeSums:
         else:
             lower[np.tri(dim, dtype=np.bool_)] = self.total[:-dim]
         return lower
+
+
+def more_size(count: int, dim: int) -> int:
+    """Length of ``more`` for so many signals."""
+    return (count - 1) * dim + count * (count + 1) // 2 - 1
+
+
+def signals_in(size: int, dim: int) -> int:
+    """J, for ``more`` of this length."""
+    half = 2 * dim + 1
+    return (math.isqrt(half**2 + 8 * (size + dim + 1)) - half) // 2 if size else 1
 
 
 def empty(dim: int) -> RidgeSums:
@@ -100,13 +167,15 @@ def of(
     """Return the sums of rewards as ``add`` has them, but for rounding: they are products of matrices.
 
     ``weights``: by how much each row counts; None: all are 1. ``before``: as for ``add``.
-    Shapes: features (n, d), values (n,), first (n,), weights, before (n,). Cost: n d^2 multiply-adds.
-    Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
+    Shapes: features (n, d), values (n,) or (n, J), first (n,), weights (n,), before as values.
+    Cost: n d^2 multiply-adds. Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
     checks.shape("features", features, (None, None))
-    checks.shape("values", values, (len(features),))
     checks.shape("first", first, (len(features),))
-    weight, squares = float(np.count_nonzero(first)), _squares(values, before)
+    each = _each(features, values, before)
+    values = each.values
+    weight, squares = float(np.count_nonzero(first)), each.squares
+    more = each.more if weights is None else weights[:, None] * each.more
     if weights is not None:
         checks.shape("weights", weights, (len(features),))
         weight, roots, squares = float(weights @ first), np.sqrt(weights), weights * squares
@@ -119,7 +188,10 @@ def of(
     checks.finite("features and values", total)
     with np.errstate(over="ignore", invalid="ignore"):
         summed = float(squares.sum())
-    return RidgeSums(total, np.zeros(len(total)), int(np.count_nonzero(first)), weight, summed)
+        summed_more = more.sum(axis=0) if more.shape[1] else NO_MORE
+    checks.finite("features and values", summed_more)
+    counted, error = int(np.count_nonzero(first)), np.zeros(len(total))
+    return RidgeSums(total, error, counted, weight, summed, 0.0, summed_more, np.zeros(len(summed_more)))
 
 
 def add(
@@ -141,7 +213,8 @@ def add(
     ``discounts``: factors and weights. The sums are multiplied by the n-th factor before row n is added, and
     that counts by its weight. None: all are 1. ``before``: the b, the sum of the rewards that the decision
     of a row had before it; None: they are 0.
-    Shapes: features (n, d), values (n,), first (n,), factors and weights (n,), before (n,).
+    Shapes: features (n, d), values (n,) or, of several signals, (n, J), first (n,), factors and weights (n,),
+    before as values.
     Cost: n d (d + 3) / 2 multiply-adds, five array operations a row, or seven with discounts.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
@@ -150,16 +223,18 @@ def add(
         return add_each([sums], one, features, values, first, before=before)[0]
     count = len(features)
     checks.shape("features", features, (None, sums.dim))
-    checks.shape("values", values, (count,))
     checks.shape("first", first, (count,))
+    each = _each(features, values, before, least=sums.signals)
+    values, sums = each.values, sums.with_signals(each.count)
     factors, weights = discounts
     checks.shape("factors", factors, (count,))
     checks.shape("weights", weights, (count,))
     roots, weight = np.sqrt(weights), sums.weight
     for factor, more in zip(factors.tolist(), (weights * first).tolist(), strict=True):
         weight = weight * factor + more
-    squares = weights * _squares(values, before)
-    added = _add_by_parts(sums, roots[:, None] * features, roots * values, first, squares, factors=factors)
+    squares, more = weights * each.squares, weights[:, None] * each.more
+    weighted = _Each(roots * values, squares, more, each.count)
+    added = _add_by_parts(sums, roots[:, None] * features, weighted, first, factors=factors)
     return replace(added, weight=weight)
 
 
@@ -176,23 +251,25 @@ def add_each(
 
     As ``add`` does for each by itself, to the bit, but the n-th rows of all learners are added together,
     unless each is so large that it fills a processor's cache alone.
-    Shapes: owners (n,), features (n, d), values (n,), first (n,), before (n,).
-    Cost: n d (d + 3) / 2 multiply-adds, five array operations for each row of the learner with most.
+    Shapes: owners (n,), features (n, d), values (n,) or (n, J), first (n,), before as values.
+    Cost: n d (d + 3) / 2 multiply-adds, J d more for several signals, and five array operations for each row
+    of the learner with most.
     Raises: InvalidShape, NonFinite (also when a sum leaves the range of float64).
     """
     dim, count = sums[0].dim, len(features)
     checks.shape("features", features, (None, dim))
-    checks.shape("values", values, (count,))
     checks.shape("first", first, (count,))
     for other in sums:
         checks.shape("sums", other.total, sums[0].total.shape)
-    squares = _squares(values, before)
+    each = _each(features, values, before, least=max(known.signals for known in sums))
+    values, squares, more = each.values, each.squares, each.more
+    sums = [known.with_signals(each.count) for known in sums]
     if dim >= _WIDE_DIM:
         added = []
         for owner, known in enumerate(sums):
             own = owners == owner
-            rows = features[own], values[own], first[own], squares[own]
-            added.append(_add_by_parts(known, *rows, factors=np.ones(own.sum())))
+            some = _Each(values[own], squares[own], more[own], each.count)
+            added.append(_add_by_parts(known, features[own], some, first[own], factors=np.ones(own.sum())))
         return added
     # In turn n the n-th row of every learner is added. Learners with more rows come first, so the learners of
     # a turn are always the first few, and a turn is one slice.
@@ -204,33 +281,78 @@ def add_each(
         np.cumsum(rows_of) - rows_of, rows_of
     )
     order = np.lexsort((place[owners], turn))
-    total = np.empty((len(sums), len(sums[0].total) + 1))
+    size = len(sums[0].total)
+    total = np.empty((len(sums), size + 1 + more.shape[1]))
     error = np.empty_like(total)
     for at, owner in enumerate(most_first.tolist()):
         known = sums[owner]
-        total[at, :-1], total[at, -1] = known.total, known.squares
-        error[at, :-1], error[at, -1] = known.error, known.squares_error
+        total[at, :size], total[at, size], total[at, size + 1 :] = known.total, known.squares, known.more
+        error[at, :size], error[at, size] = known.error, known.squares_error
+        error[at, size + 1 :] = known.more_error
     block = max(1, _BLOCK_TERMS // dim**2)
     parts = (order[start : start + block] for start in range(0, count, block))
     with np.errstate(over="ignore", invalid="ignore"):
-        terms = (_terms(features[p], values[p], first[p], squares[p]) for p in parts)
+        terms = (_terms(features[p], values[p], first[p], squares[p], more[p]) for p in parts)
         _fold(total, error, terms, np.bincount(turn))
-    if not np.isfinite(total[:, :-1]).all():  # only now it matters which argument is to blame
-        checks.finite("features", features)
+    if not (np.isfinite(total[:, :size]).all() and np.isfinite(total[:, size + 1 :]).all()):
+        checks.finite("features", features)  # only now it matters which argument is to blame
         checks.finite("values", values)
-        checks.finite("features and values", total[:, :-1])
+        checks.finite("features and values", total[:, :size])
+        checks.finite("features and values", total[:, size + 1 :])
     counted = np.bincount(owners, weights=first, minlength=len(sums)).astype(int).tolist()
     return [
         RidgeSums(
-            total[at, :-1].copy(),
-            error[at, :-1].copy(),
-            known.observations + more,
-            known.weight + more,
-            float(total[at, -1]),
-            float(error[at, -1]),
+            total[at, :size].copy(),
+            error[at, :size].copy(),
+            known.observations + new,
+            known.weight + new,
+            float(total[at, size]),
+            float(error[at, size]),
+            *((total[at, size + 1 :].copy(), error[at, size + 1 :].copy()) if more.shape[1] else ()),
         )
-        for at, known, more in zip(place.tolist(), sums, counted, strict=True)
+        for at, known, new in zip(place.tolist(), sums, counted, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Each:
+    """What each row adds: to the moment of the first signal ``values`` x, and to ``squares`` and ``more``.
+
+    ``count`` is J. Shapes: (n,), (n,), (n, p).
+    """
+
+    values: Vector
+    squares: Vector
+    more: Matrix
+
+    count: int = 1
+
+
+def _each(features: Matrix, values: Vector, before: Vector | None, *, least: int = 1) -> _Each:
+    """Of at least so many signals. Shapes: (n, d), (n,) or (n, J), before as values."""
+    count = len(features)
+    if values.ndim == 1 and least == 1:
+        checks.shape("values", values, (count,))
+        return _Each(values, _squares(values, before), np.empty((count, 0)))
+    if values.ndim == 1:
+        values, before = values[:, None], None if before is None else before[:, None]
+    checks.shape("values", values, (count, None))
+    had = np.zeros(values.shape) if before is None else before
+    checks.shape("before", had, values.shape)
+    if values.shape[1] < least:
+        missing = ((0, 0), (0, least - values.shape[1]))
+        values, had = np.pad(values, missing), np.pad(had, missing)
+    dim, signals = features.shape[1], values.shape[1]
+    more = np.empty((count, more_size(signals, dim)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        after = had + values
+        for j in range(1, signals):
+            start = more_size(j, dim)
+            np.multiply(features, values[:, j, None], out=more[:, start : start + dim])
+            products = had[:, j, None] * values[:, : j + 1] + values[:, j, None] * after[:, : j + 1]
+            products[:, j] = _squares(values[:, j], had[:, j])
+            more[:, start + dim : start + dim + j + 1] = products
+    return _Each(values[:, 0], _squares(values[:, 0], had[:, 0]), more, signals)
 
 
 def _squares(values: Vector, before: Vector | None) -> Vector:
@@ -245,9 +367,8 @@ def _squares(values: Vector, before: Vector | None) -> Vector:
 def _add_by_parts(
     known: RidgeSums,
     features: Matrix,
-    values: Vector,
+    each: _Each,
     first: NDArray[np.bool_],
-    squares: Vector,
     *,
     factors: Vector,
 ) -> RidgeSums:
@@ -274,12 +395,17 @@ def _add_by_parts(
                     np.multiply(left[some, i : i + 1], right[some, : i + 1], out=terms[:, at : at + i + 1])
                 _add_rows(total[part], error[part], terms, steps[some])
             start = stop
-        _add_rows(total[-dim:], error[-dim:], left * values[:, None], steps)
-        _add_rows(square, square_error, squares[:, None].copy(), steps)
-    if not np.isfinite(total).all():
+        _add_rows(total[-dim:], error[-dim:], left * each.values[:, None], steps)
+        _add_rows(square, square_error, each.squares[:, None].copy(), steps)
+        more_total, more_error = known.more, known.more_error
+        if len(more_total):
+            more_total, more_error = more_total.copy(), more_error.copy()
+            _add_rows(more_total, more_error, each.more.copy(), steps)
+    if not (np.isfinite(total).all() and np.isfinite(more_total).all()):
         checks.finite("features", features)
-        checks.finite("values", values)
+        checks.finite("values", each.values)
         checks.finite("features and values", total)
+        checks.finite("features and values", more_total)
     counted = int(np.count_nonzero(first))
     return replace(
         known,
@@ -289,6 +415,8 @@ def _add_by_parts(
         weight=known.weight + counted,
         squares=float(square[0]),
         squares_error=float(square_error[0]),
+        more=more_total,
+        more_error=more_error,
     )
 
 
@@ -325,19 +453,23 @@ def _fold(total: Matrix, error: Matrix, blocks: Iterable[Matrix], sizes: Rows) -
                 learner = 0
 
 
-def _terms(features: Matrix, values: Vector, first: NDArray[np.bool_], squares: Vector) -> Matrix:
-    """Return what each row adds to gram, moment and squares, packed.
+def _terms(
+    features: Matrix, values: Vector, first: NDArray[np.bool_], squares: Vector, more: Matrix
+) -> Matrix:
+    """Return what each row adds to gram, moment, squares and more, packed.
 
-    Shapes: (n, d), (n,), (n,), (n,) -> (n, p + 1).
+    Shapes: (n, d), (n,), (n,), (n,), (n, q) -> (n, p + 1 + q).
     """
     count, dim = features.shape
-    terms = np.empty((count, dim * (dim + 3) // 2 + 1))
+    size = dim * (dim + 3) // 2
+    terms = np.empty((count, size + 1 + more.shape[1]))
     left = np.ascontiguousarray(features, dtype=np.float64)
     right = left if first.all() else left * first[:, None]
     products = (left[:, :, None] * right[:, None, :]).reshape(count, dim * dim)
-    products.take(_triangle(dim), axis=1, out=terms[:, : -dim - 1])
-    np.multiply(left, values[:, None], out=terms[:, -dim - 1 : -1])
-    terms[:, -1] = squares
+    products.take(_triangle(dim), axis=1, out=terms[:, : size - dim])
+    np.multiply(left, values[:, None], out=terms[:, size - dim : size])
+    terms[:, size] = squares
+    terms[:, size + 1 :] = more
     return terms
 
 

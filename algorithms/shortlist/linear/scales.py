@@ -84,11 +84,16 @@ def noise(sums: RidgeSums, theta: Vector, *, spread: float | None = None) -> flo
     if spread is not None:
         checks.in_range("spread", spread, above=0.0)
     squares = sums.squares - sums.squares_error
-    if not (0.0 < squares < math.inf and sums.weight > 0.0):
+    return noise_of(squares, squares - float(sums.moment @ theta), sums.weight, spread=spread)
+
+
+def noise_of(squares: float, left: float, weight: float, *, spread: float | None) -> float:
+    """As ``noise``, for S = ``squares`` and R = ``left`` of rewards of this weight."""
+    if not (0.0 < squares < math.inf and weight > 0.0):
         return 1.0 if spread is None else spread
-    left = max(squares - float(sums.moment @ theta), _LEAST_SHARE * squares)
+    left = max(left, _LEAST_SHARE * squares)
     before = 0.0 if spread is None else PRIOR_REWARDS
-    return math.sqrt((left + before * (spread or 0.0) ** 2) / (sums.weight + before))
+    return math.sqrt((left + before * (spread or 0.0) ** 2) / (weight + before))
 
 
 def ridge_share(dim: int) -> float:

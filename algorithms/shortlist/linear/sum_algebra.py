@@ -53,11 +53,13 @@ def scaled(sums: RidgeSums, factor: float) -> RidgeSums:
         sums.weight * factor,
         sums.squares * factor,
         sums.squares_error * factor,
+        sums.more * factor,
+        sums.more_error * factor,
     )
 
 
 def plus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
-    """Return a + b. Cost: O(d^2). Raises: InvalidShape."""
+    """Return a + b; a signal that one of them has not is 0 there. Cost: O(d^2). Raises: InvalidShape."""
     return _combined(a, b, 1.0)
 
 
@@ -72,10 +74,13 @@ def minus(a: RidgeSums, b: RidgeSums) -> RidgeSums:
 def _combined(a: RidgeSums, b: RidgeSums, sign: float) -> RidgeSums:
     """Return a + sign b."""
     checks.shape("sums", b.total, a.total.shape)
+    signals = max(a.signals, b.signals)
+    a, b = a.with_signals(signals), b.with_signals(signals)
     total, error = _sum(a.total, a.error, sign * b.total, sign * b.error)
     squares, squares_error = _sum(a.squares, a.squares_error, sign * b.squares, sign * b.squares_error)
     count, weight = a.observations + int(sign) * b.observations, a.weight + sign * b.weight
-    return RidgeSums(total, error, count, weight, squares, squares_error)
+    more = _sum(a.more, a.more_error, sign * b.more, sign * b.more_error)
+    return RidgeSums(total, error, count, weight, squares, squares_error, *more)
 
 
 def _sum(a: T, a_error: T, b: T, b_error: T) -> tuple[T, T]:

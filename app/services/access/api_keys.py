@@ -47,7 +47,7 @@ _RULES = (
         ),
         "read",
     ),
-    ("GET", re.compile(r"/v1/bandits/[^/]+/(report|log(/[^/]+)?)"), "read"),
+    ("GET", re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas)(/[^/]+)?)"), "read"),
 )
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
 _CHOICE = re.compile(r"/v1/bandits/[^/]+/choose")

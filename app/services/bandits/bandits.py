@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -17,6 +18,7 @@ from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
 from app.services.bandits import context as contexts
+from app.services.bandits import signals
 from app.services.bandits.context import Context
 from app.services.bandits.encoding import Numbers32
 from app.services.bandits.settings import AUTO, BEFORE_AUTO, BanditRecord
@@ -40,7 +42,10 @@ from app.services.formats.pages import page_by_name
 from app.services.formats.records import differing, state_bytes, vector_to_bytes
 from app.storage.protocol import LearnerId, Store
 from shortlist.linear.ridge import Posterior
+from shortlist.linear.ridge_sums import RidgeSums, empty
 from shortlist.linear.scales import Scales
+from shortlist.linear.signals import Weighing
+from shortlist.linear.signals import weighed as weighed_sum
 from shortlist.types import TopK, Vector
 
 log = logging.getLogger("shortlist")
@@ -53,7 +58,13 @@ OBJECT_BYTES = 2_000  # that a bandit takes in memory besides its record
 
 
 class PolicyTerms(Protocol):
-    """What a bandit has to know of its policy. The table of policies is ``choosing.policies``."""
+    """What a bandit has to know of its policy. The table of policies is ``choosing.policies``.
+
+    ``most_signals``: how many signals it takes; None: any, and any weights of a request.
+    """
+
+    @property
+    def most_signals(self) -> int | None: ...
 
     def completed(self, record: BanditRecord) -> BanditRecord:
         """The record with the policy's defaults. Raises Invalid, naming every field that it refuses."""
@@ -77,7 +88,10 @@ class PolicyTerms(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bandit:
-    """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says."""
+    """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
+
+    ``weighing``: of its signals; None without any.
+    """
 
     name: str
     uid: str
@@ -90,6 +104,8 @@ class Bandit:
     arm_filter: Filter | None
     version: BanditVersion
     context: Context | None
+    weighing: Weighing | None = None
+    fixed_weights: bool = False
 
     @property
     def etag(self) -> str:
@@ -104,6 +120,35 @@ class Bandit:
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
         return _learner_dim(self.record, self.catalogue, self.context)
+
+    @property
+    def weights(self) -> dict[str, float] | None:
+        """By which its signals are weighed; None without any."""
+        if self.weighing is None or self.record.signals is None:
+            return None
+        return dict(zip(self.record.signals, self.weighing.weights, strict=True))
+
+    def weighed(self, weights: Mapping[str, float] | None) -> Bandit:
+        """This bandit, with these weights over its own. Raises Invalid."""
+        if weights is None:
+            return self
+        if self.fixed_weights:
+            raise Invalid(f"weights do not go with the policy {self.record.policy}", path=("weights",))
+        return dataclasses.replace(self, weighing=signals.weighed_anew(self.record, self.weighing, weights))
+
+    def posterior(self, sums: RidgeSums) -> Posterior:
+        """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""
+        if self.weighing is None:
+            return self.scales.posterior(sums)
+        return weighed_sum(sums, self.scales, self.weighing)
+
+    @property
+    def begins_with(self) -> tuple[float, float]:
+        """Ridge and noise of a learner without rewards and without a prior of others."""
+        if self.weighing is None:
+            return self.scales.begins_with
+        prior = self.posterior(empty(1))
+        return self.scales.begins_with[0], prior.sigma
 
     def filter_with(self, arm_filter: Filter | None) -> Filter | None:
         """What an arm must be like to be chosen: the demands of the bandit, and ``arm_filter``."""
@@ -196,6 +241,8 @@ def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[
         arm_filter=None if record.filter is None else parse(record.filter),
         version=version,
         context=context,
+        weighing=signals.weighing_of(record),
+        fixed_weights=policy.most_signals is not None,
     )
 
 
@@ -204,12 +251,13 @@ def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> Band
     if record.prior == "pooled" and record.scope == "global":
         reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
         raise Invalid(reason, path=("prior",))
+    signals.check(record, most=policies[record.policy].most_signals)
     return contexts.completed(policies[record.policy].completed(record))
 
 
 def _check_size(record: BanditRecord, dim: int) -> None:
     """Raise Invalid for learners that would be too large."""
-    size = state_bytes(dim, discounted=record.half_life_s is not None)
+    size = state_bytes(dim, discounted=record.half_life_s is not None, signals=len(record.signals or (0,)))
     per_key = record.scope == "per_key"
     most = MAX_KEY_LEARNER_BYTES if per_key else MAX_LEARNER_BYTES
     if size > most:
@@ -367,6 +415,7 @@ class Bandits:
 
         def completed(uid: str, version: BanditVersion) -> BanditRecord:
             record = self._completed(changed(uid, version))
+            signals.check_change(version.record, record)
             catalogue = self._catalogues.served(version.record.catalogue)
             self._policies[record.policy].check_dim(catalogue.dim)
             return _with_unit(record, version.record, catalogue)

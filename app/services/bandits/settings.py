@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, get_type_hints
 
 import msgspec
+import numpy as np
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from app.services.bandits.encoding import ContextRule
 from app.services.formats.documents import Document
 from app.services.formats.ids import Identifier
-from app.services.formats.records import RewardTerms, vector_to_bytes
+from app.services.formats.records import RewardTerms, SignalTerms, vector_to_bytes
 from shortlist.checks import MIN_DELTA
 from shortlist.types import Vector
 
@@ -30,6 +31,10 @@ MAX_IDLE_TTL_S = 3_650 * 86_400
 MIN_KEEP_S = 60
 MAX_KEEP_S = 3_650 * 86_400
 MAX_PRIOR_STRENGTH = 1_000_000
+MAX_REPEATS = 100
+MAX_WITHIN_S = 366 * 86_400
+MAX_SIGNALS = 16
+MAX_GUARDRAILS = 32
 
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
 AUTO: Literal["auto"] = "auto"
@@ -45,7 +50,7 @@ class Fixed:
     reason: str
 
 
-def _must_be(text: str) -> WrapValidator:
+def must_be(text: str) -> WrapValidator:
     """One message about a field, not one about each thing that it could be."""
 
     def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -78,6 +83,44 @@ class RewardRule(Document, frozen=True):
         return self
 
 
+class SignalRule(Document, frozen=True):
+    """One of several rewards. ``weight``: in what is chosen for. ``default``: what it is taken for until it
+    comes.
+    ``noise``: by how much it varies about its mean; ``auto``: learned.
+    """
+
+    weight: Value = 1.0
+    default: Value = 0.0
+    noise: Annotated[
+        Annotated[float, Field(gt=0, le=MAX_VALUE)] | Literal["auto"],
+        must_be(f'a number above 0 and at most {MAX_VALUE:g}, or "auto"'),
+    ] = AUTO
+    min: Value | None = None
+    max: Value | None = None
+    aggregate: Literal["first", "sum"] = "first"
+
+    def checked(self) -> Self:
+        if self.min is not None and self.max is not None and self.min >= self.max:
+            raise ValueError("min must be less than max")
+        low = self.min is not None and self.default < self.min
+        if low or (self.max is not None and self.default > self.max):
+            raise ValueError("default (0 if absent) must be from min to max")
+        return self
+
+
+class GuardrailRule(Document, frozen=True):
+    """What the mean of a signal over decisions should be at ``most``, or at ``least``."""
+
+    signal: Identifier
+    most: Value | None = None
+    least: Value | None = None
+
+    def checked(self) -> Self:
+        if (self.most is None) == (self.least is None):
+            raise ValueError("must have either most or least")
+        return self
+
+
 class ExploreRule(Document, frozen=True):
     """A new key is shown this many arms first, which cover the catalogue."""
 
@@ -101,7 +144,7 @@ class HoldoutRule(Document, frozen=True):
     share: Annotated[float, Field(ge=0, le=1)]
     serve: Annotated[
         Literal["random"] | ServedArms,
-        _must_be(f'"random", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'),
+        must_be(f'"random", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'),
     ] = "random"
 
 
@@ -116,14 +159,29 @@ class LogRule(Document, frozen=True):
         return round(1_000 * self.keep_s)
 
 
+class RepeatsRule(Document, frozen=True):
+    """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often."""
+
+    most: Annotated[int, Field(ge=1, le=MAX_REPEATS)]
+    within_s: Annotated[float, Field(ge=1, le=MAX_WITHIN_S)]
+    counts: Literal["shown", "rewarded"] = "shown"
+    by: Literal["arm"] = "arm"
+
+    @property
+    def within_ms(self) -> int:
+        return round(1_000 * self.within_s)
+
+
 class BanditSettings(Document, frozen=True):
     """``auto`` follows from the features and from what a learner has seen. ``exploration``: ``theory`` is the
     paper's radius; ``ridge`` is then 1 if absent. It is proved for features of norm at most 1 (with a context
     those of arm and context together), for the plain prior and without a half-life.
     ``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
     sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
+    ``repeats``: how often a key, or a visitor of a global bandit, has the same arm.
     ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
-    on, all if absent.
+    on, all if absent. ``signals``: several rewards, by name; a choice weighs them.
+    ``guardrails``: what a report and the metrics watch.
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from the features of its arms")]
@@ -131,11 +189,11 @@ class BanditSettings(Document, frozen=True):
     scope: Annotated[Literal["global", "per_key"], Fixed("it says whose rewards a learner sums")] = "global"
     ridge: Annotated[
         Annotated[float, Field(ge=1e-9, le=1e9)] | Literal["auto"],
-        _must_be('a number from 1e-9 to 1e9, or "auto"'),
+        must_be('a number from 1e-9 to 1e9, or "auto"'),
     ] = AUTO
     exploration: Annotated[
         Annotated[float, Field(ge=0, le=1e6)] | Literal["auto", "theory"],
-        _must_be('a number from 0 to 1000000, "auto" or "theory"'),
+        must_be('a number from 0 to 1000000, "auto" or "theory"'),
     ] = AUTO
     delta: Delta = 0.05
     horizon: Annotated[int, Field(ge=1, le=10**12)] = 20_000
@@ -153,11 +211,11 @@ class BanditSettings(Document, frozen=True):
     ] = None
     idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
     temperature: Annotated[
-        Temperature | Literal["auto"] | None, _must_be('a number from 1e-9 to 1e9, "auto" or null')
+        Temperature | Literal["auto"] | None, must_be('a number from 1e-9 to 1e9, "auto" or null')
     ] = None
     gamma: Annotated[
         Annotated[float, Field(ge=0, le=1e9)] | Literal["auto"] | None,
-        _must_be('a number from 0 to 1e9, "auto" or null'),
+        must_be('a number from 0 to 1e9, "auto" or null'),
     ] = None
     explore: ExploreRule | None = None
     filter: Annotated[dict[str, Any], Field(description="conditions on the metadata of arms")] | None = None
@@ -169,9 +227,12 @@ class BanditSettings(Document, frozen=True):
     context: Annotated[ContextRule | None, Fixed("a learner's numbers belong to those of the context")] = None
     interactions: Annotated[
         Annotated[int, Field(ge=1, le=MAX_DIM)] | Literal["all"] | None,
-        _must_be(f'a whole number from 1 to {MAX_DIM}, or "all"'),
+        must_be(f'a whole number from 1 to {MAX_DIM}, or "all"'),
         Fixed("a learner has numbers for each direction"),
     ] = None
+    repeats: RepeatsRule | None = None
+    signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
+    guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
 
 
 class BanditRecord(BanditSettings, frozen=True):
@@ -208,12 +269,54 @@ def stored_settings(record: BanditRecord) -> dict[str, Any]:
     return {field.name: v for field, v in fields if field.name not in _ADDED or v != field.default}
 
 
-def reward_payload(record: BanditRecord, features: Vector, value: float, decided_ms: int) -> bytes:
-    """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Which signal a reward is of: its place among those of the bandit, and its rule."""
+
+    place: int
+    rule: SignalRule
+
+    @classmethod
+    def of(cls, signals: Mapping[str, SignalRule], name: str | None) -> Judged | None:
+        """None where no signal of this name is."""
+        return None if name is None or name not in signals else cls(list(signals).index(name), signals[name])
+
+
+def reward_payload(
+    record: BanditRecord,
+    features: Vector,
+    value: float,
+    decided_ms: int,
+    *,
+    judged: Judged | None = None,
+    values: Mapping[str, float] | None = None,
+) -> bytes:
+    """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen.
+
+    ``judged``: the signal, of a bandit that has some. None: all signals together, those in ``values`` and the
+    defaults of the others.
+    """
     waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
     terms = None
-    if waits or discounts or record.prior == "pooled" or record.shift_rewards:
+    signals = record.signals
+    if (waits and signals is None) or discounts or record.prior == "pooled" or record.shift_rewards:
         default = record.reward.default or 0.0
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
         terms = RewardTerms(default, decided_ms, half_life_s, pooled, record.shift_rewards)
-    return msgspec.msgpack.encode((vector_to_bytes(features), value, terms))  # a reward gives no state
+    payload = vector_to_bytes(features), value, terms  # a reward gives no state
+    if signals is None:
+        return msgspec.msgpack.encode(payload)
+    return msgspec.msgpack.encode((*payload, b"", signal_terms(signals, judged, values or {})))
+
+
+def signal_terms(
+    signals: Mapping[str, SignalRule], judged: Judged | None, values: Mapping[str, float]
+) -> SignalTerms:
+    """What the fold must know of the signals. ``values`` take the place of defaults."""
+    defaults = [values.get(name, rule.default) for name, rule in signals.items()]
+    while defaults and not defaults[-1]:
+        defaults.pop()
+    data = vector_to_bytes(np.array(defaults)) if defaults else b""
+    if judged is None:
+        return SignalTerms(None, data)
+    return SignalTerms(judged.place, data, judged.rule.aggregate == "sum")

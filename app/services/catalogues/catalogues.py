@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from app.errors import Conflict, DimensionMismatch, NotFound
 from app.filters.attributes import Document
-from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.live import IndexOptions, IndexWork, LiveIndex
 from app.indexes.table import TableSnapshot
 from app.services.bounded.yielding import yield_to_others
+from app.services.catalogues.sharing_group import SharingGroup
 from app.services.formats.pages import decode_number, encode_cursor, page_by_name
 from app.services.formats.records import (
     ArmDocument,
@@ -77,12 +78,20 @@ class Catalogue:
     uid: str
     record: CatalogueRecord
     index: LiveIndex
-    version: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def dim(self) -> int:
         return self.record.dim
+
+    @property
+    def version(self) -> int:
+        """All changes up to this version are in the index."""
+        return self.index.version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self.index.version = version
 
     @property
     def index_options(self) -> IndexOptions:
@@ -113,11 +122,19 @@ class Catalogues:
 
     ``keep_ms``: how long features stay readable after they were replaced. ``refresh`` learns what other
     processes have done, of catalogues as of all else; False when the store does not answer in time.
+    ``group``: the processes that share arms with this one, None where it is alone.
     """
 
     def __init__(
-        self, store: Store, *, index_dir: Path, keep_ms: int, refresh: Callable[[], Awaitable[bool]]
+        self,
+        store: Store,
+        *,
+        index_dir: Path,
+        keep_ms: int,
+        refresh: Callable[[], Awaitable[bool]],
+        group: SharingGroup | None = None,
     ) -> None:
+        self._group = group
         self._store = store
         self._refresh = refresh
         self._index_dir = index_dir
@@ -129,10 +146,17 @@ class Catalogues:
         return iter(tuple(self._served.values()))
 
     async def load(self) -> None:
-        """Read every catalogue from the store; afterwards all answers are exact until graphs are there."""
+        """Read every catalogue from the store; afterwards all answers are exact until graphs are there.
+
+        In a group one process does; the others wait until they can take the arms from it.
+        """
+        if self._group is not None:
+            await self._group.turn()
         async with self.changing:
             await self.replace((await self._store.registry.read()).catalogues)
         self._sweep_files()
+        if self._group is not None:
+            self._group.loaded()
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these catalogues. The caller holds ``changing``."""
@@ -142,7 +166,7 @@ class Catalogues:
             if served is None or served.uid != uid:
                 self._served[name] = await self._open(name, uid, record)
         for name in self._served.keys() - records.keys():
-            self._index_file(self._served.pop(name).uid).unlink(missing_ok=True)
+            self._remove_files(self._served.pop(name).uid)
 
     async def sync(self, catalogue: Catalogue) -> None:
         """Do to the index what other processes have done to the catalogue."""
@@ -208,7 +232,7 @@ class Catalogues:
                 raise Conflict("a bandit uses this catalogue; delete the bandit first")
             if self._served.get(name) is catalogue:
                 del self._served[name]
-            self._index_file(catalogue.uid).unlink(missing_ok=True)
+            self._remove_files(catalogue.uid)
 
     async def upsert(self, catalogue: Catalogue, arms: Sequence[Arm]) -> Upserted:
         """Insert or replace all arms or none; no id may come twice. Raises DimensionMismatch, NotFound."""
@@ -321,16 +345,35 @@ class Catalogues:
             size += len(data or b"")
             if arms and size > PAGE_BYTES:
                 break
-            tags, metadata = _attributes(data)
+            tags, metadata = attributes_of(data)
             arms.append(Arm(arm_id, row.tolist(), tags, dict(metadata)))
         return arms
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
-        index = LiveIndex(record.dim, options_of(record), cache=self._index_file(uid), seed=int(uid[:8], 16))
+        index = LiveIndex(
+            record.dim,
+            options_of(record),
+            cache=self._index_file(uid),
+            seed=int(uid[:8], 16),
+            shared=self._group.arms_of(uid) if self._group is not None else None,
+        )
         catalogue = Catalogue(name, uid, record, index)
-        await self._load_arms(catalogue)
+        if not await self._adopt_arms(catalogue):
+            await self._load_arms(catalogue)
         await self._sync(catalogue)  # what was written while the arms were read
+        if self._group is not None and self._group.is_maker():
+            await _maintain(index, index.begin_maintenance())  # the others wait for the arms
         return catalogue
+
+    async def _adopt_arms(self, catalogue: Catalogue) -> bool:
+        """Take the arms that another process of the group has published; False if there are none."""
+        index = catalogue.index
+        await _maintain(index, index.begin_adoption())
+        arms = index.snapshot().table
+        if arms.rows and await self._store.arms.has_documents(catalogue.uid):
+            for first in range(0, arms.rows, LOADED_TOGETHER):
+                await self._describe(catalogue, arms.ids[first : first + LOADED_TOGETHER])
+        return bool(arms.rows)
 
     async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
         """Note the version that a write has made; those in between, of other processes, are read."""
@@ -373,10 +416,13 @@ class Catalogues:
         stored = dict(zip(ids, revisions, strict=True))
         catalogue.index.remove(_strangers(catalogue.index.snapshot().table, stored))
         order = np.argsort(np.array(revisions, dtype=np.int64))
+        catalogue.index.reserve(len(ids))
+        described = await self._store.arms.has_documents(catalogue.uid)
         for start in range(0, len(ids), LOADED_TOGETHER):
             some = order[start : start + LOADED_TOGETHER].tolist()
             together = features[some].astype(np.float64, copy=False)
-            await self._index(catalogue, [ids[i] for i in some], together, [revisions[i] for i in some])
+            of_some = [revisions[i] for i in some]
+            await self._index(catalogue, [ids[i] for i in some], together, of_some, described=described)
         catalogue.version = version
 
     async def _index(
@@ -385,13 +431,27 @@ class Catalogues:
         ids: Sequence[str],
         features: NDArray[np.float64],
         revisions: Sequence[int],
+        *,
+        described: bool = True,
     ) -> None:
-        """Take arms of the store into the index, with their documents: no arm is there without its own."""
-        documents = await self._store.arms.documents(catalogue.uid, ids)
+        """Take arms of the store into the index, with their documents: no arm is there without its own.
+
+        ``described``: whether any arm has a document.
+        """
+        documents: Sequence[bytes] = [b""] * len(ids)
+        if described:
+            documents = await self._store.arms.documents(catalogue.uid, ids)
         for part in _portions(catalogue.dim, [len(data) for data in documents]):
             await yield_to_others()
             catalogue.index.upsert(ids[part], features[part], revisions[part])
-            catalogue.index.describe(ids[part], [_attributes(data) for data in documents[part]])
+            catalogue.index.describe(ids[part], [attributes_of(data) for data in documents[part]])
+
+    async def _describe(self, catalogue: Catalogue, ids: Sequence[str]) -> None:
+        """Give arms that are in the index their documents."""
+        documents = await self._store.arms.documents(catalogue.uid, ids)
+        for part in _portions(catalogue.dim, [len(data) for data in documents]):
+            await yield_to_others()
+            catalogue.index.describe(ids[part], [attributes_of(data) for data in documents[part]])
 
     def _still_served(self, catalogue: Catalogue) -> None:
         if self._served.get(catalogue.name) is not catalogue:
@@ -400,10 +460,24 @@ class Catalogues:
     def _index_file(self, uid: str) -> Path:
         return self._index_dir / f"{uid}.index"
 
+    def _remove_files(self, uid: str) -> None:
+        self._index_file(uid).unlink(missing_ok=True)
+        if self._group is not None:
+            self._group.arms_of(uid).remove()
+
     def _sweep_files(self) -> None:
         """Remove index files of catalogues that are gone."""
         for path in {*self._index_dir.glob("*.index")} - {self._index_file(c.uid) for c in self}:
             path.unlink(missing_ok=True)
+
+
+async def _maintain(index: LiveIndex, job: IndexWork | None) -> None:
+    """Do this work on an index that serves nobody yet."""
+    if job is not None:
+        try:
+            await asyncio.to_thread(job.run)
+        finally:
+            index.finish_maintenance(job)
 
 
 def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:
@@ -431,8 +505,11 @@ def _strangers(arms: TableSnapshot, stored: Mapping[str, int]) -> list[str]:
     return [arms.ids[row] for row in rows if stored.get(arms.ids[row], -1) < arms.revisions[row]]
 
 
-def _attributes(data: bytes) -> Document:
-    document = unpack(data, ArmDocument) if data else ArmDocument([], {})
+def attributes_of(data: bytes) -> Document:
+    """The tags and the metadata of a document in the store."""
+    if not data:
+        return [], {}
+    document = unpack(data, ArmDocument)
     return document.tags, document.metadata
 
 

@@ -13,6 +13,7 @@ first byte is its format:
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,12 +26,16 @@ _UPPER, _LOWER = 2, 6  # bytes of a number
 
 
 class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """``propensity`` where the policy knows it: given the arms before this one. ``pinned``: by a rule."""
+    """``propensity`` where the policy knows it: given the arms before this one. ``pinned``: by a rule.
+
+    ``metadata``: where they were asked for; they are read anew for every answer, and not kept for an event.
+    """
 
     id: str
     score: float
     propensity: float | None = None
     pinned: bool = False
+    metadata: dict[str, Any] | None = None
 
 
 class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=True):
@@ -56,6 +61,7 @@ class DryRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     stale_s: float | None = None
     eligible: int | None = None
     group: str | None = None
+    weights: dict[str, float] | None = None
 
 
 class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -65,6 +71,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ``eligible``: how many arms the filter let in; left out without one.
     ``group``: of a bandit with a holdout.
     ``bandit_version``: left out of choices that version 0.1.0 has made.
+    ``weights``: by which the signals were weighed; left out of a bandit without.
     """
 
     decision: str
@@ -77,6 +84,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     eligible: int | None = None
     bandit_version: int | None = None
     group: str | None = None
+    weights: dict[str, float] | None = None
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -138,7 +146,8 @@ def choice_of(data: bytes) -> Choice:
     for place in record.pinned:
         arms[place] = msgspec.structs.replace(arms[place], pinned=True)
     rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
-    return Choice(text_of(token), arms, *rest, record.eligible, decision.bandit_version, record.group)
+    others = record.eligible, decision.bandit_version, record.group, decision.weights
+    return Choice(text_of(token), arms, *rest, *others)
 
 
 def answers(data: bytes, asked: bytes) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
 
 from app.filters.filter import Filter, parse
 from app.services.bandits.encoding import Numbers32
+from app.services.choosing.diverse import Diverse
 from app.services.choosing.limits import AtMost
 from app.services.choosing.rules import NO_RULES, Pin, Rules
 from app.services.formats.logged import LoggedRequest, asked_bytes
@@ -24,6 +25,9 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``arms``       these, in this order, instead of a choice by the policy: a baseline
     ``arm_filter`` which arms are eligible, besides what the bandit demands of all
     ``context``    as it was sent, where the bandit has one
+    ``visitor``    whom a global bandit shows it to, where it limits repeats
+    ``include``    what comes with the arms of the answer (``included``)
+    ``weights``    of signals, over those of the bandit
     """
 
     key: str | None = None
@@ -36,6 +40,9 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     arm_filter: Filter | None = None
     rules: Rules = NO_RULES
     context: object = None
+    include: Sequence[str] = ()
+    visitor: str | None = None
+    weights: Mapping[str, float] | None = None
 
     @classmethod
     def of(cls, asked: LoggedRequest, *, key: str | None, seed: int | None) -> ChooseRequest:
@@ -48,7 +55,11 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
             seed=seed,
             arms=asked.arms,
             arm_filter=None if asked.filter is None else parse(asked.filter),
-            rules=Rules([Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]),
+            rules=Rules(
+                [Pin(*pin) for pin in asked.pins],
+                [AtMost(*limit) for limit in asked.at_most],
+                None if asked.diverse is None else Diverse(*asked.diverse),
+            ),
         )
 
     def logged(self) -> bytes | None:
@@ -56,6 +67,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         is_plain = self.k == 1 and not self.exclude and self.event_id is None
         if is_plain and self.arms is None and self.arm_filter is None and self.rules is NO_RULES:
             return None  # as ``asked_bytes`` finds too, of most requests
+        diverse = self.rules.diverse
         return asked_bytes(
             LoggedRequest(
                 k=self.k,
@@ -65,6 +77,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
                 filter=None if self.arm_filter is None else dict(self.arm_filter.document),
                 pins=[(pin.arm, pin.place) for pin in self.rules.pins],
                 at_most=[(limit.field, limit.count) for limit in self.rules.at_most],
+                diverse=None if diverse is None else (diverse.weight, diverse.over),
             )
         )
 
@@ -72,9 +85,10 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         """16 bytes that are the same for the same request; ``context``: as it was encoded.
 
         The order of exclusions and of the parts of a filter does not matter. Key and event are not in it:
-        choices are kept by them. Cost: some microseconds, and a millisecond for 10,000 exclusions.
+        choices are kept by them. Nor is ``include``, which changes no choice.
+        Cost: some microseconds, and a millisecond for 10,000 exclusions.
         """
-        asked = (
+        asked: tuple[object, ...] = (
             self.k,
             sorted(self.exclude),
             self.seed,
@@ -85,4 +99,10 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
             self.rules.at_most,
             None if context is None else context.tobytes(),
         )
+        if self.rules.diverse is not None:  # else digests stay those of earlier versions
+            asked += (self.rules.diverse,)
+        if self.visitor is not None:
+            asked += (f"visitor {self.visitor}",)
+        if self.weights is not None:
+            asked += (sorted(self.weights.items()),)
         return blake2b(msgspec.msgpack.encode(asked), digest_size=DIGEST_BYTES).digest()

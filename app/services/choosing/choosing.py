@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import msgspec
 import numpy as np
 
-from app.errors import EventUsed, Invalid, NoArms, NotFound, within
+from app.errors import EventUsed, Invalid, NoArms, NotFound, Unavailable, within
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bounded.caller import caller, check
@@ -32,14 +33,17 @@ from app.services.choosing.choice import (
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import Group, group_of, named, serving, unit_of
+from app.services.choosing.included import described
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import PolicyDependencies, Select
+from app.services.choosing.repeats import Repeats, Subject, without
 from app.services.choosing.seeds import draw_seed, generator
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.uncertainty import estimates_and_widths
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
+from app.services.formats.left_out import NOT_KEPT
 from app.services.formats.logged import LoggedRequest, LogPart
 from app.services.formats.records import context_to_bytes
 from app.services.learning.decisions import Decisions
@@ -52,17 +56,26 @@ from app.services.learning.tokens import (
     raw_of,
     text_of,
 )
+from app.services.quotas.quotas import Quotas
+from app.services.quotas.shares import Shares, Taken
 from app.services.replicas.sync import Sync
 from app.storage.protocol import LearnerId, RowWrite, Store
 
 LOGGED_TOGETHER = 100
+KEPT_MORE_MS = 2 * 86_400_000  # what was left out, beyond the rows that name it
+MOST_LOGGED_HAD = 50  # arms that a key had too often, in the row of a decision
+TRIES = 20  # to choose arms that no quota has used up meanwhile
 
 
 class _Made(msgspec.Struct, frozen=True):
-    """A choice, and its row in the decision log: None of one that is not logged, or not yet."""
+    """A choice, and its row in the decision log: None of one that is not logged, or not yet.
+
+    ``taken``: of quotas, by a choice that is new.
+    """
 
     choice: Choice
     row: RowWrite | None
+    taken: Taken = ()
 
 
 class Choosing:
@@ -78,10 +91,14 @@ class Choosing:
         sync: Sync,
         token_ttl_ms: int,
         rows: RowBuffer,
+        quotas: Quotas,
+        repeats: Repeats,
         grouped: Callable[[str], None],
     ) -> None:
         self._store = store
         self._rows = rows
+        self._quotas = quotas
+        self._repeats = repeats
         self._grouped = grouped
         self._dependencies = dependencies
         self._signer = signer
@@ -97,6 +114,8 @@ class Choosing:
         Unavailable (a learner that is not in memory).
         """
         made = await self._choice(bandit, request)
+        if request.include:
+            (made,) = await self._described(bandit, [made], [request])
         if made.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
             await self._log(bandit, [made])
         return made.choice
@@ -104,11 +123,18 @@ class Choosing:
     async def choose_batch(self, bandit: Bandit, requests: Sequence[ChooseRequest]) -> list[Choice]:
         """``choose`` for each, all or none: an error names the position of its request."""
         made: list[_Made] = []
-        for position, request in enumerate(requests):
-            await yield_to_others()  # a choice from memory awaits nothing
-            check(caller())
-            with within(("requests", position)):
-                made.append(await self._choice(bandit, request))
+        try:
+            for position, request in enumerate(requests):
+                await yield_to_others()  # a choice from memory awaits nothing
+                check(caller())
+                with within(("requests", position)):
+                    made.append(await self._choice(bandit, request))
+        except BaseException:  # what is kept for its event will be answered once more
+            pairs = zip(made, requests, strict=False)
+            self._give_back(bandit, [each for each, request in pairs if request.event_id is None])
+            raise
+        if any(request.include for request in requests):
+            made = await self._described(bandit, made, requests)
         await self._log(bandit, made)
         return [each.choice for each in made]
 
@@ -123,14 +149,21 @@ class Choosing:
         if not request.activate:
             raise Invalid("activate is not used by a dry run: it decides nothing", path=("activate",))
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
+        bandit = bandit.weighed(request.weights)
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         group = _group(bandit, request, new_decision_id())
         rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
         selection_request = _selection_request(bandit, learner, request, context, rng, dry_run=True)
+        subject = _subject(bandit, learner, request)
+        had = [] if subject is None else await self._repeats.often(subject, dry_run=True)
+        selection_request = _within(self._quotas.shares.get(bandit.uid), without(selection_request, had))
         selection = await self._selected(selection_request, group)
         snapshot = selection.snapshot
+        arms = await _measured(selection_request, selection)
+        if request.include:
+            (arms,) = await described(self._store.arms, bandit.catalogue.uid, [arms], [request.include])
         return DryRun(
-            arms=await _measured(selection_request, selection),
+            arms=arms,
             policy=bandit.record.policy,
             learner_version=snapshot.learner_version,
             catalogue_version=snapshot.catalogue_version,
@@ -139,6 +172,7 @@ class Choosing:
             stale_s=round(stale_s, 3) or None,
             eligible=None if selection_request.arm_filter is None else snapshot.arms.size,
             group=group,
+            weights=bandit.weights,
         )
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
@@ -157,6 +191,7 @@ class Choosing:
         Invalid (a pinned arm is gone), Unavailable.
         """
         key = decision.learner if bandit.record.scope == "per_key" else None
+        bandit = bandit.weighed(decision.weights)
         request = ChooseRequest.of(asked, key=key, seed=part.seed if part.seeded else None)
         selection_request = _selection_request(
             bandit,
@@ -171,22 +206,48 @@ class Choosing:
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
         """A new choice, or the one that was made for this event before."""
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
+        if request.weights is not None:
+            bandit = bandit.weighed(request.weights)
         if request.event_id is None:
             return await self._new_choice(bandit, learner, request, context)
         digest = request.digest(context)
         kept = await self._store.choices.get_event(learner, request.event_id)
         if kept is None:
-            made = await self._new_choice(bandit, learner, request, context)
+            try:
+                made = await self._new_choice(bandit, learner, request, context)
+            except NoArms:  # those that were left may have just been shown for this event
+                kept = await self._store.choices.get_event(learner, request.event_id)
+                if kept is None:
+                    raise
+        if kept is None:
             record = record_of(made.choice, digest)
             kept = await self._store.choices.put_event(
                 learner, request.event_id, record, ttl_ms=self._token_ttl_ms
             )
             if kept == record:
                 return made
+            self._give_back(bandit, [made])  # another choice was made for the event meanwhile
+            subject = _subject(bandit, learner, request)
+            if subject is not None and kept != record:
+                decision = decision_of(raw_of(made.choice.decision))
+                await self._repeats.give_back(subject, decision.id, decision.arms)
         if not answers(kept, digest):
             message = "this event_id was sent before with another request; a repeat must have the same fields"
             raise EventUsed(message, path=("event_id",))
         return _made_before(bandit, choice_of(kept))
+
+    async def _described(
+        self, bandit: Bandit, made: Sequence[_Made], requests: Sequence[ChooseRequest]
+    ) -> list[_Made]:
+        """The choices with what their requests want to come with the arms."""
+        lists, includes = [each.choice.arms for each in made], [request.include for request in requests]
+        replace = msgspec.structs.replace
+        return [
+            replace(each, choice=replace(each.choice, arms=arms))
+            for each, arms in zip(
+                made, await described(self._store.arms, bandit.catalogue.uid, lists, includes), strict=True
+            )
+        ]
 
     async def _new_choice(
         self, bandit: Bandit, learner: LearnerId, request: ChooseRequest, context: Numbers32 | None
@@ -201,12 +262,22 @@ class Choosing:
             seed = draw_seed()  # so that the choice can be made again
         rng = self._rng if seed is None else generator(seed, bandit.name, request.key)
         selection_request = _selection_request(bandit, learner, request, context, rng)
-        selection = await self._selected(selection_request, group)
+        limits_repeats = bandit.record.repeats is not None or request.visitor is not None
+        subject = _subject(bandit, learner, request) if limits_repeats else None
+        quotas = self._quotas.shares.get(bandit.uid)
+        taken: Taken = ()
+        served, had = selection_request, list[str]()
+        if quotas is None and subject is None:
+            selection = await self._selected(selection_request, group)
+        else:
+            selection, taken, served, had = await self._counted(
+                selection_request, group, quotas, subject, decision_id
+            )
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
         arms = _arms(selection_request, selection, list(map(snapshot.arms.id_of, rows)))
         eligible = None if selection_request.arm_filter is None else snapshot.arms.size
         part = None
-        if logged and seed is not None:
+        if logged and seed is not None and rule is not None:
             part = LogPart(
                 policy=bandit.record.policy,
                 learner_version=snapshot.learner_version,
@@ -218,6 +289,8 @@ class Choosing:
                 group=group,
                 pinned=[place for place, arm in enumerate(arms) if arm.pinned],
                 asked=request.logged(),
+                left_out=await _left_out(served, had, rule.keep_ms + KEPT_MORE_MS),
+                had=had if len(had) <= MOST_LOGGED_HAD else [],
             )
             if group is not None:
                 self._grouped(group)
@@ -235,7 +308,13 @@ class Choosing:
             bandit_version=bandit.version.number,
             context=None if context is None else context_to_bytes(context),
             logged=part,
+            visitor=request.visitor,
+            weights=None if bandit.weighing is None else bandit.weights,
         )
+        if taken and decision.deferred:
+            if quotas is not None:
+                await quotas.hold(decision_id, taken, expires_ms=decision.expires_ms)
+            taken = ()  # given back when it expires, and by nobody else
         raw = self._signer.sign_raw(decision)
         choice = Choice(
             decision=text_of(raw),
@@ -248,13 +327,60 @@ class Choosing:
             eligible=eligible,
             bandit_version=bandit.version.number,
             group=group,
+            weights=decision.weights,
         )
-        return _Made(choice, None if decision.deferred or part is None else row_of(bandit, decision, raw))
+        row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
+        return _Made(choice, row, taken)
+
+    async def _counted(
+        self,
+        request: SelectionRequest,
+        group: str | None,
+        quotas: Shares | None,
+        subject: Subject | None,
+        decision: str,
+    ) -> tuple[Selection, Taken, SelectionRequest, list[str]]:
+        """What is selected, what it takes of quotas, the request as they let it be, what was had too often.
+
+        Raises as ``_selected``, and Unavailable.
+        """
+        for _ in range(TRIES):
+            state = None if request.rng is self._rng else request.rng.bit_generator.state
+            had = [] if subject is None else await self._repeats.often(subject, dry_run=request.dry_run)
+            within_quotas = _within(quotas, without(request, had))
+            selection = await self._selected(within_quotas, group)
+            snapshot = selection.snapshot.arms.plain.whole
+            is_known = request.bandit.catalogue.index.snapshot().table.number == snapshot.table.number
+            rows = selection.hits.rows.tolist()
+            taken: Taken | None = () if quotas is None else None
+            if quotas is not None and is_known:
+                taken = await quotas.take(snapshot, rows)
+            if taken is not None:
+                if subject is None or await self._repeats.take(
+                    subject, decision, [*map(snapshot.id_of, rows)]
+                ):
+                    return selection, taken, within_quotas, had
+                if quotas is not None:
+                    quotas.give_back(taken)
+            if state is not None:
+                request.rng.bit_generator.state = state  # as if there had been no other try
+        raise Unavailable("quotas or repeats changed faster than a choice could be made")
+
+    def _give_back(self, bandit: Bandit, made: Sequence[_Made]) -> None:
+        """These choices will not be shown to anybody."""
+        quotas = self._quotas.shares.get(bandit.uid)
+        if quotas is not None:
+            for each in made:
+                quotas.give_back(each.taken)
 
     async def _selected(self, request: SelectionRequest, group: str | None) -> Selection:
         """What the policy, the holdout or the caller selects for a request. Raises NoArms, Invalid."""
         policy, rule = POLICIES[request.bandit.record.policy], request.bandit.record.holdout
         select: Select = policy.choose if request.arms is None else baseline
+        if request.rules.diverse is not None and not (policy.diverse and request.arms is None):
+            what = f"the policy {policy.name}" if request.arms is None else "a baseline"
+            reason = "its lists have propensities, or are not in the order of scores"
+            raise Invalid(f"diverse does not go with {what}: {reason}", path=("rules", "diverse"))
         if rule is not None and group == "holdout":
             select = serving(rule)
         if request.rules.pins:
@@ -325,6 +451,39 @@ def _selection_request(
         seeded=request.seed is not None,
         dry_run=dry_run,
     )
+
+
+def _within(quotas: Shares | None, request: SelectionRequest) -> SelectionRequest:
+    """The request, for the arms that quotas leave now. A pinned arm that is used up is left out."""
+    if quotas is None:
+        return request
+    now, whole = quotas.now(), request.bandit.catalogue.index.snapshot()
+    rules = request.rules
+    pins = now.standing([(pin, whole.table.row_of(pin.arm)) for pin in rules.pins], whole)
+    if len(pins) < len(rules.pins):
+        left_out, rules = len(rules.pins) - len(pins), replace(rules, pins=pins)
+        request = msgspec.structs.replace(request, k=request.k + left_out, rules=rules)
+    few = now.few(request.k + len(rules.pins))
+    return msgspec.structs.replace(request, quotas=now, few=few)
+
+
+def _subject(bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Subject | None:
+    """Whom the bandit limits repeats for; None: nobody. Raises Invalid: the visitor is of no use."""
+    rule, visitor = bandit.record.repeats, request.visitor
+    if visitor is not None and (rule is None or bandit.record.scope == "per_key"):
+        raise Invalid("visitor goes with a bandit of scope global that has repeats", path=("visitor",))
+    if rule is None or (bandit.record.scope == "global" and visitor is None):
+        return None
+    return Subject(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
+
+
+async def _left_out(request: SelectionRequest, had: Sequence[str], ttl_ms: int) -> str:
+    """The name of the arms that quotas left out of a choice that is logged. Raises Unavailable."""
+    if len(had) > MOST_LOGGED_HAD:
+        return NOT_KEPT
+    if request.quotas is None:
+        return ""
+    return NOT_KEPT if request.few is not None else await request.quotas.left_out(ttl_ms=ttl_ms)
 
 
 def _made_before(bandit: Bandit, choice: Choice) -> _Made:

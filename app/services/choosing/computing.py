@@ -30,6 +30,8 @@ async def computed(
     """
     if request.rules.at_most:
         us += limits_us(request, arms)
+    if request.rules.diverse is not None:
+        us += drawn_us(request.k, candidates=request.searched)
     return work() if us <= INLINE_US else await threads.run(work)
 
 

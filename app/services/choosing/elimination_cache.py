@@ -102,7 +102,7 @@ class EliminationCache:
         """
         while True:
             subject, placed = await self._ready(request.bandit, request.learner, is_kept=not request.dry_run)
-            if request.arm_filter is None and not request.rules.at_most:
+            if not request.narrows:
                 return Selection(await self._pick(subject, placed, request), subject.snapshot)
             snapshot = await subject.snapshot.among(filtered, request)
             if snapshot.arms.table.number == placed.table_number:  # else it was compacted meanwhile

@@ -10,7 +10,7 @@ What is counted is what was taken: pinned arms first. An arm without the field i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +19,7 @@ from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import Small, ascending, coded
 from app.filters.columns import spread
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
+from app.services.quotas.shares import Few
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 MORE = 4
@@ -36,11 +37,20 @@ class AtMost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """The limits of one choice, and the rows that were ``taken`` for it."""
+    """The limits of one choice, and the rows ``taken`` for it. ``few``: of quotas that are nearly used up."""
 
     at_most: Sequence[AtMost]
     attributes: AttributeSnapshot
     taken: Rows
+    few: Few | None = None
+
+    def kinds(self, rows: Rows) -> Iterator[tuple[Small, Small, Rows]]:
+        """Pairs of a position in ``rows`` and a code, and how many arms there may be of each code."""
+        for rule in self.at_most:
+            values = coded(self.attributes, rule.field, rows)
+            yield values.places, values.codes, np.full(values.count, rule.count)
+        if self.few is not None:
+            yield self.few.pairs(rows)
 
     def after(self, rows: Rows) -> Limits:
         """With these rows taken as well, whether they were allowed or not."""
@@ -100,18 +110,17 @@ class AllowedRows:
         codes: list[Small] = []
         remaining: list[Rows] = []
         count = 0
-        for rule in limits.at_most:
-            values = coded(limits.attributes, rule.field, both)
-            own_positions, own_codes, left = values.places, values.codes, np.full(values.count, rule.count)
+        for places, kinds, most in limits.kinds(both):
+            own_positions, own_codes, left = places, kinds, most
             if taken:
                 is_taken = own_positions < taken
                 pairs = own_codes[is_taken].astype(np.int64) * taken + own_positions[is_taken]
-                left -= np.bincount(np.unique(pairs) // taken, minlength=values.count)
+                left = left - np.bincount(np.unique(pairs) // taken, minlength=len(left))
                 own_positions, own_codes = own_positions[~is_taken] - np.int32(taken), own_codes[~is_taken]
             remaining.append(left)
             positions.append(own_positions)
             codes.append(own_codes + np.int32(count))
-            count += values.count
+            count += len(left)
         return np.concatenate(remaining), np.concatenate(positions), np.concatenate(codes)
 
     def take(self, position: int) -> Rows:

@@ -23,12 +23,14 @@ _ROWS = (
         "sub_ts",
         thompson.sub_ts,
         options=ANY_PRIOR | {"context", "explore", "solver"},
+        diverse=True,
         targets=thompson.SUB_TS_TARGETS,
     ),
     Policy(
         "linear_ts",
         thompson.linear_ts,
         options=ANY_PRIOR | {"context", "explore"},
+        diverse=True,
         targets=thompson.LINEAR_TS_TARGETS,
     ),
     # Elimination is for good, so it has no prior that changes and does not discount.
@@ -39,6 +41,7 @@ _ROWS = (
         needs_exploration=True,
         fixed=True,
         most_dim=MAX_ELIMINATION_DIM,
+        most_signals=1,
         sets=elimination.sub_elim_sets,
     ),
     Policy(
@@ -48,6 +51,7 @@ _ROWS = (
         needs_exploration=True,
         fixed=True,
         most_dim=MAX_ELIMINATION_DIM,
+        most_signals=1,
         sets=elimination.linear_elim_sets,
     ),
     Policy(

@@ -11,6 +11,7 @@ import msgspec
 from app.errors import FieldPath, Invalid
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.settings import AUTO, BanditRecord
+from app.services.bandits.signals import weighing_of
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.choosing.covers import Covers
@@ -79,6 +80,8 @@ class Policy:
     ``fixed``          whether ridge and radius stay as they are while a learner learns
     ``most_dim``       largest dimension of the arms; None: any
     ``propensities``   whether it gives each arm its propensity
+    ``diverse``        whether its lists can be made diverse: they are of largest score, without propensities
+    ``most_signals``   how many signals it takes; None: any, weighed anew by each request
     ``sets``           what it has eliminated, if it eliminates arms: (dependencies, bandit, learner)
     ``targets``        how it is evaluated on a log; None: it cannot be
     """
@@ -92,6 +95,8 @@ class Policy:
     fixed: bool = False
     most_dim: int | None = None
     propensities: bool = False
+    diverse: bool = False
+    most_signals: int | None = None
     sets: Callable[[PolicyDependencies, Bandit, LearnerId], Awaitable[Sets]] | None = None
     targets: Targets | None = None
 
@@ -144,7 +149,9 @@ class Policy:
         otherwise = scales.ridge_share(dim) * square
         if self.fixed:
             return Scales(otherwise if isinstance(record.ridge, str) else record.ridge)
-        learns_noise = AUTO in (record.exploration, record.temperature, record.gamma)
+        learns_noise = AUTO in (record.exploration, record.temperature, record.gamma) or any(
+            rule.noise != AUTO for rule in (record.signals or {}).values()
+        )
         spread = spread_of(record) if learns_noise else None
         if isinstance(record.ridge, str):
             return Scales(None, otherwise, learns_noise, spread)
@@ -152,7 +159,12 @@ class Policy:
 
 
 def spread_of(record: BanditRecord) -> float | None:
-    """Half of what rewards can differ by, in the unit that learners learn in; None: they have no bounds."""
+    """Half of what rewards can differ by, in the unit that learners learn in; None: they have no bounds.
+
+    Of signals: what their sum can, by the weights of the bandit.
+    """
+    if (weighing := weighing_of(record)) is not None:
+        return weighing.spread
     low, high = record.reward.min, record.reward.max
     if low is None or high is None:
         return None

@@ -1,7 +1,8 @@
-"""Rules of one choice: arms that stand at given places, and how many arms may share a value of a field.
+"""Rules of one choice: arms that stand at given places, how many may share a value, how different all are.
 
 The arms are taken in the order of the policy. One is passed over when as many as are allowed have one of its
 values already (``limits``). Pinned arms count first. An arm that lacks the field is never passed over.
+Among the arms that are left ``diverse`` puts those first that are unlike the ones above them (``diverse``).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.services.choosing.diverse import Diverse
 from app.services.choosing.limits import AtMost
 
 
@@ -26,6 +28,7 @@ class Rules:
 
     pins: Sequence[Pin] = ()
     at_most: Sequence[AtMost] = ()
+    diverse: Diverse | None = None
 
     @property
     def pinned(self) -> Sequence[str]:

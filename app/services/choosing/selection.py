@@ -15,9 +15,11 @@ from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
+from app.services.choosing.diverse import DiverseSolver, shortlist_of
 from app.services.choosing.limits import LimitedSolver, Limits
 from app.services.choosing.rules import NO_RULES, Rules
 from app.services.learning.learners import Learners
+from app.services.quotas.shares import Few, Now
 from app.storage.protocol import LearnerId
 from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
@@ -35,6 +37,8 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
     ``seeded``    whether ``rng`` is of a seed: then the same arms give the same answer on every process
     ``context``   as it was encoded; None: the bandit has none
+    ``quotas``    those of the bandit at one moment: arms of one that is out are not eligible
+    ``few``       how much is left of quotas that may not suffice for all of its arms
     ``dry_run``   nothing is decided: no slot of a warm-up is taken, and no state of elimination is kept
     """
 
@@ -50,6 +54,13 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     context: Numbers32 | None = None
     seeded: bool = False
     dry_run: bool = False
+    quotas: Now | None = None
+    few: Few | None = None
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it is for some arms of the catalogue only, or for few of a kind."""
+        return self.arm_filter is not None or bool(self.rules.at_most) or self.quotas is not None
 
     def excluded(self, arms: LearnerSnapshot) -> Rows:
         """The rows of ``exclude``, and of the arms that are pinned, each once."""
@@ -59,15 +70,24 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
 
     def limits(self, arms: LearnerSnapshot) -> Limits | None:
         """How many arms of each value may be chosen, besides those that are pinned; None: any number."""
-        if not self.rules.at_most:
+        if not self.rules.at_most and self.few is None:
             return None
         pinned = arms.plain.whole.rows_of(self.rules.pinned)
-        return Limits(self.rules.at_most, arms.plain.attributes, pinned)
+        return Limits(self.rules.at_most, arms.plain.attributes, pinned, self.few)
 
     def limited(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
-        """``solver``, within the limits of the rules."""
-        limits = self.limits(arms)
-        return solver if limits is None else LimitedSolver(arms, solver, limits)
+        """``solver``, within the rules: what the limits allow, and of that different arms."""
+        limits, rule = self.limits(arms), self.rules.diverse
+        if limits is not None:
+            solver = LimitedSolver(arms, solver, limits)
+        if rule is None:
+            return solver
+        return DiverseSolver(arms, solver, rule, arms.plain.whole.rows_of(self.rules.pinned))
+
+    @property
+    def searched(self) -> int:
+        """How many arms a search is asked for."""
+        return self.k if self.rules.diverse is None else shortlist_of(self.k)
 
 
 class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
@@ -89,7 +109,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         learner, posterior = await learners.current(bandit, identity)
         if context is not None:
             posterior = bandit.given(posterior, context)
-        return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.version)
+        return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.index.version)
 
     @classmethod
     async def of(
@@ -97,14 +117,17 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     ) -> ReadSnapshot:
         """The snapshot of a request: ``now``, of the arms that its filter lets in."""
         snapshot = await cls.now(learners, request.bandit, request.learner, request.context)
-        return snapshot if request.arm_filter is None else await snapshot.among(filtered, request)
+        if request.arm_filter is None and request.quotas is None:
+            return snapshot
+        return await snapshot.among(filtered, request)
 
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
-        """This snapshot, of the arms that the filter lets in. Awaits nothing for a known one."""
-        if request.arm_filter is None:
-            return self
-        arms = request.bandit.seen(await filtered.of(request.bandit.catalogue, request.arm_filter))
-        return msgspec.structs.replace(self, arms=arms, catalogue_version=request.bandit.catalogue.version)
+        """This snapshot, of the arms that filter and quotas let in. Awaits nothing for a known filter."""
+        arms = await filtered.of(request.bandit.catalogue, request.arm_filter)
+        if request.quotas is not None:
+            arms = request.quotas.eligible(arms)
+        seen, version = request.bandit.seen(arms), request.bandit.catalogue.index.version
+        return msgspec.structs.replace(self, arms=seen, catalogue_version=version)
 
 
 class Drawn(msgspec.Struct, frozen=True, eq=False):

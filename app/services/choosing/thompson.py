@@ -23,6 +23,7 @@ from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.computing import computed
 from app.services.choosing.covers import Covers
 from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.rules import NO_RULES
 from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
 from app.services.choosing.target import NO_ARM, Lists, Pool, Situations, Targets, Weighed
 from shortlist.evaluation import simulated_target
@@ -84,7 +85,7 @@ async def _choose(
     bandit, arms = request.bandit, snapshot.arms
     if bandit.record.explore is not None:
         solver = await dependencies.warm_up.before(solver, request, snapshot)
-    elif request.rules.at_most:
+    elif request.rules is not NO_RULES or request.quotas is not None:
         solver = request.limited(arms, solver)
     draw = partial(
         algorithm.choose,
@@ -95,7 +96,7 @@ async def _choose(
         rng=request.rng,
         exclude=request.excluded(arms),
     )
-    us = arms.expected_us * searches * (1 + request.k / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
+    us = arms.expected_us * searches * (1 + request.searched / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
     return Selection(bandit.observed(await computed(draw, request, arms, us=us)), snapshot, drawn=True)
 
 

@@ -6,7 +6,8 @@ process shows one twice. They are forgotten with the learner, and when a key mad
 token lives.
 
 Centres are those of the catalogue as it was a short while ago; with a filter, of the arms that it let in
-(``covers``). An arm that is gone, or that the caller excludes, gives its slot to the policy.
+(``covers``). An arm that is gone, or that the caller excludes, gives its slot to the policy. Centres are
+unlike each other anyway: a list that shows some is not made diverse.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ class WarmUp:
         ids = await self._covers.of(request.bandit.catalogue, request.arm_filter, arms, rule.centers)
         start = await self._first_slot(request, most=len(ids))
         centers = arms.rows_of(ids[start : start + request.k])
+        if not len(centers):
+            return request.limited(arms, solver)
         return CentersFirst(arms, solver, centers, request.limits(arms))
 
     async def _first_slot(self, request: SelectionRequest, *, most: int) -> int:

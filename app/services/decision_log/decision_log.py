@@ -178,7 +178,7 @@ def row_of(decision: Decision, token: str, rewards: bytes, demanded: Mapping[str
     ids = decision.arms
     numbers = np.frombuffer(part.numbers, "<f8").tolist()
     scores, propensities = numbers[: len(ids)], numbers[len(ids) :] or [None] * len(ids)
-    pinned = set(part.pinned)
+    pinned, signals = set(part.pinned), list(decision.weights or ())
     columns = zip(ids, scores, propensities, strict=True)
     context = decision.encoded_context
     return Row(
@@ -198,9 +198,12 @@ def row_of(decision: Decision, token: str, rewards: bytes, demanded: Mapping[str
             for place, (arm, score, propensity) in enumerate(columns)
         ],
         [
-            LoggedReward(ids[place], value, decision.issued_ms + after_ms, default)
-            for place, value, after_ms, default in rewards_of(rewards)
+            LoggedReward(
+                ids[place], value, decision.issued_ms + after_ms, default, None if of is None else signals[of]
+            )
+            for place, value, after_ms, default, of in rewards_of(rewards)
         ],
+        decision.weights,
     )
 
 

@@ -23,19 +23,23 @@ class LoggedArm(msgspec.Struct, frozen=True, gc=False):
     pinned: bool
 
 
-class LoggedReward(msgspec.Struct, frozen=True, gc=False):
-    """``default``: nobody sent it, it stands for a reward that did not come in time."""
+class LoggedReward(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """``default``: nobody sent it, it stands for a reward that did not come in time, of all signals if there
+    are some. ``signal``: left out of a bandit without.
+    """
 
     arm: str
     value: float
     time: int
     default: bool
+    signal: str | None = None
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """``decision``: the token that choose has answered. ``context``: as it was encoded.
 
     ``key``, ``group``, ``context``, ``filter``, ``eligible``: None where there was none.
+    ``weights``: of the signals; left out of a bandit without.
     ``rewards``: in the order in which they came; a late one stands beside the default that it replaces.
     """
 
@@ -52,6 +56,7 @@ class Row(msgspec.Struct, frozen=True):
     eligible: int | None
     arms: list[LoggedArm]
     rewards: list[LoggedReward]
+    weights: dict[str, float] | None = None
 
 
 class LogPages(Protocol):

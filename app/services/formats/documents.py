@@ -52,6 +52,9 @@ def unknown_fields(stored: Any, known: object, path: str = "") -> Iterator[str]:
                 yield from unknown_fields(value, getattr(known, name), f"{path}{name}.")
             elif value is not None:
                 yield path + name
+    elif isinstance(known, dict) and isinstance(stored, dict):
+        for name, value in known.items():
+            yield from unknown_fields(stored.get(name), value, f"{path}{name}.")
     elif isinstance(known, list):
         for index, (value, item) in enumerate(zip(stored, known, strict=True)):
             yield from unknown_fields(value, item, f"{path}{index}.")

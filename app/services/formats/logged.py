@@ -24,12 +24,15 @@ FEW_BYTES = 256  # what is shorter is hardly made shorter
 MOST_PACKED = 2**14  # what is longer is not even compressed: that would take longer than a choice
 MOST_ASKED = 2**11
 LEFT_OUT = b""
-_REWARD = struct.Struct("<Hdq?")  # place, value, ms after the decision, default
+_REWARD = struct.Struct("<HdqB")  # place, value, ms after the decision, default + 2 (1 + place of the signal)
 REWARD_BYTES = _REWARD.size
 
 
 class LoggedRequest(msgspec.Struct, frozen=True, array_like=True):
-    """What a request asked for. ``filter``: without that of the bandit. ``pins``: arm and place."""
+    """What a request asked for. ``filter``: without that of the bandit. ``pins``: arm and place.
+
+    ``diverse``: weight and over.
+    """
 
     k: int = 1
     exclude: list[str] = []
@@ -38,6 +41,7 @@ class LoggedRequest(msgspec.Struct, frozen=True, array_like=True):
     filter: dict[str, Any] | None = None
     pins: list[tuple[str, int]] = []
     at_most: list[tuple[str, int]] = []
+    diverse: tuple[float, str] | None = None
 
 
 class LogPart(msgspec.Struct, frozen=True, array_like=True):
@@ -47,6 +51,8 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     ``seed``      the choice can be made again with it; ``seeded``: the request had it, else it was drawn
     ``pinned``    places of the arms that are, from 0
     ``asked``     see the module; None: nothing besides one arm
+    ``left_out``  the name of the arms that quotas left out (``formats.left_out``); "": none
+    ``had``       arms that the key had had too often
     """
 
     policy: str
@@ -59,15 +65,21 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     group: str | None = None
     pinned: list[int] = []
     asked: bytes | None = None
+    left_out: str = ""
+    had: list[str] = []
 
 
 class RewardOfRow(NamedTuple):
-    """``place``: of its arm, from 0. ``default``: it stands for a reward that did not come in time."""
+    """``place``: of its arm, from 0. ``default``: it stands for a reward that did not come in time.
+
+    ``signal``: its place among those of the bandit; None of a bandit that has none, and of a default.
+    """
 
     place: int
     value: float
     after_ms: int
     default: bool
+    signal: int | None = None
 
 
 _NO_OPTIONS = LoggedRequest()
@@ -98,9 +110,11 @@ def asked_of(data: bytes | None) -> LoggedRequest | None:
 
 
 def reward_bytes(reward: RewardOfRow) -> bytes:
-    return _REWARD.pack(*reward)
+    signal = 0 if reward.signal is None else reward.signal + 1
+    return _REWARD.pack(reward.place, reward.value, reward.after_ms, reward.default + 2 * signal)
 
 
 def rewards_of(data: bytes) -> Iterator[RewardOfRow]:
     """The rewards at the end of a row, in the order in which they came."""
-    return map(RewardOfRow._make, _REWARD.iter_unpack(data))
+    for place, value, after_ms, kind in _REWARD.iter_unpack(data):
+        yield RewardOfRow(place, value, after_ms, bool(kind % 2), kind // 2 - 1 if kind > 1 else None)

@@ -39,7 +39,7 @@ def is_due(state: LearnerState, tail: int, *, was_read: bool = False) -> bool:
     ``was_read``: the worker had to read the learner, as it did not keep it in memory. So it may next time.
     """
     dim = state.sums.dim
-    size = state_bytes(dim, discounted=bool(state.half_life_s))
+    size = state_bytes(dim, discounted=bool(state.half_life_s), signals=state.sums.signals)
     if tail >= size or (was_read and size <= SMALL_BYTES):
         return True
     entries = tail / (8 * dim + ENTRY_BYTES)

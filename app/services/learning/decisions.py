@@ -25,7 +25,8 @@ from app.services.formats.logged import RewardOfRow, reward_bytes
 from app.services.formats.records import LoggedDecision, RewardPayload, pack, unpack
 from app.services.learning.row_writes import row_of, source_of
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
-from app.storage.protocol import Activated, DecisionId, DefaultWrite, Store
+from app.services.quotas.quotas import Quotas
+from app.storage.protocol import DecisionId, DefaultWrite, Store
 
 log = logging.getLogger("shortlist.decisions")
 
@@ -45,11 +46,14 @@ class Activation:
 class Decisions:
     """Logs decisions, and activates them."""
 
-    def __init__(self, store: Store, catalogues: Catalogues, bandits: Bandits, signer: TokenSigner) -> None:
+    def __init__(
+        self, store: Store, catalogues: Catalogues, bandits: Bandits, signer: TokenSigner, quotas: Quotas
+    ) -> None:
         self._store = store
         self._catalogues = catalogues
         self._bandits = bandits
         self._signer = signer
+        self._quotas = quotas
 
     async def log(self, token: str) -> None:
         """Log a decision whose bandit waited when it was made, unless it is deferred.
@@ -100,7 +104,10 @@ class Decisions:
             return "unknown_bandit"
         return await self._activate(bandit, decision, token, now_ms) if decision.deferred else "duplicate"
 
-    async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> Activated:
+    async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
+        quotas = self._quotas.shares.get(bandit.uid)
+        if quotas is not None and not await quotas.confirm(decision.id, expires_ms=decision.expires_ms):
+            return "expired"
         record, due_ms = None, 0
         if bandit.record.reward.wait_s is not None:
             record, due_ms = await self._record(bandit, decision, now_ms)

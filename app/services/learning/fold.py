@@ -20,6 +20,7 @@ from app.services.formats.records import (
     LearnerState,
     RewardPayload,
     RewardTerms,
+    SignalTerms,
     bytes_to_state,
     bytes_to_vector,
     unpack,
@@ -38,6 +39,7 @@ Item = tuple[LogEntry, RewardPayload]
 LeaveOut = Callable[[LogEntry, str], None]
 Act = Callable[[States, Sequence[Item], LeaveOut], Iterator[LearnerId]]
 NO_TERMS = RewardTerms()
+NO_SIGNAL = SignalTerms(None)
 SHORT_FOLD = 4_000_000  # sum of squared payload bytes: about 55 entries of dimension 32, or 4 of 128
 
 
@@ -192,7 +194,7 @@ def _add_to(
 def _kind(payload: RewardPayload) -> object:
     """Learners whose items are of one kind are folded together."""
     terms = payload.terms or NO_TERMS
-    return len(payload.features), terms.shifted, bool(terms.half_life_s)
+    return len(payload.features), terms.shifted, bool(terms.half_life_s), payload.signal is not None
 
 
 def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[LearnerId]:  # noqa: ARG001
@@ -282,6 +284,10 @@ def _added(
     owners = np.repeat(np.arange(len(group)), counts)[positions]
     known = [state.sums for state in states]
     sums = ridge_sums.add_each(known, owners, features, values, first, before=before)
+    if items[0][1].signal is not None:  # how many a learner has must not depend on who is folded with it
+        least = [max(map(_signals, own)) for own in group.values()]
+        trimmed = zip(sums, known, least, strict=True)
+        sums = [each.without_signals(max(had.signals, count)) for each, had, count in trimmed]
     added = (LearnerState(s.version + n, each) for s, n, each in zip(states, counts, sums, strict=True))
     return dict(zip(group, added, strict=True))
 
@@ -304,13 +310,15 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
 
 def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
     """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
-    and of which item each row is.
+    and of which item each row is. Values and sums are of each signal, if there are signals.
 
     An entry that replaces a default is two rows: the default's, taken away, and its own. Shifted, all rewards
     R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
 
-    Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m.
+    Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
     """
+    if items[0][1].signal is not None:
+        return _signal_rows(items)
     rows, values, first, positions = list[bytes](), list[float](), list[bool](), list[int]()
     before = list[float]()
     for place, (entry, payload) in enumerate(items):
@@ -326,10 +334,62 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
         before.append(entry.before)
         first.append(entry.first)
         positions.append(place)
-    if len(set(map(len, rows))) > 1:
-        raise InvalidShape("features must be as many as in the other rewards", argument="features")
-    features = bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
+    features = _features(rows)
     begins, added, had = np.array(first), np.array(values), np.array(before)
     if (items[0][1].terms or NO_TERMS).shifted:
         features, added, had = shift_features(features), added / 2 + begins / 2, had / 2 + ~begins / 2
     return features, added, begins, had, np.array(positions)
+
+
+def _features(rows: Sequence[bytes]) -> Matrix:
+    if len(set(map(len, rows))) > 1:
+        raise InvalidShape("features must be as many as in the other rewards", argument="features")
+    return bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
+
+
+def _signals(item: Item) -> int:
+    """How many signals an item names: those after the last of them are 0."""
+    entry, payload = item
+    terms = payload.signal or NO_SIGNAL
+    places = [place for place, _ in entry.came]
+    return max(1, len(terms.defaults) // 8, *(place + 1 for place in (*places, terms.place or 0)))
+
+
+def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
+    """As ``_rows``. The first item of a decision and arm brings the defaults of all signals but its own.
+
+    A later one changes its own signal alone. What it takes the place of, its default or its earlier value, is
+    a row that takes that away, and its own.
+    """
+    count = max(map(_signals, items))
+    rows, first, positions = list[bytes](), list[bool](), list[int]()
+    values, before = list[Vector](), list[Vector]()
+
+    def add(place: int, added: Vector, had: Vector, *, begins: bool) -> None:
+        rows.append(items[place][1].features)
+        values.append(added)
+        before.append(had)
+        first.append(begins)
+        positions.append(place)
+
+    for place, (entry, payload) in enumerate(items):
+        terms = payload.signal or NO_SIGNAL
+        had, added = np.zeros(count), np.zeros(count)
+        had[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
+        for signal, value in entry.came:
+            had[signal] = value
+        own = terms.place
+        if entry.first:
+            added[:] = had
+            if own is not None:
+                added[own] = payload.value
+            add(place, added, np.zeros(count), begins=True)
+        elif own is not None:
+            if had[own] and not (terms.sums and own in dict(entry.came)):
+                taken = np.zeros(count)
+                taken[own] = -had[own]
+                add(place, taken, had, begins=False)
+                had = had + taken
+            added[own] = payload.value
+            add(place, added, had, begins=False)
+    return _features(rows), np.array(values), np.array(first), np.array(before), np.array(positions)

@@ -13,6 +13,7 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     decisions that wait for rewards            decisions, due        erase            erase
     choices made for events                    event, events         erase            erase
     slots taken of its warm-up                 turns                 forget           erase
+    arms that it has had                       had                   forget           erase
     until when it is not idle                  idle                  forget           erase
     dedupe keys of rewards                     seen-until            drop             erase
     dedupe keys of observations                seen                  expires          erase
@@ -24,6 +25,8 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     how long rows are kept                     row-logs              never there      erase
     its name among the last changes            changes               pushed out       pushed out
     the uid of its bandit, as deleted          deleted               never there      expires
+
+Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
 
     at once    in the call that deletes the bandit
     forget     in the same atomic step that appends an entry which forgets the learner to the reward log
@@ -44,12 +47,12 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.services.formats.records import RewardPayload, pack
+from app.services.formats.records import state_payload
 from app.services.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
 from app.services.learning.workers import Workers
 from app.storage.protocol import Knew, LearnerId, Store
 
-FORGET = pack(RewardPayload(b""))
+FORGET = state_payload()
 
 
 class Memory(Protocol):
@@ -126,6 +129,7 @@ class Forgetting:
 
     async def erase_bandit(self, uid: str) -> None:
         """Erase the remains of all learners of a deleted bandit."""
+        await self._store.quotas.erase(uid)
         await self._store.side_data.erase_bandit(uid)
 
     def dropped(self, learners: Sequence[LearnerId] | None) -> None:

@@ -22,11 +22,10 @@ from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.formats.records import (
     POOLED,
     LearnerState,
-    RewardPayload,
     RewardTerms,
     bytes_to_state,
-    pack,
     state_bytes,
+    state_payload,
     state_to_bytes,
 )
 from app.services.learning.checkpoints import restored
@@ -58,7 +57,8 @@ class LearnerCopies:
         of the partition, and what reading those of the page takes.
         """
         partition, after = _position(cursor)
-        size = state_bytes(bandit.learner_dim, discounted=bandit.record.half_life_s is not None)
+        discounted, signals = bandit.record.half_life_s is not None, len(bandit.record.signals or (0,))
+        size = state_bytes(bandit.learner_dim, discounted=discounted, signals=signals)
         limit = min(limit, max(1, PAGE_BYTES // size))
         while partition < self._store.partitions:
             names = await self._store.learners.names(partition, bandit.uid)
@@ -104,7 +104,7 @@ class LearnerCopies:
         terms = None
         if record.prior == "pooled":
             terms = RewardTerms(half_life_s=state.half_life_s, pooled=True)
-        payload = pack(RewardPayload(b"", terms=terms, state=data))
+        payload = state_payload(data, terms)
         name = f"state.{secrets.token_hex(8)}"
         partition = learner.partition(self._store.partitions)
         write = RewardWrite(learner, name, None, now_ms, DEDUPE_MS, payload)
@@ -146,7 +146,11 @@ def _checked(data: bytes, bandit: Bandit) -> LearnerState:
         raise Invalid(message, path=where)
     if state.half_life_s != (bandit.record.half_life_s or 0.0):
         raise Invalid("must be discounted by the half-life of the bandit", path=where)
-    numbers = np.abs(np.concatenate((state.sums.total, state.sums.error)))
+    most = len(bandit.record.signals or (0,))
+    if state.sums.signals > most:
+        raise Invalid(f"must be of at most {most} signals, not {state.sums.signals}", path=where)
+    sums = state.sums
+    numbers = np.abs(np.concatenate((sums.total, sums.error, sums.more, sums.more_error)))
     counts = (state.version, state.sums.observations, state.time_ms)
     numbers = np.append(numbers, np.abs(state.sums.squares) if state.sums.has_squares else 0.0)
     if not (numbers <= LARGEST_SUM).all() or state.version < 1 or max(counts) >= 2**53:

@@ -11,7 +11,7 @@ while the store does not answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,9 +30,11 @@ from shortlist.linear import ridge_sums
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.scales import Scales
+from shortlist.linear.signals import Known, Weighing, known
 from shortlist.types import Matrix, Vector
 
 PriorTerms = tuple[Scales, float]
+Made = Posterior | Known
 
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
@@ -42,29 +44,42 @@ class Learner:
     """A cached learner. It has its ``state`` until its posterior is first asked for, and then that.
 
     Of a learner without rewards both are None: its posterior is the prior, which is held apart.
-    ``terms``: the ``Bandit.prior_terms`` that its own posterior was made by.
+    ``terms``: the ``Bandit.prior_terms`` that its own posterior was made by. With signals ``posterior`` is
+    what is known of all of them, and ``last`` the sum of them that was asked for last.
     """
 
     version: int
     state: LearnerState | None
-    posterior: Posterior | None = None
+    posterior: Made | None = None
     outdated: bool = False
     terms: PriorTerms | None = None
+    last: tuple[Weighing, Posterior] | None = None
 
     @classmethod
     def of(cls, state: LearnerState | None) -> Learner:
         return cls(0 if state is None else state.version, state)
 
-    def posterior_by(self, terms: PriorTerms) -> Posterior | None:
+    def posterior_by(self, terms: PriorTerms) -> Made | None:
         """Its own posterior, if it has been made by these terms."""
         return self.posterior if self.terms == terms else None
+
+    def weighed(self, bandit: Bandit, made: Made) -> Posterior:
+        """What ``made`` says of the reward, or of the weighted sum of the signals."""
+        if not isinstance(made, Known):
+            return made
+        weighing = bandit.weighing
+        if self.last is None or self.last[0] != weighing:
+            if weighing is None:
+                raise ValueError("a learner of signals cannot serve a bandit without")
+            self.last = weighing, made.weighed(weighing, bandit.scales)
+        return self.last[1]
 
     @property
     def dim(self) -> int | None:
         """None: without rewards."""
         if self.state is not None:
             return self.state.sums.dim
-        return None if self.posterior is None else len(self.posterior.theta)
+        return None if self.posterior is None else len(self.posterior.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +91,14 @@ class PriorId:
 
     dim: int
     scales: Scales
+    signals: bool
     bandit_uid: str | None = None
     strength: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerReport:
-    """What a learner knows, of its own dimension d. Shape: theta (d,)."""
+    """What a learner knows, of its own dimension d. ``signals``: the theta of each. Shape: theta (d,)."""
 
     version: int
     observations: int
@@ -90,6 +106,7 @@ class LearnerReport:
     sums: RidgeSums
     ridge: float
     noise: float
+    signals: Mapping[str, Vector] | None = None
 
     async def precision(self) -> Matrix:
         """Shape: (d, d)."""
@@ -154,13 +171,13 @@ class Learners:
         One that was made by other terms has to be read again: ``current`` does.
         """
         if learner.posterior is not None:
-            return learner.posterior
+            return learner.weighed(bandit, learner.posterior)
         if learner.state is None:
             return await self._prior(bandit)
         terms = bandit.prior_terms
-        made = await _factored(await self._sums(bandit, learner.state), bandit.scales)
+        made = await _factored(await self._sums(bandit, learner.state), bandit)
         learner.posterior, learner.terms, learner.state = made, terms, None
-        return made
+        return learner.weighed(bandit, made)
 
     async def current(self, bandit: Bandit, identity: LearnerId) -> tuple[Learner, Posterior]:
         """A learner of this bandit, and its posterior by the terms that the bandit has now.
@@ -173,7 +190,7 @@ class Learners:
         learner = self.cached(identity) or await self.get(identity)
         posterior = learner.posterior_by(terms)
         if posterior is not None:
-            return learner, posterior
+            return learner, learner.weighed(bandit, posterior) if isinstance(posterior, Known) else posterior
         if learner.posterior is not None and not learner.outdated:
             learner.outdated = True
             learner = await self.get(identity)
@@ -187,7 +204,8 @@ class Learners:
         state = await self.state(identity)
         if state is None:
             return await self._prior(bandit)
-        return await _factored(await self._sums(bandit, state), bandit.scales)
+        made = await _factored(await self._sums(bandit, state), bandit)
+        return Learner.of(state).weighed(bandit, made)
 
     async def state(self, identity: LearnerId) -> LearnerState | None:
         """The learner's own state as the store has it now; None without rewards. Raises Unavailable."""
@@ -198,13 +216,17 @@ class Learners:
         dim = bandit.learner_dim
         state = await self.state(identity) or LearnerState(0, ridge_sums.empty(dim))
         sums = await self._sums(bandit, state, anew=True)
-        made = await _factored(sums, bandit.scales)
-        return LearnerReport(state.version, state.sums.observations, made.theta, sums, made.ridge, made.sigma)
+        made = await _factored(sums, bandit)
+        shown = Learner.of(state).weighed(bandit, made)
+        thetas = _thetas(bandit, made) if isinstance(made, Known) else None
+        return LearnerReport(
+            state.version, state.sums.observations, shown.theta, sums, shown.ridge, shown.sigma, thetas
+        )
 
     async def begins_with(self, bandit: Bandit) -> tuple[float, float]:
         """Ridge and noise of a learner without rewards. Raises Unavailable, for a pooled prior."""
         if bandit.record.prior == "plain":
-            return bandit.scales.begins_with
+            return bandit.begins_with
         prior = await self._prior(bandit)
         return prior.ridge, prior.sigma
 
@@ -256,19 +278,20 @@ class Learners:
     async def _prior(self, bandit: Bandit) -> Posterior:
         """The posterior of all keys without rewards; its version counts the rewards of other keys in it."""
         dim, version = bandit.learner_dim, 0
-        identity = PriorId(dim, bandit.scales)
+        signals = bandit.weighing is not None
+        identity = PriorId(dim, bandit.scales, signals)
         if bandit.record.prior == "pooled" and (pooled := await self._pooled_priors.get(bandit)):
-            identity = PriorId(dim, bandit.scales, bandit.uid, bandit.record.prior_strength)
+            identity = PriorId(dim, bandit.scales, signals, bandit.uid, bandit.record.prior_strength)
             version = pooled.version
         prior = self._cache.get(identity)
         if prior is not None and prior.posterior is not None and prior.version == version:
-            return prior.posterior
+            return prior.weighed(bandit, prior.posterior)
         sums = ridge_sums.empty(dim)
         if version:
             sums = await self._sums(bandit, LearnerState(0, sums))
-        posterior = await _factored(sums, bandit.scales)
-        self._keep(identity, Learner(version, None, posterior))
-        return posterior
+        prior = Learner(version, None, made := await _factored(sums, bandit))
+        self._keep(identity, prior)
+        return prior.weighed(bandit, made)
 
     def _read(self, identity: LearnerId) -> asyncio.Task[Learner]:
         task = self._loading.get(identity)
@@ -297,7 +320,16 @@ class Learners:
         self._cache.put(identity, learner, memory_bytes(name, learner.dim))
 
 
-async def _factored(sums: RidgeSums, scales: Scales) -> Posterior:
-    if sums.dim < LARGE_DIM:
-        return scales.posterior(sums)
-    return await LEARNERS.run(partial(scales.posterior, sums))
+async def _factored(sums: RidgeSums, bandit: Bandit) -> Made:
+    scales = bandit.scales
+    make: Callable[[], Made] = partial(scales.posterior, sums)
+    if bandit.weighing is not None:
+        make = partial(known, sums, scales)
+    return make() if sums.dim < LARGE_DIM else await LEARNERS.run(make)
+
+
+def _thetas(bandit: Bandit, made: Known) -> Mapping[str, Vector]:
+    """The estimate of each signal; 0 of those that no reward has named yet."""
+    names = list(bandit.record.signals or ())
+    nothing = np.zeros((len(names), bandit.learner_dim))
+    return dict(zip(names, (*made.thetas, *nothing), strict=False))

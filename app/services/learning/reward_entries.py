@@ -5,17 +5,19 @@ An entry carries the features that the arm had when it was chosen, so the log al
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from app.errors import Invalid
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
-from app.services.bandits.settings import RewardRule, reward_payload
+from app.services.bandits.settings import Judged, RewardRule, SignalRule, reward_payload
+from app.services.bandits.signals import check_names
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import RewardSource, context_to_bytes, pack
 from app.services.learning.row_writes import logged_reward, source_of
 from app.services.learning.tokens import BadToken, Decision, TokenSigner
-from app.storage.protocol import LearnerId, RewardWrite
+from app.storage.protocol import LearnerId, RewardWrite, SignalWrite
 from shortlist.types import Vector
 
 RejectCode = Literal[
@@ -26,6 +28,7 @@ RejectCode = Literal[
     "arm_required",
     "unknown_arm",
     "out_of_range",
+    "unknown_signal",
     "forgotten",
     "key_required",
     "key_not_used",
@@ -40,26 +43,30 @@ class Reward:
     ``decision``    its token
     ``arm``         may be left out when the decision has one arm
     ``reward_id``   tells several rewards of one arm apart, where a bandit sums them
+    ``signal``      which of the rewards of its bandit it is, where that has several
     """
 
     decision: str
     value: float
     arm: str | None = None
     reward_id: str | None = None
+    signal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """A reward that was not decided here: history. It counts once per ``id`` and learner.
 
-    ``context``: as it was sent, where the bandit has one.
+    ``context``: as it was sent, where the bandit has one. ``values``: of its signals, instead of ``value``;
+    those that are absent are at their default.
     """
 
     id: str
     arm: str
-    value: float
+    value: float | None
     key: str | None = None
     context: object = None
+    values: Mapping[str, float] | None = None
 
 
 class Rejected(Exception):
@@ -82,7 +89,7 @@ class RewardEntries:
         self._observation_ttl_ms = observation_ttl_ms
 
     async def of_reward(self, reward: Reward, now_ms: int) -> tuple[RewardWrite, Decision]:
-        """The entry, and the decision that is rewarded. Raises Rejected."""
+        """The entry, and the decision that is rewarded. Raises Rejected, and Invalid for the signal."""
         try:
             decision = self._signer.verify(reward.decision, now_ms=now_ms)
         except BadToken as bad:
@@ -91,7 +98,8 @@ class RewardEntries:
         if bandit is None:
             raise Rejected("unknown_bandit")
         arm, revision = _arm_of(decision, reward.arm)
-        rule = bandit.record.reward
+        judged = self._judged(bandit, reward.signal)
+        rule = bandit.record.reward if judged is None else judged.rule
         _check_value(rule, reward.value)
         features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
         if features is None:
@@ -101,24 +109,48 @@ class RewardEntries:
         logged = None
         if decision.logged is not None:
             logged = logged_reward(
-                bandit, decision, reward.decision, arm=arm, value=reward.value, now_ms=now_ms
+                bandit, decision, reward.decision, arm=arm, value=reward.value, now_ms=now_ms, judged=judged
             )
         decision_key = f"{decision.id}/{arm}"
-        is_sum = rule.aggregate == "sum"
+        is_sum, signal, of_signal = rule.aggregate == "sum", None, ""
+        if judged is not None:
+            signal = SignalWrite(judged.place, reward.value, sums=is_sum)
+            of_signal = f"{judged.place}/"
         write = RewardWrite(
             learner=LearnerId(decision.bandit_uid, decision.learner),
-            dedupe_key=f"r/{decision_key}/{reward.reward_id or ''}" if is_sum else f"r/{decision_key}",
-            decision_key=decision_key if is_sum or rule.wait_s is not None else None,
+            dedupe_key=f"r/{decision_key}/{of_signal}{reward.reward_id or ''}"
+            if is_sum
+            else f"r/{decision_key}",
+            decision_key=decision_key
+            if is_sum or signal is not None or bandit.record.reward.wait_s is not None
+            else None,
             issued_ms=decision.issued_ms,
             ttl_ms=None,
-            payload=reward_payload(bandit.record, features, reward.value, decision.issued_ms),
+            payload=reward_payload(bandit.record, features, reward.value, decision.issued_ms, judged=judged),
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
             logged=logged,
-            summed=reward.value if is_sum else None,
+            summed=reward.value if is_sum and signal is None else None,
             source=source_of(decision, "reward", arm, revision),
+            signal=signal,
         )
         return write, decision
+
+    def _judged(self, bandit: Bandit, signal: str | None) -> Judged | None:
+        """Which signal of the bandit, as it was when it decided. Raises Invalid, Rejected."""
+        signals, newest = bandit.record.signals, self._bandits.by_uid(bandit.uid)
+        if signals is None:
+            if signal is not None:
+                raise Invalid("the bandit of this decision has no signals", path=("signal",))
+            return None
+        if signal is None:
+            names = ", ".join(signals)
+            raise Invalid(f"the bandit of this decision has several rewards: {names}", path=("signal",))
+        if (judged := Judged.of(signals, signal)) is not None:
+            return judged
+        if newest is not None and signal in (newest.record.signals or {}):
+            raise Rejected("unknown_signal")  # it came after the decision
+        raise Invalid("the bandit of this decision has no such signal", path=("signal",))
 
     async def features_of(self, bandit: Bandit, arms: Collection[str]) -> Mapping[str, tuple[Vector, int]]:
         """Features of those arms that are in the catalogue now, and their revisions."""
@@ -129,13 +161,15 @@ class RewardEntries:
     ) -> RewardWrite:
         """The entry; ``known`` are features and revision of the arm, None when it is unknown.
 
-        Raises Rejected, and Invalid for the context.
+        Raises Rejected, and Invalid for the context and for the values.
         """
         context = bandit.encoded(observation.context)
+        values = _observed_values(bandit, observation)
         per_key = bandit.record.scope == "per_key"
         if per_key != (observation.key is not None):
             raise Rejected("key_required" if per_key else "key_not_used")
-        _check_value(bandit.record.reward, observation.value)
+        for rule, each in values:
+            _check_value(rule, each)
         if known is None:
             raise Rejected("unknown_arm")
         features, revision = known
@@ -150,7 +184,11 @@ class RewardEntries:
             issued_ms=now_ms,
             ttl_ms=self._observation_ttl_ms,
             payload=reward_payload(
-                bandit.record, bandit.joint_features(features, context), observation.value, now_ms
+                bandit.record,
+                bandit.joint_features(features, context),
+                observation.value or 0.0,
+                now_ms,
+                values=observation.values,
             ),
             known_entry=NOT_DECIDED,
             source=pack(source),
@@ -169,6 +207,25 @@ def _arm_of(decision: Decision, arm: str | None) -> tuple[str, int]:
         raise Rejected("unknown_arm") from None
 
 
-def _check_value(rule: RewardRule, value: float) -> None:
+def _observed_values(
+    bandit: Bandit, observation: Observation
+) -> Sequence[tuple[RewardRule | SignalRule, float]]:
+    """What is observed, with the rule of each. Raises Invalid."""
+    signals = bandit.record.signals
+    if signals is None:
+        if observation.values is not None:
+            raise Invalid("the bandit has no signals", path=("values",))
+        if observation.value is None:
+            raise Invalid("is required", path=("value",))
+        return [(bandit.record.reward, observation.value)]
+    if observation.value is not None:
+        raise Invalid("the bandit has several rewards: values says them by name", path=("value",))
+    if not observation.values:
+        raise Invalid(f"says some of {', '.join(signals)}", path=("values",))
+    check_names(signals, observation.values, "values")
+    return [(signals[name], value) for name, value in observation.values.items()]
+
+
+def _check_value(rule: RewardRule | SignalRule, value: float) -> None:
     if (rule.min is not None and value < rule.min) or (rule.max is not None and value > rule.max):
         raise Rejected("out_of_range")

@@ -6,21 +6,25 @@ Folding the log is the work of the workers (``workers.reward_ingestion``).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.errors import within
+from app.errors import Unavailable, within
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.yielding import yield_to_others
+from app.services.formats.records import RewardSource, unpack
 from app.services.learning.decisions import hidden_of
 from app.services.learning.reward_entries import Observation, RejectCode, Rejected, Reward, RewardEntries
 from app.services.learning.tokens import Decision
 from app.services.learning.workers import Workers
+from app.services.quotas.quotas import Quotas
 from app.storage.protocol import Appended, LearnerId, RewardWrite, Store
 
 APPEND_BATCH = 500
+MOST_HAD = 1_000  # arms that are kept of a key
 
 
 @dataclass(slots=True)
@@ -28,7 +32,7 @@ class Receipt:
     """What became of a batch; ``positions`` are the last entries, per partition, to wait for.
 
     ``groups``: of those rewards whose decision is logged with one, by their place in the batch. ``rewarded``
-    counts those that were accepted.
+    counts those that were accepted; ``taken``: their places in the batch.
     """
 
     accepted: int = 0
@@ -38,12 +42,14 @@ class Receipt:
     applied: bool = False
     groups: dict[int, str] = field(default_factory=dict)
     rewarded: dict[str, int] = field(default_factory=dict)
+    taken: list[int] = field(default_factory=list)
 
 
 class Rewards:
     """Appends rewards to the log.
 
     ``entries``    makes the entries
+    ``quotas``     count rewards above 0
     ``workers``    are woken when something was appended
     ``received``   is told of every batch, for metrics
     """
@@ -54,6 +60,7 @@ class Rewards:
         bandits: Bandits,
         entries: RewardEntries,
         workers: Workers,
+        quotas: Quotas,
         *,
         received: Callable[[Receipt], None],
     ) -> None:
@@ -61,23 +68,30 @@ class Rewards:
         self._bandits = bandits
         self._entries = entries
         self._workers = workers
+        self._quotas = quotas
         self._received = received
 
     async def reward(self, rewards: Sequence[Reward]) -> Receipt:
-        """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code."""
+        """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code.
+
+        Raises Invalid, before anything is appended: a signal that the bandit lacks, or needs.
+        """
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
         deferred: dict[int, Decision] = {}
+        decisions: dict[int, Decision] = {}
         for position, item in enumerate(rewards):
             if position:  # a single reward does not yield
                 await yield_to_others()
             try:
-                write, decision = await self._entries.of_reward(item, now_ms)
+                with within(("rewards", position)):
+                    write, decision = await self._entries.of_reward(item, now_ms)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
             else:
                 writes.append((position, write))
+                decisions[position] = decision
                 if decision.logged is not None and decision.logged.group is not None:
                     receipt.groups[position] = decision.logged.group
                 if decision.deferred:
@@ -86,7 +100,47 @@ class Rewards:
             hidden = await hidden_of(self._store, deferred)
             receipt.rejected += [(position, "not_activated") for position in hidden]
             writes = [item for item in writes if item[0] not in hidden]
-        return await self.append(writes, receipt)
+        await self.append(writes, receipt)
+        await self._count(dict(writes), rewards, receipt)
+        await self._count_repeats(decisions, rewards, receipt)
+        return receipt
+
+    async def _count(
+        self, writes: Mapping[int, RewardWrite], rewards: Sequence[Reward], receipt: Receipt
+    ) -> None:
+        """Count what was accepted now for quotas of rewards. What is lost here is not counted."""
+        arms: dict[str, list[str]] = {}
+        for position in receipt.taken:
+            uid = writes[position].learner.bandit_uid
+            if rewards[position].value > 0 and self._quotas.shares.get(uid) is not None:
+                arm = unpack(writes[position].source, RewardSource).arm
+                arms.setdefault(uid, []).append(arm)
+        for uid, rewarded in arms.items():
+            bandit = self._bandits.by_uid(uid)
+            if bandit is not None:
+                with contextlib.suppress(Unavailable):  # the rewards are in the log: they are acknowledged
+                    await self._quotas.rewarded(bandit, rewarded)
+
+    async def _count_repeats(
+        self, decisions: Mapping[int, Decision], rewards: Sequence[Reward], receipt: Receipt
+    ) -> None:
+        """Note what keys were rewarded for, where bandits count that. What is lost here is not noted."""
+        for position in receipt.taken:
+            decision, reward = decisions[position], rewards[position]
+            bandit = self._bandits.by_uid(decision.bandit_uid)
+            rule = None if bandit is None else bandit.record.repeats
+            if rule is None or rule.counts != "rewarded" or reward.value <= 0:
+                continue
+            key = decision.identity.learner
+            if decision.visitor is not None:
+                key = LearnerId(key.bandit_uid, decision.visitor)
+            elif bandit is not None and bandit.record.scope == "global":
+                continue
+            with contextlib.suppress(Unavailable):
+                had = [(decision.id, reward.arm or decision.arms[0])]
+                await self._store.choices.take_repeats(
+                    key, had, within_ms=rule.within_ms, most=0, kept=MOST_HAD
+                )
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
         """Append history to the log of one bandit, once per observation id.
@@ -168,6 +222,7 @@ def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -
     receipt.positions[partition] = outcome.entry_id
     if outcome.status == "accepted":
         receipt.accepted += 1
+        receipt.taken.append(position)
         if (group := receipt.groups.get(position)) is not None:
             receipt.rewarded[group] = receipt.rewarded.get(group, 0) + 1
     else:

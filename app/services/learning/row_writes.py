@@ -7,6 +7,7 @@ always be made, whatever became of the one that was written when it was decided.
 from __future__ import annotations
 
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import Judged
 from app.services.formats.logged import RewardOfRow, reward_bytes
 from app.services.formats.records import RewardSource, pack
 from app.services.learning.tokens import Decision, raw_of
@@ -23,13 +24,21 @@ def row_of(bandit: Bandit, decision: Decision, token: str | bytes) -> RowWrite |
 
 
 def logged_reward(
-    bandit: Bandit, decision: Decision, token: str, *, arm: str, value: float, now_ms: int
+    bandit: Bandit,
+    decision: Decision,
+    token: str,
+    *,
+    arm: str,
+    value: float,
+    now_ms: int,
+    judged: Judged | None = None,
 ) -> LoggedReward | None:
     """What a reward that came now adds to the row of its decision; None if that is not logged."""
     row = row_of(bandit, decision, token)
     if row is None:
         return None
-    reward = RewardOfRow(decision.arms.index(arm), value, now_ms - decision.issued_ms, default=False)
+    signal, after_ms = None if judged is None else judged.place, now_ms - decision.issued_ms
+    reward = RewardOfRow(decision.arms.index(arm), value, after_ms, default=False, signal=signal)
     return LoggedReward(row, reward_bytes(reward))
 
 

@@ -36,7 +36,9 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``known_entry`` number of the newest entry of the reward log that was known, of the learner's partition
     ``bandit_version``  the version of the bandit, by whose terms it is rewarded
     ``context``     as it was encoded, float32
+    ``visitor``     whom a global bandit that limits repeats showed it to
     ``logged``      what its row of the decision log holds besides; None: it is not logged
+    ``weights``     of the signals of its bandit, in their order; None: it has none
 
     Fields at the end, after the first nine, are not written where they are as if absent.
     """
@@ -53,6 +55,8 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     bandit_version: int = 1
     context: bytes | None = None
     logged: LogPart | None = None
+    visitor: str | None = None
+    weights: dict[str, float] | None = None
 
     @property
     def identity(self) -> DecisionId:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Literal, Self
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from app.services.measuring.evaluation_warnings import TOO_MUCH_MISSING, warning
 from app.services.measuring.evaluator import Evaluator, Known, check_estimators, targets_of
 from app.services.measuring.past_learners import Beginning, PastLearners, learner_of
 from app.services.measuring.sources import ServedSource
+from app.storage.protocol import WriteOnce
 from shortlist.evaluation.estimates import NOTHING
 from shortlist.evaluation.off_policy import OffPolicyState
 from shortlist.linear.ridge import Posterior
@@ -98,12 +99,36 @@ class LearnersUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalEstimates:
+    """Of one signal by itself, as of the sum. There are no predictions, so ``dr`` is ``ips``."""
+
+    estimates: list[PolicyEstimate]
+    logged: LoggedValue
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsEvaluation:
+    """What the policy would have earned by these weights."""
+
+    weights: dict[str, float]
+    estimates: list[PolicyEstimate]
+    logged: LoggedValue
+    signals: dict[str, SignalEstimates]
+    warnings: list[str]
+
+    @classmethod
+    def of(cls, found: Evaluation) -> Self:
+        return cls(found.weights or {}, found.estimates, found.logged, found.signals or {}, found.warnings)
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """What a policy would have earned.
 
     ``warnings``: what one must know before one believes it, as sentences. Where they say that too much of
     what the policy does was never done, ``value`` and ``interval`` are null.
-    ``complete_from``: as of a report.
+    ``complete_from``: as of a report. Of a bandit with signals the values are of the sum by ``weights``, and
+    in ``signals`` of each. Where several weights were asked for, it is of the first, and ``results`` of each.
     """
 
     estimates: list[PolicyEstimate]
@@ -112,15 +137,37 @@ class Evaluation:
     learners: LearnersUsed
     warnings: list[str]
     complete_from: int | None
+    weights: dict[str, float] | None = None
+    signals: dict[str, SignalEstimates] | None = None
+    results: list[WeightsEvaluation] | None = None
+
+
+def answer_of(found: Sequence[Evaluation], *, several: bool = False) -> object:
+    """What is answered of one, or of ``several`` by different weights.
+
+    Of a bandit without signals without what only those have.
+    """
+    first = found[0]
+    if several:
+        return replace(first, results=list(map(WeightsEvaluation.of, found)))
+    if first.signals is not None:
+        return first
+    every = {each.name: getattr(first, each.name) for each in fields(first)}
+    return {name: value for name, value in every.items() if name not in {"weights", "signals", "results"}}
 
 
 def evaluation_of(evaluator: Evaluator, when: When, complete_from: int | None = None) -> Evaluation:
     """What there is to say so far. Cost: O(places^2)."""
     state, past, support = evaluator.state, evaluator.past, evaluator.state.support
-    logged = state.logged().whole
+    signals = {
+        name: SignalEstimates(
+            [_estimated(own, each) for each in evaluator.estimators], _logged(own, evaluator)
+        )
+        for name, own in evaluator.signals.items()
+    }
     return Evaluation(
         estimates=[_estimated(state, name) for name in evaluator.estimators],
-        logged=LoggedValue(logged.value, logged.interval, support.decisions, evaluator.left_out),
+        logged=_logged(state, evaluator),
         support=LogSupport(
             unused_share=float(np.max(support.unused_share)),
             missing_share=float(np.max(support.missing_share)),
@@ -129,7 +176,14 @@ def evaluation_of(evaluator: Evaluator, when: When, complete_from: int | None = 
         learners=LearnersUsed(when, past.beginning if past else None, len(past.blocks) if past else 0),
         warnings=warnings_of(evaluator),
         complete_from=complete_from,
+        weights=evaluator.bandit.weights,
+        signals=signals or None,
     )
+
+
+def _logged(state: OffPolicyState, evaluator: Evaluator) -> LoggedValue:
+    whole = state.logged().whole
+    return LoggedValue(whole.value, whole.interval, state.support.decisions, evaluator.left_out)
 
 
 def _estimated(state: OffPolicyState, name: str) -> PolicyEstimate:
@@ -158,11 +212,12 @@ class Evaluations:
         filtered: FilteredSnapshots,
         covers: Covers,
         *,
+        words: WriteOnce,
         pages: CompleteLog,
         rewarded_ms: int,
         evaluated: Callable[[int], None],
     ) -> None:
-        self._source = ServedSource(bandits, catalogues, filtered, covers)
+        self._source = ServedSource(bandits, catalogues, filtered, covers, words)
         self._learners = learners
         self._pages = pages
         self._rewarded_ms = rewarded_ms

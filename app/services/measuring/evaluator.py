@@ -26,14 +26,22 @@ from numpy.typing import NDArray
 from app.errors import Invalid
 from app.filters.filter import parse
 from app.services.bandits.bandits import Bandit
+from app.services.bandits.settings import SignalRule
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import MEASURING
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.target import Lists, Pool, Situations, Target, Targets, Weighed
 from app.services.decision_log.rows import Row
-from app.services.measuring.logged_lists import NO_CONTEXT, LoggedLists, SortedRows, sort
-from app.services.measuring.outcomes import terms_of
+from app.services.formats.left_out import names_of
+from app.services.measuring.logged_lists import (
+    NO_CONTEXT,
+    LoggedLists,
+    SortedRows,
+    left_out_in,
+    sort,
+)
+from app.services.measuring.outcomes import Terms, terms_of, terms_of_rule
 from app.services.measuring.past_learners import PastLearners, check_contexts
 from app.services.measuring.sources import HeldSource
 from shortlist.evaluation import off_policy
@@ -91,7 +99,8 @@ class Evaluator:
     ``cut``         of these, lists that are longer than what is evaluated
     ``gone``        of these, with an arm that the policy could not draw now
     ``unweighed``   of these, made when nothing was known yet
-    ``state``       what the estimators have seen
+    ``state``       what the estimators have seen, and ``signals`` the same of each signal by itself, which
+                    has no predictions: there dr is ips
     """
 
     def __init__(self, bandit: Bandit, source: HeldSource, known: Known, estimators: Sequence[str]) -> None:
@@ -99,16 +108,19 @@ class Evaluator:
         self.estimators = estimators
         self._posterior = known.posterior if isinstance(known, PastLearners) else known
         self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
-        terms = terms_of(bandit.record.reward)
+        terms = terms_of(bandit.record, bandit.weights)
         rewards = None if terms.low is None or terms.high is None else (terms.low, terms.high)
         self.state: OffPolicyState = off_policy.start(estimators, places=1, rewards=rewards)
+        self.signals = {
+            name: _start(estimators, rule) for name, rule in (bandit.record.signals or {}).items()
+        }
         self.decisions = self.unknown = self.unreadable = self.cut = self.gone = self.unweighed = 0
         self._block = -1
         self._targets = targets_of(bandit)
         self._source = source
         self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(POOLS_BYTES)
         self._learners: BoundedCache[str | None, Posterior] = BoundedCache(LEARNERS_BYTES)
-        self._defaults = dict[int, float]()
+        self._terms = dict[int, Terms]()
         self._stopped = threading.Event()
 
     @property
@@ -147,12 +159,13 @@ class Evaluator:
                 self.decisions += len(rows)
                 self.unweighed += len(rows)
                 return
-        for version in {row.bandit_version for row in rows} - self._defaults.keys():
-            self._defaults[version] = await self._source.default(self.bandit, version)
-        result: SortedRows = await MEASURING.run(partial(sort, rows, self._defaults))
+        for version in {row.bandit_version for row in rows} - self._terms.keys():
+            self._terms[version] = await self._source.terms(self.bandit, version)
+        sets = await self._source.left_out(self.bandit, names_of([left_out_in(row)[0] for row in rows]))
+        result: SortedRows = await MEASURING.run(partial(sort, rows, self._terms, sets))
         work = [await self._work(lists) for lists in result.lists]
         if work:
-            self.state, gone = await MEASURING.run(partial(self._weighed, work))
+            self.state, self.signals, gone = await MEASURING.run(partial(self._weighed, work))
             self.gone += gone
         self.decisions += len(rows)
         self.unknown += result.unknown
@@ -193,8 +206,8 @@ class Evaluator:
         if self._stopped.is_set():
             raise EvaluationStopped
 
-    def _weighed(self, work: Sequence[_Work]) -> tuple[OffPolicyState, int]:
-        """The state with these decisions, and how many have an arm that could not be drawn."""
+    def _weighed(self, work: Sequence[_Work]) -> tuple[OffPolicyState, dict[str, OffPolicyState], int]:
+        """The states with these decisions, and how many have an arm that could not be drawn."""
         places = max(self.state.places, *(each.lists.name.places for each in work))
         state, gone = off_policy.widened(self.state, places), 0
         parts = []
@@ -210,7 +223,15 @@ class Evaluator:
         if not heaviest <= LARGEST_WEIGHT:
             message = "the policy does what the log hardly ever shows: weights are beyond all numbers"
             raise Invalid(message, path=("policy",))
-        return off_policy.add(state, Logged(propensities, targets, rewards, predicted, expected)), gone
+        whole = off_policy.add(state, Logged(propensities, targets, rewards, predicted, expected))
+        nothing, signals = np.zeros(rewards.shape), dict[str, OffPolicyState]()
+        for name, known in self.signals.items():
+            own = np.concatenate(
+                [_widened(part.lists.signals.get(name), part.lists, places) for part in work]
+            )
+            logged_of_it = Logged(propensities, targets, own, nothing, nothing)
+            signals[name] = off_policy.add(off_policy.widened(known, places), logged_of_it)
+        return whole, signals, gone
 
     def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:
         """What the estimators need of some lists, and how many have an arm that could not be drawn.
@@ -287,6 +308,20 @@ class Evaluator:
                 result[place] = each
                 pool.known.put(situations.names[place], each, pool.target.known_bytes)
         return result
+
+
+def _start(estimators: Sequence[str], rule: SignalRule) -> OffPolicyState:
+    terms = terms_of_rule(rule)
+    rewards = None if terms.low is None or terms.high is None else (terms.low, terms.high)
+    return off_policy.start(estimators, places=1, rewards=rewards)
+
+
+def _widened(rewards: Matrix | None, lists: LoggedLists, places: int) -> Matrix:
+    """Those of lists, and 0 at places that they have not. None: the signal came later. Shape: (n, places)."""
+    result = np.zeros((len(lists), places))
+    if rewards is not None:
+        result[:, : rewards.shape[1]] = rewards
+    return result
 
 
 def targets_of(bandit: Bandit) -> Targets:

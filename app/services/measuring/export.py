@@ -45,21 +45,24 @@ class NdjsonEncoder:
         return b""
 
 
-def _parquet() -> RowEncoder:
+def _parquet(bandit: Bandit) -> RowEncoder:
     """Raises NotInstalled."""
     if find_spec("pyarrow") is None:
         message = "needs the extra parquet of the service: pip install -e '.[parquet]' in a checkout"
         raise NotInstalled(message, path=("format",))
     from app.services.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
 
-    return ParquetEncoder()
+    return ParquetEncoder(signals=bandit.record.signals is not None)
 
 
 MEDIA_TYPES: Mapping[FormatName, str] = {
     "ndjson": "application/x-ndjson",
     "parquet": "application/vnd.apache.parquet",
 }
-_ENCODERS: Mapping[FormatName, Callable[[], RowEncoder]] = {"ndjson": NdjsonEncoder, "parquet": _parquet}
+_ENCODERS: Mapping[FormatName, Callable[[Bandit], RowEncoder]] = {
+    "ndjson": lambda bandit: NdjsonEncoder(),  # noqa: ARG005
+    "parquet": _parquet,
+}
 
 
 class Exports:
@@ -85,7 +88,7 @@ class Exports:
         """
         run = partial(asyncio.get_running_loop().run_in_executor, self._thread)
         async with self._places.one():
-            encoder = await run(_ENCODERS[kind])
+            encoder = await run(_ENCODERS[kind], bandit)
             pages = self._log.pages(bandit, from_ms=from_ms, to_ms=to_ms)
             async for page in pages:
                 for portion in portions(page):

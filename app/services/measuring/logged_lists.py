@@ -12,15 +12,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from app.services.decision_log.rows import LoggedArm, Row
+from app.services.formats.left_out import left_out_of
 from app.services.formats.logged import LoggedRequest, asked_of
 from app.services.learning.tokens import decision_of, raw_of
-from app.services.measuring.outcomes import counted_rewards
+from app.services.measuring.outcomes import Terms, counted_rewards
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.types import Matrix
 
@@ -70,6 +72,7 @@ class LoggedLists:
     ids: list[str] = field(default_factory=list)
     _propensities: list[float] = field(default_factory=list)
     _rewards: list[float] = field(default_factory=list)
+    _by_signal: dict[str, list[float]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.situations)
@@ -84,7 +87,14 @@ class LoggedLists:
         """Shape: (n, places)."""
         return np.array(self._rewards).reshape(len(self), -1)
 
-    def add(self, row: Row, arms: Sequence[LoggedArm], exclude: Sequence[str], default: float) -> None:
+    @property
+    def signals(self) -> Mapping[str, Matrix]:
+        """What each signal came to. Shapes: (n, places)."""
+        size = len(self._rewards)
+        padded = {name: each + [0.0] * (size - len(each)) for name, each in self._by_signal.items()}
+        return {name: np.array(each).reshape(len(self), -1) for name, each in padded.items()}
+
+    def add(self, row: Row, arms: Sequence[LoggedArm], exclude: Sequence[str], terms: Terms) -> None:
         """One more decision, of which ``arms`` are used; ``exclude``: as it was asked."""
         context = NO_CONTEXT if row.context is None else array("f", row.context).tobytes()
         self.situations.append((row.key, context))
@@ -93,8 +103,16 @@ class LoggedLists:
         self.excluded.append(tuple(exclude))
         self.ids += [arm.id for arm in arms]
         self._propensities += [1.0 if arm.pinned else arm.propensity or 0.0 for arm in arms]
-        counted, _ = counted_rewards(row)
-        self._rewards += [counted.get(arm.id, default) for arm in arms]
+        counted, _ = counted_rewards(row, terms)
+        self._rewards += [counted.get(arm.id, terms.default) for arm in arms]
+        for name in terms.defaults:
+            own = terms.of_signal(name)
+            counted, _ = counted_rewards(row, own)
+            values = self._by_signal.setdefault(name, [])
+            values += [own.default] * (
+                len(self._rewards) - len(arms) - len(values)
+            )  # a signal that came later
+            values += [counted.get(arm.id, own.default) for arm in arms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +130,14 @@ class SortedRows:
     cut: int
 
 
-def sort(rows: Sequence[Row], defaults: Mapping[int, float]) -> SortedRows:
-    """Read rows. ``defaults``: what an arm without a reward counts as, by version of the bandit.
+def sort(
+    rows: Sequence[Row],
+    terms: Mapping[int, Terms],
+    sets: Mapping[str, bytes | None] = MappingProxyType({}),
+) -> SortedRows:
+    """Read rows. ``terms``: by version of the bandit.
+
+    ``sets``: what quotas left out, by name.
 
     Cost: some microseconds for each row.
     """
@@ -126,14 +150,20 @@ def sort(rows: Sequence[Row], defaults: Mapping[int, float]) -> SortedRows:
             unknown += 1
             continue
         asked = asked_in(row)
-        if asked is None or asked.at_most:
+        if asked is None or asked.at_most or asked.diverse is not None:
             unreadable += 1
             continue
-        arm_filter = None if asked.filter is None else _encode(asked.filter)
+        name_of_set, had = left_out_in(row)
+        left_out = left_out_of(sets, name_of_set)
+        if left_out is None:
+            unreadable += 1
+            continue
+        document = left_out.without(asked.filter)
+        arm_filter = None if document is None else _encode(document)
         name = PoolName(arm_filter, pinned, len(arms) - len(pinned))
         cut += len(arms) > MAX_PLACES
-        some = lists.setdefault(name, LoggedLists(name, asked.filter))
-        some.add(row, arms[:MAX_PLACES], asked.exclude, defaults[row.bandit_version])
+        some = lists.setdefault(name, LoggedLists(name, document))
+        some.add(row, arms[:MAX_PLACES], [*asked.exclude, *left_out.arms, *had], terms[row.bandit_version])
     return SortedRows(list(lists.values()), unknown, unreadable, cut)
 
 
@@ -149,6 +179,15 @@ def asked_in(row: Row) -> LoggedRequest | None:
     if logged is None:
         return LoggedRequest(filter=None if row.filter is None else dict(row.filter))
     return asked_of(logged.asked)
+
+
+def left_out_in(row: Row) -> tuple[str, Sequence[str]]:
+    """The name of what quotas left out of the choice, and arms that its key had had, by its token."""
+    try:
+        logged = decision_of(raw_of(row.decision)).logged
+    except (ValueError, msgspec.DecodeError):
+        return "", ()
+    return ("", ()) if logged is None else (logged.left_out, logged.had)
 
 
 def revision_in(row: Row, arm: str) -> int | None:

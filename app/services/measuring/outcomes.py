@@ -1,12 +1,18 @@
-"""What a decision came to: the sum of the rewards of its arms, counted as learners count them."""
+"""What a decision came to: the sum of the rewards of its arms, counted as learners count them.
+
+Of a bandit with signals it is the weighted sum of the signals, by weights that whoever asks chooses.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from app.services.bandits.bandits import Bandit, Bandits
-from app.services.bandits.settings import RewardRule
-from app.services.decision_log.rows import Row
+from app.services.bandits.settings import BanditRecord, RewardRule, SignalRule
+from app.services.decision_log.rows import LoggedReward, Row
+
+Weights = Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,44 +21,79 @@ class Terms:
 
     ``default``     what an arm without a reward counts as
     ``low, high``   of one arm, whether it is rewarded or not; None: nobody knows bounds
+    ``weights``     of signals, and ``defaults`` of each; None: there are none
     """
 
     default: float
     low: float | None = None
     high: float | None = None
+    weights: Weights | None = None
+    defaults: Weights = field(default_factory=dict)
 
     def bounds(self, arms: int) -> tuple[float, float] | None:
         """Of a decision with so many arms; None where there are none."""
         return None if self.low is None or self.high is None else (arms * self.low, arms * self.high)
 
+    def of_signal(self, name: str) -> Terms:
+        """Those of one signal by itself."""
+        return Terms(self.defaults[name], None, None, {name: 1.0}, self.defaults)
 
-def terms_of(rule: RewardRule) -> Terms:
-    """The terms of a bandit. A sum has no bounds: an arm may get any number of rewards."""
+
+def terms_of_rule(rule: RewardRule | SignalRule) -> Terms:
+    """The terms of one reward."""
     default = rule.default or 0.0
+    return Terms(default, *(_bounds(rule, default) or (None, None)))
+
+
+def terms_of(record: BanditRecord, weights: Weights | None = None) -> Terms:
+    """The terms of a bandit. ``weights``: of its signals, 0 where absent; None: its own."""
+    signals = record.signals
+    if signals is None:
+        return terms_of_rule(record.reward)
+    if weights is None:
+        weights = {name: rule.weight for name, rule in signals.items()}
+    used = {name: weights.get(name, 0.0) for name in signals}
+    defaults = {name: rule.default for name, rule in signals.items()}
+    default = sum(used[name] * defaults[name] for name in signals)
+    bounds = {name: _bounds(rule, rule.default) for name, rule in signals.items() if used[name]}
+    ends = [sorted(used[name] * end for end in each) for name, each in bounds.items() if each]
+    if len(ends) < len(bounds):
+        return Terms(default, None, None, used, defaults)
+    low, high = (sum(end[side] for end in ends) for side in (0, 1))
+    return Terms(default, low, high, used, defaults)
+
+
+def _bounds(rule: RewardRule | SignalRule, default: float) -> tuple[float, float] | None:
+    """A sum has no bounds: an arm may get any number of rewards."""
     if rule.min is None or rule.max is None or rule.aggregate == "sum":
-        return Terms(default)
-    return Terms(default, min(rule.min, default), max(rule.max, default))
+        return None
+    return min(rule.min, default), max(rule.max, default)
 
 
-async def terms_then(bandits: Bandits, bandit: Bandit, version: int) -> Terms:
-    """The terms of a version of a bandit; of one that is no longer kept, those of now."""
+async def terms_then(bandits: Bandits, bandit: Bandit, version: int, weights: Weights | None = None) -> Terms:
+    """The terms of a version of a bandit; of one that is no longer kept, those of now.
+
+    ``weights``: None: those of now.
+    """
     then = await bandits.find(bandit.uid, version)
-    return terms_of((then or bandit).record.reward)
+    return terms_of((then or bandit).record, bandit.weights if weights is None else weights)
 
 
 def value_of(row: Row, terms: Terms) -> tuple[float, bool]:
-    """The reward of a decision, and whether anybody sent one for it.
+    """The reward of a decision, and whether anybody sent one for it, of a signal that is weighed.
 
     Rewards of an arm are added, and take the place of the arm's default.
     """
     if not row.rewards:
         return len(row.arms) * terms.default, False
-    counted, was_sent = counted_rewards(row)
+    counted, was_sent = counted_rewards(row, terms)
     return sum(counted.values()) + (len(row.arms) - len(counted)) * terms.default, was_sent
 
 
-def counted_rewards(row: Row) -> tuple[dict[str, float], bool]:
+def counted_rewards(row: Row, terms: Terms) -> tuple[dict[str, float], bool]:
     """What each arm has earned that has a reward or a default, and whether anybody sent one."""
+    if terms.weights is not None:
+        return _counted_signals(row, terms, terms.weights)
     sent, assumed = dict[str, float](), dict[str, float]()
     for reward in row.rewards:
         if reward.default:
@@ -60,3 +101,25 @@ def counted_rewards(row: Row) -> tuple[dict[str, float], bool]:
         else:
             sent[reward.arm] = sent.get(reward.arm, 0.0) + reward.value
     return assumed | sent, bool(sent)
+
+
+def _counted_signals(row: Row, terms: Terms, weights: Weights) -> tuple[dict[str, float], bool]:
+    """A signal that came takes the place of its default; the others of the arm stay at theirs."""
+    sent = dict[tuple[str, str], float]()
+    for reward in row.rewards:
+        if reward.signal is not None:
+            at = reward.arm, reward.signal
+            sent[at] = sent.get(at, 0.0) + reward.value
+    counted = {reward.arm: terms.default for reward in row.rewards}
+    for (arm, signal), value in sent.items():
+        counted[arm] += weights.get(signal, 0.0) * (value - terms.defaults.get(signal, 0.0))
+    return counted, any(weights.get(signal) for _, signal in sent)
+
+
+def signals_before(row: Row, reward: LoggedReward, place: int) -> dict[str, float]:
+    """What had come of the signals of the arm of the reward at this place before it."""
+    came = dict[str, float]()
+    for each in row.rewards[:place]:
+        if each.arm == reward.arm and each.signal is not None:
+            came[each.signal] = came.get(each.signal, 0.0) + each.value
+    return came

@@ -1,6 +1,7 @@
 """Rows of the decision log as Parquet, a part of the file at a time. Needs the extra ``parquet`` (pyarrow).
 
-A row that is read back is the row as JSON, with one exception: ``filter``, whose shape varies, is JSON text.
+A row that is read back is the row as JSON, with two exceptions: ``filter`` and ``weights``, whose shapes
+vary, are JSON text. Of a bandit without signals there is neither ``weights`` nor the ``signal`` of rewards.
 """
 
 from __future__ import annotations
@@ -60,7 +61,12 @@ SCHEMA = pa.schema(
         ("rewards", pa.list_(_REWARD)),
     ]
 )
-_STRUCTS = {pa.list_(kind): kind for kind in (_ARM, _REWARD)}
+_SIGNAL_REWARD = pa.struct([*_REWARD, ("signal", pa.string())])
+SIGNALS_SCHEMA = pa.schema(
+    [*list(SCHEMA)[:-1], pa.field("rewards", pa.list_(_SIGNAL_REWARD)), pa.field("weights", pa.string())]
+)
+_TEXTS = {"filter", "weights"}
+_STRUCTS = {pa.list_(kind): kind for kind in (_ARM, _REWARD, _SIGNAL_REWARD)}
 _encode = msgspec.json.Encoder().encode
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it has had once: 30 MB for an export
 
@@ -71,17 +77,17 @@ class ParquetEncoder:
     Rows are kept as columns until they fill a row group of ``GROUP_ROWS`` or ``GROUP_BYTES``.
     """
 
-    def __init__(self) -> None:
-        self._sink = _Sink()
+    def __init__(self, *, signals: bool = False) -> None:
+        self._sink, self._schema = _Sink(), SIGNALS_SCHEMA if signals else SCHEMA
         self._writer = pq.ParquetWriter(
-            self._sink, SCHEMA, compression="zstd", compression_level=1, use_dictionary=list(REPEATED)
+            self._sink, self._schema, compression="zstd", compression_level=1, use_dictionary=list(REPEATED)
         )
         self._batches: list[Any] = []
 
     def add(self, rows: Sequence[Row]) -> bytes:
         """Take up rows. Cost: some microseconds a row."""
         if rows:
-            self._batches.append(_columns(rows))
+            self._batches.append(_columns(rows, self._schema))
         if (
             sum(batch.num_rows for batch in self._batches) >= GROUP_ROWS
             or sum(batch.nbytes for batch in self._batches) >= GROUP_BYTES
@@ -129,10 +135,10 @@ class _Sink(io.RawIOBase):
         return result
 
 
-def _columns(rows: Sequence[Row]) -> Any:
+def _columns(rows: Sequence[Row], schema: Any) -> Any:
     """Arrow's record batch of some rows."""
-    arrays = [_array(field.type, _values(field.name, rows)) for field in SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    arrays = [_array(field.type, _values(field.name, rows)) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _array(kind: Any, values: Sequence[Any]) -> Any:
@@ -143,7 +149,7 @@ def _array(kind: Any, values: Sequence[Any]) -> Any:
 
 def _values(name: str, items: Sequence[Any]) -> list[Any]:
     result = map(attrgetter(name), items)
-    return list(map(_text, result) if name == "filter" else result)
+    return list(map(_text, result) if name in _TEXTS else result)
 
 
 def _lists(kind: Any, lists: Sequence[Sequence[Any]]) -> Any:

@@ -25,7 +25,7 @@ learned that comes later; not of decisions.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -35,11 +35,13 @@ import numpy as np
 
 from app.errors import Invalid, TooLarge
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
+from app.services.bandits.settings import Judged, signal_terms
 from app.services.bounded.long_work import MEASURING
 from app.services.decision_log.rows import LoggedReward, Row
 from app.services.formats.records import LearnerState, RewardPayload, RewardTerms, state_bytes
 from app.services.learning.fold import States, learned, merged, pooled_of
 from app.services.learning.pooled_prior import with_others
+from app.services.measuring.outcomes import signals_before
 from app.services.measuring.sources import HeldSource
 from app.storage.protocol import LearnerId, LogEntry
 from shortlist.evaluation import blocks as algorithm
@@ -57,6 +59,7 @@ SLACK = 0.01  # of what was known: rewards on their way when the first decisions
 LARGE_DIM = 256  # as in ``learning.learners``
 
 Beginning = Literal["known", "log"]
+CountedReward = tuple[Row, LoggedReward, bool, float | None, float, Mapping[str, float]]
 _Item = tuple[LogEntry, RewardPayload]
 _time = attrgetter("time")
 
@@ -179,8 +182,8 @@ class PastLearners:
         own = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))
         sums = with_others(own, pooled, strength=record.prior_strength)
         if sums.dim < LARGE_DIM:
-            return self._bandit.scales.posterior(sums)
-        return await MEASURING.run(partial(self._bandit.scales.posterior, sums))
+            return self._bandit.posterior(sums)
+        return await MEASURING.run(partial(self._bandit.posterior, sums))
 
     def _takes_back(self) -> bool:
         record = self._bandit.record
@@ -224,7 +227,9 @@ class PastLearners:
 
     def _check_size(self, learners: int) -> None:
         record = self._bandit.record
-        each = state_bytes(self._bandit.learner_dim, discounted=record.half_life_s is not None)
+        signals = len(record.signals or (0,))
+        discounted = record.half_life_s is not None
+        each = state_bytes(self._bandit.learner_dim, discounted=discounted, signals=signals)
         if learners * each > MOST_BYTES:
             size = f"the learners of all keys in this time would take more than {MOST_BYTES >> 20} MB"
             message = f'{size}: ask for less time, or for "learners": "now"'
@@ -242,18 +247,23 @@ class PastLearners:
         make = partial(self._items, [counted[place] for place in places], features[places])
         return await MEASURING.run(make), len(places) == len(counted)
 
-    def _items(
-        self, counted: Sequence[tuple[Row, LoggedReward, bool, float | None, float]], features: Matrix
-    ) -> Sequence[tuple[float, _Item]]:
+    def _items(self, counted: Sequence[CountedReward], features: Matrix) -> Sequence[tuple[float, _Item]]:
         record, result = self._bandit.record, list[tuple[float, _Item]]()
         joint = np.ascontiguousarray(self._joint(features, [row for row, *_ in counted]), dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
-        for place, (row, reward, is_first, default, before) in enumerate(counted):
+        names = list(record.signals or ())
+        for place, (row, reward, is_first, default, before, had) in enumerate(counted):
             terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
-            payload = RewardPayload(data[place * size : (place + 1) * size], reward.value, terms)
+            signal = None
+            if record.signals is not None:
+                judged = Judged.of(record.signals, reward.signal)
+                signal = signal_terms(record.signals, judged, {})
+            features_of_it = data[place * size : (place + 1) * size]
+            payload = RewardPayload(features_of_it, reward.value, terms, signal=signal)
             learner, replaces = learner_of(self._bandit, row.key), default is not None
-            entry = LogEntry("", learner, is_first, b"", replaces=replaces, before=before)
+            came = tuple((names.index(name), value) for name, value in had.items() if name in names)
+            entry = LogEntry("", learner, is_first, b"", replaces=replaces, before=before, came=came)
             result.append((float(max(reward.time, row.time)), (entry, payload)))
         return result
 
@@ -286,14 +296,14 @@ def _add(states: States, more: States) -> None:
             states[learner] = merged(states.get(learner), state)
 
 
-def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float]]:
+def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float, Mapping[str, float]]]:
     """The rewards of a decision that learners count, in the order in which they came.
 
     With each, whether it is the first of its arm, which default it takes the place of, and the sum of those
-    before it.
+    before it, or what had come of signals.
     """
     defaults, sums = dict[str, float | None](), dict[str, float]()
-    for reward in row.rewards:
+    for place, reward in enumerate(row.rewards):
         is_first = reward.arm not in defaults
         if reward.default and not is_first:
             continue
@@ -301,4 +311,5 @@ def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float
         defaults[reward.arm] = reward.value if reward.default else None
         before = sums.get(reward.arm, 0.0)
         sums[reward.arm] = 0.0 if reward.default else before + reward.value
-        yield reward, is_first, replaced, before
+        had = {} if reward.signal is None else signals_before(row, reward, place)
+        yield reward, is_first, replaced, before, had

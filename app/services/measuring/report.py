@@ -12,8 +12,8 @@ where there are no others, and else they are counted apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -21,6 +21,7 @@ import msgspec
 
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.settings import GuardrailRule
 from app.services.bounded.long_work import MEASURING
 from app.services.bounded.slots import Slots
 from app.services.decision_log.rows import CompleteLog, Row
@@ -35,6 +36,8 @@ AT_ONCE, WAITING = 2, 16
 
 GroupName = Literal["policy", "holdout"]
 Unit = Literal["key", "decision"]
+GuardrailState = Literal["kept", "broken", "unknown"]
+LEVEL = 0.95
 GROUPS: tuple[GroupName, ...] = ("policy", "holdout")
 TRAILS = "the policy earns less than the holdout: docs/it-does-not-learn.md says what to look at"
 REASONS: Mapping[Unit, Mapping[Missing, str]] = {
@@ -84,6 +87,29 @@ class Bucket(msgspec.Struct, frozen=True, rename={"from_ms": "from"}):
 
 
 @dataclass(frozen=True, slots=True)
+class SignalReport:
+    """What one signal came to: as the groups and the lift of the sum."""
+
+    signal: str
+    groups: list[GroupReport]
+    lift: Lift
+    interval_kind: IntervalKind
+    interval_decisions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """A rule, and whether it is surely kept or broken by the policy, by the ``interval`` of its mean."""
+
+    signal: str
+    most: float | None
+    least: float | None
+    state: GuardrailState
+    mean: float | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
 
@@ -92,6 +118,9 @@ class Report:
     ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
     ``warnings``            why a group has no interval, and whether the policy is the worse one
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
+
+    Of a bandit with signals groups and lift are of the sum by its ``weights`` of now. All intervals, of the
+    sum and of each signal, hold together: each has an equal share of the 5 % to fail.
     """
 
     groups: list[GroupReport]
@@ -103,6 +132,9 @@ class Report:
     buckets: list[Bucket]
     warnings: list[str]
     complete_from: int | None
+    weights: dict[str, float] | None = None
+    signals: list[SignalReport] = field(default_factory=list)
+    guardrails: list[Guardrail] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -147,15 +179,18 @@ class GroupDecisions:
 class ReportFold:
     """Takes up rows in the order of time, and reports on those so far.
 
-    Its memory is that of the buckets, and of the keys where they are the unit.
+    Its memory is that of the buckets, and of the keys where they are the unit. ``level``: of each interval.
 
     ``bucket_ms``: how long a bucket is; None: no buckets are made. They begin at multiples of it.
     """
 
-    def __init__(self, bucket_ms: int | None = None, unit: Unit = "decision") -> None:
+    def __init__(
+        self, bucket_ms: int | None = None, unit: Unit = "decision", *, level: float = LEVEL
+    ) -> None:
         self._bucket_ms = bucket_ms
         self._unit = unit
-        self._by_key, self._ungrouped_by_key = KeyIntervals(), KeyIntervals()
+        self._level = level
+        self._by_key, self._ungrouped_by_key = KeyIntervals(level=level), KeyIntervals(level=level)
         self._groups: dict[str | None, GroupDecisions] = {name: GroupDecisions() for name in (*GROUPS, None)}
         self._first = self._last = 0
 
@@ -181,7 +216,10 @@ class ReportFold:
     def report(self, complete_from: int | None = None) -> Report:
         """What there is to say so far. Cost: O(1), and the buckets."""
         groups, by_key, ungrouped = self._compared()
-        known = by_key.intervals() if self._unit == "key" else intervals(*(group.values for group in groups))
+        if self._unit == "key":
+            known = by_key.intervals()
+        else:
+            known = intervals(*(group.values for group in groups), level=self._level)
         one, other = (group.counts.mean for group in groups)
         apart = None if one is None or other is None else one - other
         named = list(zip(GROUPS, groups, known.groups, known.missing, strict=True))
@@ -237,9 +275,16 @@ class ReportFold:
 
 
 class Reports:
-    """Reports on bandits, a few at a time."""
+    """Reports on bandits, a few at a time. ``watched`` is told the states of the guardrails of each."""
 
-    def __init__(self, bandits: Bandits, log: CompleteLog) -> None:
+    def __init__(
+        self,
+        bandits: Bandits,
+        log: CompleteLog,
+        *,
+        watched: Callable[[str, Sequence[GuardrailState]], None] = lambda uid, states: None,  # noqa: ARG005
+    ) -> None:
+        self._watched = watched
         self._bandits = bandits
         self._log = log
         self._places = Slots("reports", running=AT_ONCE, waiting=WAITING)
@@ -253,14 +298,54 @@ class Reports:
         Invalid (bucket_s), Unavailable (too many reports at once, the store).
         """
         unit: Unit = "key" if bandit.record.scope == "per_key" else "decision"
-        fold, terms = ReportFold(bucket_ms, unit), dict[int, Terms]()
+        names = list(bandit.record.signals or ())
+        level = 1.0 - (1.0 - LEVEL) / (1 + len(names))
+        # Of the sum (None), and of each signal.
+        weights: dict[str | None, Mapping[str, float] | None] = {None: bandit.weights}
+        weights |= {name: {name: 1.0} for name in names}
+        folds = {name: ReportFold(None if name else bucket_ms, unit, level=level) for name in weights}
+        terms = {name: dict[int, Terms]() for name in weights}
         async with self._places.one():
             complete_from = await self._log.complete_from(bandit, from_ms)
             async for page in self._log.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
-                for number in {row.bandit_version for row in page} - terms.keys():
-                    terms[number] = await terms_then(self._bandits, bandit, number)
-                await MEASURING.run(partial(fold.add, page, terms))
-            return fold.report(complete_from)
+                for number in {row.bandit_version for row in page} - terms[None].keys():
+                    for name, each in weights.items():
+                        terms[name][number] = await terms_then(self._bandits, bandit, number, each)
+                for name, fold in folds.items():
+                    await MEASURING.run(partial(fold.add, page, terms[name]))
+            found = {name: fold.report(complete_from) for name, fold in folds.items()}
+        if not names:
+            return found[None]
+        made = _with_signals(bandit, found)
+        self._watched(bandit.uid, [each.state for each in made.guardrails])
+        return made
+
+
+def _with_signals(bandit: Bandit, found: Mapping[str | None, Report]) -> Report:
+    parts = {
+        name: SignalReport(name, each.groups, each.lift, each.interval_kind, each.interval_decisions)
+        for name, each in found.items()
+        if name is not None
+    }
+    return replace(
+        found[None],
+        weights=bandit.weights,
+        signals=list(parts.values()),
+        guardrails=[_guardrail(rule, parts[rule.signal]) for rule in bandit.record.guardrails or ()],
+    )
+
+
+def _guardrail(rule: GuardrailRule, part: SignalReport) -> Guardrail:
+    """By the interval of the policy; without one nothing is known."""
+    policy = part.groups[0]
+    state: GuardrailState = "unknown"
+    if policy.interval is not None:
+        low, high = policy.interval
+        if rule.most is not None:
+            state = "kept" if high <= rule.most else "broken" if low > rule.most else "unknown"
+        elif rule.least is not None:
+            state = "kept" if low >= rule.least else "broken" if high < rule.least else "unknown"
+    return Guardrail(rule.signal, rule.most, rule.least, state, policy.mean_reward, policy.interval)
 
 
 def too_many_buckets() -> Invalid:

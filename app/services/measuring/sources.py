@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +16,10 @@ from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from app.services.decision_log.rows import Row
+from app.services.formats.left_out import left_out_name
 from app.services.measuring.logged_lists import revision_in
-from app.services.measuring.outcomes import terms_of, terms_then
+from app.services.measuring.outcomes import Terms, terms_of, terms_then
+from app.storage.protocol import WriteOnce
 from shortlist.types import Matrix, Vector
 
 FILTER_BYTES = 256 << 20
@@ -48,18 +51,28 @@ class HeldSource:
             raise Invalid("an arm of a logged decision is not among the arms")
         return index.features_of(rows), [True] * len(shown)
 
-    async def default(self, bandit: Bandit, version: int) -> float:  # noqa: ARG002 - the log has no terms
-        """What an arm without a reward counts as, in decisions of a version of the bandit."""
-        return terms_of(bandit.record.reward).default
+    async def terms(self, bandit: Bandit, version: int) -> Terms:  # noqa: ARG002 - the log has no terms
+        """By which decisions of a version of the bandit are counted."""
+        return terms_of(bandit.record, bandit.weights)
+
+    async def left_out(self, bandit: Bandit, names: Collection[str]) -> Mapping[str, bytes | None]:  # noqa: ARG002
+        """What quotas left out, by name; None: that is not known any more. A file of a log does not say."""
+        return {}
 
 
 class ServedSource(HeldSource):
     """Of a running service."""
 
     def __init__(
-        self, bandits: Bandits, catalogues: Catalogues, filtered: FilteredSnapshots, covers: Covers
+        self,
+        bandits: Bandits,
+        catalogues: Catalogues,
+        filtered: FilteredSnapshots,
+        covers: Covers,
+        words: WriteOnce,
     ) -> None:
         super().__init__(covers, filtered)
+        self._words = words
         self._bandits = bandits
         self._catalogues = catalogues
 
@@ -82,5 +95,10 @@ class ServedSource(HeldSource):
                 features[place] = vector
         return features, known.tolist()
 
-    async def default(self, bandit: Bandit, version: int) -> float:
-        return (await terms_then(self._bandits, bandit, version)).default
+    async def left_out(self, bandit: Bandit, names: Collection[str]) -> Mapping[str, bytes | None]:
+        ordered = list(names)
+        reads = (self._words.get(None, left_out_name(bandit.uid, name)) for name in ordered)
+        return dict(zip(ordered, await asyncio.gather(*reads), strict=True))
+
+    async def terms(self, bandit: Bandit, version: int) -> Terms:
+        return await terms_then(self._bandits, bandit, version)

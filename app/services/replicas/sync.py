@@ -20,6 +20,7 @@ from app.services.bandits.bandits import Bandits
 from app.services.bounded.caller import task_for_all
 from app.services.catalogues.catalogues import Catalogues
 from app.services.learning.learners import Learners
+from app.services.quotas.quotas import Quotas
 from app.storage.protocol import LearnerChanges, Store
 
 log = logging.getLogger("shortlist.sync")
@@ -38,6 +39,7 @@ class Sync:
         catalogues: Catalogues,
         bandits: Bandits,
         learners: Learners,
+        quotas: Quotas,
         *,
         every_s: float,
         changed: Callable[[int, LearnerChanges], None],
@@ -46,6 +48,7 @@ class Sync:
         self._catalogues = catalogues
         self._bandits = bandits
         self._learners = learners
+        self._quotas = quotas
         self._every_s = every_s
         self._pause_s = every_s
         self._is_quiet = False  # nothing has changed and nobody has asked since the last poll
@@ -125,6 +128,7 @@ class Sync:
             registry = await self._store.registry.read()
             await self._catalogues.replace(registry.catalogues)
             self._bandits.replace(registry.bandits)
+        await self._quotas.replace(registry.quotas)
         self._registry_version = registry.version
 
     async def _sync_learners(self, partition: int) -> None:

@@ -5,7 +5,8 @@
 -- ARGV   most bytes of dedupe keys, how long the names of those below are together, number of rewards; then for each
 --        reward: bandit uid, learner, issued_ms, known entry or '', payload; of a decision expires_ms, the last of
 --        the ms in the name of its hash, dedupe key, decision key or ''; without a decision '', ttl_ms, '', '';
---        then the reward if those with its decision key are summed, or ''; what it is of, or '';
+--        then the reward if those with its decision key are summed, or that of a signal: its letter, 's' if it is
+--        summed, else 'f', and the reward; or ''; what it is of, or '';
 --        then for each whose decision is in the decision log: its place from 1, field of the row, keep_ms, record of
 --        the row, what is put at the end of the row
 -- Result {bytes of dedupe keys that are held now, {for each reward its entry id, or 'duplicate ' and the id of the
@@ -14,12 +15,23 @@
 --        refused as expired and whose dedupe key is new is appended. Its dedupe keys are then taken, and counted:
 --        those of a decision until all that expires as early is refused, others for ttl_ms. One that comes after
 --        its default was counted ('d') is marked as its replacement ('r'). Of rewards that are summed, the decision key
---        has their sum, and each entry says what it was before ('s', unless 0). It is put at the end of the row of its
+--        has their sum, and each entry says what it was before ('s', unless 0). Of signals it has what has come of
+--        each, as 'A1B0.5', behind 'd' if the default was counted before, and each entry says what had come before it
+--        ('v'); one that has come and is not summed is a duplicate. It is put at the end of the row of its
 --        decision, which is made if it is not there. Repeated, it changes nothing. Without space for all new dedupe
 --        keys nothing is done.
 local log, refused, ends, ledger = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 local next, newest, now, number = next_id(log, KEYS[2])
 local is_refused = refusals(refused)
+
+-- What is kept of the signals of a decision and arm (false: nothing), and what has come of this one; nil: not of one.
+local function came(home, first, value)
+  local letter, kind, number = string.match(value, '^(%u)(%l)(.*)$')
+  if letter then
+    local had = redis.call('HGET', home, first)
+    return letter, kind, number, had, had and string.match(had, letter .. '([^%u]*)')
+  end
+end
 
 -- The field of the ledger for dedupe keys without a decision.
 local periods_of = {}
@@ -41,6 +53,12 @@ if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > space then -- if 
     local home, counts = KEYS[k], not is_forgotten(KEYS[k + 1], issued, known)
     if counts and expires == '' and redis.call('EXISTS', home) == 0 then
       new[home] = KEY + rounded_up(#home)
+    elseif counts and expires ~= '' and string.find(value, '^%uf') then
+      local _, _, _, had, own = came(home, first, value)
+      if not own and not is_refused(expires, known) then
+        local more = had and rounded_up(#value) + NUMBER or field_bytes(first, value)
+        new[home .. first] = math.max(new[home .. first] or 0, more)
+      end
     elseif counts and expires ~= '' and not is_refused(expires, known) and not is_taken(log, home, name, known) then
       new[home .. name] = field_bytes(name, '')
       if first ~= '' and not is_taken(log, home, first, known) then
@@ -82,6 +100,8 @@ for i = 1, rewards do
   local bandit, learner, issued, known, payload, expires, ends_ms, name, first, value, source =
       unpack(ARGV, a, a + 10)
   local kind, sum, status = '1', 0, nil
+  local letter, kept_as, number_of, had, own = came(home, first, value)
+  local is_kept_there = kept_as == 'f' -- under the decision key; there is no dedupe key besides
   if is_forgotten(KEYS[k + 1], issued, known) then
     status = 'forgotten'
   elseif expires == '' then
@@ -92,8 +112,12 @@ for i = 1, rewards do
       status = 'duplicate ' .. newest
     end
   elseif is_refused(expires, known) then
-    status = is_taken(log, home, name, '') and 'duplicate ' .. newest or 'expired'
-  elseif not take(log, ledger, ends, home, ends_ms, name, '', known) then
+    local is_known = own
+    if not is_kept_there then
+      is_known = is_taken(log, home, name, '')
+    end
+    status = is_known and 'duplicate ' .. newest or 'expired'
+  elseif is_kept_there and own or not is_kept_there and not take(log, ledger, ends, home, ends_ms, name, '', known) then
     status = 'duplicate ' .. newest
   else
     -- Of a store that was put back from a copy, a decision may know entries that are not in it. What it knows is
@@ -104,7 +128,18 @@ for i = 1, rewards do
         redis.call('HSET', refused, 'known', known)
       end
     end
-    if first ~= '' and not take(log, ledger, ends, home, ends_ms, first, value, known) then
+    if letter then
+      local text = letter .. string.format('%.17g', (tonumber(own) or 0) + tonumber(number_of))
+      if had then
+        kind = not own and string.sub(had, 1, 1) == 'd' and 'r' or '0'
+        local now_kept = own and string.gsub(had, letter .. '[^%u]*', text) or had .. text
+        redis.call('HSET', home, first, now_kept)
+        local part_of_it = part_of(ends_ms)
+        taken[part_of_it] = (taken[part_of_it] or 0) + field_bytes(first, now_kept) - field_bytes(first, had)
+      else
+        take(log, ledger, ends, home, ends_ms, first, text, known)
+      end
+    elseif first ~= '' and not take(log, ledger, ends, home, ends_ms, first, value, known) then
       local had = redis.call('HGET', home, first) or redis.call('GET', string.sub(log, 1, -4) .. first)
       kind = had == 'd' and 'r' or '0'
       if value ~= '' then
@@ -124,6 +159,10 @@ for i = 1, rewards do
     end
     if sum ~= 0 then
       fields[#fields + 1], fields[#fields + 2] = 's', string.format('%.17g', sum)
+    end
+    local others = had and string.gsub(had, '^d', '') or ''
+    if others ~= '' then
+      fields[#fields + 1], fields[#fields + 2] = 'v', others
     end
     redis.call('XADD', log, status, unpack(fields))
     if logged[i] then

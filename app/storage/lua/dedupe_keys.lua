@@ -1,11 +1,12 @@
 -- Put after dedupe.lua and ledger.lua before every script that takes dedupe keys.
 -- Those of a decision are fields of a hash: `home`, of decisions that expire by `last_ms`. Others are keys that
 -- expire. How many bytes they take is counted in the ledger, for each hash and for each period in which keys expire.
--- Bytes that a field of a hash, and a key that expires, take besides their names; and a number as the value of a field.
+-- Bytes that a field of a hash, and a key that expires, take besides their names; and a number as the value of a
+-- field, or more where that is longer: the signals that have come.
 local FIELD, KEY, NUMBER = 80, 165, 32
 
 local function field_bytes(name, value)
-  return FIELD + rounded_up(#name) + (#value > 1 and NUMBER or 0)
+  return FIELD + rounded_up(#name) + (#value > 1 and math.max(NUMBER, rounded_up(#value)) or 0)
 end
 
 -- What this call has taken, and what was held before, in bytes, by the field of the ledger.

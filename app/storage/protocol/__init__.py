@@ -31,11 +31,12 @@ from typing import Protocol
 
 from app.storage.protocol.arms import ArmChanges, ArmStore, ArmWrite, Deleted, StoredArm, Upserted
 from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
-from app.storage.protocol.choices import Choices
+from app.storage.protocol.choices import Choices, Had
 from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWrite, StoredRow, StoredRows
 from app.storage.protocol.learner_id import UID_LENGTH, DecisionId, LearnerId
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
+from app.storage.protocol.quotas import QuotaStore, QuotaTerms, Share, ShareAsked
 from app.storage.protocol.registry import BanditChange, Registry, RegistryStore, WorkerLeases, WriteOnce
 from app.storage.protocol.reward_log import (
     Appended,
@@ -44,6 +45,7 @@ from app.storage.protocol.reward_log import (
     LogEntry,
     RewardLog,
     RewardWrite,
+    SignalWrite,
     Trimmed,
     entry_order,
 )
@@ -64,6 +66,7 @@ class Store(Protocol):
     rows: DecisionRows
     choices: Choices
     campaigns: CampaignStore
+    quotas: QuotaStore
     write_once: WriteOnce
     leases: WorkerLeases
     usage: Usage

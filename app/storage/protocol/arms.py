@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,7 @@ class ArmWrite:
     document: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredArm:
+class StoredArm(NamedTuple):
     """One arm as stored; ``features`` as in ``ArmWrite``."""
 
     id: str
@@ -83,6 +82,10 @@ class ArmStore(Protocol):
 
     async def version(self, uid: str) -> int:
         """Number of calls that changed something; 0 of a catalogue without arms."""
+        ...
+
+    async def has_documents(self, uid: str) -> bool:
+        """Whether any arm has a document."""
         ...
 
     async def documents(self, uid: str, ids: Sequence[str]) -> Sequence[bytes]:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from app.storage.protocol.learner_id import LearnerId
+
+
+class Had(NamedTuple):
+    """What a key has had lately: arms, and when in ms, by the clock of the store. ``written``: all of it."""
+
+    written: bool
+    now_ms: int
+    arms: Sequence[tuple[str, int]]
 
 
 class Choices(Protocol):
@@ -28,6 +37,18 @@ class Choices(Protocol):
         of the learner are free again ``ttl_ms`` after the last call that took some.
         """
         ...
+
+    async def take_repeats(
+        self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
+    ) -> Had:
+        """Write what a key has now, (decision, arm) each once, unless it has an arm more than ``most`` times.
+
+        ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. They go with the learner.
+        """
+        ...
+
+    async def drop_repeats(self, key: LearnerId, shown: Sequence[tuple[str, str]]) -> None:
+        """As if these had not been written."""
 
     async def next_warm_up_slot(self, learner: LearnerId) -> int:
         """The slot that ``take_warm_up_slots`` would take next without a claim; none is taken."""

@@ -9,11 +9,15 @@ from typing import Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All catalogues and bandits: name -> record. The version grows with every change."""
+    """All catalogues and bandits: name -> record. The version grows with every change.
+
+    ``quotas``: of bandits that have some, or had: their uid -> a number that grows when they change.
+    """
 
     catalogues: Mapping[str, bytes] = field(default_factory=dict)
     bandits: Mapping[str, bytes] = field(default_factory=dict)
     version: int = 0
+    quotas: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

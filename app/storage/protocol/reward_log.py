@@ -11,6 +11,19 @@ from app.storage.protocol.learner_id import LearnerId
 
 
 @dataclass(frozen=True, slots=True)
+class SignalWrite:
+    """Which of several rewards of a decision and arm an entry is.
+
+    ``place``    of the signal, from 0 to 25. One that has come is a duplicate, unless it is summed
+    ``sums``     whether the values are summed
+    """
+
+    place: int
+    value: float
+    sums: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RewardWrite:
     """One entry for the reward log.
 
@@ -29,6 +42,8 @@ class RewardWrite:
     ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
     ``summed``         the reward, where those with its decision key are summed: see ``LogEntry.before``
     ``source``         what it is of; opaque, b"" where nothing is known
+    ``signal``         of a bandit with several rewards, instead of ``summed``: what has come of them is kept
+                       under the decision key, and so is what tells duplicates, unless it is summed
     """
 
     learner: LearnerId
@@ -42,6 +57,7 @@ class RewardWrite:
     logged: LoggedReward | None = None
     summed: float | None = None
     source: bytes = b""
+    signal: SignalWrite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +81,7 @@ class LogEntry:
     ``replaces``   a default was counted for this decision and arm, and this entry takes its place
     ``before``     the sum of the rewards with its decision key before it, where they are ``summed``; else 0
     ``source``     as it was written
+    ``came``       which signals with its decision key had come before it: their places and values
     """
 
     entry_id: str
@@ -75,6 +92,7 @@ class LogEntry:
     replaces: bool = False
     before: float = 0.0
     source: bytes = b""
+    came: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,20 +29,21 @@ class Page(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class ChosenArm:
     """``propensity``: the probability of this arm given those before it, where the policy knows it.
-    ``pinned``: the arm stands here because of a rule.
+    ``pinned``: the arm stands here because of a rule. ``metadata``: where ``include`` asked for them.
     """
 
     id: str
     score: float
     propensity: float | None = None
     pinned: bool = False
+    metadata: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Arms, the best first. ``decision`` is the token to reward them with; ``eligible`` is how many arms the
     filters let in, where there is one; ``bandit_version`` is that of the settings it was made by;
-    ``group`` is "policy" or "holdout", of a bandit with a holdout.
+    ``group`` is "policy" or "holdout", of a bandit with a holdout; ``weights`` are those of its signals.
     """
 
     decision: str
@@ -55,6 +56,7 @@ class Choice:
     eligible: int | None = None
     bandit_version: int | None = None
     group: str | None = None
+    weights: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class DryRunArm:
     draw: float | None
     propensity: float | None = None
     pinned: bool = False
+    metadata: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,7 @@ class DryRun:
     stale_s: float | None = None
     eligible: int | None = None
     group: str | None = None
+    weights: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,29 @@ class Bandit(Settings):
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """``used``: counted in the ``window`` of now, (from, to) in ms since 1970; ``reserved``: held by
+    processes; ``left``: the rest. ``ends``: when it is used up if it goes on like this.
+    """
+
+    id: str
+    most: int
+    filter: Mapping[str, Any] | None
+    arm: str | None
+    per_s: float | None
+    counts: str
+    pace: str
+    to: str | None
+    used: int
+    reserved: int
+    left: int
+    window: tuple[Any, ...] | None
+    ends: str | None
+    outstanding: int | None = None
+    from_: str | None = field(default=None, metadata={"name": "from"})
+
+
+@dataclass(frozen=True, slots=True)
 class LoggedArm:
     """``propensity``: given the arms before it; None where the policy knows none."""
 
@@ -215,6 +242,7 @@ class LoggedReward:
     value: float
     time: int
     default: bool
+    signal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +262,7 @@ class LoggedDecision:
     eligible: int | None
     arms: tuple[LoggedArm, ...]
     rewards: tuple[LoggedReward, ...]
+    weights: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +345,9 @@ class LearningTerms:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asked for. ``pins``: (arm, place). ``at_most``: (field, count). ``arms``: a baseline."""
+    """What a request asked for. ``pins``: (arm, place). ``at_most``: (field, count). ``arms``: a baseline.
+    ``diverse``: (weight, over).
+    """
 
     k: int
     exclude: tuple[str, ...]
@@ -325,6 +356,7 @@ class Asked:
     filter: Mapping[str, Any] | None
     pins: tuple[tuple[Any, ...], ...]
     at_most: tuple[tuple[Any, ...], ...]
+    diverse: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +425,29 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalReport:
+    """What one signal came to: as the groups and the lift of a report."""
+
+    signal: str
+    groups: tuple[GroupReport, ...]
+    lift: Lift
+    interval_kind: str
+    interval_decisions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """A rule of the bandit. ``state``, by the interval of the policy: "kept", "broken" or "unknown"."""
+
+    signal: str
+    state: str
+    most: float | None = None
+    least: float | None = None
+    mean: float | None = None
+    interval: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """``interval_kind``: "bounded" or "asymptotic". ``ungrouped``: decisions that are in neither group.
 
@@ -410,6 +465,9 @@ class Report:
     interval_decisions: int = 0
     warnings: tuple[str, ...] = ()
     complete_from: int | None = None
+    weights: Mapping[str, float] | None = None
+    signals: tuple[SignalReport, ...] = ()
+    guardrails: tuple[Guardrail, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -475,11 +533,30 @@ class EvaluationLearners:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalEstimates:
+    """What a policy would have earned of one signal. There are no predictions, so ``dr`` is ``ips``."""
+
+    estimates: tuple[Estimate, ...]
+    logged: LoggedValue
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsEvaluation:
+    """As ``Evaluation``, by some weights of signals."""
+
+    weights: Mapping[str, float]
+    estimates: tuple[Estimate, ...]
+    logged: LoggedValue
+    signals: Mapping[str, SignalEstimates]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """``warnings``: what one must know before one believes it, as sentences. Where they say that too much of
     what the policy does was never done, ``value`` and ``interval`` of estimates are None.
 
-    ``complete_from``: as of a report.
+    ``complete_from``: as of a report. ``results``: by each of several weights; the rest is by the first.
     """
 
     estimates: tuple[Estimate, ...]
@@ -488,6 +565,9 @@ class Evaluation:
     support: Support | None = None
     learners: EvaluationLearners | None = None
     complete_from: int | None = None
+    weights: Mapping[str, float] | None = None
+    signals: Mapping[str, SignalEstimates] | None = None
+    results: tuple[WeightsEvaluation, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,9 +580,18 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True)
+class Signal:
+    """``theta`` and ``weights`` of a learner, for one of several rewards."""
+
+    theta: tuple[float, ...]
+    weights: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Learner:
     """x.theta predicts a reward, plus ``offset`` where there is one, plus (P x)^T ``weights`` u in a context
     u, where P are the ``directions``. ``precision`` and ``directions``: if they were asked for.
+    With ``signals`` theta and weights are those of their weighted sum.
     """
 
     key: str
@@ -515,6 +604,7 @@ class Learner:
     context: Encoding | None = None
     directions: tuple[tuple[float, ...], ...] | None = None
     precision: tuple[tuple[float, ...], ...] | None = None
+    signals: Mapping[str, Signal] | None = None
 
 
 @dataclass(frozen=True, slots=True)

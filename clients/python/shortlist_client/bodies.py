@@ -55,13 +55,21 @@ class ArmIdsBody(TypedDict):
 
 
 Estimator = Literal["ips", "snips", "dr"]
+
+
+class PolicyBody(BanditPatch, total=False):
+    """``weights`` of signals, or a list of such."""
+
+    weights: Mapping[str, float] | Sequence[Mapping[str, float]] | None
+
+
 LearnersThen = Literal["before", "now"]
 
 # "from" cannot be the name of a field of a class.
 EvaluationBody = TypedDict(
     "EvaluationBody",
     {
-        "policy": Required[BanditPatch],
+        "policy": Required[PolicyBody],
         "from": str | None,
         "to": str | None,
         "estimators": Sequence[Estimator],
@@ -85,13 +93,40 @@ class AtMostBody(TypedDict):
     count: int
 
 
+class DiverseBody(TypedDict, total=False):
+    """``over``: "features", or a field of the metadata."""
+
+    weight: Required[float]
+    over: str
+
+
 class RulesBody(TypedDict, total=False):
     pin: Sequence[PinBody]
     at_most: Sequence[AtMostBody]
+    diverse: DiverseBody | None
+
+
+# "from" cannot be the name of a field of a class.
+QuotaBody = TypedDict(
+    "QuotaBody",
+    {
+        "most": Required[int],
+        "filter": Filter | None,
+        "arm": str | None,
+        "per_s": float | None,
+        "counts": Literal["shown", "rewarded"],
+        "pace": Literal["none", "even"],
+        "from": str | None,
+        "to": str | None,
+    },
+    total=False,
+)
 
 
 class DryRunRequest(TypedDict, total=False):
-    """``key`` is required by a bandit of scope per_key, and refused by others."""
+    """``key`` is required by a bandit of scope per_key, and refused by others. ``include``: "metadata", or
+    "metadata." and the name of a field.
+    """
 
     key: str | None
     k: int
@@ -101,6 +136,9 @@ class DryRunRequest(TypedDict, total=False):
     filter: Filter | None
     rules: RulesBody | None
     context: Context | None
+    include: Sequence[str]
+    visitor: str | None
+    weights: Mapping[str, float] | None
 
 
 class DryRunBody(DryRunRequest, total=False):
@@ -119,12 +157,25 @@ class ChooseBatchBody(TypedDict):
 
 
 class RewardItem(TypedDict, total=False):
-    """``arm``: needed when the decision has more than one. ``reward_id``: for bandits that add rewards up."""
+    """``arm``: needed when the decision has more than one. ``reward_id``: for bandits that add rewards up.
+    ``signal``: needed exactly by a bandit that has signals.
+    """
 
     decision: Required[str]
     value: Required[float]
     arm: str | None
     reward_id: str | None
+    signal: str | None
+
+
+def reward_item(
+    decision: str, value: float, arm: str | None, *, reward_id: str | None, signal: str | None
+) -> RewardItem:
+    """``signal`` is left out where there is none, for services that do not know it."""
+    item = RewardItem(decision=decision, value=value, arm=arm, reward_id=reward_id)
+    if signal is not None:
+        item["signal"] = signal
+    return item
 
 
 class RewardsBody(TypedDict):
@@ -142,9 +193,10 @@ class ActivationsBody(TypedDict):
 class ObservationItem(TypedDict, total=False):
     id: Required[str]
     arm: Required[str]
-    value: Required[float]
+    value: float | None
     key: str | None
     context: Context | None
+    values: Mapping[str, float] | None
 
 
 class ObservationsBody(TypedDict):

@@ -40,6 +40,7 @@ from shortlist_client.answers import (
     Page,
     Pulls,
     Queries,
+    Quota,
     Ready,
     Receipt,
     Rejected,
@@ -372,6 +373,31 @@ class Endpoints:
         return routes.EVALUATE.call(bandit, body=body)
 
     @endpoint
+    def put_quota(self, bandit: str, quota: str, body: bodies.QuotaBody) -> Call[Quota]:
+        """Make a quota, or give it another ``most``, ``pace`` or ``to``. Raises Conflict for all else."""
+        return routes.PUT_QUOTA.call(bandit, quota, body=body)
+
+    @endpoint
+    def get_quota(self, bandit: str, quota: str) -> Call[Quota]:
+        """A quota, and its counts in the window of now."""
+        return routes.GET_QUOTA.call(bandit, quota)
+
+    @endpoint
+    def list_quotas(self, bandit: str, *, cursor: str | None = None, limit: int = PAGE) -> Call[Page[Quota]]:
+        """One page of the quotas of a bandit, by id."""
+        return routes.LIST_QUOTAS.call(bandit, query={"cursor": cursor, "limit": limit})
+
+    @every_page
+    def quotas(self, bandit: str, *, page_size: int = PAGE) -> Callable[[str | None], Call[Page[Quota]]]:
+        """All quotas of a bandit by id, asked for page by page."""
+        return lambda cursor: routes.LIST_QUOTAS.call(bandit, query={"cursor": cursor, "limit": page_size})
+
+    @endpoint
+    def delete_quota(self, bandit: str, quota: str) -> Call[None]:
+        """Delete a quota. One that is made again counts from 0."""
+        return routes.DELETE_QUOTA.call(bandit, quota)
+
+    @endpoint
     def delete_bandit(self, bandit: str) -> Call[None]:
         """Delete a bandit and all that it has learned."""
         self._matters.pop(bandit, None)
@@ -497,14 +523,15 @@ class Endpoints:
         arm: str | None = None,
         *,
         reward_id: str | None = None,
+        signal: str | None = None,
         wait: bool = False,
     ) -> Steps[Receipt]:
         """Reward a decision. It counts once, however often it is sent. Raises RewardRejected.
 
         ``arm`` is needed where the decision has several; ``wait`` until it is applied. Bandits that add
-        rewards up tell them apart by ``reward_id``.
+        rewards up tell them apart by ``reward_id``, those with several rewards by ``signal``.
         """
-        item = {"decision": decision, "value": value, "arm": arm, "reward_id": reward_id}
+        item = bodies.reward_item(decision, value, arm, reward_id=reward_id, signal=signal)
         (batch,) = batches("rewards", encoded_items([item], "reward"), REWARDS)
         receipt = yield from routes.REWARDS.call(content=batch.content, query=_waiting(wait))
         for rejected in receipt.rejected:

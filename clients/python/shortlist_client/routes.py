@@ -163,6 +163,7 @@ NOTHING = type(None)
 WITH_HEADERS: dict[Any, tuple[str, ...]] = {answers.Bandit: ("etag",)}
 _CATALOGUE, _BANDIT = "/v1/catalogues/{catalogue}", "/v1/bandits/{bandit}"
 _LEARNER, _SLATES, _CENTERS = f"{_BANDIT}/learners/{{key}}", "/v1/slates/{campaign}", "/v1/centers/{campaign}"
+_QUOTA = f"{_BANDIT}/quotas/{{quota}}"
 _PAGE, _WAIT = bodies.PageQuery, bodies.WaitQuery
 
 PUT_CATALOGUE = Route("PUT", _CATALOGUE, answers.Catalogue, SAFE, bodies.CatalogueBody)
@@ -191,6 +192,10 @@ REPORT = Route("GET", f"{_BANDIT}/report", answers.Report, SAFE, query=bodies.Re
 EXPORT_LOG = Route("GET", f"{_BANDIT}/log/export", NOTHING, NEVER, query=bodies.ExportQuery)
 EXPLAIN = Route("POST", f"{_BANDIT}/log/explain", answers.Explanation, SAFE, bodies.ExplainBody)
 EVALUATE = Route("POST", f"{_BANDIT}/evaluations", answers.Evaluation, SAFE, bodies.EvaluationBody)
+PUT_QUOTA = Route("PUT", _QUOTA, answers.Quota, SAFE, bodies.QuotaBody)
+GET_QUOTA = Route("GET", _QUOTA, answers.Quota, SAFE)
+LIST_QUOTAS = Route("GET", f"{_BANDIT}/quotas", answers.Page[answers.Quota], SAFE, query=_PAGE)
+DELETE_QUOTA = Route("DELETE", _QUOTA, NOTHING, SAFE)
 DELETE_BANDIT = Route("DELETE", _BANDIT, NOTHING, SAFE)
 
 CHOOSE = Route("POST", f"{_BANDIT}/choose", answers.Choice, ONE_CHOICE, bodies.ChooseBody)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from shortlist_client.answers import Receipt
-from shortlist_client.bodies import RewardItem
+from shortlist_client.bodies import RewardItem, reward_item
 from shortlist_client.client import AsyncClient, Client
 from shortlist_client.errors import Invalid, InvalidArgument, RewardsUnsent
 
@@ -156,14 +156,20 @@ class RewardSender:
         self._thread.start()
 
     def add(
-        self, decision: str, value: float = 1.0, arm: str | None = None, *, reward_id: str | None = None
+        self,
+        decision: str,
+        value: float = 1.0,
+        arm: str | None = None,
+        *,
+        reward_id: str | None = None,
+        signal: str | None = None,
     ) -> None:
         """Send a reward soon. Raises RewardsUnsent when the buffer is full and the service does not take any:
         then this reward is not in the buffer.
         """
         with self._changed:
             self._changed.wait_for(self.state.may_go_on)
-            self.state.add({"decision": decision, "value": value, "arm": arm, "reward_id": reward_id})
+            self.state.add(reward_item(decision, value, arm, reward_id=reward_id, signal=signal))
             self._changed.notify_all()
 
     def flush(self) -> None:
@@ -234,7 +240,13 @@ class AsyncRewardSender:
         self._task: asyncio.Task[None] | None = None
 
     async def add(
-        self, decision: str, value: float = 1.0, arm: str | None = None, *, reward_id: str | None = None
+        self,
+        decision: str,
+        value: float = 1.0,
+        arm: str | None = None,
+        *,
+        reward_id: str | None = None,
+        signal: str | None = None,
     ) -> None:
         """Send a reward soon. Raises RewardsUnsent when the buffer is full and the service does not take any:
         then this reward is not in the buffer.
@@ -242,7 +254,7 @@ class AsyncRewardSender:
         self._start()
         async with self._changed:
             await self._changed.wait_for(self.state.may_go_on)
-            self.state.add({"decision": decision, "value": value, "arm": arm, "reward_id": reward_id})
+            self.state.add(reward_item(decision, value, arm, reward_id=reward_id, signal=signal))
             self._changed.notify_all()
 
     async def flush(self) -> None:

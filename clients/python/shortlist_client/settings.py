@@ -66,6 +66,37 @@ class LogRule(TypedDict, total=False):
     share: float
 
 
+class RepeatsRule(TypedDict, total=False):
+    """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often."""
+
+    most: Required[int]
+    within_s: Required[float]
+    counts: Literal["shown", "rewarded"]
+    by: Literal["arm"]
+
+
+class SignalRule(TypedDict, total=False):
+    """One of several rewards. ``weight``: in what is chosen for. ``default``: what it is taken for until it
+    comes.
+    ``noise``: by how much it varies about its mean; ``auto``: learned.
+    """
+
+    weight: float
+    default: float
+    noise: float | Literal["auto"]
+    min: float | None
+    max: float | None
+    aggregate: Literal["first", "sum"]
+
+
+class GuardrailRule(TypedDict, total=False):
+    """What the mean of a signal over decisions should be at ``most``, or at ``least``."""
+
+    signal: Required[str]
+    most: float | None
+    least: float | None
+
+
 class BanditBody(TypedDict, total=False):
     catalogue: Required[str]
     policy: Required[Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]]
@@ -91,6 +122,9 @@ class BanditBody(TypedDict, total=False):
     log: LogRule | None
     context: ContextRule | None
     interactions: int | Literal["all"] | None
+    repeats: RepeatsRule | None
+    signals: Mapping[str, SignalRule] | None
+    guardrails: Sequence[GuardrailRule] | None
 
 
 class RewardRulePatch(TypedDict, total=False):
@@ -113,6 +147,22 @@ class HoldoutRulePatch(TypedDict, total=False):
 class LogRulePatch(TypedDict, total=False):
     keep_s: float | None
     share: float | None
+
+
+class RepeatsRulePatch(TypedDict, total=False):
+    most: int | None
+    within_s: float | None
+    counts: Literal["shown", "rewarded"] | None
+    by: Literal["arm"] | None
+
+
+class SignalRulePatch(TypedDict, total=False):
+    weight: float | None
+    default: float | None
+    noise: float | Literal["auto"] | None
+    min: float | None
+    max: float | None
+    aggregate: Literal["first", "sum"] | None
 
 
 class BanditPatch(TypedDict, total=False):
@@ -140,6 +190,9 @@ class BanditPatch(TypedDict, total=False):
     log: LogRulePatch | None
     context: ContextRule | None
     interactions: int | Literal["all"] | None
+    repeats: RepeatsRulePatch | None
+    signals: Mapping[str, SignalRulePatch | None] | None
+    guardrails: Sequence[GuardrailRule] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,3 +223,6 @@ class Settings:
     log: LogRule | None = None
     context: ContextRule | None = None
     interactions: int | str | None = None
+    repeats: RepeatsRule | None = None
+    signals: Mapping[str, SignalRule] | None = None
+    guardrails: Sequence[GuardrailRule] | None = None

@@ -18,9 +18,17 @@ export interface AtMost {
   count: number;
 }
 
+export interface Diverse {
+  /** From 0 to 1. */
+  weight: number;
+  /** "features", or a field of the metadata. */
+  over?: string;
+}
+
 export interface Rules {
   pin?: Pin[];
   at_most?: AtMost[];
+  diverse?: Diverse | null;
 }
 
 export interface ChooseRequest {
@@ -38,6 +46,12 @@ export interface ChooseRequest {
   filter?: Filter | null;
   rules?: Rules | null;
   context?: Context | null;
+  /** What comes with each arm: "metadata", or "metadata." and the name of a field. */
+  include?: string[];
+  /** Whom a global bandit that limits repeats shows it to. */
+  visitor?: string | null;
+  /** Of signals, over those of the bandit. */
+  weights?: Record<string, number> | null;
 }
 
 export interface ChosenArm {
@@ -47,6 +61,8 @@ export interface ChosenArm {
   propensity?: number | null;
   /** It stands here because of a rule. */
   pinned: boolean;
+  /** Where `include` asked for them. */
+  metadata?: Record<string, unknown> | null;
 }
 
 export interface Choice {
@@ -63,6 +79,8 @@ export interface Choice {
   eligible?: number | null;
   bandit_version?: number | null;
   group?: string | null;
+  /** By which the signals were weighed. */
+  weights?: Record<string, number> | null;
 }
 
 /** What a dry run is asked with: as a choice, without what only a decision has. */
@@ -79,6 +97,8 @@ export interface DryRunArm {
   draw: number | null;
   propensity?: number | null;
   pinned: boolean;
+  /** Where `include` asked for them. */
+  metadata?: Record<string, unknown> | null;
 }
 
 /** What a choice would be: its fields without a decision. */
@@ -92,6 +112,8 @@ export interface DryRun {
   stale_s?: number | null;
   eligible?: number | null;
   group?: string | null;
+  /** By which the signals were weighed. */
+  weights?: Record<string, number> | null;
 }
 
 export interface Reward {
@@ -101,6 +123,8 @@ export interface Reward {
   arm?: string | null;
   /** For bandits that add up rewards: which reward this is. */
   reward_id?: string | null;
+  /** Which of several rewards, exactly for bandits with signals. */
+  signal?: string | null;
 }
 
 export interface Rejected {
@@ -157,6 +181,7 @@ export interface RewardOptions {
   value?: number;
   arm?: string;
   reward_id?: string;
+  signal?: string;
   /** Return when the reward is learned. */
   wait?: boolean;
 }

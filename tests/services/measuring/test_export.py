@@ -156,7 +156,7 @@ async def test_others_go_on_while_rows_are_encoded(world: World, monkeypatch: py
         def end(self) -> bytes:
             return b""
 
-    monkeypatch.setitem(export._ENCODERS, "ndjson", Waiting)  # type: ignore[arg-type]
+    monkeypatch.setitem(export._ENCODERS, "ndjson", lambda bandit: Waiting())  # type: ignore[arg-type]
     stream = Exports(LogInMemory(varied(3))).stream(bandit, "ndjson", from_ms=None, to_ms=None)
     piece = asyncio.ensure_future(anext(stream))
     await entered.wait()

@@ -13,7 +13,7 @@ import pytest
 
 from app.errors import Invalid, Unavailable
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.settings import RewardRule
+from app.services.bandits.settings import BanditRecord, RewardRule
 from app.services.decision_log.rows import Row
 from app.services.measuring import report as reports
 from app.services.measuring.outcomes import Terms, terms_of, value_of
@@ -61,10 +61,13 @@ def test_a_decision_is_worth_the_rewards_of_its_arms(logged: Row, terms: Terms, 
 
 
 def test_the_bounds_hold_what_an_arm_without_a_reward_counts_as():
-    assert terms_of(RewardRule(1.0, 5.0)) == Terms(0.0, 0.0, 5.0)
-    assert terms_of(RewardRule(-1.0, 1.0, wait_s=9.0, default=-1.0)) == Terms(-1.0, -1.0, 1.0)
+    def terms_of_rule(rule: RewardRule) -> Terms:
+        return terms_of(BanditRecord("c", "sub_ts", reward=rule))
+
+    assert terms_of_rule(RewardRule(1.0, 5.0)) == Terms(0.0, 0.0, 5.0)
+    assert terms_of_rule(RewardRule(-1.0, 1.0, wait_s=9.0, default=-1.0)) == Terms(-1.0, -1.0, 1.0)
     for rule in (RewardRule(), RewardRule(min=0.0), RewardRule(max=1.0), RewardRule(0.0, 1.0, "sum")):
-        assert terms_of(rule).low is None
+        assert terms_of_rule(rule).low is None
 
 
 def test_groups_have_their_means_and_the_sequences_of_their_values():

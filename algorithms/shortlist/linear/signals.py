@@ -1,0 +1,179 @@
+"""Several rewards of one decision (signals), weighed at the moment of the choice.
+
+Notation
+    d, J            dimension of the features, number of signals
+    x, r            features of a chosen arm (d,), its rewards, one of each signal (J,)
+    V               precision ridge * I + gram (d, d), one for all signals, see ``ridge``
+    M, Theta        moments sum r x^T (J, d), and estimates M V^-1 (J, d)
+    P               products sum r r^T (J, J)
+    R               P - M Theta^T (J, J)
+    w               weights (J,) of a choice
+    S               covariance of the residuals r - Theta x (J, J)
+    n, a0           sum of the weights of the decisions; as how many rewards the spread counts, see ``scales``
+
+Derivation
+    The weighted sum w.r is a reward like any other: ridge regression on it has the moment w M and the sum of
+    squares w P w, so its estimate is w Theta, and what ``scales.noise`` estimates of it is
+
+        sigma^2 = (w P w - (w M).(w Theta) + a0 spread^2) / (n + a0) = (w R w + a0 spread^2) / (n + a0).
+
+    Without a0 that is w S w for S = R / n: with the ridge's share, the second moment of the residuals, hence
+    their covariance. So a draw for w is that of a learner which learned w.r from the start, and for one
+    signal of weight 1 it is the same to the bit. A signal whose noise is given is taken to vary independently
+    of the others: sigma^2 = w_A S_AA w_A + sum of w_j^2 noise_j^2 over those that are given, A the others.
+
+Cost of a choice: J d + J^2 multiply-adds more than that of one signal. No matrix of size d depends on w.
+
+Source: Bishop, "Pattern Recognition and Machine Learning" (2006), sections 3.1.5 and 3.3: several outputs
+share the design matrix. Zellner, "An Efficient Method of Estimating Seemingly Unrelated Regressions" (1962),
+section 3: with the same regressors, each is estimated by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from shortlist import checks
+from shortlist.linear import ridge as regression
+from shortlist.linear.ridge import Factored, Posterior
+from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.linear.scales import Scales, noise_of
+from shortlist.types import Matrix, Vector
+
+ALONE = (1.0,)  # the weights of one signal that is all
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """How the signals of a choice are weighed.
+
+    ``weights``   of each signal
+    ``noises``    what each varies by about its mean; None: it is learned
+    ``spreads``   half of what each can differ by; None: it has no bounds
+    """
+
+    weights: tuple[float, ...]
+    noises: tuple[float | None, ...]
+    spreads: tuple[float | None, ...]
+
+    @property
+    def spread(self) -> float | None:
+        """That of the weighted sum of the signals whose noise is learned; None: it has no bounds."""
+        total = 0.0
+        for weight, noise, spread in zip(self.weights, self.noises, self.spreads, strict=True):
+            if weight and noise is None:
+                if spread is None:
+                    return None
+                total += abs(weight) * spread
+        return total or None
+
+    @property
+    def learned(self) -> Vector:
+        """The weights, 0 where the noise is given. Shape: (J,)."""
+        pairs = zip(self.weights, self.noises, strict=True)
+        return np.array([weight if noise is None else 0.0 for weight, noise in pairs])
+
+    @property
+    def learns_all(self) -> bool:
+        """Whether no noise is given."""
+        return self.noises.count(None) == len(self.noises)
+
+    @property
+    def given(self) -> float:
+        """Variance of the weighted sum of the signals whose noise is given."""
+        return math.fsum(
+            (w * s) ** 2 for w, s in zip(self.weights, self.noises, strict=True) if s is not None
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeighedSum:
+    """The posterior of a weighted sum, a ``ridge.Posterior``. Its root is made when it is asked for."""
+
+    theta: Vector
+    unit: Matrix
+    ridge: float
+    sigma: float
+
+    @property
+    def root(self) -> Matrix:
+        """Shape: (d, d), a new array."""
+        return self.unit * self.sigma
+
+    def noise(self, rng: np.random.Generator) -> Vector:
+        """Return sigma unit xi, xi standard normal. Shape: -> (d,). Cost: d normal draws, d^2."""
+        drawn: Vector = self.unit @ rng.standard_normal(len(self.theta))
+        drawn *= self.sigma
+        return drawn
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Known:
+    """What is known of all signals. Shapes: thetas (J, d), root (d, d), products, residuals (J, J)."""
+
+    thetas: Matrix
+    root: Matrix
+    ridge: float
+    weight: float
+    products: Matrix
+    residuals: Matrix
+
+    def weighed(self, weighing: Weighing, scales: Scales) -> Posterior:
+        """Return the posterior of the weighted sum. Signals that no reward has named yet are 0.
+
+        ``scales``: whether the noise is learned; its ``spread`` is not asked for.
+        Cost: J d + J^2 multiply-adds; of one signal of weight 1 d^2, which makes it to the bit the posterior
+        of a learner without signals.
+        Raises: InvalidShape (fewer weights than signals).
+        """
+        count = len(self.thetas)
+        weights = np.array(weighing.weights[:count])
+        if len(weights) != count:
+            checks.shape("weights", weights, (count,))
+        theta = weights @ self.thetas
+        theta.setflags(write=False)
+        sigma = self._sigma(weighing, weights) if scales.learns_noise else 1.0
+        if weighing.weights == ALONE:
+            own = Factored(theta, self.root, self.ridge)
+            return regression.with_noise(own, sigma) if scales.learns_noise else own
+        return WeighedSum(theta, self.root, self.ridge, sigma)
+
+    def _sigma(self, weighing: Weighing, weights: Vector) -> float:
+        given, own = 0.0, weights
+        if not weighing.learns_all:
+            given, own = weighing.given, weighing.learned
+            if given and not own.any():
+                return math.sqrt(given)
+            own = own[: len(weights)]
+        squares, left = float(own @ self.products @ own), float(own @ self.residuals @ own)
+        sigma = noise_of(squares, left, self.weight, spread=weighing.spread)
+        return math.sqrt(sigma**2 + given) if given else sigma
+
+
+def known(sums: RidgeSums, scales: Scales) -> Known:
+    """Return what these sums say of all their signals. Cost: O(d^3 + J d^2)."""
+    moments, products = sums.moments, sums.products
+    columns = moments[0] if len(moments) == 1 else moments.T
+    thetas, root, used = regression.solved(sums, columns, ridge=scales.ridge_of(sums))
+    thetas = np.ascontiguousarray(thetas.T).reshape(moments.shape)
+    residuals = products - _products(moments, thetas)
+    for array in (thetas, root, products, residuals):
+        array.setflags(write=False)
+    return Known(thetas, root, used, sums.weight, products, residuals)
+
+
+def _products(moments: Matrix, thetas: Matrix) -> Matrix:
+    """M Theta^T, symmetric. Of one signal as the product of two vectors has it, to the bit."""
+    if len(moments) == 1:
+        return np.array([[moments[0] @ thetas[0]]])
+    found = moments @ thetas.T
+    half: Matrix = (found + found.T) / 2.0
+    return half
+
+
+def weighed(sums: RidgeSums, scales: Scales, weighing: Weighing) -> Posterior:
+    """Return the posterior of the weighted sum. Cost: O(d^3 + J d^2)."""
+    return known(sums, scales).weighed(weighing, scales)

@@ -1,0 +1,139 @@
+"""/v1/bandits/{b}/quotas: how often arms may be shown, or rewarded, in a window of time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar
+
+from fastapi import Query, Response
+from pydantic import BaseModel, Field
+
+from app.api.fields import Identifier, Page, PageLimit, page_reply
+from app.api.filters import FilterBody
+from app.api.limits import MAX_SMALL_BODY_BYTES
+from app.api.problems import problems
+from app.api.services import Provided
+from app.api.strict_json import StrictModel, json_router, reply
+from app.api.times import span
+from app.services.bandits.bandits import Bandits
+from app.services.quotas.quota_rules import MAX_MOST, MAX_PER_S, QuotaCounts, QuotaPace, QuotaRule
+from app.services.quotas.quotas import Quotas, QuotaState
+
+router = json_router(prefix="/v1/bandits", tags=["quotas"])
+
+Time = Annotated[datetime, Field(strict=False)]
+
+
+class QuotaBody(StrictModel):
+    """The arms that ``filter`` lets in, or one ``arm``, are shown (or rewarded) at most ``most`` times in a
+    window. Windows are multiples of ``per_s`` since ``from``, else since 1970; without it there is one.
+    The quota holds from ``from`` until ``to``. ``pace`` even: spread evenly over the window.
+    """
+
+    max_bytes: ClassVar[int] = MAX_SMALL_BODY_BYTES
+
+    most: Annotated[int, Field(ge=0, le=MAX_MOST)]
+    filter: FilterBody | None = None
+    arm: Identifier | None = None
+    per_s: Annotated[float, Field(ge=0.001, le=MAX_PER_S)] | None = None
+    counts: QuotaCounts = "shown"
+    pace: QuotaPace = "none"
+    from_: Annotated[Time | None, Field(alias="from")] = None
+    to: Time | None = None
+
+
+class QuotaView(BaseModel):
+    """``used``: counted in the window of now, [from, to) in ms since 1970; ``reserved``: held by processes,
+    which may spend it without asking; ``left``: the rest. ``ends``: when it is used up if it goes on as since
+    the window began, null if not in this window. ``window`` null: it does not hold now.
+    ``outstanding``: where rewards are counted, what was shown in the window and has none.
+    """
+
+    id: str
+    most: int
+    filter: dict[str, Any] | None
+    arm: str | None
+    per_s: float | None
+    counts: QuotaCounts
+    pace: QuotaPace
+    from_: Annotated[datetime | None, Field(alias="from")]
+    to: datetime | None
+    used: int
+    reserved: int
+    left: int
+    window: list[int | None] | None
+    ends: datetime | None
+    outstanding: int | None
+
+
+@router.put(
+    "/{bandit}/quotas/{quota}",
+    response_model=QuotaView,
+    status_code=201,
+    responses={200: {"model": QuotaView}, **problems(409)},
+)
+async def put_quota(
+    bandit: str, quota: Identifier, body: QuotaBody, bandits: Provided[Bandits], quotas: Provided[Quotas]
+) -> Response:
+    """Make a quota, or give one another ``most``, ``pace`` or ``to``: its counts go on. 409 for all else."""
+    from_ms, to_ms = span(body.from_, body.to)
+    rule = QuotaRule(body.most, body.filter, body.arm, body.per_s, body.counts, body.pace, from_ms, to_ms)
+    state, is_new = await quotas.put(await bandits.get(bandit), quota, rule)
+    return reply(_view(state), 201 if is_new else 200)
+
+
+@router.get("/{bandit}/quotas", response_model=Page[QuotaView])
+async def list_quotas(
+    bandit: str,
+    bandits: Provided[Bandits],
+    quotas: Provided[Quotas],
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Response:
+    """The quotas of a bandit by id, with counts that may be some seconds old."""
+    states, following = await quotas.page(await bandits.get(bandit), cursor, limit)
+    return await page_reply(((state.quota.id, _view(state)) for state in states), following)
+
+
+@router.get("/{bandit}/quotas/{quota}", response_model=QuotaView)
+async def get_quota(
+    bandit: str, quota: str, bandits: Provided[Bandits], quotas: Provided[Quotas]
+) -> Response:
+    """A quota, and its counts in the window of now. What others spent in the last second may still be in
+    ``reserved``.
+    """
+    return reply(_view(await quotas.get(await bandits.get(bandit), quota)))
+
+
+@router.delete("/{bandit}/quotas/{quota}", status_code=204)
+async def delete_quota(
+    bandit: str, quota: str, bandits: Provided[Bandits], quotas: Provided[Quotas]
+) -> Response:
+    """Delete a quota. One that is made again counts from 0."""
+    await quotas.delete(await bandits.get(bandit), quota)
+    return Response(status_code=204)
+
+
+def _view(state: QuotaState) -> dict[str, Any]:
+    rule = state.quota.rule
+    return {
+        "id": state.quota.id,
+        "most": rule.most,
+        "filter": rule.filter,
+        "arm": rule.arm,
+        "per_s": rule.per_s,
+        "counts": rule.counts,
+        "pace": rule.pace,
+        "from": _time(rule.from_ms),
+        "to": _time(rule.to_ms),
+        "used": state.used,
+        "reserved": state.reserved,
+        "left": state.left,
+        "window": state.window,
+        "ends": _time(state.ends_ms),
+        "outstanding": state.outstanding,
+    }
+
+
+def _time(ms: int | None) -> datetime | None:
+    return None if ms is None else datetime.fromtimestamp(ms / 1_000, UTC)

@@ -1,0 +1,1 @@
+"""How often may an arm still be shown?"""

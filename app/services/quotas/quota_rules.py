@@ -1,0 +1,86 @@
+"""What a quota says, as it is stored and answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from app.errors import Invalid
+from app.filters.filter import Filter, parse
+from app.services.formats.records import pack, split_uid
+from app.storage.protocol import QuotaTerms
+
+MAX_MOST = 10**12
+MAX_PER_S = 3_650 * 86_400
+
+QuotaCounts = Literal["shown", "rewarded"]
+QuotaPace = Literal["none", "even"]
+
+
+class QuotaRule(msgspec.Struct, frozen=True):
+    """At most ``most`` times in a window, arms that ``filter`` lets in, or one ``arm``, are counted.
+
+    Windows are multiples of ``per_s`` since ``from_ms``, else since 1970; without it there is one. The quota
+    holds from ``from_ms`` until ``to_ms``.
+    """
+
+    most: int
+    filter: dict[str, Any] | None = None
+    arm: str | None = None
+    per_s: float | None = None
+    counts: QuotaCounts = "shown"
+    pace: QuotaPace = "none"
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+    def checked(self) -> QuotaRule:
+        """Itself. Raises Invalid."""
+        if (self.filter is None) == (self.arm is None):
+            raise Invalid("a quota needs either a filter or an arm", path=("arm",))
+        if self.filter is not None:
+            parse(self.filter)
+        if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
+            raise Invalid("to must be after from", path=("to",))
+        is_bounded = self.from_ms is not None and self.to_ms is not None
+        if self.pace == "even" and self.per_s is None and not is_bounded:
+            raise Invalid("pace needs a window: per_s, or from and to", path=("pace",))
+        if self.pace == "even" and self.counts == "rewarded":
+            raise Invalid("pace goes with what is shown", path=("pace",))
+        return self
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What cannot be changed without counting anew."""
+        return self.filter, self.arm, self.per_s, self.counts, self.from_ms
+
+    @property
+    def parsed(self) -> Filter | None:
+        return None if self.filter is None else parse(self.filter)
+
+    def terms(self, uid: str) -> QuotaTerms:
+        per_ms = 0 if self.per_s is None else max(1, round(1_000 * self.per_s))
+        return QuotaTerms(uid, self.most, per_ms, self.from_ms or 0, self.to_ms or 0)
+
+
+class BanditQuota(msgspec.Struct, frozen=True):
+    """A quota of a bandit. ``uid``: of this incarnation."""
+
+    id: str
+    uid: str
+    rule: QuotaRule
+
+    @classmethod
+    def of(cls, quota_id: str, data: bytes) -> BanditQuota:
+        uid, rule = split_uid(data, QuotaRule)
+        return cls(quota_id, uid, rule)
+
+    @property
+    def record(self) -> bytes:
+        return self.uid.encode() + pack(self.rule)
+
+
+def quotas_of(records: Mapping[str, bytes]) -> list[BanditQuota]:
+    """In the order of their ids."""
+    return [BanditQuota.of(quota_id, records[quota_id]) for quota_id in sorted(records)]

@@ -1,0 +1,201 @@
+"""The quotas of all bandits: how they are made, and the shares that this process has of them.
+
+A bandit without quotas has none here, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from app.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
+from app.services.bandits.bandits import Bandit
+from app.services.formats.pages import page_by_name
+from app.services.quotas.quota_rules import BanditQuota, QuotaRule, quotas_of
+from app.services.quotas.shares import Live, Shares
+from app.storage.protocol import Store
+
+MAX_QUOTAS = 10_000
+EVERY_S = 1.0
+LATEST_MS = 253_370_764_800_000  # the year 9999
+
+
+class QuotaState(msgspec.Struct, frozen=True):
+    """A quota, and its counts in the window of now. Times are ms since 1970; no ``window``: it does not hold.
+
+    ``outstanding``: what was shown and not rewarded; None of a quota that counts what is shown.
+    ``ends_ms``: when it is used up if it goes on as since the window began; None: not in this window.
+    """
+
+    quota: BanditQuota
+    used: int
+    reserved: int
+    left: int
+    window: tuple[int, int | None] | None
+    ends_ms: int | None
+    outstanding: int | None
+
+
+class Quotas:
+    """For the event loop. ``process``: a name that no other process has, nor will have."""
+
+    def __init__(self, store: Store, *, process: str | None = None) -> None:
+        self._store = store
+        self._process = process or secrets.token_hex(8)
+        self.shares: dict[str, Shares] = {}
+        self._changes: Mapping[str, int] = {}
+        self._reading = asyncio.Lock()  # a process has one share: no two may be made for a bandit
+
+    async def replace(self, changes: Mapping[str, int]) -> None:
+        """Read the quotas of bandits that have changed. ``changes``: a number of each, which grows."""
+        for uid in changes.keys() | self.shares.keys():
+            if changes.get(uid) != self._changes.get(uid):
+                await self._read(uid)
+        self._changes = dict(changes)
+
+    async def put(self, bandit: Bandit, quota_id: str, rule: QuotaRule) -> tuple[QuotaState, bool]:
+        """Make a quota, or change ``most``, ``pace`` and ``to`` of one; (it, whether it is new).
+
+        Raises Invalid, Conflict (it counts something else), QuotaReached, Unavailable.
+        """
+        rule = rule.checked()
+        _check_known(bandit, rule)
+        while True:
+            standing = (await self._store.quotas.all(bandit.uid)).get(quota_id, b"")
+            known = BanditQuota.of(quota_id, standing) if standing else None
+            if known is not None and known.rule.identity != rule.identity:
+                raise Conflict("this quota counts something else: only most, pace and to can be changed")
+            quota = BanditQuota(quota_id, secrets.token_hex(8) if known is None else known.uid, rule)
+            stored = await self._store.quotas.put(
+                bandit.uid, quota_id, quota.record, rule.terms(quota.uid), expected=standing, most=MAX_QUOTAS
+            )
+            if stored is None:
+                raise QuotaReached(f"a bandit has at most {MAX_QUOTAS:,} quotas")
+            if stored == quota.record:
+                break
+        await self._changed(bandit.uid)
+        return await self.get(bandit, quota_id), known is None
+
+    async def get(self, bandit: Bandit, quota_id: str) -> QuotaState:
+        """Raises NotFound, Unavailable."""
+        shares = self.shares.get(bandit.uid)
+        if shares is None or quota_id not in shares.by_id:
+            await self._read(bandit.uid)
+            shares = self.shares.get(bandit.uid)
+        live = None if shares is None else shares.by_id.get(quota_id)
+        if shares is None or live is None:
+            raise NotFound("no quota of this id")
+        await shares.hear(live)
+        return _state(live, shares.now_ms)
+
+    async def page(
+        self, bandit: Bandit, cursor: str | None, limit: int
+    ) -> tuple[Sequence[QuotaState], str | None]:
+        """In the order of their ids, with what was last heard of each."""
+        shares = self.shares.get(bandit.uid)
+        if shares is None:
+            return [], None
+        lives, following = page_by_name(shares.lives, lambda live: live.quota.id, cursor, limit)
+        return [_state(live, shares.now_ms) for live in lives], following
+
+    async def delete(self, bandit: Bandit, quota_id: str) -> None:
+        """Raises NotFound, Unavailable."""
+        if not await self._store.quotas.delete(bandit.uid, quota_id):
+            raise NotFound("no quota of this id")
+        await self._changed(bandit.uid)
+
+    async def rewarded(self, bandit: Bandit, arms: Iterable[str]) -> None:
+        """Count rewards of these arms for the quotas that count them. Raises Unavailable."""
+        shares = self.shares.get(bandit.uid)
+        if shares is not None:
+            whole = bandit.catalogue.index.snapshot()
+            await shares.reward(whole, whole.rows_of(arms).tolist())
+
+    async def run(self) -> None:
+        """Look at all shares every ``EVERY_S``, and refill those that run low at once; until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(EVERY_S):
+                    while True:
+                        await self._refill()
+            except TimeoutError:
+                pass
+            except Unavailable:
+                await asyncio.sleep(EVERY_S)
+            await self._each(Shares.look)
+
+    async def stop(self) -> None:
+        """Give all shares back."""
+        await self._each(Shares.end)
+
+    async def _refill(self) -> None:
+        lows = [asyncio.ensure_future(shares.low.wait()) for shares in self.shares.values()]
+        if not lows:
+            await asyncio.sleep(EVERY_S)
+            return
+        try:
+            await asyncio.wait(lows, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for low in lows:
+                low.cancel()
+        for shares in tuple(self.shares.values()):
+            if shares.low.is_set():
+                await shares.refill()
+
+    async def _each(self, what: Callable[[Shares], Awaitable[None]]) -> None:
+        """A store that is away is told later: nothing is spent meanwhile that is not there."""
+        for shares in tuple(self.shares.values()):
+            with contextlib.suppress(Unavailable):
+                await what(shares)
+
+    async def _changed(self, bandit_uid: str) -> None:
+        await self._store.quotas.changed(bandit_uid)
+        await self._read(bandit_uid)
+
+    async def _read(self, bandit_uid: str) -> None:
+        """Serve the quotas of a bandit as they are stored; what was known of those that stay is kept."""
+        async with self._reading:
+            quotas = quotas_of(await self._store.quotas.all(bandit_uid))
+            shares = self.shares.get(bandit_uid)
+            if shares is None:
+                if not quotas:
+                    return
+                shares = self.shares[bandit_uid] = Shares(
+                    self._store.quotas, self._store.write_once, bandit_uid, self._process
+                )
+            if [live.quota for live in shares.lives] != quotas:
+                await shares.become(quotas)
+            if not quotas:
+                del self.shares[bandit_uid]
+
+
+def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
+    """Raise Invalid for an arm or a field that no arm has."""
+    index = bandit.catalogue.index
+    if rule.arm is not None and rule.arm not in index:
+        raise Invalid("no arm of this id", path=("arm",))
+    arm_filter = rule.parsed
+    names = index.snapshot().attributes.names.fields.numbers
+    for field in () if arm_filter is None else sorted(arm_filter.fields):
+        if field not in names:
+            raise Invalid("no arm has this field", path=("filter", field))
+
+
+def _state(live: Live, now_ms: int) -> QuotaState:
+    rule = live.quota.rule
+    shown = live.others + live.reported
+    used = live.rewarded if rule.counts == "rewarded" else shown
+    reserved = 0 if rule.counts == "rewarded" else live.granted - used
+    left = max(rule.most - used - reserved, 0)
+    window = (live.window, live.ends_ms) if live.window >= 0 else None
+    ends_ms = None
+    if window is not None and used and now_ms > live.window:
+        ends_ms = now_ms + round((rule.most - used) * (now_ms - live.window) / used)
+        if ends_ms >= (LATEST_MS if live.ends_ms is None else live.ends_ms):
+            ends_ms = None
+    outstanding = max(shown - used, 0) if rule.counts == "rewarded" else None
+    return QuotaState(live.quota, used, reserved, left, window, ends_ms, outstanding)

@@ -1,0 +1,78 @@
+"""Quotas of bandits on Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from app.storage import redis_keys as keys
+from app.storage.protocol import QuotaTerms, Share, ShareAsked
+from app.storage.redis_client import Argument
+from app.storage.redis_part import RedisPart
+
+MOST_HELD = 1_000_000  # deferred decisions of a bandit, of some 150 bytes
+
+
+class RedisQuotas(RedisPart):
+    """Implements ``protocol.QuotaStore``."""
+
+    async def all(self, bandit_uid: str) -> Mapping[str, bytes]:
+        records = await self._redis.command("HGETALL", keys.quotas(bandit_uid))
+        return {quota_id.decode(): record for quota_id, record in records.items()}
+
+    async def put(
+        self, bandit_uid: str, quota_id: str, record: bytes, terms: QuotaTerms, *, expected: bytes, most: int
+    ) -> bytes | None:
+        names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id)]
+        arguments: list[Argument] = [quota_id, record, expected, *terms, most]
+        current: bytes | None = await self._redis.script("put_quota", names, arguments)
+        return current
+
+    async def delete(self, bandit_uid: str, quota_id: str) -> bool:
+        answers = await self._redis.transaction(
+            [("HDEL", keys.quotas(bandit_uid), quota_id), ("DEL", *_of_quota(bandit_uid, quota_id))]
+        )
+        return bool(answers[0])
+
+    async def changed(self, bandit_uid: str) -> None:
+        await self._redis.script("note_quotas", [keys.QUOTAS, keys.REGISTRY_VERSION], [bandit_uid])
+
+    async def share(
+        self, bandit_uid: str, process: str, number: int, asked: Sequence[ShareAsked]
+    ) -> tuple[int, Sequence[Share]]:
+        names = [name for each in asked for name in _of_quota(bandit_uid, each.id)]
+        arguments: list[Argument] = [process, number]
+        for each in asked:
+            arguments += each[1:]
+        now_ms, *answers = await self._redis.script("share_quotas", names, arguments)
+        return now_ms, [Share(bool(known), bool(holds), *rest) for known, holds, *rest in answers]
+
+    async def reward(self, bandit_uid: str, counts: Mapping[str, int]) -> None:
+        names = [name for quota_id in counts for name in _of_quota(bandit_uid, quota_id)]
+        await self._redis.script("reward_quotas", names, [*counts.values()])
+
+    async def hold(
+        self, bandit_uid: str, decision: str, taken: Sequence[tuple[str, str, int, int]], *, expires_ms: int
+    ) -> bool:
+        arguments: list[Argument] = [decision, msgspec.msgpack.encode(taken), expires_ms, MOST_HELD]
+        return bool(await self._redis.script("hold_quotas", keys.quotas_held(bandit_uid), arguments))
+
+    async def confirm(self, bandit_uid: str, decision: str, *, expires_ms: int, margin_ms: int) -> bool:
+        arguments: list[Argument] = [decision, expires_ms, margin_ms]
+        return bool(await self._redis.script("confirm_quotas", keys.quotas_held(bandit_uid), arguments))
+
+    async def release(self, bandit_uid: str, *, margin_ms: int, count: int) -> int:
+        names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
+        return int(await self._redis.script("release_quotas", names, [margin_ms, count]))
+
+    async def erase(self, bandit_uid: str) -> None:
+        """Two round trips."""
+        names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, ""), *keys.quotas_held(bandit_uid)]
+        await self._redis.script("erase_quotas", names)
+        await self._redis.command("HDEL", keys.QUOTAS, bandit_uid)
+
+
+def _of_quota(bandit_uid: str, quota_id: str) -> list[str]:
+    """The keys of one quota, or of none the stems that scripts complete: itself, its shares."""
+    return [keys.quota(bandit_uid, quota_id), keys.quota_shares(bandit_uid, quota_id)]

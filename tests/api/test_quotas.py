@@ -1,0 +1,354 @@
+"""Quotas over HTTP: what counts, what is used up, and what is refused. Several processes: tests/processes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from api_client import Api, Json
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+QUOTA = "/v1/bandits/b/quotas/q"
+ARMS = {f"a{n}": n % 3 for n in range(12)}  # arm -> campaign
+DAY = 86_400
+
+
+async def build(api: Api, **bandit: Any) -> None:
+    await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
+    rows = [
+        {"id": arm, "features": [1.0 + n / 10, 1.0], "metadata": {"campaign": campaign, "price": n}}
+        for n, (arm, campaign) in enumerate(ARMS.items())
+    ]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
+    await api.bandit("b", "c", **bandit)
+
+
+async def quota(api: Api, name: str = "q", status: int = 201, **body: Any) -> Json:
+    answer: Json = await api.ok("PUT", f"/v1/bandits/b/quotas/{name}", body, status)
+    return answer
+
+
+def campaigns(choice: Json) -> list[int]:
+    return [ARMS[arm["id"]] for arm in choice["arms"]]
+
+
+async def state(api: Api, name: str = "q") -> Json:
+    answer: Json = await api.ok("GET", f"/v1/bandits/b/quotas/{name}")
+    return answer
+
+
+POLICIES: dict[str, Json] = {
+    "sub_ts": {},
+    "adaptive": {"policy": "sub_ts", "solver": "adaptive"},
+    "linear_ts": {},
+    "softmax": {},
+    "igw": {},
+    "sub_elim": {},
+    "linear_elim": {},
+    "holdout": {"policy": "sub_ts", "holdout": {"share": 1.0}},
+    "named": {"policy": "sub_ts", "holdout": {"share": 1.0, "serve": {"arms": ["a0", "a3", "a1"]}}},
+    "shifted": {"policy": "sub_ts", "shift_rewards": True},
+    "warm-up": {"policy": "sub_ts", "scope": "per_key", "explore": {"centers": 6}},
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+async def test_never_more_than_most_whatever_the_policy(api: Api, name: str):
+    await build(api, **{"policy": name, **POLICIES[name]})
+    await quota(api, filter={"campaign": 0}, most=7, per_s=DAY)
+    await quota(api, "one", arm="a1", most=2)
+    key = {"key": "ann"} if name == "warm-up" else {}
+    shown = Counter[str]()
+    for k in (1, 4, 2, 3, 5, 6, 4, 1, 7, 12, 12, 12):
+        answer = await api.call("POST", "/v1/bandits/b/choose", {"k": k, **key})
+        if answer.status_code == 409:
+            assert answer.json()["code"] == "no_arms"
+            break
+        shown.update(arm["id"] for arm in answer.json()["arms"])
+    of_campaign = sum(count for arm, count in shown.items() if ARMS[arm] == 0)
+    assert of_campaign <= 7
+    assert shown["a1"] <= 2
+    if name != "named":
+        assert (of_campaign, shown["a1"]) == (7, 2)
+    found = await state(api)
+    assert (found["used"], found["reserved"], found["left"]) == (
+        of_campaign,
+        7 - of_campaign,
+        0,
+    ) or name == "named"
+    assert found["used"] + found["reserved"] + found["left"] == 7
+
+
+async def test_many_callers_at_once(api: Api):
+    await build(api)
+    await quota(api, filter={"campaign": {"$in": [0, 1]}}, most=50)
+    await quota(api, "two", filter={"price": {"$lt": 6}}, most=20)
+    answers = await asyncio.gather(*(api.choose("b", k=1 + n % 4) for n in range(120)))
+    shown = Counter(arm["id"] for answer in answers for arm in answer["arms"])
+    assert sum(count for arm, count in shown.items() if ARMS[arm] < 2) == 50
+    assert sum(count for arm, count in shown.items() if int(arm[1:]) < 6) <= 20
+
+
+async def test_what_each_kind_of_choice_counts(api: Api):
+    await build(api)
+    await quota(api, filter={"campaign": 0}, most=100)
+
+    async def used() -> int:
+        found = await state(api)
+        return int(found["used"])
+
+    first = await api.choose("b", k=12, event_id="e")
+    assert await used() == 4  # each arm of a list
+    assert await api.choose("b", k=12, event_id="e") == first
+    assert await used() == 4  # an answer that is given again
+    await api.choose("b", k=12, dry_run=True)
+    assert await used() == 4
+    requests = [{"k": 12}, {"k": 12, "event_id": "e"}, {"k": 12, "event_id": "f"}]
+    await api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
+    assert await used() == 12  # each new choice of a batch
+    bad = {"requests": [{"k": 12}, {"k": 12, "event_id": "g"}, {"filter": {"campaign": 9}}]}
+    await api.refused("POST", "/v1/bandits/b/choose/batch", bad, status=409, code="no_arms")
+    assert await used() == 16  # what is kept for its event will be answered, the others will not
+    pins = {"pin": [{"arm": "a0", "place": 1}]}
+    await api.choose("b", k=1, rules=pins)
+    assert await used() == 17
+    answers = await asyncio.gather(*(api.choose("b", k=12, event_id="h") for _ in range(8)))
+    assert len({answer["decision"] for answer in answers}) == 1
+    assert await used() == 21
+
+
+async def test_used_up_pins_are_left_out_and_others_stand(api: Api):
+    await build(api)
+    await quota(api, filter={"campaign": 0}, most=1)
+    pins = {"pin": [{"arm": "a0", "place": 1}, {"arm": "a3", "place": 2}, {"arm": "a1", "place": 3}]}
+    choice = await api.choose("b", k=4, rules=pins)
+    assert campaigns(choice).count(0) == 1
+    assert [arm["id"] for arm in choice["arms"] if arm.get("pinned")] == ["a0", "a1"]
+    choice = await api.choose("b", k=4, rules=pins)
+    assert len(choice["arms"]) == 4
+    assert 0 not in campaigns(choice)
+    assert [arm["id"] for arm in choice["arms"] if arm.get("pinned")] == ["a1"]
+
+
+async def test_propensities_are_given_the_arms_that_took_part(api: Api):
+    await build(api, policy="softmax", temperature=0.5)
+    await quota(api, filter={"campaign": 0}, most=0)
+    for k in (1, 3, 8):
+        choice = await api.choose("b", k=k)
+        left = {arm: 0.0 for arm, campaign in ARMS.items() if campaign}
+        for arm in choice["arms"]:
+            assert arm["propensity"] == pytest.approx(1 / len(left))  # nothing was learned
+            del left[arm["id"]]
+
+
+async def test_with_filters_rules_and_arms_that_come_and_change(api: Api):
+    await build(api)
+    await quota(api, filter={"campaign": 0}, most=0)
+    found = await api.choose("b", k=12, filter={"price": {"$lt": 6}}, exclude=["a1"])
+    assert {arm["id"] for arm in found["arms"]} == {"a2", "a4", "a5"}
+    one_each = {"at_most": [{"field": "campaign", "count": 1}]}
+    assert sorted(campaigns(await api.choose("b", k=12, rules=one_each))) == [1, 2]
+    rows = [
+        {"id": "new", "features": [9.0, 9.0], "metadata": {"campaign": 0}},
+        {"id": "a1", "features": [1.1, 1.0], "metadata": {"campaign": 0}},
+        {"id": "a0", "features": [1.0, 1.0], "metadata": {"campaign": 5}},
+    ]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
+    names = {arm["id"] for arm in (await api.choose("b", k=20))["arms"]}
+    assert names == {arm for arm, campaign in ARMS.items() if campaign or arm == "a0"} - {"a1"}
+
+
+async def test_changes_count_on_and_a_new_one_begins_again(api: Api):
+    await build(api)
+    made = await quota(api, arm="a0", most=2, per_s=DAY)
+    assert (made["used"], made["left"]) == (0, 2)
+    assert made["window"][1] - made["window"][0] == DAY * 1_000
+    assert made["window"][0] % (DAY * 1_000) == 0
+    for _ in range(3):
+        await api.choose("b", k=12)
+    assert (await state(api))["used"] == 2
+    again = await quota(api, arm="a0", most=3, per_s=DAY, status=200)
+    assert (again["used"], again["used"] + again["reserved"] + again["left"]) == (2, 3)
+    assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    await api.refused("PUT", QUOTA, {"arm": "a1", "most": 3, "per_s": DAY}, status=409, code="conflict")
+    await api.ok("DELETE", QUOTA, status=204)
+    await api.refused("GET", QUOTA, status=404, code="not_found")
+    await api.refused("DELETE", QUOTA, status=404, code="not_found")
+    assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    await quota(api, arm="a0", most=1)
+    assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+
+
+async def test_the_list_and_a_deleted_bandit(api: Api):
+    await build(api)
+    assert await api.listed("/v1/bandits/b/quotas") == []
+    for n in range(5):
+        await quota(api, f"q{n}", filter={"campaign": n % 3}, most=n)
+    assert [each["id"] for each in await api.listed("/v1/bandits/b/quotas", limit=2)] == [
+        f"q{n}" for n in range(5)
+    ]
+    await api.ok("DELETE", "/v1/bandits/b", status=204)
+    await api.bandit("b", "c")
+    assert await api.listed("/v1/bandits/b/quotas") == []
+    await api.choose("b", k=12)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"most": 1}, ["arm"]),
+        ({"most": 1, "arm": "a0", "filter": {"campaign": 0}}, ["arm"]),
+        ({"arm": "a0"}, ["most"]),
+        ({"arm": "a0", "most": -1}, ["most"]),
+        ({"arm": "a0", "most": 1.5}, ["most"]),
+        ({"arm": "nobody", "most": 1}, ["arm"]),
+        ({"filter": {"colour": 1}, "most": 1}, ["filter", "colour"]),
+        ({"filter": {"campaign": {"$near": 1}}, "most": 1}, ["filter", "campaign", "?"]),
+        ({"arm": "a0", "most": 1, "per_s": 0}, ["per_s"]),
+        ({"arm": "a0", "most": 1, "per_s": -5}, ["per_s"]),
+        ({"arm": "a0", "most": 1, "pace": "even"}, ["pace"]),
+        ({"arm": "a0", "most": 1, "pace": "even", "from": "2026-01-01T00:00:00Z"}, ["pace"]),
+        ({"arm": "a0", "most": 1, "pace": "even", "per_s": 60, "counts": "rewarded"}, ["pace"]),
+        ({"arm": "a0", "most": 1, "pace": "odd"}, ["pace"]),
+        ({"arm": "a0", "most": 1, "counts": "clicked"}, ["counts"]),
+        ({"arm": "a0", "most": 1, "from": "2026-02-01T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, ["from"]),
+        ({"arm": "a0", "most": 1, "from": "2026-02-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}, ["to"]),
+        ({"arm": "a0", "most": 1, "by": "x"}, ["by"]),
+    ],
+)
+async def test_bad_quotas_are_refused(api: Api, body: Json, field: list[str]):
+    await build(api)
+    await api.refused("PUT", QUOTA, body, loc=["body", *field])
+    assert await api.listed("/v1/bandits/b/quotas") == []
+
+
+async def test_a_quota_of_another_time_limits_nothing(api: Api):
+    await build(api)
+    made = await quota(api, arm="a0", most=0, to="2020-01-01T00:00:00Z")
+    assert made["window"] is None
+    assert made["to"] == "2020-01-01T00:00:00Z"
+    assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+
+
+async def test_a_new_window_begins_anew(api: Api):
+    await build(api)
+    await quota(api, arm="a0", most=1, per_s=0.3)
+    shown = Counter[int]()
+    for _ in range(60):
+        window = (await state(api))["window"][0]
+        choice = await api.choose("b", k=12)
+        if (await state(api))["window"][0] == window:
+            shown[window] += sum(arm["id"] == "a0" for arm in choice["arms"])
+        await asyncio.sleep(0.01)
+    assert len(shown) >= 2
+    assert set(shown.values()) <= {0, 1}
+    assert sum(shown.values()) >= 1  # where a window ends during a call it is not known which one counted
+
+
+async def test_rewards_end_eligibility_when_enough_have_come(api: Api):
+    await build(api)
+    await quota(api, filter={"campaign": 0}, most=3, counts="rewarded")
+    await quota(api, "other", filter={"campaign": 1}, most=3, counts="rewarded")
+    choices = [await api.choose("b", k=12) for _ in range(3)]
+    found = await state(api)
+    assert (found["used"], found["left"], found["outstanding"]) == (0, 3, 12)
+    tokens = [choice["decision"] for choice in choices]
+    rewards = [
+        {"decision": tokens[0], "arm": "a0", "value": 1},
+        {"decision": tokens[0], "arm": "a3", "value": 0},  # nothing was won
+        {"decision": tokens[0], "arm": "a1", "value": 1},
+        {"decision": tokens[1], "arm": "a6", "value": 0.5},
+        {"decision": tokens[1], "arm": "a2", "value": 1},
+    ]
+    await api.reward(*rewards)
+    await api.reward(*rewards)  # duplicates
+    found = await state(api)
+    assert (found["used"], found["left"], found["outstanding"]) == (2, 1, 10)
+    assert campaigns(await api.choose("b", k=12)).count(0) == 4
+    await api.reward({"decision": tokens[2], "arm": "a9", "value": 1})
+    assert campaigns(await api.choose("b", k=12)).count(0) == 0
+    await api.reward({"decision": tokens[2], "arm": "a0", "value": 1})  # it was outstanding
+    assert (await state(api))["used"] == 4
+    assert (await state(api))["left"] == 0
+
+
+async def test_a_deferred_choice_reserves_and_gives_back_when_it_expires(api: Api):
+    await build(api)
+    await quota(api, arm="a0", most=2)
+    shown, expired = [await api.choose("b", k=12, activate=False) for _ in range(2)]
+    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    assert (await state(api))["used"] == 2
+    activated = await api.ok("POST", "/v1/decisions/activate", {"decisions": [shown["decision"]] * 2})
+    assert (activated["activated"], activated["duplicate"]) == (1, 1)
+    shares = api.app.service.quotas.shares.get((await api.app.service.bandits.get("b")).uid)
+    assert shares is not None
+    await shares.look()
+    assert (await state(api))["used"] == 2
+    for key in [key async for key in api.store.scan_iter(match="*held-until")]:
+        for member in await api.store.zrange(key, 0, -1):
+            await api.store.zadd(key, {member: 1})  # as if it had expired long ago
+    await shares.look()
+    await shares.look()
+    assert (await state(api))["used"] == 1
+    assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    assert expired["decision"]
+
+
+async def test_a_deferred_choice_for_an_event_counts_once(api: Api):
+    await build(api)
+    await quota(api, arm="a0", most=5)
+    answers = await asyncio.gather(*(api.choose("b", k=12, event_id="e", activate=False) for _ in range(2)))
+    assert answers[0] == answers[1]
+    assert (await state(api))["used"] <= 2  # the one that is not kept is given back when it would expire
+
+
+async def test_an_even_pace_holds_back(api: Api):
+    """How well it follows the plan: tests/services/quotas/test_pacing.py."""
+    await build(api)
+    await quota(api, filter={"price": {"$lt": 11}}, most=10_000, per_s=DAY, pace="even")
+    shown = [arm["id"] for _ in range(300) for arm in (await api.choose("b"))["arms"]]
+    found = await state(api)
+    start, end = found["window"]
+    plan = 10_000 * (1_000 * time.time() - start) / (end - start)
+    assert found["used"] == sum(arm != "a11" for arm in shown)
+    assert found["used"] <= plan + 10_000 / 100 or plan > 300  # a plan is looked at a little ahead
+
+
+async def test_evaluations_know_which_arms_were_left_out(api: Api):
+    """A policy that does what was done has the value that was logged, whatever was used up meanwhile."""
+    await build(api, policy="softmax", temperature=0.3, log={}, reward={"min": 0, "max": 1})
+    await api.observe("b", *({"id": f"o{n}", "arm": f"a{n}", "value": n / 12} for n in range(12)))
+    await quota(api, filter={"campaign": 0}, most=30)
+    await quota(api, "one", arm="a11", most=20)
+    choices = [await api.choose("b") for _ in range(150)]
+    rewards = [
+        {"decision": each["decision"], "value": int(each["arms"][0]["id"][1:]) / 12} for each in choices
+    ]
+    await api.ok("POST", "/v1/rewards?wait=applied", {"rewards": rewards})
+    shown = Counter(each["arms"][0]["id"] for each in choices)
+    assert shown["a11"] <= 20
+
+    async def evaluated() -> Json | None:
+        body = {"policy": {"temperature": 0.3}}
+        answer = await api.call("POST", "/v1/bandits/b/evaluations", body)
+        found: Json = answer.json()
+        done = answer.status_code == 200 and found["logged"]["decisions"] + found["logged"]["left_out"] == 150
+        return found if done else None
+
+    found = await until(evaluated, what="all rows are written")
+    assert found is not None
+    mean = sum(reward["value"] for reward in rewards) / 150
+    assert found["logged"]["left_out"] == 0
+    assert found["logged"]["value"] == pytest.approx(mean)
+    for estimate in found["estimates"]:
+        assert estimate["effective_sample_size"] > 100
+        assert estimate["value"] == pytest.approx(mean, abs=0.1)

@@ -1,0 +1,447 @@
+"""Several rewards, weighed at the moment of the choice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from api_client import Api, Json
+from app.services.learning.replay import compare
+from server.evaluation_files import rows_of
+from store_server import patient_store
+from waiting import until
+from workers import housekeeping
+
+pytestmark = pytest.mark.anyio
+
+ARMS = {f"a{i}": list(np.random.default_rng(i).standard_normal(4)) for i in range(30)}
+DIAL = {"click": 1.0, "purchase": 20.0, "hide": -5.0}
+SIGNALS: dict[str, Json] = {name: {"weight": weight} for name, weight in DIAL.items()}
+DEFAULTS = {"click": 0.0, "purchase": 0.25, "hide": 0.0}
+WITH_DEFAULTS = {name: {"weight": w, "default": DEFAULTS[name]} for name, w in DIAL.items()}
+
+
+@pytest.fixture(autouse=True)
+def housekeeping_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
+
+
+@pytest.fixture
+async def world(api: Api) -> Api:
+    await api.catalogue("c", ARMS)
+    return api
+
+
+def solved(rows: list[str], rewards: list[float]) -> list[float]:
+    """Equation 1 for these arms and rewards."""
+    X = np.array([ARMS[arm] for arm in rows])
+    return list(np.linalg.solve(np.eye(4) + X.T @ X, X.T @ np.array(rewards)))
+
+
+async def test_signals_come_in_any_order_each_once(world: Api):
+    await world.bandit("b", "c", signals=WITH_DEFAULTS)
+    choices = [await world.choose("b", seed=i) for i in range(6)]
+    arms = [choice["arms"][0]["id"] for choice in choices]
+    got = [dict(DEFAULTS) for _ in choices]
+    rng = np.random.default_rng(1)
+    sent = [(i, name) for i in range(5) for name in DIAL if rng.random() < 0.7]
+    for i, name in (sent[place] for place in rng.permutation(len(sent))):
+        got[i][name] = float(rng.standard_normal())
+        reward = {"decision": choices[i]["decision"], "signal": name, "value": got[i][name]}
+        assert (await world.reward(reward))["accepted"] == 1
+        again = await world.reward({**reward, "value": 7.0})
+        assert (again["accepted"], again["duplicate"]) == (0, 1)
+    judged = sorted({i for i, _ in sent})
+    learner = await world.learner("b")
+    assert learner["observations"] == len(judged)
+    for name in DIAL:
+        theta = solved([arms[i] for i in judged], [got[i][name] for i in judged])
+        np.testing.assert_allclose(learner["signals"][name]["theta"], theta, rtol=1e-9, atol=1e-12)
+    mixed = [sum(DIAL[name] * got[i][name] for name in DIAL) for i in judged]
+    theta = solved([arms[i] for i in judged], mixed)
+    np.testing.assert_allclose(learner["theta"], theta, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"policy": "sub_ts"},
+        {"policy": "linear_ts"},
+        {"policy": "softmax"},
+        {"policy": "igw"},
+        {"policy": "sub_ts", "half_life_s": 5.0},
+        {"policy": "sub_ts", "scope": "per_key", "prior": "pooled"},
+        {"policy": "linear_ts", "context": {"dim": 2}},
+        {"policy": "sub_ts", "exploration": "auto", "ridge": "auto"},
+        {"policy": "igw", "gamma": "auto", "ridge": "auto", "exploration": "auto"},
+    ],
+)
+async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(world: Api, settings: Json):
+    """The mix is learned from the same decisions, each rewarded once with the sum of what came for it."""
+    await world.bandit("dial", "c", signals={name: {} for name in DIAL}, **settings)
+    await world.bandit("mix", "c", **settings)
+    per_key, rng = settings.get("scope") == "per_key", np.random.default_rng(2)
+
+    def asked(i: int) -> Json:
+        more: Json = {"key": f"k{i % 3}"} if per_key else {}
+        if "context" in settings:
+            more["context"] = [float(i % 2), 1.0]
+        return more
+
+    decided: dict[int, Json] = {}
+    for i in range(60):
+        choice = await world.choose("dial", **asked(i))
+        decided[i] = choice
+        arm = choice["arms"][0]["id"]
+        values = {name: float(rng.standard_normal()) for name in DIAL if rng.random() < 0.6}
+        for name, value in values.items():
+            reward = {"decision": choice["decision"], "signal": name, "value": value}
+            await world.reward(reward, reward)
+        if values and "half_life_s" not in settings:
+            total = sum(DIAL[name] * value for name, value in values.items())
+            await world.observe("mix", {"id": f"o{i}", "arm": arm, "value": total, **asked(i)})
+    if "half_life_s" in settings:
+        return
+    for i in range(10):
+        seed = 100 + i
+        one = await world.choose("dial", seed=seed, weights=DIAL, k=5, dry_run=True, **asked(i))
+        other = await world.choose("mix", seed=seed, k=5, dry_run=True, **asked(i))
+        assert one["weights"] == DIAL
+        if settings["policy"] == "sub_ts" or settings["policy"] == "linear_ts":
+            continue  # a seed is of the name of the bandit too; see below
+        estimates = {arm["id"]: arm["estimate"] for arm in one["arms"]}
+        for arm in other["arms"]:
+            if arm["id"] in estimates:
+                assert arm["estimate"] == pytest.approx(estimates[arm["id"]], rel=1e-7, abs=1e-9)
+    key = "k0" if per_key else "_global"
+    await world.ok("PATCH", "/v1/bandits/dial", {"signals": {n: {"weight": w} for n, w in DIAL.items()}})
+    one, other = await world.learner("dial", key), await world.learner("mix", key)
+    np.testing.assert_allclose(one["theta"], other["theta"], rtol=1e-9, atol=1e-9)
+    assert one["used"]["noise"] == pytest.approx(other["used"]["noise"], rel=1e-9)
+
+
+async def test_the_same_seed_gives_the_choice_of_the_mix(world: Api):
+    """A bandit of this name that learned the mix from the start, and one that learned the signals."""
+    settings = {"exploration": "auto", "ridge": "auto"}
+    values = np.random.default_rng(3).standard_normal((40, 3))
+    arms = list(ARMS)
+
+    async def chosen(**body: Any) -> list[Json]:
+        return [(await world.choose("b", seed=i, k=3, **body))["arms"] for i in range(40)]
+
+    await world.bandit("b", "c", signals={name: {} for name in DIAL}, **settings)
+    for i, row in enumerate(values.tolist()):
+        named = dict(zip(DIAL, row, strict=True))
+        await world.observe("b", {"id": f"o{i}", "arm": arms[i % 30], "values": named})
+    dial = await chosen(weights=DIAL)
+    assert dial != await chosen()
+    assert (await world.choose("b", weights={"purchase": 30.0}))["weights"] == {
+        "click": 1.0,
+        "purchase": 30.0,
+        "hide": 1.0,
+    }
+    await world.ok("DELETE", "/v1/bandits/b", status=204)
+    await world.bandit("b", "c", **settings)
+    for i, row in enumerate(values.tolist()):
+        mix = sum(weight * value for weight, value in zip(DIAL.values(), row, strict=True))
+        await world.observe("b", {"id": f"o{i}", "arm": arms[i % 30], "value": mix})
+    mixed = await chosen()
+    assert [[arm["id"] for arm in one] for one in dial] == [[arm["id"] for arm in one] for one in mixed]
+    np.testing.assert_allclose(
+        [[arm["score"] for arm in one] for one in dial], [[arm["score"] for arm in one] for one in mixed]
+    )
+
+
+async def test_one_signal_of_weight_1_is_a_bandit_without_to_the_bit(world: Api):
+    found = []
+    for signals in (None, {"reward": {}}):
+        rule = {} if signals is None else {"signals": signals}
+        await world.bandit("b", "c", exploration="auto", ridge="auto", **rule)
+        of = {} if signals is None else {"signal": "reward"}
+        for i in range(20):
+            choice = await world.choose("b", seed=i)
+            await world.reward({"decision": choice["decision"], "value": i % 3, **of})
+        choices = [(await world.choose("b", seed=i, k=4))["arms"] for i in range(20)]
+        states = await world.ok("GET", "/v1/bandits/b/learners", params={"include": "state"})
+        found.append((choices, states["items"][0]["state"]))
+        await world.ok("DELETE", "/v1/bandits/b", status=204)
+    assert found[0] == found[1]
+
+
+async def test_a_decision_that_waits_counts_once_whatever_comes_first(world: Api):
+    await world.bandit("b", "c", signals=WITH_DEFAULTS, reward={"wait_s": 600})
+    choices = [await world.choose("b") for _ in range(3)]
+    await world.reward({"decision": choices[0]["decision"], "signal": "click", "value": 1})
+    await world.due_now()
+
+    async def counted() -> Json | None:
+        learner = await world.learner("b")
+        return learner if learner["observations"] == 3 else None
+
+    await until(counted, what="the defaults are counted")
+    for name in ("purchase", "hide"):
+        await world.reward({"decision": choices[1]["decision"], "signal": name, "value": 2})
+    learner = await world.learner("b")
+    arms = [choice["arms"][0]["id"] for choice in choices]
+    assert learner["observations"] == 3
+    expected = {"click": [1.0, 0.0, 0.0], "purchase": [0.25, 2.0, 0.25], "hide": [0.0, 2.0, 0.0]}
+    for name, values in expected.items():
+        np.testing.assert_allclose(learner["signals"][name]["theta"], solved(arms, values), rtol=1e-9)
+
+
+async def test_values_that_are_summed_count_each_reward_id_once(world: Api):
+    await world.bandit("b", "c", signals={"click": {"aggregate": "sum", "default": 0.5}, "buy": {}})
+    choice = await world.choose("b")
+    of = {"decision": choice["decision"], "signal": "click"}
+    await world.reward({**of, "signal": "buy", "value": 3})
+    for _ in range(2):
+        await world.reward({**of, "value": 1, "reward_id": "x"}, {**of, "value": 2, "reward_id": "y"})
+    learner, arm = await world.learner("b"), choice["arms"][0]["id"]
+    np.testing.assert_allclose(learner["signals"]["click"]["theta"], solved([arm], [3.0]), rtol=1e-9)
+    np.testing.assert_allclose(learner["signals"]["buy"]["theta"], solved([arm], [3.0]), rtol=1e-9)
+
+
+async def test_the_log_says_which_weights_served_and_which_signal_came(world: Api):
+    await world.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
+    choice = await world.choose("b", weights={"hide": 0.0}, event_id="e")
+    weights = {**DIAL, "hide": 0.0}
+    assert choice["weights"] == weights
+    assert await world.choose("b", weights={"hide": 0.0}, event_id="e") == choice
+    await world.refused(
+        "POST",
+        "/v1/bandits/b/choose",
+        {"weights": {"hide": 1.0}, "event_id": "e"},
+        status=409,
+        code="event_used",
+    )
+    await world.reward({"decision": choice["decision"], "signal": "hide", "value": 1})
+    (row,) = (await world.ok("GET", "/v1/bandits/b/log"))["items"]
+    assert row["weights"] == weights
+    assert [(each["signal"], each["value"]) for each in row["rewards"]] == [("hide", 1.0)]
+
+
+async def test_explaining_makes_the_choice_again_by_the_weights_of_then(world: Api):
+    await world.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
+    await world.observe("b", *({"id": arm, "arm": arm, "values": {"click": 1}} for arm in list(ARMS)[:9]))
+    for weights in ({"click": -3.0}, {"click": 5.0, "hide": 0.0}):
+        choice = await world.choose("b", weights=weights, k=4)
+        body = {"decision": choice["decision"]}
+
+        async def explained(body: Json = body) -> Json | None:
+            answer = await world.call("POST", "/v1/bandits/b/log/explain", body)
+            return answer.json() if answer.status_code == 200 else None
+
+        answer = await until(explained, what="the decision is logged")
+        assert answer["repeated"] is True
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+async def test_an_export_has_the_signals_and_reads_back(world: Api, form: str, tmp_path: Path):
+    await world.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
+    choice = await world.choose("b", weights={"hide": 0.0})
+    await world.reward({"decision": choice["decision"], "signal": "hide", "value": 1})
+    answer = await world.call("GET", "/v1/bandits/b/log/export", params={"format": form})
+    path = tmp_path / f"log.{form}"
+    path.write_bytes(answer.content)
+    ((row,),) = rows_of(path, "log")
+    assert row.weights == {**DIAL, "hide": 0.0}
+    assert [(each.signal, each.value) for each in row.rewards] == [("hide", 1.0)]
+    await world.refused("GET", "/v1/bandits/b/log/rewards?partition=0")
+    await world.refused("GET", "/v1/bandits/b/log/terms")
+
+
+async def test_weights_and_new_signals_are_changed_and_none_is_removed(world: Api):
+    await world.bandit("b", "c", signals=SIGNALS)
+    before = await world.choose("b")
+    path = "/v1/bandits/b"
+    await world.ok("PATCH", path, {"signals": {"click": {"weight": 3.0}, "share": {"weight": 2.0}}})
+    assert (await world.choose("b"))["weights"] == {**DIAL, "click": 3.0, "share": 2.0}
+    await world.refused(
+        "PATCH", path, {"signals": {"late": {"default": 1.0}}}, loc=("body", "signals", "late", "default")
+    )
+    await world.refused("PATCH", path, {"signals": {"click": None}}, status=409, code="conflict")
+    await world.refused("PATCH", path, {"signals": None}, status=409, code="conflict")
+    receipt = await world.reward({"decision": before["decision"], "signal": "share", "value": 1})
+    assert [each["code"] for each in receipt["rejected"]] == ["unknown_signal"]
+    after = await world.choose("b")
+    await world.reward({"decision": after["decision"], "signal": "share", "value": 1})
+    theta = solved([after["arms"][0]["id"]], [1.0])
+    np.testing.assert_allclose((await world.learner("b"))["signals"]["share"]["theta"], theta, rtol=1e-9)
+    await world.bandit("plain", "c")
+    await world.refused("PATCH", "/v1/bandits/plain", {"signals": {"click": {}}}, status=409, code="conflict")
+
+
+async def test_the_report_is_of_each_signal_and_of_their_sum(world: Api):
+    signals = {
+        "click": {"weight": 2, "min": 0, "max": 1},
+        "buy": {"weight": -1, "default": 0.5, "min": 0, "max": 1},
+    }
+    rails = [
+        {"signal": "click", "most": 0.9},
+        {"signal": "click", "least": 0.99},
+        {"signal": "buy", "most": 0.5},
+    ]
+    log = {"keep_s": 3600}
+    await world.bandit("b", "c", signals=signals, guardrails=rails, log=log, policy="softmax")
+    got = {"click": 0.0, "buy": 0.0}
+    for i in range(300):
+        choice = await world.choose("b")
+        named = {"click": float(i % 3 == 0), **({"buy": 1.0} if i % 2 else {})}
+        of = {"decision": choice["decision"]}
+        await world.reward(
+            *({**of, "signal": name, "value": value} for name, value in named.items()), wait=False
+        )
+        got["click"] += named["click"]
+        got["buy"] += named.get("buy", 0.5)
+
+    async def written() -> Json | None:
+        report: Json = await world.ok("GET", "/v1/bandits/b/report")
+        return report if report["groups"][0]["decisions"] == 300 else None
+
+    report = await until(written, what="all decisions are logged")
+    means = {each["signal"]: each["groups"][0]["mean_reward"] for each in report["signals"]}
+    assert means == pytest.approx({name: total / 300 for name, total in got.items()})
+    whole = report["groups"][0]
+    assert report["weights"] == {"click": 2.0, "buy": -1.0}
+    assert whole["mean_reward"] == pytest.approx(2 * means["click"] - means["buy"])
+    assert whole["interval"][0] < whole["mean_reward"] < whole["interval"][1]
+    assert [each["state"] for each in report["guardrails"]] == ["kept", "broken", "broken"]
+    text = (await world.call("GET", "/metrics")).text
+    assert 'shortlist_guardrails{state="broken"} 2.0' in text
+
+
+async def test_an_evaluation_is_of_the_weighted_sum_with_what_was_known_then(world: Api):
+    signals = {"click": {"min": 0, "max": 1}, "buy": {"weight": 3, "default": 0.5, "min": 0, "max": 1}}
+    await world.bandit("b", "c", signals=signals, log={"keep_s": 3600}, policy="softmax", temperature=2)
+    for i in range(200):
+        of = {"decision": (await world.choose("b"))["decision"]}
+        await world.reward({**of, "signal": "click", "value": i % 2})
+        if i % 5 == 0:
+            await world.reward({**of, "signal": "buy", "value": 1})
+
+    async def evaluated(**body: Any) -> Json | None:
+        answer: Json = await world.ok("POST", "/v1/bandits/b/evaluations", {"policy": {}, **body})
+        return answer if answer["logged"]["decisions"] + answer["logged"]["left_out"] == 200 else None
+
+    now = await until(lambda: evaluated(learners="now"), what="all decisions are logged")
+    mean = 0.5 + 3 * (0.2 * 1 + 0.8 * 0.5)
+    assert now["logged"]["value"] == pytest.approx(mean)
+    before = await evaluated()
+    assert before is not None
+    assert before["learners"]["begin"] == "known" or before["learners"]["blocks"]
+    assert now["weights"] == {"click": 1.0, "buy": 3.0}
+    assert now["signals"]["click"]["logged"]["value"] == pytest.approx(0.5)
+    assert now["signals"]["buy"]["logged"]["value"] == pytest.approx(0.6)
+    curve = [{"click": 1.0, "buy": 0.0}, {"click": 1.0, "buy": 3.0}, {"buy": 2.0}]
+    path = "/v1/bandits/b/evaluations"
+    found = await world.ok("POST", path, {"policy": {"weights": curve}, "learners": "now"})
+    assert [each["weights"]["buy"] for each in found["results"]] == [0.0, 3.0, 2.0]
+    assert found["results"][1]["estimates"] == now["estimates"]
+    for each in found["results"]:  # ips adds: the value of the sum is the sum of the values
+        ips = {name: part["estimates"][0]["value"] for name, part in each["signals"].items()}
+        total = sum(each["weights"][name] * value for name, value in ips.items())
+        assert each["estimates"][0]["value"] == pytest.approx(total)
+    for weights in ({"like": 1}, [], [{"click": 1}] * 51, [{}], 3):
+        await world.refused("POST", path, {"policy": {"weights": weights}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "loc"),
+    [
+        ({"signals": {}}, ("signals",)),
+        ({"signals": {f"s{i}": {} for i in range(17)}}, ("signals",)),
+        ({"signals": {"click": {"weight": 1e300}}}, ("signals", "click", "weight")),
+        ({"signals": {"click": {"noise": 0}}}, ("signals", "click", "noise")),
+        ({"signals": {"click": {"min": 1, "max": 0}}}, ("signals", "click")),
+        ({"signals": {"click": {"min": 1, "max": 2}}}, ("signals", "click")),
+        ({"signals": {"click": {}}, "reward": {"min": 0}}, ("reward", "min")),
+        ({"signals": {"click": {}}, "reward": {"wait_s": 1, "default": 1}}, ("reward", "default")),
+        ({"signals": {"click": {}}, "shift_rewards": True}, ("shift_rewards",)),
+        ({"signals": {"click": {}, "buy": {}}, "policy": "sub_elim"}, ("signals",)),
+        ({"signals": {"a b": {}}}, None),
+    ],
+)
+async def test_signals_that_cannot_be_are_refused(world: Api, settings: Json, loc: Any):
+    body = {"catalogue": "c", "policy": "sub_ts", **settings}
+    await world.refused("PUT", "/v1/bandits/b", body, loc=loc and ("body", *loc))
+
+
+async def test_what_names_no_signal_is_refused_by_its_field(world: Api):
+    await world.bandit("b", "c", signals=SIGNALS)
+    await world.bandit("plain", "c")
+    of = {"decision": (await world.choose("b"))["decision"], "value": 1}
+    plain = {"decision": (await world.choose("plain"))["decision"], "value": 1}
+    good = {**of, "signal": "click"}
+    for bad in (of, {**of, "signal": "like"}, {**plain, "signal": "click"}):
+        await world.refused(
+            "POST", "/v1/rewards", {"rewards": [good, bad]}, loc=("body", "rewards", 1, "signal")
+        )
+    assert (await world.learner("b"))["version"] == 0
+    choose = "/v1/bandits/b/choose"
+    await world.refused("POST", choose, {"weights": {"like": 1}}, loc=("body", "weights", "like"))
+    await world.refused("POST", choose, {"weights": {"click": 1e99}}, loc=("body", "weights", "click"))
+    batch = {"requests": [{}, {"weights": {"like": 1}}]}
+    await world.refused("POST", f"{choose}/batch", batch, loc=("body", "requests", 1, "weights", "like"))
+    await world.refused(
+        "POST",
+        "/v1/bandits/plain/choose",
+        {"weights": {"click": 1}},
+        loc=(
+            "body",
+            "weights",
+        ),
+    )
+    for name, item, field in (
+        ("b", {"value": 1}, "value"),
+        ("b", {}, "values"),
+        ("b", {"values": {"like": 1}}, "values"),
+        ("plain", {}, "value"),
+        ("plain", {"value": 1, "values": {"click": 1}}, "values"),
+    ):
+        body = {"observations": [{"id": "o", "arm": "a0", **item}]}
+        answer = await world.refused("POST", f"/v1/bandits/{name}/observations", body)
+        assert answer["errors"][0]["loc"][:4] == ["body", "observations", 0, field]
+
+
+async def test_a_value_beyond_its_bounds_is_rejected(world: Api):
+    await world.bandit("b", "c", signals={"click": {"min": 0, "max": 1}})
+    of = {"decision": (await world.choose("b"))["decision"], "signal": "click"}
+    receipt = await world.reward({**of, "value": 2})
+    assert [each["code"] for each in receipt["rejected"]] == ["out_of_range"]
+
+
+async def test_one_signal_is_eliminated_by(world: Api):
+    await world.bandit("b", "c", signals={"click": {"min": 0, "max": 1}}, policy="sub_elim")
+    choice = await world.choose("b")
+    await world.reward({"decision": choice["decision"], "signal": "click", "value": 1})
+    await world.refused(
+        "POST",
+        "/v1/bandits/b/choose",
+        {"weights": {"click": 2}},
+        loc=(
+            "body",
+            "weights",
+        ),
+    )
+
+
+async def test_the_replay_finds_the_stored_states(world: Api, store_url: str):
+    await world.bandit("b", "c", signals=WITH_DEFAULTS, scope="per_key", prior="pooled", half_life_s=60)
+    for i in range(30):
+        choice = await world.choose("b", key=f"k{i % 4}", k=2)
+        for place, name in enumerate(DIAL):
+            if (i + place) % 3:
+                arm = choice["arms"][place % 2]["id"]
+                await world.reward(
+                    {"decision": choice["decision"], "arm": arm, "signal": name, "value": i / 7}
+                )
+    await world.stored()  # all is folded
+    store = patient_store(store_url)
+    await store.open()
+    result = await compare(store)
+    await store.close()
+    assert (result.different, result.older) == ([], 0)
+    assert result.equal > 4

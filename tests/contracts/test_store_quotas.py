@@ -1,0 +1,164 @@
+"""Contract of a store: quotas, and the shares that processes have of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from app.storage.protocol import QuotaTerms, Share, ShareAsked, Store
+
+pytestmark = pytest.mark.anyio
+
+UID, FIRST, SECOND = "0123456789abcdef", "first-incarnation", "second-incarnation"
+DAY_MS = 86_400_000
+
+
+def terms(most: int = 100, per_ms: int = 0, from_ms: int = 0, to_ms: int = 0, uid: str = FIRST) -> QuotaTerms:
+    return QuotaTerms(uid, most, per_ms, from_ms, to_ms)
+
+
+async def put(
+    store: Store, quota: str = "q", record: bytes = b"r", expected: bytes = b"", **fields: object
+) -> bytes | None:
+    return await store.quotas.put(UID, quota, record, terms(**fields), expected=expected, most=3)  # type: ignore[arg-type]
+
+
+class Process:
+    """Asks as a process does: its calls are numbered."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store, self.name, self.number = store, name, 0
+
+    async def share(
+        self, spent: int, wanted: int, needed: int = 0, window: int = 0, number: int | None = None
+    ) -> Share:
+        self.number += 1
+        asked = [ShareAsked("q", FIRST, window, spent, wanted, needed)]
+        _, (share,) = await self.store.quotas.share(UID, self.name, number or self.number, asked)
+        return share
+
+
+async def test_a_record_is_put_where_the_expected_one_stands(store: Store):
+    assert await put(store) == b"r"
+    assert await put(store, record=b"s") == b"r"
+    assert await put(store, record=b"s", expected=b"r") == b"s"
+    assert await store.quotas.all(UID) == {"q": b"s"}
+    assert await put(store, "q2") == await put(store, "q3") == b"r"
+    assert await put(store, "q4") is None
+    assert await store.quotas.delete(UID, "q")
+    assert not await store.quotas.delete(UID, "q")
+    assert sorted(await store.quotas.all(UID)) == ["q2", "q3"]
+    await store.quotas.erase(UID)
+    assert await store.quotas.all(UID) == {}
+
+
+async def test_all_processes_hear_of_changes(store: Store):
+    before = await store.registry.version()
+    await store.quotas.changed(UID)
+    registry = await store.registry.read()
+    assert (registry.quotas, registry.version) == ({UID: 1}, before + 1)
+    await store.quotas.erase(UID)
+    assert (await store.registry.read()).quotas == {}
+
+
+async def test_shares_together_are_never_more_than_there_is(store: Store):
+    await put(store, most=10)
+    ann, bob = Process(store, "ann"), Process(store, "bob")
+    first = await ann.share(0, 100)
+    assert (first.mine, first.granted, first.spent, first.most) == (5, 5, 0, 10)  # a half at most
+    second = await bob.share(0, 100)
+    assert second.mine == 2  # a half of the five that are left, of two processes
+    assert (await ann.share(5, 1, 1)).mine == 6
+    third = await ann.share(6, 100, 100)
+    assert third.granted == 10
+    assert (await bob.share(2, 5, 5)).mine == 2
+    assert (await ann.share(6, 0)).granted == 8  # what is not wanted goes back
+    assert (await bob.share(2, 5, 5)).mine == 4
+
+
+async def test_a_call_may_be_repeated_and_one_that_comes_late_changes_nothing(store: Store):
+    await put(store, most=10)
+    ann = Process(store, "ann")
+    share = await ann.share(0, 4, 4)
+    assert await ann.share(0, 4, 4, number=1) == share
+    await ann.share(4, 2, 2)
+    assert (await ann.share(0, 0, number=1)).mine == 6
+    assert (await ann.share(4, 2, 2)).granted == 6
+
+
+async def test_windows_are_multiples_since_from(store: Store):
+    await put(store, per_ms=DAY_MS, from_ms=1_000)
+    now_ms, (share,) = await store.quotas.share(UID, "ann", 1, [ShareAsked("q", FIRST, 0, 0, 5, 5)])
+    assert (share.start_ms - 1_000) % DAY_MS == 0
+    assert share.start_ms <= now_ms < share.until_ms == share.start_ms + DAY_MS
+    assert share.mine == 5
+
+
+async def test_a_new_window_begins_with_all_of_it(store: Store):
+    await put(store, most=4, per_ms=50)
+    ann = Process(store, "ann")
+    windows = dict[int, int]()
+    for _ in range(100):
+        share = await ann.share(0, 4, 4, window=-5)  # what was spent in another window is no matter
+        windows[share.start_ms] = max(windows.get(share.start_ms, 0), share.granted)
+        await asyncio.sleep(0.002)
+    assert len(windows) > 1
+    assert set(windows.values()) == {4}
+
+
+async def test_outside_of_its_time_it_does_not_hold(store: Store):
+    now_ms, _ = await store.quotas.share(UID, "ann", 1, [])
+    await put(store, from_ms=now_ms + DAY_MS, to_ms=now_ms + 2 * DAY_MS)
+    share = await Process(store, "ann").share(0, 5, 5)
+    assert (share.known, share.holds, share.until_ms, share.mine) == (True, False, now_ms + DAY_MS, 0)
+    await put(store, expected=b"r", from_ms=1, to_ms=now_ms - 1)
+    assert not (await Process(store, "ann").share(0, 5, 5)).holds
+
+
+async def test_another_incarnation_counts_anew_and_the_same_goes_on(store: Store):
+    await put(store, most=10)
+    ann = Process(store, "ann")
+    await ann.share(0, 8, 8)
+    await put(store, most=6, expected=b"r")
+    assert (await ann.share(8, 0)).most == 6
+    assert (await ann.share(8, 5, 5)).mine == 8  # it is over
+    await put(store, most=6, uid=SECOND, expected=b"r")
+    assert not (await ann.share(8, 5, 5)).known
+    _, (share,) = await store.quotas.share(UID, "ann", 9, [ShareAsked("q", SECOND, 0, 0, 6, 6)])
+    assert share.mine == 6
+
+
+async def test_rewards_are_counted_in_the_window(store: Store):
+    await put(store, per_ms=DAY_MS)
+    await store.quotas.reward(UID, {"q": 2, "none": 1})
+    await store.quotas.reward(UID, {"q": 3})
+    assert (await Process(store, "ann").share(0, 0)).rewarded == 5
+
+
+async def test_whatever_processes_do_they_never_have_more_than_there_is(store: Store):
+    """Calls that are lost, late, or of processes that are killed; what each may have spent is summed."""
+    draw = random.Random(4)
+    await put(store, most=500)
+    spent = 0
+    alive = [Process(store, f"p{number}") for number in range(4)]
+    held = dict.fromkeys(alive, 0)
+    own = dict.fromkeys(alive, 0)
+    for step in range(800):
+        process = draw.choice(alive)
+        while own[process] < held[process] and draw.random() < 0.8:
+            own[process] += 1
+            spent += 1
+        if draw.random() < 0.02:  # killed: what it held is lost
+            place = alive.index(process)
+            alive[place] = Process(store, f"p{step}-again")
+            held[alive[place]] = own[alive[place]] = 0
+            continue
+        wanted = draw.choice([0, 1, 5, 40])
+        held[process] = min(held[process], own[process] + wanted)  # before it is given back
+        share = await process.share(own[process], wanted, draw.choice([0, 1]))
+        assert share.granted <= 500
+        if draw.random() < 0.9:  # else the reply is lost
+            held[process] = share.mine
+    assert 400 <= spent <= 500

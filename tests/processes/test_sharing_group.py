@@ -1,0 +1,113 @@
+"""`serve --workers 2` with a catalogue that is large enough to be shared: kills, and a new start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service_process import Service, serving
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+DIM, ARMS = 64, 9_000
+TOGETHER = 3_000
+CATALOGUE = {"dim": DIM, "index": {"kind": "exact"}}
+
+
+def children(pid: int) -> list[int]:
+    found = subprocess.run(["pgrep", "-f", "-P", str(pid), "serve_child"], capture_output=True, check=False)
+    return [int(word) for word in found.stdout.split()]
+
+
+async def put(service: Service, features: np.ndarray, first: int) -> None:
+    async with service.client() as http:
+        for start in range(0, len(features), TOGETHER):
+            arms = [
+                {"id": f"a{first + start + row}", "features": each.tolist()}
+                for row, each in enumerate(features[start : start + TOGETHER])
+            ]
+            (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
+
+
+async def every_process_finds(service: Service, features: np.ndarray, rng: np.random.Generator) -> None:
+    """New connections, so that any process may answer."""
+    for _ in range(12):
+        query = rng.standard_normal(DIM)
+        best = f"a{int((features @ query).argmax())}"
+
+        async def found(query: np.ndarray = query, best: str = best) -> bool:
+            async with service.client() as http:
+                answer = await http.post(
+                    "/v1/catalogues/c/mips", json={"query": query.tolist(), "k": 1, "method": "exact"}
+                )
+                return bool(answer.raise_for_status().json()["arms"][0]["id"] == best)
+
+        await until(found, what="the best arm is found")
+
+
+def current(folder: Path) -> str | None:
+    links = list((folder / "data" / "indexes" / "shared").glob("*/current"))
+    return links[0].readlink().name if links else None
+
+
+async def test_any_process_is_killed_and_another_takes_its_part(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    features = rng.standard_normal((ARMS, DIM))
+    with serving(tmp_path, "--workers", "2") as service:
+        async with service.client() as http:
+            (await http.put("/v1/catalogues/c", json=CATALOGUE)).raise_for_status()
+        await put(service, features, 0)
+
+        async def published() -> bool:
+            return current(tmp_path) is not None
+
+        await until(published, what="the arms are shared")
+        for victim in children(service.pid):  # one of them is the maker
+            before = current(tmp_path)
+            os.kill(victim, signal.SIGKILL)
+            more = rng.standard_normal(features.shape)  # so many that it is planned again
+            await put(service, more, len(features))
+            features = np.concatenate((features, more))
+            await every_process_finds(service, features, rng)
+
+            async def made_again(before: str | None = before) -> bool:
+                return current(tmp_path) not in {before, None}
+
+            await until(made_again, what="a process makes what is shared")
+            await every_process_finds(service, features, rng)
+        folder = tmp_path / "data" / "indexes" / "shared"
+        private = [path for path in folder.rglob("*") if not path.is_symlink()]
+        assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in private if path.is_dir()} == {0}
+        messages = [record["message"] for record in service.records() if record["level"] == "ERROR"]
+        assert all("ended with status -9" in message for message in messages)
+
+
+async def test_what_a_killed_service_shared_is_cleared_at_the_next_start(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    features = rng.standard_normal((ARMS, DIM))
+    with serving(tmp_path, "--workers", "2") as service:
+        async with service.client() as http:
+            (await http.put("/v1/catalogues/c", json=CATALOGUE)).raise_for_status()
+        await put(service, features, 0)
+
+        async def published() -> bool:
+            return current(tmp_path) is not None
+
+        await until(published, what="the arms are shared")
+        pids = children(service.pid)
+        for pid in [service.pid, *pids]:
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.to_thread(service.wait)
+    left = tmp_path / "data" / "indexes" / "shared"
+    assert any(left.iterdir())
+    with serving(tmp_path) as service:
+        assert not left.exists() or "SHORTLIST_TEST_WORKERS" in os.environ
+        await every_process_finds(service, features, rng)
