@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 
 from app.indexes.degradation import Degradation
 from app.indexes.exact_overlay import ExactOverlay
+from app.indexes.huge_pages import huge_pages
 from app.indexes.table import TableSnapshot, not_in, positions_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -116,7 +117,8 @@ class HnswGraph:
         the order in which they insert is not fixed.
         """
         index = hnswlib.Index(space="ip", dim=_padded(table.dim))
-        index.init_index(len(rows), M=m, ef_construction=ef_construction, random_seed=seed)
+        with huge_pages(len(rows) * lowest_layer_bytes(table.dim, m)):
+            index.init_index(len(rows), M=m, ef_construction=ef_construction, random_seed=seed)
         exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(table.norms[rows].max())[1])
         start = 0
         while start < len(rows):
@@ -134,7 +136,8 @@ class HnswGraph:
     def load_verified(cls, path: Path, rows: Rows, *, dim: int, covered: int, m: int) -> HnswGraph:
         """Read what ``save`` wrote. The caller vouches for every byte: hnswlib checks nothing (#673)."""
         index = hnswlib.Index(space="ip", dim=_padded(dim))
-        index.load_index(os.fspath(path), max_elements=len(rows))
+        with huge_pages(len(rows) * lowest_layer_bytes(dim, m)):
+            index.load_index(os.fspath(path), max_elements=len(rows))
         graph = cls(index, rows, covered=covered, m=m)
         graph._tombstone_labels(np.flatnonzero(rows < 0))
         return graph
@@ -321,5 +324,10 @@ def _padded(dim: int) -> int:
 
 
 def arm_bytes(dim: int, m: int) -> int:
-    """Memory that a graph takes for each arm, besides its label: features, links and what numbers them."""
-    return 4 * (2 * m + 1) + 4 * _padded(dim) + 8 + 96 + 12
+    """Memory that a graph takes for each arm, besides its label: its part of the layers, and what numbers it."""
+    return lowest_layer_bytes(dim, m) + 96 + 12
+
+
+def lowest_layer_bytes(dim: int, m: int) -> int:
+    """Memory of an arm in the block of the lowest layer, which a search reads most: links, features, label."""
+    return 4 * (2 * m + 1) + 4 * _padded(dim) + 8

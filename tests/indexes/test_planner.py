@@ -155,7 +155,7 @@ def test_the_climb_ends_where_no_larger_ef_could_be_chosen(monkeypatch, any_size
 
     monkeypatch.setattr(planner, "compare", timed)
     decided, _ = decide(view, make=build(view))
-    assert seen == [32, 40, 48, 56, 64, 80]  # larger ones would find more than is wanted, and take longer
+    assert seen == [32, 40, 48, 56, 64, 72, 80]  # larger ones would find more than is wanted, and take longer
     assert decided.ef_search == 80
 
 
