@@ -324,10 +324,10 @@ def _padded(dim: int) -> int:
 
 
 def arm_bytes(dim: int, m: int) -> int:
-    """Memory that a graph takes for each arm, besides its label: its part of the layers, and what numbers it."""
+    """Memory that a graph takes for each arm, besides its label: its part of all layers, and its numbers."""
     return lowest_layer_bytes(dim, m) + 96 + 12
 
 
 def lowest_layer_bytes(dim: int, m: int) -> int:
-    """Memory of an arm in the block of the lowest layer, which a search reads most: links, features, label."""
+    """Memory of an arm in the lowest layer, which is one block: links, features, label."""
     return 4 * (2 * m + 1) + 4 * _padded(dim) + 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_mappings_are_ascending_and_apart():
     found = _mappings()
     assert found
     assert all(first < end for first, end in found)
-    assert all(one[1] <= other[0] for one, other in zip(found, found[1:], strict=False))
+    assert all(one[1] <= other[0] for one, other in pairwise(found))
 
 
 def _huge_bytes() -> int:
