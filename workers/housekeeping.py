@@ -20,14 +20,14 @@ from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.services.learning.forgetting import Forgetting
 from app.storage.protocol import LearnerId, Store
 
-EVERY_S = 1.0
+EVERY_S, IDLE_S = 1.0, 2.0
 ROUNDS_TO_DROP = 10  # what has expired is in nobody's way: it is dropped every so many rounds
 BATCH = 200
 LOOK_AGAIN_MS = 86_400_000
 
 
 class Housekeeping:
-    """Does what is due, again and again.
+    """Does what is due, every ``EVERY_S``; while nothing is, the rests double up to ``IDLE_S``.
 
     ``wake(partition)``     is called when something was appended to the log of the partition
     ``done(kind, count)``   is told how much was done, for metrics
@@ -50,28 +50,37 @@ class Housekeeping:
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
-        await repeat(self._round, every_s=EVERY_S, waits="housekeeping waits")
+        await repeat(self._round, every_s=EVERY_S, idle_s=IDLE_S, waits="housekeeping waits")
 
-    async def _round(self) -> None:
-        await self.finish_deletions()
+    async def _round(self) -> bool:
+        """Whether there was something to do."""
+        deleted = await self.finish_deletions()
         now_ms = time.time_ns() // 1_000_000
         partitions = range(self._store.partitions)
         drops = self._rounds % ROUNDS_TO_DROP == 0
-        await asyncio.gather(*(self.sweep(partition, now_ms, drops=drops) for partition in partitions))
+        swept = await asyncio.gather(
+            *(self.sweep(partition, now_ms, drops=drops) for partition in partitions)
+        )
         self._rounds += 1
+        return deleted or any(swept)
 
-    async def finish_deletions(self) -> None:
-        """Remove the remains of deleted catalogues and bandits."""
-        for uid, kind in (await self._store.registry.deletions()).items():
+    async def finish_deletions(self) -> bool:
+        """Remove the remains of deleted catalogues and bandits; False: there were none."""
+        deletions = await self._store.registry.deletions()
+        for uid, kind in deletions.items():
             if kind == "bandit":
                 await self._forgetting.erase_bandit(uid)
             else:
                 await self._store.registry.erase_catalogue(uid)
             self._done("deletions_finished", 1)
+        return bool(deletions)
 
-    async def sweep(self, partition: int, now_ms: int, *, drops: bool = True) -> None:
-        """Do everything that is due in a partition by ``now_ms``. ``drops``: also drop what has expired."""
-        more = True
+    async def sweep(self, partition: int, now_ms: int, *, drops: bool = True) -> bool:
+        """Do everything that is due in a partition by ``now_ms``; False: nothing was.
+
+        ``drops``: also drop what has expired.
+        """
+        more, found = True, False
         while more:
             result = await self._store.waiting.due(partition, now_ms, BATCH)
             if result.decisions:
@@ -85,9 +94,11 @@ class Housekeeping:
             for learner, entry_id in result.erase.items():
                 self._done("erased", await self._forgetting.erase(learner, entry_id))
             more = BATCH in (len(result.decisions), len(result.idle))
+            found = found or bool(result.decisions or result.idle or result.erase)
         drop = partial(self._store.waiting.drop_expired, partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH)
         while drops and await drop() >= BATCH:
             pass
+        return found
 
     async def _end_of_idle(self, learner: LearnerId, now_ms: int) -> None:
         """Forget a learner whose time has come, unless its bandit gives it more by now."""
