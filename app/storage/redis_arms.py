@@ -8,7 +8,7 @@ from typing import Any
 
 from app.errors import NotFound
 from app.storage import redis_keys as keys
-from app.storage.protocol import ArmChanges, ArmWrite, Deleted, StoredArm, Upserted
+from app.storage.protocol import ArmChanges, ArmWrite, Deleted, StoredArm, StoredArms, Upserted
 from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive
 
@@ -35,7 +35,7 @@ class RedisArms(RedisPart):
         there = list(zip(ids, result, strict=True))
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
 
-    async def scan(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
+    async def scan(self, uid: str) -> AsyncIterator[StoredArms]:
         """One round trip per batch, the next one while a batch is used.
 
         Servers repeat some arms while a table shrinks: those are left out.
@@ -47,10 +47,11 @@ class RedisArms(RedisPart):
                 cursor, batch = await coming
                 if int(cursor):
                     coming = asyncio.create_task(self._scan_from(uid, cursor))
-                fresh = [_stored_arm(id_, value) for id_, value in batch.items() if id_ not in seen]
+                for id_ in seen & batch.keys():
+                    del batch[id_]
                 seen.update(batch)
-                if fresh:
-                    yield fresh
+                if batch:
+                    yield StoredArms([id_.decode() for id_ in batch], [*batch.values()])
                 if not int(cursor):
                     return
         finally:
@@ -87,7 +88,7 @@ class RedisArms(RedisPart):
             return []
         values = await self._redis.bulk("HMGET", keys.features(uid), *ids)
         return [
-            None if value is None else _stored_arm(id_.encode(), value)
+            None if value is None else StoredArm.of(id_, value)
             for id_, value in zip(ids, values, strict=True)
         ]
 
@@ -100,7 +101,3 @@ def _of_a_catalogue(answer: Any) -> Any:
     if answer is None:
         raise NotFound("no catalogue of this name: it was deleted meanwhile")
     return answer
-
-
-def _stored_arm(id_: bytes, value: bytes) -> StoredArm:
-    return StoredArm(id_.decode(), int.from_bytes(value[:8], "little"), value[8:])

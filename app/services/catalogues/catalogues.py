@@ -406,23 +406,21 @@ class Catalogues:
         """Oldest first, so that ties are broken as before; in slices, so that little is held twice."""
         version = await self._store.arms.version(catalogue.uid)  # first: what follows is at least as new
         ids: list[str] = []
-        revisions: list[int] = []
         numbers = bytearray()
         async for batch in self._store.arms.scan(catalogue.uid):
-            ids.extend(arm.id for arm in batch)
-            revisions.extend(arm.revision for arm in batch)
-            numbers += b"".join(arm.features for arm in batch)
-        features = np.frombuffer(numbers, dtype="<f8").reshape(len(ids), catalogue.dim)
-        stored = dict(zip(ids, revisions, strict=True))
-        catalogue.index.remove(_strangers(catalogue.index.snapshot().table, stored))
-        order = np.argsort(np.array(revisions, dtype=np.int64))
+            ids += batch.ids
+            numbers += b"".join(batch.values)
+        stored = np.frombuffer(numbers, dtype=[("revision", "<i8"), ("features", "<f8", (catalogue.dim,))])
+        revisions, features = stored["revision"], stored["features"]
+        catalogue.index.remove(_strangers(catalogue.index.snapshot().table, ids, revisions))
+        order = np.argsort(revisions)
         catalogue.index.reserve(len(ids))
         described = await self._store.arms.has_documents(catalogue.uid)
         for start in range(0, len(ids), LOADED_TOGETHER):
-            some = order[start : start + LOADED_TOGETHER].tolist()
+            some = order[start : start + LOADED_TOGETHER]
             together = features[some].astype(np.float64, copy=False)
-            of_some = [revisions[i] for i in some]
-            await self._index(catalogue, [ids[i] for i in some], together, of_some, described=described)
+            ids_of_some, of_some = [ids[i] for i in some.tolist()], revisions[some].tolist()
+            await self._index(catalogue, ids_of_some, together, of_some, described=described)
         catalogue.version = version
 
     async def _index(
@@ -499,9 +497,11 @@ def _features(catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vec
     return dict(zip(map(snapshot.id_of, rows.tolist()), found, strict=True))
 
 
-def _strangers(arms: TableSnapshot, stored: Mapping[str, int]) -> list[str]:
+def _strangers(arms: TableSnapshot, ids: Sequence[str], revisions: NDArray[np.int64]) -> list[str]:
     """Arms that the store does not have, or not so new: it may have come back from an older copy."""
-    rows = arms.live_rows.tolist()
+    if not arms.live:
+        return []
+    stored, rows = dict(zip(ids, revisions.tolist(), strict=True)), arms.live_rows.tolist()
     return [arms.ids[row] for row in rows if stored.get(arms.ids[row], -1) < arms.revisions[row]]
 
 

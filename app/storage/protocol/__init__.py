@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from app.storage.protocol.arms import ArmChanges, ArmStore, ArmWrite, Deleted, StoredArm, Upserted
+from app.storage.protocol.arms import ArmChanges, ArmStore, ArmWrite, Deleted, StoredArm, StoredArms, Upserted
 from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
 from app.storage.protocol.choices import Choices, Had
 from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWrite, StoredRow, StoredRows

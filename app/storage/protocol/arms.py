@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -22,6 +22,26 @@ class StoredArm(NamedTuple):
     id: str
     revision: int
     features: bytes
+
+    @classmethod
+    def of(cls, id_: str, value: bytes) -> StoredArm:
+        """From what is stored of it: its revision, eight bytes little-endian, and its features."""
+        return cls(id_, int.from_bytes(value[:8], "little"), value[8:])
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArms:
+    """Arms as stored, each once, without an object for each.
+
+    ``ids``, ``values``: (n,). A value is what ``StoredArm.of`` takes apart.
+    """
+
+    ids: Sequence[str]
+    values: Sequence[bytes]
+
+    def __iter__(self) -> Iterator[StoredArm]:
+        for id_, value in zip(self.ids, self.values, strict=True):
+            yield StoredArm.of(id_, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +92,7 @@ class ArmStore(Protocol):
         """Remove arms; their features stay readable by revision for ``keep_ms``."""
         ...
 
-    def scan(self, uid: str) -> AsyncIterator[Sequence[StoredArm]]:
+    def scan(self, uid: str) -> AsyncIterator[StoredArms]:
         """All arms, each once, in batches, in no order.
 
         Not a snapshot: an arm that is written meanwhile comes in its old or its new version, or not at all
