@@ -118,7 +118,9 @@ async def quotas(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
     ways: dict[str, Callable[[Vector], object]] = {"plain": lambda query: snapshot.search(query, 1)}
     ready: dict[str, float] = {}
     for number in QUOTAS:
-        shares = Shares(Generous(), None, "b", "p", clock=lambda: 0.0, rng=np.random.default_rng(SEED))  # type: ignore[arg-type]
+        shares = Shares(
+            Generous(), None, "b", asyncio.Event(), clock=lambda: 0.0, rng=np.random.default_rng(SEED)
+        )  # type: ignore[arg-type]
         rules = [
             QuotaRule(10**9, {"campaign": n}, per_s=86_400, pace="even" if n % 3 == 0 else "none")
             for n in range(number)

@@ -6,6 +6,7 @@ For a learner in memory nothing is awaited, except that a search known to be lon
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -115,7 +116,11 @@ class Choosing:
         """
         made = await self._choice(bandit, request)
         if request.include:
-            (made,) = await self._described(bandit, [made], [request])
+            try:
+                (made,) = await self._described(bandit, [made], [request])
+            except BaseException:
+                await self._give_back(bandit, [made], [request])
+                raise
         if made.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
             await self._log(bandit, [made])
         return made.choice
@@ -129,12 +134,11 @@ class Choosing:
                 check(caller())
                 with within(("requests", position)):
                     made.append(await self._choice(bandit, request))
-        except BaseException:  # what is kept for its event will be answered once more
-            pairs = zip(made, requests, strict=False)
-            self._give_back(bandit, [each for each, request in pairs if request.event_id is None])
+            if any(request.include for request in requests):
+                made = await self._described(bandit, made, requests)
+        except BaseException:
+            await self._give_back(bandit, made, requests)
             raise
-        if any(request.include for request in requests):
-            made = await self._described(bandit, made, requests)
         await self._log(bandit, made)
         return [each.choice for each in made]
 
@@ -226,11 +230,7 @@ class Choosing:
             )
             if kept == record:
                 return made
-            self._give_back(bandit, [made])  # another choice was made for the event meanwhile
-            subject = _subject(bandit, learner, request)
-            if subject is not None and kept != record:
-                decision = decision_of(raw_of(made.choice.decision))
-                await self._repeats.give_back(subject, decision.id, decision.arms)
+            await self._not_shown(bandit, request, made)  # another one was made for the event meanwhile
         if not answers(kept, digest):
             message = "this event_id was sent before with another request; a repeat must have the same fields"
             raise EventUsed(message, path=("event_id",))
@@ -366,12 +366,24 @@ class Choosing:
                 request.rng.bit_generator.state = state  # as if there had been no other try
         raise Unavailable("quotas or repeats changed faster than a choice could be made")
 
-    def _give_back(self, bandit: Bandit, made: Sequence[_Made]) -> None:
-        """These choices will not be shown to anybody."""
+    async def _give_back(
+        self, bandit: Bandit, made: Sequence[_Made], requests: Sequence[ChooseRequest]
+    ) -> None:
+        """These choices are shown to nobody, but what is kept for its event: that is answered again."""
+        for each, request in zip(made, requests, strict=False):
+            if request.event_id is None:
+                await self._not_shown(bandit, request, each)
+
+    async def _not_shown(self, bandit: Bandit, request: ChooseRequest, made: _Made) -> None:
+        """Give back what a choice has taken. A store that is away is not told: then it counts."""
         quotas = self._quotas.shares.get(bandit.uid)
         if quotas is not None:
-            for each in made:
-                quotas.give_back(each.taken)
+            quotas.give_back(made.taken)
+        subject = _subject(bandit, bandit.learner_for(request.key), request)
+        if subject is not None:
+            decision = decision_of(raw_of(made.choice.decision))
+            with contextlib.suppress(Unavailable):
+                await self._repeats.give_back(subject, decision.id, decision.arms)
 
     async def _selected(self, request: SelectionRequest, group: str | None) -> Selection:
         """What the policy, the holdout or the caller selects for a request. Raises NoArms, Invalid."""

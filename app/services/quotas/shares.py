@@ -2,7 +2,8 @@
 
 A share is a part of what a quota allows in one window, by the clock of the store. The process asks for more
 ahead of need, twice as much whenever it ran low, and gives back what it does not use. It counts the time of
-the store from before it asked, by a clock that never jumps: so its share ends before the window does.
+the store from before it asked, by a clock that never jumps: so its share ends before the window does. The
+store may then say that the window goes on: so what was spent is remembered until another one has begun.
 
 Notation
     share       what this process was granted in the window, spent or not
@@ -14,6 +15,7 @@ Notation
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,13 +24,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import QuotaReached
+from app.errors import QuotaReached, Unavailable
 from app.indexes.snapshot import Snapshot
 from app.indexes.without_rows import without_rows
 from app.services.formats.left_out import LeftOut, left_out_name, packed
 from app.services.quotas.membership import Membership
 from app.services.quotas.quota_rules import BanditQuota
-from app.storage.protocol import QuotaStore, Share, ShareAsked, WriteOnce
+from app.storage.protocol import Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
 from shortlist.types import Rows
 
 T = TypeVar("T")
@@ -45,6 +47,7 @@ LOOK_AHEAD_S, LOOK_AHEAD = 1.0, 200  # a plan is looked at this far ahead, or a 
 SMOOTH, PART_SMOOTH = 0.5, 0.1  # weights of the last demand, and of the last slice
 LEAST_PART = 0.02  # of a round that a quota took part in: else it tells nothing of the demand
 MADE_KEPT = 64
+ASKS = 20  # for one choice
 
 
 @dataclass(slots=True, eq=False)
@@ -80,10 +83,14 @@ class Live:
     def left(self) -> int:
         return self.share - self.spent
 
-    def forget_window(self) -> None:
-        """Its window is over: nothing is known of the next one."""
-        self.window, self.until, self.used_up, self.looked = -1, NEVER, False, None
-        self.share = self.spent = self.reported = self.others = self.granted = self.rewarded = 0
+    def end_window(self) -> None:
+        """Its window is over, or will be soon: nothing more is spent in it. Of the next nothing is known."""
+        self.until, self.share, self.used_up, self.holds = NEVER, 0, False, True
+
+    def begin_window(self, start_ms: int) -> None:
+        """Another window has begun."""
+        self.window, self.looked = start_ms, None
+        self.spent = self.reported = 0
 
 
 Taken = Sequence[tuple[Live, int, int]]
@@ -157,7 +164,7 @@ class Now:
 class Shares:
     """See the module. For the event loop.
 
-    ``process``: the name of this process, which no other has, nor will have.
+    ``low``: is set when something is to be asked of the store soon: ``refill`` does it.
     """
 
     def __init__(
@@ -165,7 +172,7 @@ class Shares:
         store: QuotaStore,
         words: WriteOnce,
         bandit_uid: str,
-        process: str,
+        low: asyncio.Event,
         *,
         clock: Callable[[], float] = time.monotonic,
         rng: np.random.Generator | None = None,
@@ -173,7 +180,7 @@ class Shares:
         self._store = store
         self._words = words
         self._uid = bandit_uid
-        self._process = process
+        self._process = secrets.token_hex(8)  # no other has, or will have, this name
         self._clock = clock
         self._rng = rng or np.random.default_rng()
         self._asking = asyncio.Lock()
@@ -184,7 +191,7 @@ class Shares:
         self._slice_ends = -NEVER
         self._next = 0  # to be looked at
         self._low: set[Live] = set()
-        self.low = asyncio.Event()  # some share runs low
+        self._some_low = low
         self._set([])
 
     async def become(self, quotas: Sequence[BanditQuota]) -> None:
@@ -236,13 +243,18 @@ class Shares:
         Awaits nothing while this process has enough. Raises Unavailable.
         """
         needed = self.needed(snapshot, rows)
-        while lacking := self._lacking(needed):
+        for _ in range(ASKS):
+            lacking = self._lacking(needed)
+            if not lacking:
+                break
             if any(live.used_up for live in lacking):
                 return None
             async with self._asking:
                 asked = {live: needed[live] for live in self._lacking(needed) if not live.used_up}
                 if asked:
                     await self._ask(asked, grows=True)
+        else:
+            raise Unavailable("a window of a quota is over before the store has answered")
         taken: list[tuple[Live, int, int]] = []
         for live, count in needed.items():
             if live.holds:
@@ -279,12 +291,16 @@ class Shares:
 
     async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> None:
         """What a deferred decision took is given back when it expires. Raises QuotaReached, Unavailable."""
-        named = [(live.quota.id, live.quota.uid, window, count) for live, count, window in taken]
-        if named and not await self._store.hold(self._uid, decision, named, expires_ms=expires_ms):
+        held = [
+            Held(live.quota.id, live.quota.uid, window, count, limits=live.quota.rule.counts == "shown")
+            for live, count, window in taken
+        ]
+        if held and not await self._store.hold(self._uid, decision, held, expires_ms=expires_ms):
+            self.give_back(taken)
             raise QuotaReached("as many deferred decisions wait as may wait: activate them")
 
-    async def confirm(self, decision: str, *, expires_ms: int) -> bool:
-        """A deferred decision was shown. False: it has expired. Raises Unavailable."""
+    async def confirm(self, decision: str, *, expires_ms: int) -> Confirmed:
+        """A deferred decision was shown. Raises Unavailable."""
         return await self._store.confirm(
             self._uid, decision, expires_ms=expires_ms, margin_ms=RELEASE_MARGIN_MS
         )
@@ -317,9 +333,10 @@ class Shares:
 
     async def refill(self) -> None:
         """Ask for more where a share runs low."""
+        if not self._low:
+            return
         async with self._asking:
             low, self._low = [live for live in self._low if not live.used_up], set()
-            self.low.clear()
             for start in range(0, len(low), TOGETHER):
                 await self._ask(dict.fromkeys(low[start : start + TOGETHER], 0), grows=True)
 
@@ -379,8 +396,7 @@ class Shares:
 
     def _hear(self, live: Live, sent: ShareAsked, share: Share, moment: float, now_ms: int) -> None:
         if share.start_ms != live.window:
-            live.forget_window()
-            live.window = share.start_ms
+            live.begin_window(share.start_ms)
         live.holds = share.known and share.holds
         live.ends_ms = share.until_ms if share.until_ms < FOREVER_MS else None
         live.until = moment + (share.until_ms - now_ms) / 1_000 if share.known else NEVER
@@ -411,7 +427,7 @@ class Shares:
             self._note(live)
         else:
             self._low.add(live)
-            self.low.set()
+            self._some_low.set()
 
     def _end_windows(self) -> None:
         """Forget windows that are over. Cost: nothing while none is."""
@@ -420,8 +436,7 @@ class Shares:
             return
         for live in self.lives:
             if moment >= live.until:
-                live.forget_window()
-                live.holds = True
+                live.end_window()
                 self._note(live)
         self._due = min((live.until for live in self.lives), default=NEVER)
 

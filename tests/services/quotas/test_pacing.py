@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
     store = StoreByClock(clock, rule.terms("u"))
     all_shares = []
     for number in range(processes):
-        shares = Shares(store, None, "b", f"p{number}", clock=clock, rng=np.random.default_rng(number))  # type: ignore[arg-type]
+        shares = Shares(store, None, "b", asyncio.Event(), clock=clock, rng=np.random.default_rng(number))  # type: ignore[arg-type]
         await shares.become([BanditQuota("q", "u", rule)])
         shares.members = Row()  # type: ignore[assignment]
         all_shares.append(shares)
