@@ -214,6 +214,9 @@ async def test_the_list_and_a_deleted_bandit(api: Api):
         ({"filter": {"campaign": {"$near": 1}}, "most": 1}, ["filter", "campaign", "?"]),
         ({"arm": "a0", "most": 1, "per_s": 0}, ["per_s"]),
         ({"arm": "a0", "most": 1, "per_s": -5}, ["per_s"]),
+        ({"arm": "a0", "most": 1, "per_s": 0.05}, ["per_s"]),
+        ({"arm": "a0", "most": 1, "signal": "click"}, ["signal"]),
+        ({"arm": "a0", "most": 1, "counts": "rewarded", "signal": "click"}, ["signal"]),
         ({"arm": "a0", "most": 1, "pace": "even"}, ["pace"]),
         ({"arm": "a0", "most": 1, "pace": "even", "from": "2026-01-01T00:00:00Z"}, ["pace"]),
         ({"arm": "a0", "most": 1, "pace": "even", "per_s": 60, "counts": "rewarded"}, ["pace"]),
@@ -278,6 +281,27 @@ async def test_rewards_end_eligibility_when_enough_have_come(api: Api):
     await api.reward({"decision": tokens[2], "arm": "a0", "value": 1})  # it was outstanding
     assert (await state(api))["used"] == 4
     assert (await state(api))["left"] == 0
+
+
+async def test_a_quota_counts_the_rewards_of_one_signal(api: Api):
+    await build(api, signals={"click": {}, "buy": {"weight": 5.0}})
+    of_arms = {"filter": {"campaign": 0}, "counts": "rewarded"}
+    await quota(api, "clicks", most=2, signal="click", **of_arms)
+    await quota(api, "buys", most=1, signal="buy", **of_arms)
+    await quota(api, "all", most=9, **of_arms)
+    await api.refused("PUT", QUOTA, {**of_arms, "most": 1, "signal": "open"}, loc=["body", "signal"])
+    body = {**of_arms, "most": 2, "signal": "buy"}
+    await api.refused("PUT", "/v1/bandits/b/quotas/clicks", body, status=409, code="conflict")
+    token = (await api.choose("b", k=12))["decision"]
+    click = {"decision": token, "arm": "a0", "signal": "click", "value": 1}
+    await api.reward(click, {**click, "arm": "a1"}, {**click, "arm": "a3", "value": 0})
+    await api.reward(click)  # a duplicate
+    assert [(await state(api, name))["used"] for name in ("clicks", "buys", "all")] == [1, 0, 1]
+    assert campaigns(await api.choose("b", k=12)).count(0) == 4
+    await api.reward({**click, "signal": "buy"})
+    assert [(await state(api, name))["used"] for name in ("clicks", "buys", "all")] == [1, 1, 2]
+    assert (await state(api, "buys"))["signal"] == "buy"
+    assert campaigns(await api.choose("b", k=12)).count(0) == 0
 
 
 async def test_a_deferred_choice_reserves_and_gives_back_when_it_expires(api: Api):

@@ -18,6 +18,8 @@ import numpy as np
 from app.errors import EventUsed, Invalid, NoArms, NotFound, Unavailable, within
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
+from app.services.bandits.had import kept_of
+from app.services.bandits.settings import BY_ARM
 from app.services.bounded.caller import caller, check
 from app.services.bounded.long_work import REQUESTS
 from app.services.bounded.yielding import yield_to_others
@@ -38,7 +40,7 @@ from app.services.choosing.included import described
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import PolicyDependencies, Select
-from app.services.choosing.repeats import Repeats, Subject, without
+from app.services.choosing.repeats import Repeats, Subject, often, without
 from app.services.choosing.seeds import draw_seed, generator
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.uncertainty import estimates_and_widths
@@ -71,12 +73,26 @@ TRIES = 20  # to choose arms that no quota has used up meanwhile
 class _Made(msgspec.Struct, frozen=True):
     """A choice, and its row in the decision log: None of one that is not logged, or not yet.
 
-    ``taken``: of quotas, by a choice that is new.
+    By a choice that is new, ``taken``: of quotas; ``shown``: as ``kept_of`` makes it, where repeats count.
     """
 
     choice: Choice
     row: RowWrite | None
     taken: Taken = ()
+    shown: Sequence[tuple[str, str]] = ()
+
+
+class _Counted(msgspec.Struct, frozen=True, eq=False):
+    """A selection that quotas and repeats let stand, ``request``: as they let it be; and what it counts as.
+
+    ``had``: what the key has had too often.
+    """
+
+    selection: Selection
+    request: SelectionRequest
+    taken: Taken = ()
+    shown: Sequence[tuple[str, str]] = ()
+    had: Sequence[str] = ()
 
 
 class Choosing:
@@ -159,8 +175,10 @@ class Choosing:
         rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
         selection_request = _selection_request(bandit, learner, request, context, rng, dry_run=True)
         subject = _subject(bandit, learner, request)
-        had = [] if subject is None else await self._repeats.often(subject, dry_run=True)
-        selection_request = _within(self._quotas.shares.get(bandit.uid), without(selection_request, had))
+        if subject is not None:
+            counts, whole = await self._repeats.had(subject, dry_run=True), bandit.catalogue.index.snapshot()
+            selection_request = without(selection_request, subject.rule, counts, whole)
+        selection_request = _within(self._quotas.shares.get(bandit.uid), selection_request)
         selection = await self._selected(selection_request, group)
         snapshot = selection.snapshot
         arms = await _measured(selection_request, selection)
@@ -265,14 +283,11 @@ class Choosing:
         limits_repeats = bandit.record.repeats is not None or request.visitor is not None
         subject = _subject(bandit, learner, request) if limits_repeats else None
         quotas = self._quotas.shares.get(bandit.uid)
-        taken: Taken = ()
-        served, had = selection_request, list[str]()
         if quotas is None and subject is None:
-            selection = await self._selected(selection_request, group)
+            counted = _Counted(await self._selected(selection_request, group), selection_request)
         else:
-            selection, taken, served, had = await self._counted(
-                selection_request, group, quotas, subject, decision_id
-            )
+            counted = await self._counted(selection_request, group, quotas, subject, decision_id)
+        selection, taken, had = counted.selection, counted.taken, counted.had
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
         arms = _arms(selection_request, selection, list(map(snapshot.arms.id_of, rows)))
         eligible = None if selection_request.arm_filter is None else snapshot.arms.size
@@ -289,8 +304,8 @@ class Choosing:
                 group=group,
                 pinned=[place for place, arm in enumerate(arms) if arm.pinned],
                 asked=request.logged(),
-                left_out=await _left_out(served, had, rule.keep_ms + KEPT_MORE_MS),
-                had=had if len(had) <= MOST_LOGGED_HAD else [],
+                left_out=await _left_out(counted, rule.keep_ms + KEPT_MORE_MS),
+                had=list(had) if len(had) <= MOST_LOGGED_HAD else [],
             )
             if group is not None:
                 self._grouped(group)
@@ -330,7 +345,7 @@ class Choosing:
             weights=decision.weights,
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
-        return _Made(choice, row, taken)
+        return _Made(choice, row, taken, counted.shown)
 
     async def _counted(
         self,
@@ -339,27 +354,29 @@ class Choosing:
         quotas: Shares | None,
         subject: Subject | None,
         decision: str,
-    ) -> tuple[Selection, Taken, SelectionRequest, list[str]]:
-        """What is selected, what it takes of quotas, the request as they let it be, what was had too often.
-
-        Raises as ``_selected``, and Unavailable.
-        """
+    ) -> _Counted:
+        """What is selected, as quotas and repeats let it. Raises as ``_selected``, and Unavailable."""
         for _ in range(TRIES):
             state = None if request.rng is self._rng else request.rng.bit_generator.state
-            had = [] if subject is None else await self._repeats.often(subject, dry_run=request.dry_run)
-            within_quotas = _within(quotas, without(request, had))
+            had, allowed, index = list[str](), request, request.bandit.catalogue.index
+            if subject is not None:
+                counts = await self._repeats.had(subject, dry_run=False)
+                had = often(subject.rule, counts)
+                allowed = without(request, subject.rule, counts, index.snapshot())
+            within_quotas = _within(quotas, allowed)
             selection = await self._selected(within_quotas, group)
             snapshot = selection.snapshot.arms.plain.whole
-            is_known = request.bandit.catalogue.index.snapshot().table.number == snapshot.table.number
+            is_known = index.snapshot().table.number == snapshot.table.number
             rows = selection.hits.rows.tolist()
             taken: Taken | None = () if quotas is None else None
             if quotas is not None and is_known:
                 taken = await quotas.take(snapshot, rows)
             if taken is not None:
-                if subject is None or await self._repeats.take(
-                    subject, decision, [*map(snapshot.id_of, rows)]
-                ):
-                    return selection, taken, within_quotas, had
+                shown = list[tuple[str, str]]()
+                if subject is not None:
+                    shown = kept_of(subject.rule, snapshot, decision, [*map(snapshot.id_of, rows)])
+                if subject is None or await self._repeats.take(subject, shown):
+                    return _Counted(selection, within_quotas, taken, shown, had)
                 if quotas is not None:
                     quotas.give_back(taken)
             if state is not None:
@@ -381,9 +398,8 @@ class Choosing:
             quotas.give_back(made.taken)
         subject = _subject(bandit, bandit.learner_for(request.key), request)
         if subject is not None:
-            decision = decision_of(raw_of(made.choice.decision))
             with contextlib.suppress(Unavailable):
-                await self._repeats.give_back(subject, decision.id, decision.arms)
+                await self._repeats.give_back(subject, made.shown)
 
     async def _selected(self, request: SelectionRequest, group: str | None) -> Selection:
         """What the policy, the holdout or the caller selects for a request. Raises NoArms, Invalid."""
@@ -489,13 +505,14 @@ def _subject(bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Subj
     return Subject(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
 
 
-async def _left_out(request: SelectionRequest, had: Sequence[str], ttl_ms: int) -> str:
+async def _left_out(counted: _Counted, ttl_ms: int) -> str:
     """The name of the arms that quotas left out of a choice that is logged. Raises Unavailable."""
-    if len(had) > MOST_LOGGED_HAD:
+    request, rule = counted.request, counted.request.bandit.record.repeats
+    is_list = len(counted.selection.hits.rows) > 1
+    is_hard = rule is not None and rule.counts == "shown" and rule.by != BY_ARM and bool(counted.shown)
+    if request.few is not None or (is_list and is_hard) or len(counted.had) > MOST_LOGGED_HAD:
         return NOT_KEPT
-    if request.quotas is None:
-        return ""
-    return NOT_KEPT if request.few is not None else await request.quotas.left_out(ttl_ms=ttl_ms)
+    return "" if request.quotas is None else await request.quotas.left_out(ttl_ms=ttl_ms)
 
 
 def _made_before(bandit: Bandit, choice: Choice) -> _Made:

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -113,12 +113,11 @@ class Quotas:
         if not was_there:
             raise NotFound("no quota of this id")
 
-    async def rewarded(self, bandit: Bandit, arms: Iterable[str]) -> None:
-        """Count rewards of these arms for the quotas that count them. Raises Unavailable."""
+    async def rewarded(self, bandit: Bandit, rewarded: Sequence[tuple[str, str | None]]) -> None:
+        """Count rewards for the quotas that count them: (arm, signal or None). Raises Unavailable."""
         shares = self.shares.get(bandit.uid)
         if shares is not None:
-            whole = bandit.catalogue.index.snapshot()
-            await shares.reward(whole, whole.rows_of(arms).tolist())
+            await shares.reward(bandit.catalogue.index.snapshot(), rewarded)
 
     async def run(self) -> None:
         """Look at all shares every ``EVERY_S``, and refill those that run low at once; until cancelled."""
@@ -173,8 +172,10 @@ class Quotas:
 
 
 def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
-    """Raise Invalid for an arm or a field that no arm has."""
+    """Raise Invalid for an arm that is not there, a field that no arm has, a signal that the bandit lacks."""
     index = bandit.catalogue.index
+    if rule.signal is not None and rule.signal not in (bandit.record.signals or {}):
+        raise Invalid("the bandit has no signal of this name", path=("signal",))
     if rule.arm is not None and rule.arm not in index:
         raise Invalid("no arm of this id", path=("arm",))
     arm_filter = rule.parsed

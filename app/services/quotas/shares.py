@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -264,13 +265,16 @@ class Shares:
                     self._runs_low(live)
         return taken
 
-    async def reward(self, snapshot: Snapshot, rows: Iterable[int]) -> None:
-        """Count rewards of these arms. Raises Unavailable: whether they were counted is not known then."""
-        counts = {
-            live: count
-            for live, count in self.needed(snapshot, rows).items()
-            if live.quota.rule.counts == "rewarded"
-        }
+    async def reward(self, snapshot: Snapshot, rewarded: Sequence[tuple[str, str | None]]) -> None:
+        """Count rewards of arms, each of a signal if there are some.
+
+        Raises Unavailable: whether they were counted is not known then.
+        """
+        self.members.follow(snapshot)
+        counts = Counter[Live]()
+        rows = snapshot.table.row_of_each([arm for arm, _ in rewarded]).tolist()
+        for row, (_, signal) in zip(rows, rewarded, strict=True):
+            counts.update(live for live in self._of(row) if live.quota.rule.counts_reward_of(signal))
         if counts:
             named = {live.quota.id: count for live, count in counts.items()}
             await self._store.reward(self._uid, named)
@@ -310,10 +314,13 @@ class Shares:
         self.members.follow(snapshot)
         needed: dict[Live, int] = {}
         for row in rows:
-            for number in self.members.of(row):
-                live = self.lives[number]
+            for live in self._of(row):
                 needed[live] = needed.get(live, 0) + 1
         return needed
+
+    def _of(self, row: int) -> Iterator[Live]:
+        """The quotas of an arm; none of one that is gone: -1."""
+        return (self.lives[number] for number in self.members.of(row)) if row >= 0 else iter(())
 
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""

@@ -220,6 +220,7 @@ class Quota:
     window: tuple[Any, ...] | None
     ends: str | None
     outstanding: int | None = None
+    signal: str | None = None
     from_: str | None = field(default=None, metadata={"name": "from"})
 
 
