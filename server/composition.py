@@ -149,7 +149,6 @@ class Service:
             self.learners,
             self.filtered,
             covers,
-            words=store.write_once,
             pages=self.decision_log,
             rewarded_ms=token_ttl_ms,
             evaluated=metrics.evaluated.inc,

@@ -29,8 +29,9 @@ from threadpoolctl import threadpool_limits
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.services.choosing.diverse import Diverse, DiverseSolver
+from app.services.quotas.pace import SLICE_S
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule
-from app.services.quotas.shares import SLICE_S, Shares
+from app.services.quotas.shares import Shares
 from app.storage.protocol import Share, ShareAsked
 from shortlist.types import NO_ROWS, Vector
 from shortlist_client.files.progress import progress

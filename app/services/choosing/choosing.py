@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from app.errors import EventUsed, Invalid, NoArms, NotFound, Unavailable, within
+from app.filters.filter import none_of, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bandits.had import kept_of
@@ -40,13 +41,14 @@ from app.services.choosing.included import described
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import PolicyDependencies, Select
-from app.services.choosing.repeats import Repeats, Subject, often, without
+from app.services.choosing.repeats import Repeats, Subject, often, pinned, without
 from app.services.choosing.seeds import draw_seed, generator
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.uncertainty import estimates_and_widths
+from app.services.decision_log.decision_log import LoggedChoice
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
-from app.services.formats.left_out import NOT_KEPT
+from app.services.formats.left_out import NOT_KEPT, NOTHING_BARRED, Barred
 from app.services.formats.logged import LoggedRequest, LogPart
 from app.services.formats.records import context_to_bytes
 from app.services.learning.decisions import Decisions
@@ -205,13 +207,14 @@ class Choosing:
         return await sets(self._dependencies, bandit, learner)
 
     async def again(
-        self, bandit: Bandit, decision: Decision, part: LogPart, asked: LoggedRequest
+        self, bandit: Bandit, logged: LoggedChoice, part: LogPart, asked: LoggedRequest
     ) -> tuple[SelectionRequest, Selection]:
         """What is selected now for a request of before, from the seed of then; nothing is decided.
 
         ``bandit``: as it was then. It must not warm up new keys: that would take a slot. Raises NoArms,
         Invalid (a pinned arm is gone), Unavailable.
         """
+        decision, barred = logged.decision, logged.row.barred or NOTHING_BARRED
         key = decision.learner if bandit.record.scope == "per_key" else None
         bandit = bandit.weighed(decision.weights)
         request = ChooseRequest.of(asked, key=key, seed=part.seed if part.seeded else None)
@@ -223,6 +226,9 @@ class Choosing:
             generator(part.seed, bandit.name, key),
             dry_run=True,
         )
+        stood = {arm.id for arm in logged.row.arms if arm.pinned}
+        pins = [pin for pin in selection_request.rules.pins if pin.arm in stood]
+        selection_request = _without(pinned(selection_request, pins), barred)
         return selection_request, await self._selected(selection_request, part.group)
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
@@ -304,7 +310,7 @@ class Choosing:
                 group=group,
                 pinned=[place for place, arm in enumerate(arms) if arm.pinned],
                 asked=request.logged(),
-                left_out=await _left_out(counted, rule.keep_ms + KEPT_MORE_MS),
+                left_out=_left_out(counted, rule.keep_ms + KEPT_MORE_MS),
                 had=list(had) if len(had) <= MOST_LOGGED_HAD else [],
             )
             if group is not None:
@@ -481,6 +487,16 @@ def _selection_request(
     )
 
 
+def _without(request: SelectionRequest, barred: Barred) -> SelectionRequest:
+    """The request, without what quotas and repeats did not allow."""
+    arm_filter = request.arm_filter
+    if barred.filters:
+        others = none_of([parse(dict(each)) for each in barred.filters])
+        arm_filter = others if arm_filter is None else arm_filter.both(others)
+    exclude = [*request.exclude, *barred.arms]
+    return msgspec.structs.replace(request, arm_filter=arm_filter, exclude=exclude)
+
+
 def _within(quotas: Shares | None, request: SelectionRequest) -> SelectionRequest:
     """The request, for the arms that quotas leave now. A pinned arm that is used up is left out."""
     if quotas is None:
@@ -505,14 +521,14 @@ def _subject(bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Subj
     return Subject(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
 
 
-async def _left_out(counted: _Counted, ttl_ms: int) -> str:
-    """The name of the arms that quotas left out of a choice that is logged. Raises Unavailable."""
+def _left_out(counted: _Counted, ttl_ms: int) -> str:
+    """The arms that quotas left out of a choice that is logged, as its row names them."""
     request, rule = counted.request, counted.request.bandit.record.repeats
     is_list = len(counted.selection.hits.rows) > 1
     is_hard = rule is not None and rule.counts == "shown" and rule.by != BY_ARM and bool(counted.shown)
     if request.few is not None or (is_list and is_hard) or len(counted.had) > MOST_LOGGED_HAD:
         return NOT_KEPT
-    return "" if request.quotas is None else await request.quotas.left_out(ttl_ms=ttl_ms)
+    return "" if request.quotas is None else request.quotas.left_out(ttl_ms=ttl_ms)
 
 
 def _made_before(bandit: Bandit, choice: Choice) -> _Made:

@@ -92,7 +92,7 @@ def without(
     if rule.by != BY_ARM:
         return _within_values(request, rule, counts, whole)
     gone = often(rule, counts)
-    request = _pinned(request, [pin for pin in request.rules.pins if pin.arm not in set(gone)])
+    request = pinned(request, [pin for pin in request.rules.pins if pin.arm not in set(gone)])
     return msgspec.structs.replace(request, exclude=[*request.exclude, *gone]) if gone else request
 
 
@@ -107,7 +107,7 @@ def _within_values(
         if all(taken[value] < rule.most for value in values):
             pins.append(pin)
             taken.update(values if is_hard else ())
-    request, left = _pinned(request, pins), left_of_values(rule, counts)
+    request, left = pinned(request, pins), left_of_values(rule, counts)
     if is_hard and rule.most < request.k + len(pins):
         at_most = [*request.rules.at_most, AtMost(rule.by, rule.most)]
         request = msgspec.structs.replace(request, rules=replace(request.rules, at_most=at_most))
@@ -115,7 +115,7 @@ def _within_values(
     return msgspec.structs.replace(request, had=HadValues(rule.by, left)) if left else request
 
 
-def _pinned(request: SelectionRequest, pins: Sequence[Pin]) -> SelectionRequest:
+def pinned(request: SelectionRequest, pins: Sequence[Pin]) -> SelectionRequest:
     """The request with some of its pins; others take the places of the rest."""
     left_out = len(request.rules.pins) - len(pins)
     if not left_out:

@@ -8,8 +8,7 @@ store may then say that the window goes on: so what was spent is remembered unti
 Notation
     share       what this process was granted in the window, spent or not
     out         a quota whose arms are not eligible now: it is used up, or it holds its arms back for a slice
-    slice       ``SLICE_S``: which quotas with an even pace hold back is drawn anew
-    plan        most * (time since the window began) / (its length)
+    slice       ``SLICE_S``: which quotas with an even pace hold back is drawn anew (``pace``)
 """
 
 from __future__ import annotations
@@ -28,15 +27,24 @@ from numpy.typing import NDArray
 from app.errors import QuotaReached, Unavailable
 from app.indexes.snapshot import Snapshot
 from app.indexes.without_rows import without_rows
-from app.services.formats.left_out import LeftOut, left_out_name, packed
+from app.services.formats.left_out import (
+    BLOCK,
+    MOST_BLOCKS,
+    NOT_KEPT,
+    Counted,
+    block_name,
+    packed,
+    text_of,
+    today,
+)
 from app.services.quotas.membership import Membership
+from app.services.quotas.pace import SLICE_S, Pace
 from app.services.quotas.quota_rules import BanditQuota
 from app.storage.protocol import Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
 from shortlist.types import Rows
 
 T = TypeVar("T")
 
-SLICE_S = 0.1
 FIRST = 8  # how much is asked for where there is none
 IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what is used
 MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
@@ -44,9 +52,6 @@ TOGETHER = 500  # quotas that one script counts for
 RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 NEVER, FOREVER_MS = float("inf"), 2**52
-LOOK_AHEAD_S, LOOK_AHEAD = 1.0, 200  # a plan is looked at this far ahead, or a part of so many of its window
-SMOOTH, PART_SMOOTH = 0.5, 0.1  # weights of the last demand, and of the last slice
-LEAST_PART = 0.02  # of a round that a quota took part in: else it tells nothing of the demand
 MADE_KEPT = 64
 ASKS = 20  # for one choice
 
@@ -55,9 +60,8 @@ ASKS = 20  # for one choice
 class Live:
     """One quota as this process knows it. Times are monotonic seconds.
 
-    ``size``: how much to hold; ``idle``: rounds since it was spent of. ``demand``: shows a second, if it
-    always took part; ``looked``: when that was estimated, and how many shows there were then. ``took_part``:
-    in which part of the last slices.
+    ``size``: how much to hold; ``idle``: rounds since it was spent of. ``paced``: its place among those with
+    an even pace, -1 of another.
     """
 
     quota: BanditQuota
@@ -76,9 +80,7 @@ class Live:
     used_up: bool = False
     size: int = 0
     idle: int = 0
-    demand: float | None = None
-    looked: tuple[float, int] | None = None
-    took_part: float = 1.0
+    paced: int = -1
 
     @property
     def left(self) -> int:
@@ -90,8 +92,7 @@ class Live:
 
     def begin_window(self, start_ms: int) -> None:
         """Another window has begun."""
-        self.window, self.looked = start_ms, None
-        self.spent = self.reported = 0
+        self.window, self.spent, self.reported = start_ms, 0, 0
 
 
 Taken = Sequence[tuple[Live, int, int]]
@@ -119,17 +120,23 @@ class Now:
     """The quotas of a bandit at one moment. ``out``: of each, and False at last."""
 
     shares: Shares
+    lives: Sequence[Live]
+    members: Membership
     out: NDArray[np.bool_]
     _made: dict[Snapshot, Snapshot] = field(default_factory=dict)
-    _kept: str | None = None
+    _left_out: tuple[int, str] = -1, ""
 
-    async def left_out(self, *, ttl_ms: int) -> str:
-        """The name of the arms that are out, which are stored once for ``ttl_ms``. Raises Unavailable."""
-        if not self.out.any():
-            return ""
-        if self._kept is None:
-            self._kept = await self.shares.keep(self.out, ttl_ms=ttl_ms)
-        return self._kept
+    def left_out(self, *, ttl_ms: int) -> str:
+        """The arms that are out, as a row of the log names them.
+
+        What that needs is stored soon, for ``ttl_ms``. Not known where quotas came or went meanwhile.
+        """
+        if self.lives is not self.shares.lives:
+            return NOT_KEPT
+        day = today()
+        if self._left_out[0] != day:
+            self._left_out = day, self.shares.named(self.out, day=day, ttl_ms=ttl_ms)
+        return self._left_out[1]
 
     def eligible(self, base: Snapshot) -> Snapshot:
         """``base`` without the arms of quotas that are out. Made once; then it costs nothing."""
@@ -139,14 +146,13 @@ class Now:
         if made is None:
             if len(self._made) >= MADE_KEPT:
                 self._made.clear()
-            members = self.shares.members
-            members.follow(base)
-            made = self._made[base] = without_rows(base, members.are_out(self.out, base.table.rows))
+            self.members.follow(base)
+            made = self._made[base] = without_rows(base, self.members.are_out(self.out, base.table.rows))
         return made
 
     def standing(self, pins: Sequence[tuple[T, int]], whole: Snapshot) -> list[T]:
         """Those pins that quotas leave, the first ones first. Each has the row of its arm, -1: it is gone."""
-        members, lives = self.shares.members, self.shares.lives
+        members, lives = self.members, self.lives
         members.follow(whole)
         standing, taken = list[T](), dict[int, int]()
         for pin, row in pins:
@@ -159,7 +165,7 @@ class Now:
     def few(self, k: int) -> Few | None:
         """The quotas of which fewer than k are left."""
         scarce = {} if k == 1 else self.shares.scarce(k)
-        return Few(self.shares.members, scarce) if scarce else None
+        return Few(self.members, scarce) if scarce else None
 
 
 class Shares:
@@ -193,6 +199,8 @@ class Shares:
         self._next = 0  # to be looked at
         self._low: set[Live] = set()
         self._some_low = low
+        self._pace = Pace(0)
+        self._unkept: dict[str, tuple[bytes, int]] = {}
         self._set([])
 
     async def become(self, quotas: Sequence[BanditQuota]) -> None:
@@ -212,13 +220,24 @@ class Shares:
             live.number, live.quota = number, quota
         self.by_id = {live.quota.id: live for live in self.lives}
         self.members = Membership([quota.rule for quota in quotas])
-        self._paced = [n for n, live in enumerate(self.lives) if live.quota.rule.pace == "even"]
+        self._set_pace()
         self._used_up = np.zeros(len(quotas) + 1, dtype=np.bool_)
         self._held_back = np.zeros(len(quotas) + 1, dtype=np.bool_)
         self._scarce: set[Live] = set()
         self._now: Now | None = None
+        self._blocks: dict[int, tuple[int, str]] = {}
         for live in self.lives:
             self._note(live)
+
+    def _set_pace(self) -> None:
+        before = self._pace
+        self._paced = [n for n, live in enumerate(self.lives) if live.quota.rule.pace == "even"]
+        self._pace = Pace(len(self._paced))
+        places = {number: place for place, number in enumerate(self._paced)}
+        for live in self.lives:
+            its_place, live.paced = live.paced, places.get(live.number, -1)
+            if its_place >= 0 and live.paced >= 0:
+                self._pace.take_over(live.paced, before, its_place)
 
     @property
     def now_ms(self) -> int:
@@ -232,7 +251,7 @@ class Shares:
         if self._paced and (moment := self._clock()) >= self._slice_ends:
             self._draw(moment)
         if self._now is None:
-            self._now = Now(self, self._used_up | self._held_back)
+            self._now = Now(self, self.lives, self.members, self._used_up | self._held_back)
         return self._now
 
     def scarce(self, k: int) -> Mapping[int, int]:
@@ -259,7 +278,7 @@ class Shares:
         taken: list[tuple[Live, int, int]] = []
         for live, count in needed.items():
             if live.holds:
-                live.spent += count
+                self._spend(live, count)
                 taken.append((live, count, live.window))
                 if live.left <= live.size // 2 and live.quota.rule.counts == "shown":
                     self._runs_low(live)
@@ -281,17 +300,34 @@ class Shares:
             async with self._asking:
                 await self._ask(dict.fromkeys(counts, 0), grows=False)
 
-    async def keep(self, out: NDArray[np.bool_], *, ttl_ms: int) -> str:
-        """Store which arms are out, and name it. Raises Unavailable."""
-        rules = [self.lives[number].quota.rule for number in np.flatnonzero(out).tolist()]
-        name, data = packed(
-            LeftOut(
-                [rule.filter for rule in rules if rule.filter is not None],
-                [rule.arm for rule in rules if rule.arm is not None],
-            )
-        )
-        await self._words.put(None, left_out_name(self._uid, name), data, ttl_ms=ttl_ms)
+    def named(self, out: NDArray[np.bool_], *, day: int, ttl_ms: int) -> str:
+        """Which quotas are out, as a row of the log names them. Blocks that are new are stored soon."""
+        numbers = np.flatnonzero(out).tolist()
+        masks = dict[int, int]()
+        for number in numbers:
+            block, place = divmod(number, BLOCK)
+            masks[block] = masks.get(block, 0) | 1 << place
+        if len(masks) > MOST_BLOCKS:
+            return NOT_KEPT
+        return text_of((self._block(block, day, ttl_ms), mask) for block, mask in masks.items())
+
+    def _block(self, block: int, day: int, ttl_ms: int) -> str:
+        """The name of a block of quotas for a day."""
+        known = self._blocks.get(block)
+        if known is not None and known[0] == day:
+            return known[1]
+        lives = self.lives[block * BLOCK : (block + 1) * BLOCK]
+        name, data = packed([Counted(live.quota.rule.filter, live.quota.rule.arm) for live in lives], day)
+        self._blocks[block] = day, name
+        self._unkept[name] = data, ttl_ms
+        self._some_low.set()
         return name
+
+    async def _keep(self) -> None:
+        """Store what rows of the log name. Raises Unavailable: it is tried again."""
+        for name, (data, ttl_ms) in tuple(self._unkept.items()):
+            await self._words.put(None, block_name(self._uid, name), data, ttl_ms=ttl_ms)
+            self._unkept.pop(name, None)
 
     async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> None:
         """What a deferred decision took is given back when it expires. Raises QuotaReached, Unavailable."""
@@ -308,6 +344,11 @@ class Shares:
         return await self._store.confirm(
             self._uid, decision, expires_ms=expires_ms, margin_ms=RELEASE_MARGIN_MS
         )
+
+    def _spend(self, live: Live, count: int) -> None:
+        live.spent += count
+        if live.paced >= 0:
+            self._pace.show(live.paced, count)
 
     def needed(self, snapshot: Snapshot, rows: Iterable[int]) -> dict[Live, int]:
         """How much these arms take of each quota."""
@@ -326,11 +367,12 @@ class Shares:
         """What was taken was not shown. Of a window that is over nothing is given back."""
         for live, count, window in taken:
             if live.window == window:
-                live.spent -= count
+                self._spend(live, -count)
                 self._note(live)
 
     async def look(self) -> None:
         """Report what was spent, give back what is not used, and hear of the others."""
+        await self._keep()
         self._end_windows()
         async with self._asking:
             lives = self._worth_a_look()
@@ -340,6 +382,7 @@ class Shares:
 
     async def refill(self) -> None:
         """Ask for more where a share runs low."""
+        await self._keep()
         if not self._low:
             return
         async with self._asking:
@@ -349,6 +392,7 @@ class Shares:
 
     async def end(self) -> None:
         """Give everything back."""
+        await self._keep()
         async with self._asking:
             own = [live for live in self.lives if live.left > 0 or live.spent != live.reported]
             for live in own:
@@ -402,7 +446,8 @@ class Shares:
             self._note(live)
 
     def _hear(self, live: Live, sent: ShareAsked, share: Share, moment: float, now_ms: int) -> None:
-        if share.start_ms != live.window:
+        is_new = share.start_ms != live.window
+        if is_new:
             live.begin_window(share.start_ms)
         live.holds = share.known and share.holds
         live.ends_ms = share.until_ms if share.until_ms < FOREVER_MS else None
@@ -415,8 +460,18 @@ class Shares:
         live.size = min(live.size, share.fair) if share.holds else 0
         counted = share.rewarded if live.quota.rule.counts == "rewarded" else share.granted
         live.used_up = live.holds and counted >= share.most
-        if live.quota.rule.pace == "even":
-            self._estimate(live, moment)
+        if live.paced >= 0 and live.holds and live.ends_ms is not None:
+            self._pace.hear(
+                live.paced,
+                most=share.most,
+                began=live.began,
+                until=live.until,
+                shown=live.others + live.spent,
+                moment=moment,
+                is_new=is_new,
+            )
+        elif live.paced >= 0:
+            self._pace.stop(live.paced)
 
     def _note(self, live: Live) -> None:
         """Whether a quota is out now."""
@@ -445,39 +500,14 @@ class Shares:
             if moment >= live.until:
                 live.end_window()
                 self._note(live)
+                if live.paced >= 0:
+                    self._pace.stop(live.paced)
         self._due = min((live.until for live in self.lives), default=NEVER)
 
     def _draw(self, moment: float) -> None:
         """Which quotas hold their arms back in the slice that begins now."""
-        parts = np.array([self._part(self.lives[number], moment) for number in self._paced])
-        held = self._rng.random(len(parts)) >= parts
+        held = self._pace.draw(moment, self._rng)
         if not np.array_equal(held, self._held_back[self._paced]):
             self._held_back[self._paced] = held
             self._now = None
-        for number, part in zip(self._paced, parts.tolist(), strict=True):
-            self.lives[number].took_part += PART_SMOOTH * (part - self.lives[number].took_part)
         self._slice_ends = moment + SLICE_S
-
-    @staticmethod
-    def _part(live: Live, moment: float) -> float:
-        """The probability to take part in a slice: what the plan lacks a little later, by the demand."""
-        length = live.until - live.began
-        if not live.holds or live.window < 0 or not 0.0 < length < NEVER:
-            return 1.0
-        ahead = max(LOOK_AHEAD_S, length / LOOK_AHEAD)
-        rate = live.quota.rule.most / length
-        lacks = rate * (moment + ahead - live.began) - live.others - live.spent
-        return float(min(max(lacks / (ahead * max(live.demand or rate, rate)), 0.0), 1.0))
-
-    @staticmethod
-    def _estimate(live: Live, moment: float) -> None:
-        shown = live.others + live.spent
-        if live.looked is None:
-            live.looked = moment, shown
-            return
-        since, before = live.looked
-        if moment - since >= LOOK_AHEAD_S / 2:
-            live.looked = moment, shown
-            if live.took_part > LEAST_PART:
-                demand = (shown - before) / (moment - since) / live.took_part
-                live.demand = demand if live.demand is None else live.demand + SMOOTH * (demand - live.demand)
