@@ -7,8 +7,8 @@ evaluated policy is worth follows from the formula of the policy, over the arms 
 decision.
 
 An interval of 95 % that held exactly so often would hold in fewer than 93 of 100 of ``LOGS`` logs with a
-probability of 6 %; these are wider, and seeds are fixed. Where it is ignored what was left out, values are far
-off: the intervals say so by their width.
+probability of 6 %; these are wider, and seeds are fixed. Where it is ignored what was left out, values are
+far off: the intervals say so by their width.
 """
 
 from __future__ import annotations
