@@ -116,7 +116,7 @@ class Service:
         self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
         remote = RemoteWorkers(self._sync_learners)
         self._worker = self._make_worker(name or secrets.token_hex(8), remote) if settings.worker else None
-        self.quotas = Quotas(store)
+        self.quotas = Quotas(store, counted=metrics.quotas_are)
         self.sync = Sync(
             store,
             self.catalogues,

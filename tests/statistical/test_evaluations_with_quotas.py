@@ -48,7 +48,7 @@ from store_by_clock import OwnClock, StoreByClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-LOGS, DECISIONS, LEAST_COVERED, MOST_OFF = 12, 600, 0.93, 0.02
+LOGS, DECISIONS, LEAST_COVERED, MOST_OFF = 300, 600, 0.93, 0.02
 ARMS, DIM, KEYS, WINDOW_S = 24, 4, 200, 120.0
 REPEATS = RepeatsRule(most=1, within_s=86_400.0)
 SETTINGS = {

@@ -18,7 +18,7 @@ from app.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.formats.pages import page_by_name
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule, quotas_of
-from app.services.quotas.shares import Live, Shares
+from app.services.quotas.shares import STATES, Live, Shares
 from app.storage.protocol import Store
 
 log = logging.getLogger("shortlist.quotas")
@@ -45,10 +45,11 @@ class QuotaState(msgspec.Struct, frozen=True):
 
 
 class Quotas:
-    """For the event loop."""
+    """For the event loop. ``counted`` is told every ``EVERY_S`` how many quotas are in which state."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, counted: Callable[[Mapping[str, int]], None]) -> None:
         self._store = store
+        self._counted = counted
         self._low = asyncio.Event()  # some share runs low
         self.shares: dict[str, Shares] = {}
         self._changes: Mapping[str, int] = {}
@@ -132,6 +133,9 @@ class Quotas:
                 look_at = time.monotonic() + EVERY_S
             if not await self._each(Shares.look if is_due else Shares.refill):
                 await asyncio.sleep(EVERY_S)
+            if is_due:
+                states = [shares.states() for shares in self.shares.values()]
+                self._counted({name: sum(each[name] for each in states) for name in STATES})
 
     async def stop(self) -> None:
         """Give all shares back."""

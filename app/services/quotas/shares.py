@@ -44,6 +44,7 @@ from app.storage.protocol import Confirmed, Held, QuotaStore, Share, ShareAsked,
 from shortlist.types import Rows
 
 T = TypeVar("T")
+STATES = ("open", "used_up", "held_back")
 
 FIRST = 8  # how much is asked for where there is none
 IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what is used
@@ -253,6 +254,12 @@ class Shares:
         if self._now is None:
             self._now = Now(self, self.lives, self.members, self._used_up | self._held_back)
         return self._now
+
+    def states(self) -> Mapping[str, int]:
+        """How many quotas are in which state in this process."""
+        used_up, held_back = self._used_up[:-1], self._held_back[:-1] & ~self._used_up[:-1]
+        counts = int(used_up.sum()), int(held_back.sum())
+        return {"used_up": counts[0], "held_back": counts[1], "open": len(self.lives) - sum(counts)}
 
     def scarce(self, k: int) -> Mapping[int, int]:
         return {live.number: live.left for live in self._scarce if live.left < k}
