@@ -435,7 +435,8 @@ def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
         addresses = [
             "", "bandits", "bandits/b", "bandits/b/explore", "bandits/b/settings", "bandits/b/versions",
             "bandits/b/learners", "bandits/b/quotas", "catalogues", "catalogues/c",
-            "catalogues/c?arm=a&colour=mean reward", "keys", "keys/b/_global", "try", "try/b", "decisions", "decisions/b",
+            "catalogues/c?arm=a&colour=mean reward", "keys", "keys/b/_global", "try", "try/b",
+            "decisions", "decisions/b",
             f"decisions/b/{choice.decision}", "what-if", "what-if/b", "queries", "queries/c?arm=a",
             "campaigns", "campaigns/slates/s", "campaigns/centers/z",
         ]  # fmt: skip
