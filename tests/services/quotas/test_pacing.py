@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from app.services.quotas.pace import SLICE_S
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule
@@ -59,3 +62,76 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
             errors.append(shown / most - step / slices)
     assert shown <= most
     assert max(map(abs, errors)) <= 0.05, errors
+
+
+@dataclass(frozen=True)
+class Town:
+    """``means`` (contexts, arms) of rewards; the last arm has no quota. ``most`` (arms - 1,) in a window.
+
+    Of ``visits`` each is of a context drawn evenly; the best arm that takes part is shown.
+    """
+
+    means: np.ndarray
+    most: np.ndarray
+    visits: int
+
+    def shown(self, took_part: np.ndarray, context: int) -> int:
+        return int(np.where([*took_part, True], self.means[context], -1.0).argmax())
+
+    def best(self) -> float:
+        """The most that holding back can earn: a linear program over the sets that take part.
+
+        w (sets,) >= 0 with sum 1 is in which part of the slices each set takes part; what is shown of an arm
+        is at most its quota.
+        """
+        contexts, arms = self.means.shape
+        sets = [np.array(each) for each in itertools.product([False, True], repeat=arms - 1)]
+        shown = np.zeros((arms, len(sets)))
+        earned = np.zeros(len(sets))
+        for place, took_part in enumerate(sets):
+            for context in range(contexts):
+                arm = self.shown(took_part, context)
+                shown[arm, place] += self.visits / contexts
+                earned[place] += self.means[context, arm] * self.visits / contexts
+        found = linprog(-earned, A_ub=shown[:-1], b_ub=self.most, A_eq=np.ones((1, len(sets))), b_eq=[1.0])
+        assert found.success
+        return -float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: int):
+    """Five arms of three contexts, four of them with a quota that binds; traffic varies tenfold."""
+    rng, contexts, arms, visits = np.random.default_rng(seed), 3, 5, 12_000
+    town = Town(rng.uniform(0.1, 1.0, (contexts, arms)), np.array([900, 1_500, 1_000, 2_000]), visits)
+    clock = OwnClock()
+    rules = [
+        QuotaRule(int(most), arm=f"a{arm}", per_s=DAY_S, pace="even") for arm, most in enumerate(town.most)
+    ]
+    store = StoreByClock(clock, {f"q{arm}": rule.terms("u") for arm, rule in enumerate(rules)})
+    shares = Shares(store, None, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
+    await shares.become([BanditQuota(f"q{arm}", f"u{arm}", rule) for arm, rule in enumerate(rules)])
+    shares.members = Rows()  # type: ignore[assignment]
+    earned, counts, slices = 0.0, np.zeros(arms), round(DAY_S / SLICE_S)
+    for step in range(1, slices):
+        clock.seconds = step * SLICE_S
+        wave = 1.0 + 9.0 * math.sin(math.pi * step / slices) ** 2
+        for _ in range(rng.poisson(visits / slices * wave / 5.5)):
+            context = int(rng.integers(contexts))
+            took_part = ~shares.now().out[: arms - 1]
+            arm = town.shown(took_part, context)
+            if arm < arms - 1 and await shares.take(None, [arm]) is None:  # type: ignore[arg-type]
+                arm = arms - 1
+            earned += town.means[context, arm]
+            counts[arm] += 1
+        if not step % round(1.0 / SLICE_S):
+            await shares.look()
+    assert (counts[:-1] <= town.most).all()
+    assert earned >= 0.9 * town.best() * counts.sum() / visits
+
+
+class Rows(Row):
+    """Every row counts for the quota of its number."""
+
+    @staticmethod
+    def of(row: int) -> tuple[int]:  # type: ignore[override]
+        return (row,)
