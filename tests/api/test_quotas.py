@@ -347,6 +347,35 @@ async def test_an_even_pace_holds_back(api: Api):
     assert found["used"] <= plan + 10_000 / 100 or plan > 300  # a plan is looked at a little ahead
 
 
+async def test_the_log_says_what_was_barred_and_explanations_choose_without_it(api: Api):
+    await build(api, policy="softmax", temperature=0.3, log={}, repeats={"most": 1, "within_s": DAY})
+    await quota(api, filter={"campaign": 0}, most=0)
+    await quota(api, "one", arm="a1", most=0)
+    first = await api.choose("b", visitor="ann")
+    second = await api.choose("b", visitor="ann")
+    several = await api.choose("b", visitor="bob", k=3)
+    await quota(api, "scarce", filter={"campaign": 1}, most=1)
+    scarce = await api.choose("b", k=12)
+    wanted = {
+        first["decision"]: {"filters": [{"campaign": 0}], "arms": ["a1"]},
+        second["decision"]: {"filters": [{"campaign": 0}], "arms": ["a1", first["arms"][0]["id"]]},
+        several["decision"]: {"filters": [{"campaign": 0}], "arms": ["a1"]},
+        scarce["decision"]: None,
+    }
+
+    async def logged() -> dict[str, Json] | None:
+        rows = {row["decision"]: row["barred"] for row in await api.listed("/v1/bandits/b/log")}
+        return rows if len(rows) == len(wanted) else None
+
+    assert await until(logged, what="all rows are written") == wanted
+    for token, barred in wanted.items():
+        found = await api.ok("GET", f"/v1/bandits/b/log/{token}")
+        if barred is None:
+            assert (found["changed"], found["repeated"]) == (["barred"], None)
+        else:
+            assert (found["changed"], found["repeated"]) == ([], True)
+
+
 async def test_evaluations_know_which_arms_were_left_out(api: Api):
     """A policy that does what was done has the value that was logged, whatever was used up meanwhile."""
     await build(api, policy="softmax", temperature=0.3, log={}, reward={"min": 0, "max": 1})
