@@ -153,6 +153,7 @@ class Service:
             rewarded_ms=token_ttl_ms,
             evaluated=metrics.evaluated.inc,
         )
+        repeats = Repeats(store.choices)
         self.choosing = Choosing(
             store,
             dependencies,
@@ -162,7 +163,7 @@ class Service:
             token_ttl_ms=token_ttl_ms,
             rows=self.rows,
             quotas=self.quotas,
-            repeats=Repeats(store.choices),
+            repeats=repeats,
             grouped=lambda group: metrics.group_decisions.labels(group).inc(),
         )
         entries = RewardEntries(
@@ -175,7 +176,7 @@ class Service:
         self.rewards = Rewards(store, self.bandits, entries, workers, self.quotas, received=self._received)
         self.learner_copies = LearnerCopies(store, workers)
         self.forgetting = Forgetting(
-            store, workers, [self.elimination], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
+            store, workers, [self.elimination, repeats], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
         )
         self.centers = CatalogueCenters(self.filtered)
         self.reports = Reports(

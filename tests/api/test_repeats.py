@@ -71,6 +71,13 @@ async def test_a_forgotten_key_has_had_nothing_and_time_passes(api: Api):
     assert len(ids(await api.choose("b", key="ann", k=8))) == 8
 
 
+async def test_a_forgotten_key_is_shown_everything_again_at_once(api: Api):
+    await build(api, {"most": 1, "within_s": DAY})
+    await api.choose("b", key="ann", k=8)
+    await api.ok("DELETE", "/v1/bandits/b/learners/ann", status=204)
+    assert len(ids(await api.choose("b", key="ann", k=8))) == 8
+
+
 async def test_visitors_of_a_global_bandit(api: Api):
     await build(api, {"most": 1, "within_s": DAY}, scope="global")
     assert len(ids(await api.choose("b", visitor="ann", k=5))) == 5

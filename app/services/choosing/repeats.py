@@ -69,6 +69,13 @@ class Repeats:
             await self._store.drop_repeats(subject.key, shown)
             self._known.drop(subject.key)
 
+    def forget(self, learner: LearnerId) -> None:
+        """It has had nothing."""
+        self._known.drop(learner)
+
+    def forget_all(self) -> None:
+        self._known.clear()
+
     def _hear(self, subject: Subject, had: Had) -> None:
         moment, within_ms = time.monotonic(), subject.rule.within_ms
         known = [(what, moment + (at_ms + within_ms - had.now_ms) / 1_000) for what, at_ms in had.arms]
