@@ -84,7 +84,7 @@ class _Made(msgspec.Struct, frozen=True):
     shown: Sequence[tuple[str, str]] = ()
 
 
-class _Counted(msgspec.Struct, frozen=True, eq=False):
+class _Allowed(msgspec.Struct, frozen=True, eq=False):
     """A selection that quotas and repeats let stand, ``request``: as they let it be; and what it counts as.
 
     ``had``: what the key has had too often.
@@ -290,7 +290,7 @@ class Choosing:
         subject = _subject(bandit, learner, request) if limits_repeats else None
         quotas = self._quotas.shares.get(bandit.uid)
         if quotas is None and subject is None:
-            counted = _Counted(await self._selected(selection_request, group), selection_request)
+            counted = _Allowed(await self._selected(selection_request, group), selection_request)
         else:
             counted = await self._counted(selection_request, group, quotas, subject, decision_id)
         selection, taken, had = counted.selection, counted.taken, counted.had
@@ -360,7 +360,7 @@ class Choosing:
         quotas: Shares | None,
         subject: Subject | None,
         decision: str,
-    ) -> _Counted:
+    ) -> _Allowed:
         """What is selected, as quotas and repeats let it. Raises as ``_selected``, and Unavailable."""
         for _ in range(TRIES):
             state = None if request.rng is self._rng else request.rng.bit_generator.state
@@ -382,7 +382,7 @@ class Choosing:
                 if subject is not None:
                     shown = kept_of(subject.rule, snapshot, decision, [*map(snapshot.id_of, rows)])
                 if subject is None or await self._repeats.take(subject, shown):
-                    return _Counted(selection, within_quotas, taken, shown, had)
+                    return _Allowed(selection, within_quotas, taken, shown, had)
                 if quotas is not None:
                     quotas.give_back(taken)
             if state is not None:
@@ -521,7 +521,7 @@ def _subject(bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Subj
     return Subject(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
 
 
-def _left_out(counted: _Counted, ttl_ms: int) -> str:
+def _left_out(counted: _Allowed, ttl_ms: int) -> str:
     """The arms that quotas left out of a choice that is logged, as its row names them."""
     request, rule = counted.request, counted.request.bandit.record.repeats
     is_list = len(counted.selection.hits.rows) > 1
