@@ -381,10 +381,14 @@ class Choosing:
                 shown = list[tuple[str, str]]()
                 if subject is not None:
                     shown = kept_of(subject.rule, snapshot, decision, [*map(snapshot.id_of, rows)])
-                if subject is None or await self._repeats.take(subject, shown):
+                stands = False
+                try:
+                    stands = subject is None or await self._repeats.take(subject, shown)
+                finally:
+                    if quotas is not None and not stands:
+                        quotas.give_back(taken)
+                if stands:
                     return _Allowed(selection, within_quotas, taken, shown, had)
-                if quotas is not None:
-                    quotas.give_back(taken)
             if state is not None:
                 request.rng.bit_generator.state = state  # as if there had been no other try
         raise Unavailable("quotas or repeats changed faster than a choice could be made")

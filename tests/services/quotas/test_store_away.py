@@ -8,7 +8,7 @@ import pytest
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.settings import LogRule
+from app.services.bandits.settings import LogRule, RepeatsRule
 from app.services.quotas.quota_rules import QuotaRule
 from world import World
 
@@ -53,3 +53,16 @@ async def test_choices_that_need_more_than_there_is_are_refused_and_others_go_on
     await shares.look()
     state = await world.service.quotas.get(bandit, "q")
     assert state.used == before["a0"] + found["a0"] + after["a0"]
+
+
+async def test_what_is_refused_by_repeats_is_given_back(world: World):
+    await world.catalogue()
+    bandit = await world.bandit(repeats=RepeatsRule(most=1, within_s=60.0))
+    await world.service.quotas.put(bandit, "q", QuotaRule(10, arm="a3"))
+    world.store.refuse |= {"choices.take_repeats"}
+    for _ in range(5):
+        with pytest.raises(Unavailable):
+            await world.choose(bandit, k=4)
+    world.store.refuse.clear()
+    assert len((await world.choose(bandit, k=4)).arms) == 4
+    assert (await world.service.quotas.get(bandit, "q")).used == 1
