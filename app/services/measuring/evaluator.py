@@ -28,6 +28,7 @@ from app.services.bandits.bandits import Bandit
 from app.services.bandits.settings import SignalRule
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import MEASURING
+from app.services.catalogues.filtered_snapshots import among
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.target import Lists, Pool, Situations, Target, Targets, Weighed
@@ -177,8 +178,11 @@ class Evaluator:
     async def _pool(self, lists: LoggedLists) -> _KnownPool:
         known = self._pools.get(lists.name)
         if known is None:
-            arm_filter = self.bandit.filter_with(lists.name.arm_filter)
+            arm_filter, barred = self.bandit.filter_with(lists.name.arm_filter), lists.name.barred
             arms = await self._source.snapshot(self.bandit, arm_filter)
+            if barred is not None:
+                arms = self.bandit.seen(await MEASURING.run(partial(among, arms.plain, barred)))
+                arm_filter = barred if arm_filter is None else arm_filter.both(barred)
             pool = Pool(self.bandit, arms, arm_filter, lists.name.k)
             target = await self._targets.of(self._source.covers, pool)
             known = _KnownPool(pool, target, BoundedCache(KNOWN_BYTES))

@@ -33,12 +33,14 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class PoolName:
     """What decisions have in common that were drawn from the same arms, into lists of the same form.
 
-    ``arm_filter``      the filter of the request, without what was barred; None: all arms
+    ``arm_filter``      the filter of the request; None: without one
+    ``barred``          the filter that lets in what was not barred; None: nothing was
     ``pinned_places``   where arms stood that were pinned, from 0
     ``k``               how many arms were drawn
     """
 
     arm_filter: Filter | None
+    barred: Filter | None
     pinned_places: tuple[int, ...]
     k: int
 
@@ -129,7 +131,8 @@ class SortedRows:
 
 def sort(rows: Sequence[Row], terms: Mapping[int, Terms]) -> SortedRows:
     """Read rows. ``terms``: by version of the bandit. Cost: some microseconds for each row."""
-    lists, filters = dict[PoolName, LoggedLists](), dict[bytes, Filter | None]()
+    lists = dict[PoolName, LoggedLists]()
+    filters = dict[bytes, tuple[Filter | None, Filter | None]]()
     unknown = unreadable = cut = 0
     for row in rows:
         arms = row.arms
@@ -147,20 +150,19 @@ def sort(rows: Sequence[Row], terms: Mapping[int, Terms]) -> SortedRows:
             continue
         text = _encode((asked.filter, barred.filters))
         if text not in filters:
-            filters[text] = _filter_of(asked.filter, barred.filters)
-        name = PoolName(filters[text], pinned, len(arms) - len(pinned))
+            filters[text] = _filters_of(asked.filter, barred.filters)
+        name = PoolName(*filters[text], pinned, len(arms) - len(pinned))
         cut += len(arms) > MAX_PLACES
         some = lists.setdefault(name, LoggedLists(name))
         some.add(row, arms[:MAX_PLACES], [*asked.exclude, *barred.arms], terms[row.bandit_version])
     return SortedRows(list(lists.values()), unknown, unreadable, cut)
 
 
-def _filter_of(asked: Mapping[str, Any] | None, barred: Sequence[Mapping[str, Any]]) -> Filter | None:
+def _filters_of(
+    asked: Mapping[str, Any] | None, barred: Sequence[Mapping[str, Any]]
+) -> tuple[Filter | None, Filter | None]:
     own = None if asked is None else parse(dict(asked))
-    if not barred:
-        return own
-    others = none_of([parse(dict(each)) for each in barred])
-    return others if own is None else own.both(others)
+    return own, none_of([parse(dict(each)) for each in barred]) if barred else None
 
 
 def asked_in(row: Row) -> LoggedRequest | None:
