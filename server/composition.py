@@ -116,7 +116,7 @@ class Service:
         self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
         remote = RemoteWorkers(self._sync_learners)
         self._worker = self._make_worker(name or secrets.token_hex(8), remote) if settings.worker else None
-        self.quotas = Quotas(store)
+        self.quotas = Quotas(store, counted=metrics.quotas_are)
         self.sync = Sync(
             store,
             self.catalogues,
@@ -149,11 +149,11 @@ class Service:
             self.learners,
             self.filtered,
             covers,
-            words=store.write_once,
             pages=self.decision_log,
             rewarded_ms=token_ttl_ms,
             evaluated=metrics.evaluated.inc,
         )
+        repeats = Repeats(store.choices)
         self.choosing = Choosing(
             store,
             dependencies,
@@ -163,7 +163,7 @@ class Service:
             token_ttl_ms=token_ttl_ms,
             rows=self.rows,
             quotas=self.quotas,
-            repeats=Repeats(store.choices),
+            repeats=repeats,
             grouped=lambda group: metrics.group_decisions.labels(group).inc(),
         )
         entries = RewardEntries(
@@ -176,7 +176,7 @@ class Service:
         self.rewards = Rewards(store, self.bandits, entries, workers, self.quotas, received=self._received)
         self.learner_copies = LearnerCopies(store, workers)
         self.forgetting = Forgetting(
-            store, workers, [self.elimination], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
+            store, workers, [self.elimination, repeats], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
         )
         self.centers = CatalogueCenters(self.filtered)
         self.reports = Reports(

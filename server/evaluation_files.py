@@ -61,9 +61,9 @@ def _parquet(path: Path, desc: str) -> Iterator[Sequence[Row]]:
 
 
 def _converted(path: Path, row: dict[str, Any], number: int) -> Row:
-    """A row of Parquet, where a filter and weights are JSON text."""
+    """A row of Parquet, where what varies in shape is JSON text."""
     try:
-        for name in ("filter", "weights"):
+        for name in ("filter", "weights", "barred"):
             if row.get(name) is not None:
                 row[name] = json.loads(row[name])
         return msgspec.convert(row, Row)

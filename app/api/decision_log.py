@@ -39,9 +39,17 @@ class LoggedRewardView(BaseModel):
     signal: str | None = None
 
 
+class BarredView(BaseModel):
+    """The arms that one of ``filters`` lets in, and these ``arms``."""
+
+    filters: list[dict[str, Any]]
+    arms: list[str]
+
+
 class RowView(BaseModel):
     """Times in ms since 1970. ``decision``: the token. ``filter``: what all arms had to be like, the bandit's
-    and the request's. ``rewards``: in the order in which they came.
+    and the request's. ``rewards``: in the order in which they came. ``barred``: what quotas and repeats did
+    not allow; left out where there is none, null where that is not known.
     """
 
     decision: str
@@ -58,6 +66,7 @@ class RowView(BaseModel):
     arms: list[LoggedArmView]
     rewards: list[LoggedRewardView]
     weights: dict[str, float] | None = None
+    barred: BarredView | None = None
 
 
 @router.get("/{bandit}/log", response_model=Page[RowView])

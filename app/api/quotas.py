@@ -16,7 +16,7 @@ from app.api.services import Provided
 from app.api.strict_json import StrictModel, json_router, reply
 from app.api.times import span
 from app.services.bandits.bandits import Bandits
-from app.services.quotas.quota_rules import MAX_MOST, MAX_PER_S, QuotaCounts, QuotaPace, QuotaRule
+from app.services.quotas.quota_rules import MAX_MOST, MAX_PER_S, MIN_PER_S, QuotaCounts, QuotaPace, QuotaRule
 from app.services.quotas.quotas import Quotas, QuotaState
 
 router = json_router(prefix="/v1/bandits", tags=["quotas"])
@@ -27,7 +27,8 @@ Time = Annotated[datetime, Field(strict=False)]
 class QuotaBody(StrictModel):
     """The arms that ``filter`` lets in, or one ``arm``, are shown (or rewarded) at most ``most`` times in a
     window. Windows are multiples of ``per_s`` since ``from``, else since 1970; without it there is one.
-    The quota holds from ``from`` until ``to``. ``pace`` even: spread evenly over the window.
+    The quota holds from ``from`` until ``to``. ``pace`` even: spread evenly over the window. ``signal``: the
+    one whose rewards count, of a bandit that has some; absent: those of all.
     """
 
     max_bytes: ClassVar[int] = MAX_SMALL_BODY_BYTES
@@ -35,11 +36,12 @@ class QuotaBody(StrictModel):
     most: Annotated[int, Field(ge=0, le=MAX_MOST)]
     filter: FilterBody | None = None
     arm: Identifier | None = None
-    per_s: Annotated[float, Field(ge=0.001, le=MAX_PER_S)] | None = None
+    per_s: Annotated[float, Field(ge=MIN_PER_S, le=MAX_PER_S)] | None = None
     counts: QuotaCounts = "shown"
     pace: QuotaPace = "none"
     from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None
+    signal: Identifier | None = None
 
 
 class QuotaView(BaseModel):
@@ -58,6 +60,7 @@ class QuotaView(BaseModel):
     pace: QuotaPace
     from_: Annotated[datetime | None, Field(alias="from")]
     to: datetime | None
+    signal: str | None
     used: int
     reserved: int
     left: int
@@ -77,7 +80,9 @@ async def put_quota(
 ) -> Response:
     """Make a quota, or give one another ``most``, ``pace`` or ``to``: its counts go on. 409 for all else."""
     from_ms, to_ms = span(body.from_, body.to)
-    rule = QuotaRule(body.most, body.filter, body.arm, body.per_s, body.counts, body.pace, from_ms, to_ms)
+    rule = QuotaRule(
+        body.most, body.filter, body.arm, body.per_s, body.counts, body.pace, from_ms, to_ms, body.signal
+    )
     state, is_new = await quotas.put(await bandits.get(bandit), quota, rule)
     return reply(_view(state), 201 if is_new else 200)
 
@@ -126,6 +131,7 @@ def _view(state: QuotaState) -> dict[str, Any]:
         "pace": rule.pace,
         "from": _time(rule.from_ms),
         "to": _time(rule.to_ms),
+        "signal": rule.signal,
         "used": state.used,
         "reserved": state.reserved,
         "left": state.left,

@@ -12,7 +12,7 @@ import { CHANGEABLE, FIXED, MEANINGS, merged } from "./settings.js";
 const LOOK_MS = 10_000;
 const MOST_FOR_BANDS = 200_000;
 const SRM_FACTOR = 1000;
-const TABS = { "": "Does it work?", explore: "Does it explore?", settings: "Settings", versions: "Versions", learners: "Learners" };
+const TABS = { "": "Does it work?", explore: "Does it explore?", settings: "Settings", versions: "Versions", learners: "Learners", quotas: "Quotas" };
 
 /** @param {import("./main.js").View} view */
 export async function show(view) {
@@ -39,6 +39,7 @@ export async function show(view) {
   else if (tab === "settings") settings(view, body, bandit);
   else if (tab === "versions") await versions(view, body, bandit);
   else if (tab === "learners") await learners(view, body, bandit);
+  else if (tab === "quotas") await quotas(view, body, bandit);
   else await working(view, body, bandit);
 }
 
@@ -282,4 +283,15 @@ async function learners(view, body, bandit) {
   const find = new Form([{ name: "key", label: "Key" }], { submit: "Show this key", act: ({ key }) => view.go(["keys", bandit.id, key ?? "_global"]) });
   body.append(panel("Learners with rewards", bandit.scope === "per_key" ? find.el : "", box, more));
   await Promise.resolve(/** @type {any} */ (more.querySelector("button")).click());
+}
+
+/** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
+async function quotas(view, body, bandit) {
+  const { items } = await list(path`/v1/bandits/${bandit.id}/quotas`, 200, view.signal);
+  const rows = items.map((quota) => {
+    const window = quota.window === null ? "not now" : quota.window[1] === null ? "for ever" : `until ${time(quota.window[1])}`;
+    const counts = quota.signal ? `${quota.counts}: ${quota.signal}` : quota.counts;
+    return [quota.id, h("code", {}, plain(quota.filter ?? quota.arm)), counts, quota.pace, count(quota.most), count(quota.used), count(quota.reserved), count(quota.left), window, quota.ends === null ? NONE : time(Date.parse(quota.ends))];
+  });
+  body.append(panel("Quotas", h("p", {}, "Reserved is what processes hold and may spend without asking. Ends: when it is used up, if it goes on as since the window began."), table("Quotas", ["quota", "arms", "counts", "pace", "#most", "#used", "#reserved", "#left", "window", "ends"], rows, "None is set.")));
 }

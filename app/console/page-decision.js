@@ -62,6 +62,7 @@ async function explain(view, bandit, token) {
       panel("By what", facts([
         ["Policy", row.policy],
         ["Group", row.group ?? "no holdout"],
+        ["Barred", row.barred === null ? "not known" : row.barred ? plain(row.barred) : "none"],
         ["Eligible arms", row.eligible === null ? "all" : count(row.eligible)],
         ["Bandit version", count(row.bandit_version)],
         ["Learner version", count(row.learner_version)],

@@ -17,7 +17,7 @@ $not. Values of different kinds are never equal and have no order. Numbers compa
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from json.encoder import encode_basestring_ascii as quoted
@@ -149,6 +149,13 @@ class Filter:
         expression = _all_of((self.expression, other.expression))
         document = {"$and": [self.document, other.document]}
         return Filter(expression.key, document, self.conditions + other.conditions, expression)
+
+
+def none_of(filters: Sequence[Filter]) -> Filter:
+    """The filter that lets in what none of these lets in. It may be larger than ``parse`` allows."""
+    expression = _negated(_any_of(each.expression for each in filters))
+    document = {"$not": {"$or": [each.document for each in filters]}}
+    return Filter(expression.key, document, sum(each.conditions for each in filters), expression)
 
 
 def parse(document: object, path: FieldPath = ("filter",)) -> Filter:

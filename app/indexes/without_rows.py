@@ -43,7 +43,12 @@ class AskedForMore:
 
 def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
     """``base`` without the rows where ``gone`` (rows,) is True. Cost: O(rows of the table)."""
-    left = rows_left(base.table, base.attributes, base.lets_in(np.arange(base.table.rows)) & ~gone)
+    stays = np.logical_not(gone)
+    if isinstance(base, FilteredSnapshot):
+        stays &= base.among.mask
+    else:
+        stays[base.table.dead] = False
+    left = rows_left(base.table, base.attributes, stays)
     if left.count == base.size:
         return base
     strategy: SearchStrategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made anew

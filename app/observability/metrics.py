@@ -7,7 +7,7 @@ classes, policies), never from input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -86,6 +86,9 @@ class Metrics:
             "Guardrails of bandits, by what the last report of this process on each bandit says.",
             ["state"],
         )
+        self.quotas = gauge(
+            "shortlist_quotas", "Quotas of all bandits, as this process sees them now.", ["state"]
+        )
         self.learners = gauge("shortlist_cached_learners", "Learners in memory.")
         self.learner_bytes = gauge("shortlist_cached_learner_bytes", "Memory they take.")
         self.arms = gauge("shortlist_arms", "Arms of all catalogues.")
@@ -93,6 +96,10 @@ class Metrics:
             "shortlist_index_maintenance", "Builds and folds of indexes.", ["outcome"]
         )
         self.index_exact = gauge("shortlist_catalogues_exact", "Catalogues that are searched exactly now.")
+
+    def quotas_are(self, states: Mapping[str, int]) -> None:
+        for state, count in states.items():
+            self.quotas.labels(state).set(count)
 
     def table(self) -> Iterator[tuple[str, str, str, str, str]]:
         """(name, kind, unit, labels, help) of every metric of ours, as Prometheus shows it."""

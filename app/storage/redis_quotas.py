@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from app.storage import redis_keys as keys
-from app.storage.protocol import QuotaTerms, Share, ShareAsked
+from app.storage.protocol import Confirmed, Held, QuotaTerms, Share, ShareAsked
 from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart
 
 MOST_HELD = 1_000_000  # deferred decisions of a bandit, of some 150 bytes
+_CONFIRMED: Mapping[int, Confirmed] = {1: "counts", 0: "expired", -1: "used_up"}
 
 
 class RedisQuotas(RedisPart):
@@ -52,15 +53,14 @@ class RedisQuotas(RedisPart):
         names = [name for quota_id in counts for name in _of_quota(bandit_uid, quota_id)]
         await self._redis.script("reward_quotas", names, [*counts.values()])
 
-    async def hold(
-        self, bandit_uid: str, decision: str, taken: Sequence[tuple[str, str, int, int]], *, expires_ms: int
-    ) -> bool:
+    async def hold(self, bandit_uid: str, decision: str, taken: Sequence[Held], *, expires_ms: int) -> bool:
         arguments: list[Argument] = [decision, msgspec.msgpack.encode(taken), expires_ms, MOST_HELD]
         return bool(await self._redis.script("hold_quotas", keys.quotas_held(bandit_uid), arguments))
 
-    async def confirm(self, bandit_uid: str, decision: str, *, expires_ms: int, margin_ms: int) -> bool:
+    async def confirm(self, bandit_uid: str, decision: str, *, expires_ms: int, margin_ms: int) -> Confirmed:
         arguments: list[Argument] = [decision, expires_ms, margin_ms]
-        return bool(await self._redis.script("confirm_quotas", keys.quotas_held(bandit_uid), arguments))
+        names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
+        return _CONFIRMED[await self._redis.script("confirm_quotas", names, arguments)]
 
     async def release(self, bandit_uid: str, *, margin_ms: int, count: int) -> int:
         names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]

@@ -2,11 +2,15 @@
 
 Notation
     K, d          arms, standard normal; 32 dimensions. The index is the planner's choice
-    quotas        of a bandit: each of the arms of a campaign, every third with an even pace, a tenth used up
+    quotas        of a bandit: each of the arms of a campaign, every third with an even pace, a tenth used up.
+                  Of those with a pace a half holds back in each slice
+    filtered      a filter that lets in a half of the arms; together: with 10,000 quotas, and 50 arms that the
+                  key had too often
     added_us      median time of a search with them - that without, in microseconds; the state of the quotas
                   is made ready first, as it is for each slice of 100 ms
-    ready_us      making that state: the draw of who takes part, and which arms are out
-    ratio         median time / that of the plain list of the same length
+    ready_us      making that state, once for all choices of a slice: the draw of who takes part, and which
+                  arms are out
+    ratio         median time / that of the plain list of the same length; of together: / that of filtered
 
 All take turns, so that all see the machine in one state. BLAS has one thread, as in the service. The store is
 one that grants what is asked for: nothing waits for it but a refill, which is not of a choice.
@@ -26,14 +30,17 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from app.filters.filter import parse
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.services.choosing.diverse import Diverse, DiverseSolver
+from app.services.quotas.pace import LOOK_AHEAD
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule
-from app.services.quotas.shares import SLICE_S, Shares
+from app.services.quotas.shares import Shares
 from app.storage.protocol import Share, ShareAsked
-from shortlist.types import NO_ROWS, Vector
+from shortlist.types import NO_ROWS, Rows, Vector
 from shortlist_client.files.progress import progress
+from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue
 from studies.measurement import report
 
 SIZES, QUICK_SIZES = (100_000, 1_000_000), (100_000,)
@@ -41,20 +48,23 @@ QUOTAS = (1_000, 10_000)
 DIM, SEED, BATCH = 32, 38, 10_000
 TURNS, TURN = 40, 25
 LIST = 10
+HAD = 50  # arms that a key has had
+HALF = {"half": 1}
+MOST = 10**9
+AHEAD = MOST // (2 * LOOK_AHEAD)  # a half of what is looked ahead: the probability to take part is a half
 DAY_MS = 86_400_000
 
 
 class Generous:
-    """A store in the middle of a day. A tenth of the quotas is used up, by others."""
+    """A store in the middle of a day, where what is paced follows its plan. A tenth is used up, by others."""
 
     async def share(
         self, _bandit: str, _process: str, _number: int, asked: Sequence[ShareAsked]
     ) -> tuple[int, Sequence[Share]]:
-        most = 10**9
         shares = [
             Share(
-                True, True, 0, DAY_MS, ask.spent + ask.wanted,
-                most if int(ask.id) % 10 == 0 else ask.spent, 0, 0, most, most,
+                True, True, 0, DAY_MS, ask.spent + ask.wanted, MOST if int(ask.id) % 10 == 0 else ask.spent,
+                MOST // 2 + AHEAD, 0, MOST, MOST,
             )
             for ask in asked
         ]  # fmt: skip
@@ -68,7 +78,7 @@ def run(quick: bool) -> dict[str, Any]:
         for count in progress(QUICK_SIZES if quick else SIZES, "sizes"):
             index = filled(count)
             rows += lists(index.snapshot(), count)
-            rows += asyncio.run(quotas(index.snapshot(), count))
+            rows += asyncio.run(with_quotas(index, count))
     return report("shown", rows, seed=SEED)
 
 
@@ -79,11 +89,20 @@ def filled(count: int) -> LiveIndex:
     for start in range(0, count, BATCH):
         ids = [f"a{number}" for number in range(start, start + BATCH)]
         index.upsert(ids, rng.standard_normal((BATCH, DIM)), range(start, start + BATCH))
-        index.describe(ids, [((), {"campaign": int(n)}) for n in rng.integers(0, max(QUOTAS), BATCH)])
+        index.describe(
+            ids, [((), {"campaign": int(n), "half": int(n) % 2}) for n in rng.integers(0, max(QUOTAS), BATCH)]
+        )
     while (job := index.begin_maintenance()) is not None:
         job.run()
         index.finish_maintenance(job)
     return index
+
+
+async def with_quotas(index: LiveIndex, count: int) -> list[dict[str, Any]]:
+    """The filter lets in a half of the arms, and was asked for often enough to have a plan."""
+    catalogue, wanted, views = served_catalogue(index, IndexOptions()), parse(HALF), new_views()
+    await plan(views, catalogue, wanted, np.random.default_rng(SEED).standard_normal((ASKED, DIM)))
+    return await quotas(index.snapshot(), await views.of(catalogue, wanted), count)
 
 
 def medians(ways: dict[str, Callable[[Vector], object]]) -> dict[str, float]:
@@ -114,42 +133,63 @@ def lists(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-async def quotas(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
+async def quotas(snapshot: Snapshot, filtered: Snapshot, count: int) -> list[dict[str, Any]]:
     ways: dict[str, Callable[[Vector], object]] = {"plain": lambda query: snapshot.search(query, 1)}
-    ready: dict[str, float] = {}
+    ready: dict[str, float] = {"plain": 0.0, "filtered": 0.0}
     for number in QUOTAS:
-        shares = Shares(Generous(), None, "b", "p", clock=lambda: 0.0, rng=np.random.default_rng(SEED))  # type: ignore[arg-type]
-        rules = [
-            QuotaRule(10**9, {"campaign": n}, per_s=86_400, pace="even" if n % 3 == 0 else "none")
-            for n in range(number)
-        ]
-        await shares.become([BanditQuota(str(n), f"u{n}", rule) for n, rule in enumerate(rules)])
-        for live in shares.lives:
-            live.share = live.spent + 10**6  # of those that have some
-        shares.members.follow(snapshot)
-
-        def choose(query: Vector, shares: Shares = shares) -> None:
-            hits = shares.now().eligible(snapshot).search(query, 1)
-            taken = shares.take(snapshot, hits.rows.tolist())
-            try:
-                taken.send(None)  # nothing is awaited
-            except StopIteration:
-                return
-            raise AssertionError
-
-        began = time.perf_counter()
-        for turn in range(TURNS):
-            shares._slice_ends = -turn * SLICE_S
-            shares.now().eligible(snapshot)
-        ready[str(number)] = 1e6 * (time.perf_counter() - began) / TURNS
-        shares._slice_ends = 1e9
-        ways[str(number)] = choose
+        shares = await shares_of(number, snapshot)
+        ready[f"{number} quotas"] = made_ready(shares, snapshot)
+        ways[f"{number} quotas"] = partial(choose, shares, snapshot)
+    ways["filtered"] = lambda query: filtered.search(query, 1)
+    ready["together"] = made_ready(shares, filtered)
+    had = snapshot.rows_of([f"a{row}" for row in np.random.default_rng(SEED).integers(0, count, HAD)])
+    ways["together"] = partial(choose, shares, filtered, exclude=had)
     found = medians(ways)
+    bases = {"together": "filtered"}
     return [
         {
-            "limit": f"{name} quotas", "K": count, "k": 1, "us": us, "ratio": us / found["plain"],
-            "added_us": us - found["plain"], "ready_us": ready[name],
+            "limit": name, "K": count, "k": 1, "us": us, "ratio": us / found[bases.get(name, "plain")],
+            "added_us": us - found[bases.get(name, "plain")], "ready_us": ready[name],
         }
         for name, us in found.items()
-        if name in ready
     ]  # fmt: skip
+
+
+async def shares_of(number: int, snapshot: Snapshot) -> Shares:
+    """Of the quotas with an even pace a half holds back at any time, in others is something left."""
+    rng = np.random.default_rng(SEED)
+    shares = Shares(Generous(), None, "b", asyncio.Event(), clock=lambda: 0.0, rng=rng)  # type: ignore[arg-type]
+    rules = [
+        QuotaRule(MOST, {"campaign": n}, per_s=86_400, pace="even" if n % 3 == 0 else "none")
+        for n in range(number)
+    ]
+    await shares.become([BanditQuota(str(n), f"u{n}", rule) for n, rule in enumerate(rules)])
+    for live in shares.lives:
+        live.share = live.spent + 10**6
+    shares.members.follow(snapshot)
+    return shares
+
+
+def choose(shares: Shares, snapshot: Snapshot, query: Vector, exclude: Rows = NO_ROWS) -> None:
+    hits = shares.now().eligible(snapshot).search(query, 1, exclude)
+    taken = shares.take(snapshot, hits.rows.tolist())
+    try:
+        taken.send(None)  # nothing is awaited
+    except StopIteration:
+        return
+    raise AssertionError
+
+
+def made_ready(shares: Shares, snapshot: Snapshot) -> float:
+    """Microseconds for the state of one slice, which differs from that of the slice before."""
+    times = []
+    for _ in range(TURNS):
+        before, shares._slice_ends = shares.now(), -1.0
+        began = time.perf_counter()
+        now = shares.now()
+        now.eligible(snapshot)
+        times.append(1e6 * (time.perf_counter() - began))
+        if now is before:
+            raise AssertionError("the slice is as the one before")
+    shares._slice_ends = 1e9
+    return statistics.median(times)

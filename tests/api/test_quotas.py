@@ -214,6 +214,9 @@ async def test_the_list_and_a_deleted_bandit(api: Api):
         ({"filter": {"campaign": {"$near": 1}}, "most": 1}, ["filter", "campaign", "?"]),
         ({"arm": "a0", "most": 1, "per_s": 0}, ["per_s"]),
         ({"arm": "a0", "most": 1, "per_s": -5}, ["per_s"]),
+        ({"arm": "a0", "most": 1, "per_s": 0.05}, ["per_s"]),
+        ({"arm": "a0", "most": 1, "signal": "click"}, ["signal"]),
+        ({"arm": "a0", "most": 1, "counts": "rewarded", "signal": "click"}, ["signal"]),
         ({"arm": "a0", "most": 1, "pace": "even"}, ["pace"]),
         ({"arm": "a0", "most": 1, "pace": "even", "from": "2026-01-01T00:00:00Z"}, ["pace"]),
         ({"arm": "a0", "most": 1, "pace": "even", "per_s": 60, "counts": "rewarded"}, ["pace"]),
@@ -280,6 +283,27 @@ async def test_rewards_end_eligibility_when_enough_have_come(api: Api):
     assert (await state(api))["left"] == 0
 
 
+async def test_a_quota_counts_the_rewards_of_one_signal(api: Api):
+    await build(api, signals={"click": {}, "buy": {"weight": 5.0}})
+    of_arms = {"filter": {"campaign": 0}, "counts": "rewarded"}
+    await quota(api, "clicks", most=2, signal="click", **of_arms)
+    await quota(api, "buys", most=1, signal="buy", **of_arms)
+    await quota(api, "all", most=9, **of_arms)
+    await api.refused("PUT", QUOTA, {**of_arms, "most": 1, "signal": "open"}, loc=["body", "signal"])
+    body = {**of_arms, "most": 2, "signal": "buy"}
+    await api.refused("PUT", "/v1/bandits/b/quotas/clicks", body, status=409, code="conflict")
+    token = (await api.choose("b", k=12))["decision"]
+    click = {"decision": token, "arm": "a0", "signal": "click", "value": 1}
+    await api.reward(click, {**click, "arm": "a1"}, {**click, "arm": "a3", "value": 0})
+    await api.reward(click)  # a duplicate
+    assert [(await state(api, name))["used"] for name in ("clicks", "buys", "all")] == [1, 0, 1]
+    assert campaigns(await api.choose("b", k=12)).count(0) == 4
+    await api.reward({**click, "signal": "buy"})
+    assert [(await state(api, name))["used"] for name in ("clicks", "buys", "all")] == [1, 1, 2]
+    assert (await state(api, "buys"))["signal"] == "buy"
+    assert campaigns(await api.choose("b", k=12)).count(0) == 0
+
+
 async def test_a_deferred_choice_reserves_and_gives_back_when_it_expires(api: Api):
     await build(api)
     await quota(api, arm="a0", most=2)
@@ -321,6 +345,35 @@ async def test_an_even_pace_holds_back(api: Api):
     plan = 10_000 * (1_000 * time.time() - start) / (end - start)
     assert found["used"] == sum(arm != "a11" for arm in shown)
     assert found["used"] <= plan + 10_000 / 100 or plan > 300  # a plan is looked at a little ahead
+
+
+async def test_the_log_says_what_was_barred_and_explanations_choose_without_it(api: Api):
+    await build(api, policy="softmax", temperature=0.3, log={}, repeats={"most": 1, "within_s": DAY})
+    await quota(api, filter={"campaign": 0}, most=0)
+    await quota(api, "one", arm="a1", most=0)
+    first = await api.choose("b", visitor="ann")
+    second = await api.choose("b", visitor="ann")
+    several = await api.choose("b", visitor="bob", k=3)
+    await quota(api, "scarce", filter={"campaign": 1}, most=1)
+    scarce = await api.choose("b", k=12)
+    wanted = {
+        first["decision"]: {"filters": [{"campaign": 0}], "arms": ["a1"]},
+        second["decision"]: {"filters": [{"campaign": 0}], "arms": ["a1", first["arms"][0]["id"]]},
+        several["decision"]: {"filters": [{"campaign": 0}], "arms": ["a1"]},
+        scarce["decision"]: None,
+    }
+
+    async def logged() -> dict[str, Json] | None:
+        rows = {row["decision"]: row["barred"] for row in await api.listed("/v1/bandits/b/log")}
+        return rows if len(rows) == len(wanted) else None
+
+    assert await until(logged, what="all rows are written") == wanted
+    for token, barred in wanted.items():
+        found = await api.ok("GET", f"/v1/bandits/b/log/{token}")
+        if barred is None:
+            assert (found["changed"], found["repeated"]) == (["barred"], None)
+        else:
+            assert (found["changed"], found["repeated"]) == ([], True)
 
 
 async def test_evaluations_know_which_arms_were_left_out(api: Api):

@@ -71,6 +71,13 @@ async def test_a_forgotten_key_has_had_nothing_and_time_passes(api: Api):
     assert len(ids(await api.choose("b", key="ann", k=8))) == 8
 
 
+async def test_a_forgotten_key_is_shown_everything_again_at_once(api: Api):
+    await build(api, {"most": 1, "within_s": DAY})
+    await api.choose("b", key="ann", k=8)
+    await api.ok("DELETE", "/v1/bandits/b/learners/ann", status=204)
+    assert len(ids(await api.choose("b", key="ann", k=8))) == 8
+
+
 async def test_visitors_of_a_global_bandit(api: Api):
     await build(api, {"most": 1, "within_s": DAY}, scope="global")
     assert len(ids(await api.choose("b", visitor="ann", k=5))) == 5
@@ -107,7 +114,8 @@ async def test_what_was_rewarded_does_not_come_again(api: Api, who: Json):
         ({"most": 1}, "within_s"),
         ({"most": 1, "within_s": 0}, "within_s"),
         ({"most": 1, "within_s": 60, "counts": "seen"}, "counts"),
-        ({"most": 1, "within_s": 60, "by": "maker"}, "by"),
+        ({"most": 1, "within_s": 60, "by": ""}, "by"),
+        ({"most": 1, "within_s": 60, "by": 5}, "by"),
     ],
 )
 async def test_bad_rules_are_refused(api: Api, rule: Json, field: str):
@@ -134,3 +142,72 @@ async def test_with_quotas_each_counts_what_is_shown(api: Api):
     of_quota = sum(arm == "a7" for _, arm in shown)
     assert of_quota <= 3
     assert (await api.ok("GET", "/v1/bandits/b/quotas/q"))["used"] == of_quota
+
+
+MAKERS = ("ann", "bob", "cyd", True, 7, ["ann", "eve"])
+OF = {f"a{n}": MAKERS[n % len(MAKERS)] for n in range(12)}  # two arms of each
+
+
+async def build_by_maker(api: Api, **bandit: Any) -> None:
+    await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
+    rows = [
+        {"id": arm, "features": [1.0 + n / 10, 1.0], "metadata": {"maker": maker}}
+        for n, (arm, maker) in enumerate(OF.items())
+    ]
+    rows.append({"id": "plain", "features": [9.0, 1.0]})
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
+    rule = {"most": 1, "within_s": DAY, "by": "maker", **bandit.pop("rule", {})}
+    await api.bandit("b", "c", **{"scope": "per_key", "repeats": rule, **bandit})
+
+
+def makers(choices: list[Json]) -> Counter[str]:
+    """How many arms of each maker."""
+    found = Counter[str]()
+    for arm in (arm for choice in choices for arm in ids(choice) if arm in OF):
+        maker = OF[arm]
+        found.update(map(repr, maker if isinstance(maker, list) else [maker]))
+    return found
+
+
+@pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "softmax", "igw", "sub_elim", "linear_elim"])
+@pytest.mark.parametrize("most", [1, 2])
+async def test_by_a_field_nobody_has_a_value_more_often(api: Api, policy: str, most: int):
+    await build_by_maker(api, policy=policy, rule={"most": most})
+    choices = [await api.choose("b", key="k", k=k) for k in (1, 3, 2, 13, 13)]
+    found = makers(choices)
+    assert max(found.values()) == most
+    assert found["'bob'"] == found["True"] == found["7"] == most
+    assert ids(choices[-1]) == ["plain"]  # it has no maker
+    assert max(makers([await api.choose("b", key="other", k=13)]).values()) == most
+
+
+async def test_by_a_field_pins_events_callers_at_once_and_dry_runs(api: Api):
+    await build_by_maker(api)
+    pins = {"pin": [{"arm": "a0", "place": 1}, {"arm": "a6", "place": 2}, {"arm": "a1", "place": 3}]}
+    choice = await api.choose("b", key="k", k=4, rules=pins, event_id="e")  # a0 and a6 are ann's
+    assert [arm["id"] for arm in choice["arms"] if arm.get("pinned")] == ["a0", "a1"]
+    assert len(choice["arms"]) == 4
+    assert await api.choose("b", key="k", k=4, rules=pins, event_id="e") == choice
+    dry = await api.choose("b", key="k", k=13, dry_run=True)
+    assert not makers([choice]).keys() & makers([dry]).keys()
+    many = await asyncio.gather(*(api.choose("b", key="other", k=2) for _ in range(10)))
+    assert set(makers(many).values()) == {1}
+
+
+async def test_by_a_field_what_was_rewarded_does_not_come_again(api: Api):
+    await build_by_maker(api, rule={"counts": "rewarded"})
+    choice = await api.choose("b", key="k", k=13)
+    assert len(ids(choice)) == 13  # all of them, for none was rewarded
+    arms = [{"decision": choice["decision"], "arm": arm, "value": 1} for arm in ("a1", "plain")]
+    await api.reward(*arms, {"decision": choice["decision"], "arm": "a2", "value": 0})
+    for _ in range(2):
+        left = ids(await api.choose("b", key="k", k=13))
+        assert set(left) == {*OF, "plain"} - {"a1", "a7"}  # all of bob's are gone
+
+
+async def test_another_field_and_arms_count_apart(api: Api):
+    await build_by_maker(api)
+    await api.choose("b", key="k", k=13)
+    body = {"repeats": {"most": 1, "within_s": DAY, "by": "series"}}
+    await api.ok("PATCH", "/v1/bandits/b", body)
+    assert len(ids(await api.choose("b", key="k", k=13))) == 13

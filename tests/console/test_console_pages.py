@@ -30,6 +30,7 @@ PAGES = {
     "settings": (f"bandits/{SHOP}/settings", "Change a setting"),
     "versions": (f"bandits/{SHOP}/versions", "Versions"),
     "learners": (f"bandits/{SHOP}/learners", "Learners with rewards"),
+    "quotas": (f"bandits/{SHOP}/quotas", "Quotas"),
     "catalogue": ("catalogues/shop?arm=mug-3&colour=kind", "Nearest arms"),
     "key": (f"keys/{SHOP}/_global", "How its certainty grew"),
     "decisions": (f"decisions/{SHOP}", "The last decisions"),
@@ -433,8 +434,9 @@ def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
             client.create_centers(id="z", points=["x", "y", "z"], k=2)
         addresses = [
             "", "bandits", "bandits/b", "bandits/b/explore", "bandits/b/settings", "bandits/b/versions",
-            "bandits/b/learners", "catalogues", "catalogues/c", "catalogues/c?arm=a&colour=mean reward",
-            "keys", "keys/b/_global", "try", "try/b", "decisions", "decisions/b",
+            "bandits/b/learners", "bandits/b/quotas", "catalogues", "catalogues/c",
+            "catalogues/c?arm=a&colour=mean reward", "keys", "keys/b/_global", "try", "try/b",
+            "decisions", "decisions/b",
             f"decisions/b/{choice.decision}", "what-if", "what-if/b", "queries", "queries/c?arm=a",
             "campaigns", "campaigns/slates/s", "campaigns/centers/z",
         ]  # fmt: skip
@@ -528,6 +530,7 @@ def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path:
             holdout={"share": 0.5},
         )
         client.patch_bandit("b", filter={"n.m": MARKUP})
+        client.put_quota("b", "q", {"filter": {"n.m": MARKUP}, "most": 10})
         choice = client.choose("b", k=2, context={"device": MARKUP}, filter={"n.m": MARKUP})
         client.reward(choice.decision, value=1.0, arm=choice.arms[0].id, wait=True)
         rules: Any = {"at_most": [{"field": "maker", "count": 1}]}
@@ -538,6 +541,7 @@ def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path:
             addresses = [
                 "", f"try/b?{typed}",
                 "bandits/b", "bandits/b/explore", "bandits/b/settings", "bandits/b/versions",
+                "bandits/b/quotas",
                 f"catalogues/c?{httpx.QueryParams({'arm': 'a', 'colour': MARKUP})}",
                 "keys/b/_global", "decisions/b",
                 f"decisions/b/{choice.decision}", "what-if/b", "queries/c", "campaigns/slates/s",

@@ -1,4 +1,4 @@
-"""Quotas over several services of one store: never more than there is, through kills of services and store.
+"""Quotas over several services of one store: never more than there is, through kills and jumps of clocks.
 
 What was answered is counted by the callers; an answer that got lost may count, and was shown to nobody.
 """
@@ -9,21 +9,27 @@ import asyncio
 import os
 import random
 import signal
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from clock_shim import Clocks
+from redis_cluster import RedisCluster
 from service_process import Service, serving
-from store_server import store_server
+from town import Cluster, Redis
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
 QUOTAS = 50
+JUMPS = sys.platform == "linux"  # a library is put before the system's
 ARMS = {f"a{n}": n % (QUOTAS + 10) for n in range(240)}  # arm -> campaign; the last ten have no quota
 Kill = Callable[[], Awaitable[None]]
 
@@ -91,6 +97,7 @@ async def check(callers: Callers, scale: int, lost: float) -> None:
     over = {c: n for c, n in callers.shown.items() if n > most_of(c, scale)}
     assert over == {}
     total = sum(most_of(campaign, scale) for campaign in range(QUOTAS))
+    print(f"{callers.answers} choices; {callers.shown.total()} of {total} shown")
     assert sum(callers.shown.values()) >= (1.0 - lost) * total
     for campaign in range(QUOTAS):
         quota = (await callers.clients[0].get(f"/v1/bandits/b/quotas/q{campaign}")).json()
@@ -98,42 +105,84 @@ async def check(callers: Callers, scale: int, lost: float) -> None:
         assert quota["used"] + quota["reserved"] >= callers.shown[campaign]
 
 
-@pytest.mark.parametrize(
-    ("services", "calls", "kills", "scale"),
-    [(2, 2_500, 3, 150), pytest.param(4, 40_000, 40, 2_500, marks=pytest.mark.slow)],
-)
-async def test_never_above_through_kills_of_services(
-    tmp_path: Path, services: int, calls: int, kills: int, scale: int
-):
+@dataclass(frozen=True)
+class Trial:
+    """``stores``: how often the store is killed and started again; of a cluster, one node of it."""
+
+    services: int
+    calls: int
+    callers: int
+    kills: int
+    stores: int
+    scale: int
+
+
+SMALL = Trial(services=2, calls=2_500, callers=50, kills=3, stores=1, scale=150)
+LARGE = Trial(services=4, calls=100_000, callers=200, kills=40, stores=10, scale=4_000)
+ON_NODES = Trial(services=2, calls=20_000, callers=200, kills=12, stores=6, scale=900)
+
+
+@pytest.mark.parametrize("trial", [SMALL, pytest.param(LARGE, marks=pytest.mark.slow)], ids=str)
+async def test_never_above_through_kills_and_jumps_of_clocks(tmp_path: Path, clocks: Clocks, trial: Trial):
+    redis = Redis(tmp_path / "redis", preload=clocks.store.settings if JUMPS else None)
+    try:
+        await run(tmp_path, redis, trial, clocks if JUMPS else None)
+    finally:
+        redis.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RedisCluster.is_possible(), reason="redis-server is not installed")
+async def test_never_above_on_a_cluster_through_kills_of_services_and_nodes(tmp_path: Path):
+    cluster = Cluster(tmp_path / "cluster")
+    try:
+        await run(tmp_path, cluster, ON_NODES, None)
+    finally:
+        cluster.close()
+
+
+async def run(folder: Path, store: Redis | Cluster, trial: Trial, clocks: Clocks | None) -> None:
+    """Callers of services that are killed or stopped, and started again, over a store that is killed too."""
+    draw, settings = random.Random(trial.calls), clocks.services.settings if clocks else {}
     async with AsyncExitStack() as stack:
-        url = stack.enter_context(store_server(tmp_path / "redis"))
 
         def started(number: int) -> Service:
-            return stack.enter_context(serving(tmp_path / f"{number}", "--redis-url", url))
+            return stack.enter_context(serving(folder / f"{number}", "--redis-url", store.url, **settings))
 
-        running = [started(number) for number in range(services)]
+        running = [started(number) for number in range(trial.services)]
         clients = [await stack.enter_async_context(service.client()) for service in running]
         callers = Callers(clients)
-        await build(callers.clients[0], scale)
+        await build(callers.clients[0], trial.scale)
+        events = ["service"] * trial.kills + ["store"] * trial.stores
+        draw.shuffle(events)
         async with asyncio.TaskGroup() as group:
-            work = group.create_task(callers.many(calls, 50 if services == 2 else 200, seed=services))
-            for number in range(kills):
-                await asyncio.sleep(0.8)
-                if work.done():
-                    break
-                victim = number % services
-                if number % 3 == 2:  # one that is stopped gives its share back
+            work = group.create_task(callers.many(trial.calls, trial.callers, seed=trial.services))
+            for number, what in enumerate(events):
+                goal = callers.answers + draw.randrange(trial.calls // len(events))
+                await until(lambda goal=goal: _reached(callers, goal, work), what="choices are answered")
+                if clocks is not None:
+                    clocks.jump_to(draw.choice([0, 3_600, -3_600, 90_000]))
+                if what == "store":
+                    await asyncio.to_thread(store.kill)
+                    await asyncio.to_thread(store.restart)
+                    continue
+                victim = draw.randrange(trial.services)
+                if draw.random() < 0.3:  # one that is stopped gives its share back
                     running[victim].send(signal.SIGTERM)
                     await asyncio.to_thread(running[victim].wait)
                 else:
                     running[victim].kill()
-                running[victim] = await asyncio.to_thread(started, services + number)
+                running[victim] = await asyncio.to_thread(started, trial.services + number)
                 client = running[victim].client()
                 callers.clients[victim] = await stack.enter_async_context(client)
         for _ in range(20):
-            await callers.many(200, 20, seed=calls + callers.answers)
+            await callers.many(200, 20, seed=trial.calls + callers.answers)
             await asyncio.sleep(0.2)  # what is held and not used goes back
-        await check(callers, scale, lost=0.25)
+        await check(callers, trial.scale, lost=0.25)
+
+
+async def _reached(callers: Callers, goal: int, work: asyncio.Task[None]) -> bool:
+    return callers.answers >= goal or work.done()
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])

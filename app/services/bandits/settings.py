@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
+from app.filters.fields import MAX_FIELD_CHARS
 from app.services.bandits.encoding import ContextRule
 from app.services.formats.documents import Document
 from app.services.formats.ids import Identifier
@@ -38,6 +39,7 @@ MAX_GUARDRAILS = 32
 
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
 AUTO: Literal["auto"] = "auto"
+BY_ARM = "arm"
 BEFORE_AUTO: Mapping[str, float] = {"ridge": 1.0, "exploration": 1.0}  # where absent, until 0.1.0
 Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
 Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
@@ -160,12 +162,14 @@ class LogRule(Document, frozen=True):
 
 
 class RepeatsRule(Document, frozen=True):
-    """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often."""
+    """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often.
+    ``by`` a field: all arms that share a value of it, together.
+    """
 
     most: Annotated[int, Field(ge=1, le=MAX_REPEATS)]
     within_s: Annotated[float, Field(ge=1, le=MAX_WITHIN_S)]
     counts: Literal["shown", "rewarded"] = "shown"
-    by: Literal["arm"] = "arm"
+    by: Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)] = BY_ARM
 
     @property
     def within_ms(self) -> int:

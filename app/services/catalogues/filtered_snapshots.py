@@ -13,6 +13,7 @@ from functools import partial
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import eligible_rows, work
 from app.indexes.snapshot import Snapshot
+from app.indexes.without_rows import without_rows
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.catalogues import Catalogue
@@ -25,6 +26,14 @@ WAITING = 256
 LOOK_EVERY = 4  # uses: after these, whether anything is to be measured or made anew
 SHOWN_CHARS = 4_096  # of a filter's key
 NONE_ELIGIBLE = "the filter lets in no arm of the catalogue"
+
+
+def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
+    """The arms of ``base`` that a filter lets in which is used once: nothing is kept of it.
+
+    Cost: that of the filter, and O(rows of the table).
+    """
+    return without_rows(base, ~eligible_rows(arm_filter, base.table, base.attributes).mask)
 
 
 class FilteredSnapshots:

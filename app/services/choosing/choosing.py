@@ -6,6 +6,7 @@ For a learner in memory nothing is awaited, except that a search known to be lon
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,8 +16,11 @@ import msgspec
 import numpy as np
 
 from app.errors import EventUsed, Invalid, NoArms, NotFound, Unavailable, within
+from app.filters.filter import none_of, parse
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
+from app.services.bandits.had import kept_of
+from app.services.bandits.settings import BY_ARM
 from app.services.bounded.caller import caller, check
 from app.services.bounded.long_work import REQUESTS
 from app.services.bounded.yielding import yield_to_others
@@ -37,13 +41,14 @@ from app.services.choosing.included import described
 from app.services.choosing.pins import with_pins
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import PolicyDependencies, Select
-from app.services.choosing.repeats import Repeats, Subject, without
+from app.services.choosing.repeats import Repeats, Subject, often, pinned, without
 from app.services.choosing.seeds import draw_seed, generator
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.uncertainty import estimates_and_widths
+from app.services.decision_log.decision_log import LoggedChoice
 from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
-from app.services.formats.left_out import NOT_KEPT
+from app.services.formats.left_out import NOT_KEPT, NOTHING_BARRED, Barred
 from app.services.formats.logged import LoggedRequest, LogPart
 from app.services.formats.records import context_to_bytes
 from app.services.learning.decisions import Decisions
@@ -70,12 +75,26 @@ TRIES = 20  # to choose arms that no quota has used up meanwhile
 class _Made(msgspec.Struct, frozen=True):
     """A choice, and its row in the decision log: None of one that is not logged, or not yet.
 
-    ``taken``: of quotas, by a choice that is new.
+    By a choice that is new, ``taken``: of quotas; ``shown``: as ``kept_of`` makes it, where repeats count.
     """
 
     choice: Choice
     row: RowWrite | None
     taken: Taken = ()
+    shown: Sequence[tuple[str, str]] = ()
+
+
+class _Allowed(msgspec.Struct, frozen=True, eq=False):
+    """A selection that quotas and repeats let stand, ``request``: as they let it be; and what it counts as.
+
+    ``had``: what the key has had too often.
+    """
+
+    selection: Selection
+    request: SelectionRequest
+    taken: Taken = ()
+    shown: Sequence[tuple[str, str]] = ()
+    had: Sequence[str] = ()
 
 
 class Choosing:
@@ -115,7 +134,11 @@ class Choosing:
         """
         made = await self._choice(bandit, request)
         if request.include:
-            (made,) = await self._described(bandit, [made], [request])
+            try:
+                (made,) = await self._described(bandit, [made], [request])
+            except BaseException:
+                await self._give_back(bandit, [made], [request])
+                raise
         if made.row is not None or request.event_id is not None or bandit.record.reward.wait_s is not None:
             await self._log(bandit, [made])
         return made.choice
@@ -129,12 +152,11 @@ class Choosing:
                 check(caller())
                 with within(("requests", position)):
                     made.append(await self._choice(bandit, request))
-        except BaseException:  # what is kept for its event will be answered once more
-            pairs = zip(made, requests, strict=False)
-            self._give_back(bandit, [each for each, request in pairs if request.event_id is None])
+            if any(request.include for request in requests):
+                made = await self._described(bandit, made, requests)
+        except BaseException:
+            await self._give_back(bandit, made, requests)
             raise
-        if any(request.include for request in requests):
-            made = await self._described(bandit, made, requests)
         await self._log(bandit, made)
         return [each.choice for each in made]
 
@@ -155,8 +177,10 @@ class Choosing:
         rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
         selection_request = _selection_request(bandit, learner, request, context, rng, dry_run=True)
         subject = _subject(bandit, learner, request)
-        had = [] if subject is None else await self._repeats.often(subject, dry_run=True)
-        selection_request = _within(self._quotas.shares.get(bandit.uid), without(selection_request, had))
+        if subject is not None:
+            counts, whole = await self._repeats.had(subject, dry_run=True), bandit.catalogue.index.snapshot()
+            selection_request = without(selection_request, subject.rule, counts, whole)
+        selection_request = _within(self._quotas.shares.get(bandit.uid), selection_request)
         selection = await self._selected(selection_request, group)
         snapshot = selection.snapshot
         arms = await _measured(selection_request, selection)
@@ -183,13 +207,14 @@ class Choosing:
         return await sets(self._dependencies, bandit, learner)
 
     async def again(
-        self, bandit: Bandit, decision: Decision, part: LogPart, asked: LoggedRequest
+        self, bandit: Bandit, logged: LoggedChoice, part: LogPart, asked: LoggedRequest
     ) -> tuple[SelectionRequest, Selection]:
         """What is selected now for a request of before, from the seed of then; nothing is decided.
 
         ``bandit``: as it was then. It must not warm up new keys: that would take a slot. Raises NoArms,
         Invalid (a pinned arm is gone), Unavailable.
         """
+        decision, barred = logged.decision, logged.row.barred or NOTHING_BARRED
         key = decision.learner if bandit.record.scope == "per_key" else None
         bandit = bandit.weighed(decision.weights)
         request = ChooseRequest.of(asked, key=key, seed=part.seed if part.seeded else None)
@@ -201,6 +226,9 @@ class Choosing:
             generator(part.seed, bandit.name, key),
             dry_run=True,
         )
+        stood = {arm.id for arm in logged.row.arms if arm.pinned}
+        pins = [pin for pin in selection_request.rules.pins if pin.arm in stood]
+        selection_request = _without(pinned(selection_request, pins), barred)
         return selection_request, await self._selected(selection_request, part.group)
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
@@ -226,11 +254,7 @@ class Choosing:
             )
             if kept == record:
                 return made
-            self._give_back(bandit, [made])  # another choice was made for the event meanwhile
-            subject = _subject(bandit, learner, request)
-            if subject is not None and kept != record:
-                decision = decision_of(raw_of(made.choice.decision))
-                await self._repeats.give_back(subject, decision.id, decision.arms)
+            await self._not_shown(bandit, request, made)  # another one was made for the event meanwhile
         if not answers(kept, digest):
             message = "this event_id was sent before with another request; a repeat must have the same fields"
             raise EventUsed(message, path=("event_id",))
@@ -265,14 +289,11 @@ class Choosing:
         limits_repeats = bandit.record.repeats is not None or request.visitor is not None
         subject = _subject(bandit, learner, request) if limits_repeats else None
         quotas = self._quotas.shares.get(bandit.uid)
-        taken: Taken = ()
-        served, had = selection_request, list[str]()
         if quotas is None and subject is None:
-            selection = await self._selected(selection_request, group)
+            counted = _Allowed(await self._selected(selection_request, group), selection_request)
         else:
-            selection, taken, served, had = await self._counted(
-                selection_request, group, quotas, subject, decision_id
-            )
+            counted = await self._counted(selection_request, group, quotas, subject, decision_id)
+        selection, taken, had = counted.selection, counted.taken, counted.had
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
         arms = _arms(selection_request, selection, list(map(snapshot.arms.id_of, rows)))
         eligible = None if selection_request.arm_filter is None else snapshot.arms.size
@@ -289,8 +310,8 @@ class Choosing:
                 group=group,
                 pinned=[place for place, arm in enumerate(arms) if arm.pinned],
                 asked=request.logged(),
-                left_out=await _left_out(served, had, rule.keep_ms + KEPT_MORE_MS),
-                had=had if len(had) <= MOST_LOGGED_HAD else [],
+                left_out=_left_out(counted, rule.keep_ms + KEPT_MORE_MS),
+                had=list(had) if len(had) <= MOST_LOGGED_HAD else [],
             )
             if group is not None:
                 self._grouped(group)
@@ -330,7 +351,7 @@ class Choosing:
             weights=decision.weights,
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
-        return _Made(choice, row, taken)
+        return _Made(choice, row, taken, counted.shown)
 
     async def _counted(
         self,
@@ -339,39 +360,56 @@ class Choosing:
         quotas: Shares | None,
         subject: Subject | None,
         decision: str,
-    ) -> tuple[Selection, Taken, SelectionRequest, list[str]]:
-        """What is selected, what it takes of quotas, the request as they let it be, what was had too often.
-
-        Raises as ``_selected``, and Unavailable.
-        """
+    ) -> _Allowed:
+        """What is selected, as quotas and repeats let it. Raises as ``_selected``, and Unavailable."""
         for _ in range(TRIES):
             state = None if request.rng is self._rng else request.rng.bit_generator.state
-            had = [] if subject is None else await self._repeats.often(subject, dry_run=request.dry_run)
-            within_quotas = _within(quotas, without(request, had))
+            had, allowed, index = list[str](), request, request.bandit.catalogue.index
+            if subject is not None:
+                counts = await self._repeats.had(subject, dry_run=False)
+                had = often(subject.rule, counts)
+                allowed = without(request, subject.rule, counts, index.snapshot())
+            within_quotas = _within(quotas, allowed)
             selection = await self._selected(within_quotas, group)
             snapshot = selection.snapshot.arms.plain.whole
-            is_known = request.bandit.catalogue.index.snapshot().table.number == snapshot.table.number
+            is_known = index.snapshot().table.number == snapshot.table.number
             rows = selection.hits.rows.tolist()
             taken: Taken | None = () if quotas is None else None
             if quotas is not None and is_known:
                 taken = await quotas.take(snapshot, rows)
             if taken is not None:
-                if subject is None or await self._repeats.take(
-                    subject, decision, [*map(snapshot.id_of, rows)]
-                ):
-                    return selection, taken, within_quotas, had
-                if quotas is not None:
-                    quotas.give_back(taken)
+                shown = list[tuple[str, str]]()
+                if subject is not None:
+                    shown = kept_of(subject.rule, snapshot, decision, [*map(snapshot.id_of, rows)])
+                stands = False
+                try:
+                    stands = subject is None or await self._repeats.take(subject, shown)
+                finally:
+                    if quotas is not None and not stands:
+                        quotas.give_back(taken)
+                if stands:
+                    return _Allowed(selection, within_quotas, taken, shown, had)
             if state is not None:
                 request.rng.bit_generator.state = state  # as if there had been no other try
         raise Unavailable("quotas or repeats changed faster than a choice could be made")
 
-    def _give_back(self, bandit: Bandit, made: Sequence[_Made]) -> None:
-        """These choices will not be shown to anybody."""
+    async def _give_back(
+        self, bandit: Bandit, made: Sequence[_Made], requests: Sequence[ChooseRequest]
+    ) -> None:
+        """These choices are shown to nobody, but what is kept for its event: that is answered again."""
+        for each, request in zip(made, requests, strict=False):
+            if request.event_id is None:
+                await self._not_shown(bandit, request, each)
+
+    async def _not_shown(self, bandit: Bandit, request: ChooseRequest, made: _Made) -> None:
+        """Give back what a choice has taken. A store that is away is not told: then it counts."""
         quotas = self._quotas.shares.get(bandit.uid)
         if quotas is not None:
-            for each in made:
-                quotas.give_back(each.taken)
+            quotas.give_back(made.taken)
+        subject = _subject(bandit, bandit.learner_for(request.key), request)
+        if subject is not None:
+            with contextlib.suppress(Unavailable):
+                await self._repeats.give_back(subject, made.shown)
 
     async def _selected(self, request: SelectionRequest, group: str | None) -> Selection:
         """What the policy, the holdout or the caller selects for a request. Raises NoArms, Invalid."""
@@ -453,6 +491,16 @@ def _selection_request(
     )
 
 
+def _without(request: SelectionRequest, barred: Barred) -> SelectionRequest:
+    """The request, without what quotas and repeats did not allow."""
+    arm_filter = request.arm_filter
+    if barred.filters:
+        others = none_of([parse(dict(each)) for each in barred.filters])
+        arm_filter = others if arm_filter is None else arm_filter.both(others)
+    exclude = [*request.exclude, *barred.arms]
+    return msgspec.structs.replace(request, arm_filter=arm_filter, exclude=exclude)
+
+
 def _within(quotas: Shares | None, request: SelectionRequest) -> SelectionRequest:
     """The request, for the arms that quotas leave now. A pinned arm that is used up is left out."""
     if quotas is None:
@@ -477,13 +525,14 @@ def _subject(bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Subj
     return Subject(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
 
 
-async def _left_out(request: SelectionRequest, had: Sequence[str], ttl_ms: int) -> str:
-    """The name of the arms that quotas left out of a choice that is logged. Raises Unavailable."""
-    if len(had) > MOST_LOGGED_HAD:
+def _left_out(counted: _Allowed, ttl_ms: int) -> str:
+    """The arms that quotas left out of a choice that is logged, as its row names them."""
+    request, rule = counted.request, counted.request.bandit.record.repeats
+    is_list = len(counted.selection.hits.rows) > 1
+    is_hard = rule is not None and rule.counts == "shown" and rule.by != BY_ARM and bool(counted.shown)
+    if request.few is not None or (is_list and is_hard) or len(counted.had) > MOST_LOGGED_HAD:
         return NOT_KEPT
-    if request.quotas is None:
-        return ""
-    return NOT_KEPT if request.few is not None else await request.quotas.left_out(ttl_ms=ttl_ms)
+    return "" if request.quotas is None else request.quotas.left_out(ttl_ms=ttl_ms)
 
 
 def _made_before(bandit: Bandit, choice: Choice) -> _Made:

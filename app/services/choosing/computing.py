@@ -28,7 +28,7 @@ async def computed(
 
     ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
     """
-    if request.rules.at_most:
+    if request.has_limits:
         us += limits_us(request, arms)
     if request.rules.diverse is not None:
         us += drawn_us(request.k, candidates=request.searched)
@@ -43,5 +43,8 @@ def drawn_us(k: int, *, candidates: int = 0) -> float:
 def limits_us(request: SelectionRequest, arms: LearnerSnapshot) -> float:
     """About how many microseconds limits take at most: when all arms have to be looked at."""
     attributes = arms.plain.attributes
-    values = sum(attributes.values_in(rule.field) for rule in request.rules.at_most)
+    fields = [rule.field for rule in request.rules.at_most]
+    if request.had is not None:
+        fields.append(request.had.field)
+    values = sum(map(attributes.values_in, fields))
     return _LIMITED_US * (arms.size + values) + request.k * _PLACE_US

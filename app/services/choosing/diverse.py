@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.filters.coded_values import coded
+from app.filters.attribute_snapshot import AttributeSnapshot
+from app.filters.names import Stored
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
@@ -93,19 +94,20 @@ def _similar(arms: LearnerSnapshot, over: str, rows: Rows) -> Similar:
         lengths = np.sqrt(np.einsum("ij,ij->i", features, features))
         unit = features / np.where(lengths > 0.0, lengths, 1.0)[:, None]
         return lambda place: unit @ unit[place]
-    values = coded(plain.attributes, over, rows)
-    only = np.full(len(rows), -1)
-    only[values.places] = values.codes
-    if len(values.places) == np.count_nonzero(only >= 0):  # no arm has several
-        return lambda place: (
-            (only == only[place]).astype(np.float64) if only[place] >= 0 else np.zeros(len(only))
-        )
+    codes = _codes(plain.attributes, over, rows)
+    if all(len(each) <= 1 for each in codes):
+        only = np.array([max(each, default=-1) for each in codes])
+        none = np.zeros(len(rows))
+        return lambda place: none if only[place] < 0 else (only == only[place]).astype(np.float64)
+    return lambda place: np.array([not codes[place].isdisjoint(each) for each in codes], np.float64)
 
-    def shares(place: int) -> Vector:
-        is_shared = np.zeros(values.count, dtype=np.bool_)
-        is_shared[values.codes[values.places == place]] = True
-        similarity = np.zeros(len(rows))
-        similarity[values.places[is_shared[values.codes]]] = 1.0
-        return similarity
 
-    return shares
+def _codes(attributes: AttributeSnapshot, field: str, rows: Rows) -> list[set[int]]:
+    """Numbers for the values that each of these rows has of a field. Cost: O(m + values) in Python."""
+    known: dict[tuple[Stored, float], int] = {}
+    codes: list[set[int]] = [set() for _ in range(len(rows))]
+    for stored, column, positions, own in attributes.held(field, rows):
+        numbers = own if column.distinct is None else column.distinct[own]
+        for place, number in zip(positions.tolist(), numbers.tolist(), strict=True):
+            codes[place].add(known.setdefault((stored, number), len(known)))
+    return codes

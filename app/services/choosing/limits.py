@@ -18,6 +18,8 @@ import numpy as np
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import Small, ascending, coded
 from app.filters.columns import spread
+from app.filters.fields import Value
+from app.filters.names import Stored
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.quotas.shares import Few
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
@@ -36,13 +38,42 @@ class AtMost:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class HadValues:
+    """How many more arms there may be of some values of ``field``, which were had before."""
+
+    field: str
+    left: Sequence[tuple[Value, int]]
+
+    def pairs(self, attributes: AttributeSnapshot, rows: Rows) -> tuple[Small, Small, Rows]:
+        """Positions in ``rows`` and codes of their values (v,), and how many are left of each code."""
+        known: dict[Stored, dict[float, int]] = {}
+        for code, (value, _) in enumerate(self.left):
+            stored, number = attributes.names.stored(value)
+            if number is not None:
+                known.setdefault(stored, {})[number] = code
+        places, codes = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+        for stored, column, positions, own in attributes.held(self.field, rows):
+            numbers = own if column.distinct is None else column.distinct[own]
+            wanted = np.array(sorted(known.get(stored, ())))
+            is_had = np.isin(numbers, wanted)
+            which = np.searchsorted(wanted, numbers[is_had])
+            places.append(positions[is_had].astype(np.int32))
+            codes.append(np.array([known[stored][each] for each in wanted.tolist()], np.int32)[which])
+        return np.concatenate(places), np.concatenate(codes), np.array([left for _, left in self.left])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """The limits of one choice, and the rows ``taken`` for it. ``few``: of quotas that are nearly used up."""
+    """The limits of one choice, and the rows ``taken`` for it.
+
+    ``few``: of quotas that are nearly used up; ``had``: of what was had before.
+    """
 
     at_most: Sequence[AtMost]
     attributes: AttributeSnapshot
     taken: Rows
     few: Few | None = None
+    had: HadValues | None = None
 
     def kinds(self, rows: Rows) -> Iterator[tuple[Small, Small, Rows]]:
         """Pairs of a position in ``rows`` and a code, and how many arms there may be of each code."""
@@ -51,6 +82,8 @@ class Limits:
             yield values.places, values.codes, np.full(values.count, rule.count)
         if self.few is not None:
             yield self.few.pairs(rows)
+        if self.had is not None:
+            yield self.had.pairs(self.attributes, rows)
 
     def after(self, rows: Rows) -> Limits:
         """With these rows taken as well, whether they were allowed or not."""

@@ -1,27 +1,30 @@
 """Repeats: which arms a key, or a visitor of a global bandit, has had so often that they are not eligible.
 
-What was had is in the store, the last ``MOST_KEPT`` of each key. A process remembers what it last heard of a
-key and chooses by that; then one script writes what is shown, if all of it may be: else the choice is made
-again by what the script answered. So the limit is hard, and a choice takes one round trip more. Of rewards
-what was had is read before the choice.
+What was had is in the store, the last ``MOST_KEPT`` of each key: arms, or values of a field (``had``). A
+process remembers what it last heard of a key and chooses by that; then one script writes what is shown, if
+all of it may be: else the choice is made again by what the script answered. So the limit is hard, and a
+choice takes one round trip more. Of rewards what was had is read before the choice.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
 
-from app.services.bandits.settings import RepeatsRule
+from app.indexes.snapshot import Snapshot
+from app.services.bandits.had import MOST_KEPT, left_of_values, value_of, values_of
+from app.services.bandits.settings import BY_ARM, RepeatsRule
 from app.services.bounded.cache import BoundedCache
+from app.services.choosing.limits import AtMost, HadValues
+from app.services.choosing.rules import Pin
 from app.services.choosing.selection import SelectionRequest
 from app.storage.protocol import Choices, Had, LearnerId
 
-MOST_KEPT = 1_000
 CACHE_BYTES = 16 << 20
 HAD_BYTES = 120
 
@@ -38,54 +41,93 @@ class Repeats:
 
     def __init__(self, store: Choices) -> None:
         self._store = store
-        # Ids of arms, and until when they count, in monotonic seconds.
+        # What was had, and until when it counts, in monotonic seconds.
         self._known: BoundedCache[LearnerId, Sequence[tuple[str, float]]] = BoundedCache(CACHE_BYTES)
 
-    async def often(self, subject: Subject, *, dry_run: bool) -> list[str]:
-        """The arms that are not eligible, as far as this process knows. Raises Unavailable."""
+    async def had(self, subject: Subject, *, dry_run: bool) -> Mapping[str, int]:
+        """How often it has had what, as far as this process knows. Raises Unavailable."""
         if dry_run or subject.rule.counts == "rewarded":
             self._hear(subject, await self._store.take_repeats(subject.key, [], **_terms(subject.rule)))
         moment = time.monotonic()
-        known = self._known.get(subject.key) or ()
-        counts = Counter(arm for arm, until in known if until > moment)
-        return [arm for arm, count in counts.items() if count >= subject.rule.most]
+        return Counter(had for had, until in self._known.get(subject.key) or () if until > moment)
 
-    async def take(self, subject: Subject, decision: str, arms: Sequence[str]) -> bool:
-        """These arms are shown; False: some of them may not be, which is known from now on.
+    async def take(self, subject: Subject, shown: Sequence[tuple[str, str]]) -> bool:
+        """This is shown; False: some of it may not be, which is known from now on.
 
-        The same decision counts once. Raises Unavailable: whether it counts is not known then.
+        ``shown``: as ``kept_of`` makes it; the same counts once. Raises Unavailable: whether it counts is not
+        known then.
         """
         if subject.rule.counts != "shown":
             return True
-        taken = await self._store.take_repeats(
-            subject.key, [(decision, arm) for arm in arms], **_terms(subject.rule)
-        )
+        taken = await self._store.take_repeats(subject.key, shown, **_terms(subject.rule))
         self._hear(subject, taken)
         return taken.written
 
-    async def give_back(self, subject: Subject, decision: str, arms: Sequence[str]) -> None:
-        """A choice that is shown to nobody."""
-        if subject.rule.counts == "shown":
-            await self._store.drop_repeats(subject.key, [(decision, arm) for arm in arms])
+    async def give_back(self, subject: Subject, shown: Sequence[tuple[str, str]]) -> None:
+        """It is shown to nobody."""
+        if subject.rule.counts == "shown" and shown:
+            await self._store.drop_repeats(subject.key, shown)
             self._known.drop(subject.key)
+
+    def forget(self, learner: LearnerId) -> None:
+        """It has had nothing."""
+        self._known.drop(learner)
+
+    def forget_all(self) -> None:
+        self._known.clear()
 
     def _hear(self, subject: Subject, had: Had) -> None:
         moment, within_ms = time.monotonic(), subject.rule.within_ms
-        known = [(arm, moment + (at_ms + within_ms - had.now_ms) / 1_000) for arm, at_ms in had.arms]
-        self._known.put(subject.key, known, HAD_BYTES * (1 + len(known)))
+        known = [(what, moment + (at_ms + within_ms - had.now_ms) / 1_000) for what, at_ms in had.arms]
+        size = HAD_BYTES * (1 + len(known)) + sum(len(what) for what, _ in known)
+        self._known.put(subject.key, known, size)
 
 
-def without(request: SelectionRequest, often: Sequence[str]) -> SelectionRequest:
-    """The request without these arms; a pinned one is left out."""
-    if not often:
+def often(rule: RepeatsRule, counts: Mapping[str, int]) -> list[str]:
+    """What was had so often that it is not eligible."""
+    by = None if rule.by == BY_ARM else rule.by
+    fields = {
+        what: (value_of(what) or (None, None))[0] for what, count in counts.items() if count >= rule.most
+    }
+    return [what for what, field in fields.items() if field == by]
+
+
+def without(
+    request: SelectionRequest, rule: RepeatsRule, counts: Mapping[str, int], whole: Snapshot
+) -> SelectionRequest:
+    """The request without what was had too often; a pinned arm is left out."""
+    if rule.by != BY_ARM:
+        return _within_values(request, rule, counts, whole)
+    gone = often(rule, counts)
+    request = pinned(request, [pin for pin in request.rules.pins if pin.arm not in set(gone)])
+    return msgspec.structs.replace(request, exclude=[*request.exclude, *gone]) if gone else request
+
+
+def _within_values(
+    request: SelectionRequest, rule: RepeatsRule, counts: Mapping[str, int], whole: Snapshot
+) -> SelectionRequest:
+    """What is shown together counts together: a list has no more arms of a value than are left of it."""
+    pins, taken = list[Pin](), Counter(counts)
+    rows = whole.table.row_of_each([pin.arm for pin in request.rules.pins])
+    is_hard = rule.counts == "shown"
+    for pin, values in zip(request.rules.pins, values_of(rule.by, whole.attributes, rows), strict=True):
+        if all(taken[value] < rule.most for value in values):
+            pins.append(pin)
+            taken.update(values if is_hard else ())
+    request, left = pinned(request, pins), left_of_values(rule, counts)
+    if is_hard and rule.most < request.k + len(pins):
+        at_most = [*request.rules.at_most, AtMost(rule.by, rule.most)]
+        request = msgspec.structs.replace(request, rules=replace(request.rules, at_most=at_most))
+    left = left if is_hard else [each for each in left if not each[1]]
+    return msgspec.structs.replace(request, had=HadValues(rule.by, left)) if left else request
+
+
+def pinned(request: SelectionRequest, pins: Sequence[Pin]) -> SelectionRequest:
+    """The request with some of its pins; others take the places of the rest."""
+    left_out = len(request.rules.pins) - len(pins)
+    if not left_out:
         return request
-    rules, gone = request.rules, set(often)
-    pins = [pin for pin in rules.pins if pin.arm not in gone]
-    left_out = len(rules.pins) - len(pins)
-    if left_out:
-        rules = replace(rules, pins=pins)
-    exclude = [*request.exclude, *often]
-    return msgspec.structs.replace(request, k=request.k + left_out, exclude=exclude, rules=rules)
+    return msgspec.structs.replace(request, k=request.k + left_out, rules=replace(request.rules, pins=pins))
 
 
 def _terms(rule: RepeatsRule) -> dict[str, int]:

@@ -16,7 +16,7 @@ from app.services.bandits.encoding import Numbers32
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.diverse import DiverseSolver, shortlist_of
-from app.services.choosing.limits import LimitedSolver, Limits
+from app.services.choosing.limits import HadValues, LimitedSolver, Limits
 from app.services.choosing.rules import NO_RULES, Rules
 from app.services.learning.learners import Learners
 from app.services.quotas.shares import Few, Now
@@ -39,6 +39,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``context``   as it was encoded; None: the bandit has none
     ``quotas``    those of the bandit at one moment: arms of one that is out are not eligible
     ``few``       how much is left of quotas that may not suffice for all of its arms
+    ``had``       how many arms it may have of values that its key has had
     ``dry_run``   nothing is decided: no slot of a warm-up is taken, and no state of elimination is kept
     """
 
@@ -56,11 +57,17 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     dry_run: bool = False
     quotas: Now | None = None
     few: Few | None = None
+    had: HadValues | None = None
 
     @property
     def narrows(self) -> bool:
         """Whether it is for some arms of the catalogue only, or for few of a kind."""
-        return self.arm_filter is not None or bool(self.rules.at_most) or self.quotas is not None
+        return self.arm_filter is not None or self.has_limits or self.quotas is not None
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether arms that are taken may bar others, or some are barred by a value."""
+        return bool(self.rules.at_most) or self.few is not None or self.had is not None
 
     def excluded(self, arms: LearnerSnapshot) -> Rows:
         """The rows of ``exclude``, and of the arms that are pinned, each once."""
@@ -70,10 +77,10 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
 
     def limits(self, arms: LearnerSnapshot) -> Limits | None:
         """How many arms of each value may be chosen, besides those that are pinned; None: any number."""
-        if not self.rules.at_most and self.few is None:
+        if not self.has_limits:
             return None
         pinned = arms.plain.whole.rows_of(self.rules.pinned)
-        return Limits(self.rules.at_most, arms.plain.attributes, pinned, self.few)
+        return Limits(self.rules.at_most, arms.plain.attributes, pinned, self.few, self.had)
 
     def limited(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, within the rules: what the limits allow, and of that different arms."""

@@ -23,7 +23,6 @@ from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.computing import computed
 from app.services.choosing.covers import Covers
 from app.services.choosing.policy import PolicyDependencies
-from app.services.choosing.rules import NO_RULES
 from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
 from app.services.choosing.target import NO_ARM, Lists, Pool, Situations, Targets, Weighed
 from shortlist.evaluation import simulated_target
@@ -85,7 +84,7 @@ async def _choose(
     bandit, arms = request.bandit, snapshot.arms
     if bandit.record.explore is not None:
         solver = await dependencies.warm_up.before(solver, request, snapshot)
-    elif request.rules is not NO_RULES or request.quotas is not None:
+    else:
         solver = request.limited(arms, solver)
     draw = partial(
         algorithm.choose,

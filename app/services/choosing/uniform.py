@@ -41,7 +41,7 @@ async def uniform(dependencies: PolicyDependencies, request: SelectionRequest) -
         limits=request.limits(arms),
         seeded=request.seeded,
     )
-    lists = request.seeded or request.rules.at_most or _is_sparse(arms)
+    lists = request.seeded or request.has_limits or _is_sparse(arms)
     us = _LISTED_US * arms.table.rows if lists else 0.0
     rows, propensities = await computed(compute, request, arms, us=us)
     scores = snapshot.arms.features_of(rows) @ snapshot.posterior.theta

@@ -17,12 +17,14 @@ import msgspec
 import numpy as np
 
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.bandits.had import value_of
 from app.services.bounded.yielding import yield_to_others
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
-from app.services.formats.logged import LoggedRequest, asked_of, rewards_of
+from app.services.formats.left_out import NOTHING_BARRED, Barred, barred_of, block_name, names_in
+from app.services.formats.logged import LoggedRequest, LogPart, asked_of, rewards_of
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.learning.tokens import Decision, decision_of, raw_of, text_of
-from app.storage.protocol import Store, StoredRow
+from app.storage.protocol import Store, StoredRow, WriteOnce
 
 READ_TOGETHER = 500  # rows of one partition
 READ_BYTES = 8 << 20  # of all partitions, about
@@ -58,17 +60,33 @@ class _Source:
 
 @dataclass(slots=True)
 class _Filters:
-    """What the versions of one bandit demand of all arms, as they are needed."""
+    """What the versions of one bandit demand of all arms, and what quotas barred, as they are needed."""
 
     bandits: Bandits
+    words: WriteOnce
     uid: str
     known: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
+    blocks: dict[str, bytes | None] = field(default_factory=dict)
 
     async def of(self, version: int) -> Mapping[str, Any] | None:
         if version not in self.known:
             bandit = await self.bandits.find(self.uid, version)
             self.known[version] = None if bandit is None else bandit.record.filter
         return self.known[version]
+
+    async def barred(self, part: LogPart) -> Barred | None:
+        """What quotas and repeats did not allow; None: that is not known any more."""
+        if not part.left_out and not part.had:
+            return NOTHING_BARRED
+        for name in names_in(part.left_out):
+            if name not in self.blocks:
+                self.blocks[name] = await self.words.get(None, block_name(self.uid, name))
+        found, values = barred_of(part.left_out, self.blocks), list(map(value_of, part.had))
+        if found is None:
+            return None
+        filters = [{named[0]: named[1]} for named in values if named is not None]
+        arms = [arm for arm, named in zip(part.had, values, strict=True) if named is None]
+        return Barred([*found.filters, *filters], [*found.arms, *arms])
 
 
 class DecisionLog:
@@ -90,7 +108,7 @@ class DecisionLog:
         self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
     ) -> AsyncIterator[Sequence[Row]]:
         """Rows of decisions made at ``from_ms`` or later and before ``to_ms``; None: without a bound."""
-        filters = _Filters(self._bandits, bandit.uid)
+        filters = _Filters(self._bandits, self._store.write_once, bandit.uid)
         before = _before(to_ms)
         async for stored in self._merged(bandit.uid, _after(from_ms), before, READ_TOGETHER):
             for start in range(0, len(stored), READ_TOGETHER):
@@ -104,7 +122,7 @@ class DecisionLog:
         Raises Invalid: the cursor is not one of this list.
         """
         after = _after(from_ms) if cursor is None else max(_after(from_ms), _decoded(cursor))
-        filters, page, size = _Filters(self._bandits, bandit.uid), list[Row](), 0
+        filters, page, size = _Filters(self._bandits, self._store.write_once, bandit.uid), list[Row](), 0
         together = min(limit + 1, READ_TOGETHER)
         async for stored in self._merged(bandit.uid, after, _before(to_ms), together):
             for item in stored:
@@ -127,7 +145,7 @@ class DecisionLog:
         stored = await self._store.rows.read_row(named.identity, named.issued_ms)
         if stored is None or stored.record != raw or named.logged is None:
             return None
-        row = await _row(stored, _Filters(self._bandits, bandit.uid))
+        row = await _row(stored, _Filters(self._bandits, self._store.write_once, bandit.uid))
         part = named.logged
         return LoggedChoice(row, named, asked_of(part.asked), part.seed, part.seeded)
 
@@ -167,10 +185,17 @@ async def _row(stored: StoredRow, filters: _Filters) -> Row:
     await yield_to_others()
     decision = decision_of(stored.record)
     demanded = await filters.of(decision.bandit_version)
-    return row_of(decision, text_of(stored.record), stored.rewards, demanded)
+    barred = NOTHING_BARRED if decision.logged is None else await filters.barred(decision.logged)
+    return row_of(decision, text_of(stored.record), stored.rewards, demanded, barred)
 
 
-def row_of(decision: Decision, token: str, rewards: bytes, demanded: Mapping[str, Any] | None) -> Row:
+def row_of(
+    decision: Decision,
+    token: str,
+    rewards: bytes,
+    demanded: Mapping[str, Any] | None,
+    barred: Barred | None = NOTHING_BARRED,
+) -> Row:
     """The row of a decision that is logged. ``demanded``: the filter of its bandit, then."""
     part = decision.logged
     if part is None:
@@ -204,6 +229,7 @@ def row_of(decision: Decision, token: str, rewards: bytes, demanded: Mapping[str
             for place, value, after_ms, default, of in rewards_of(rewards)
         ],
         decision.weights,
+        barred,
     )
 
 

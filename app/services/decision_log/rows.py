@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from app.services.bandits.bandits import Bandit
+from app.services.formats.left_out import NOTHING_BARRED, Barred
 
 
 class LoggedArm(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +40,8 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """``decision``: the token that choose has answered. ``context``: as it was encoded.
 
     ``key``, ``group``, ``context``, ``filter``, ``eligible``: None where there was none.
-    ``weights``: of the signals; left out of a bandit without.
+    ``weights``: of the signals; left out of a bandit without. ``barred``: arms that quotas and repeats did
+    not allow; left out where there are none, None where that is not known any more.
     ``rewards``: in the order in which they came; a late one stands beside the default that it replaces.
     """
 
@@ -57,6 +59,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     arms: list[LoggedArm]
     rewards: list[LoggedReward]
     weights: dict[str, float] | None = None
+    barred: Barred | None = NOTHING_BARRED
 
 
 class LogPages(Protocol):

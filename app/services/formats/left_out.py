@@ -1,57 +1,79 @@
-"""Which arms a logged choice could not have, because of quotas: stored once, and named by its decisions.
+"""Which arms a logged choice could not have because of quotas, in the row of its decision.
 
-A name is that of what it stands for, and of a day: what is stored on a day lives as long as the log of it.
+Quotas stand in blocks of ``BLOCK``. What a block stands for is stored once a day, and lives as long as what
+is logged on it. A row names the blocks, and which quotas of each were out: some 30 characters for a block,
+at most ``MOST_BLOCKS`` of them. So nothing is stored for a choice, or for a slice of an even pace.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-NAME_BYTES = 12
+BLOCK = 64
+MOST_BLOCKS = 16
+NAME_BYTES = 6
 DAY_MS = 86_400_000
-NOT_KEPT = "?"  # of arms that were left out one after the other: which ones is not known any more
-MOST_FILTERS = 90  # in one set: a filter has at most 100 conditions
+NOT_KEPT = "?"  # of arms that were left out one after the other, or too many: it is not known which
 
 
-class LeftOut(msgspec.Struct, frozen=True, array_like=True):
+class Counted(NamedTuple):
+    """What one quota is for: a filter, or else an arm."""
+
+    filter: Mapping[str, Any] | None
+    arm: str | None
+
+
+class Barred(msgspec.Struct, frozen=True):
     """Arms that one of ``filters`` lets in, and these ``arms``."""
 
-    filters: list[dict[str, Any]] = []
+    filters: list[Mapping[str, Any]] = []
     arms: list[str] = []
 
-    def without(self, asked: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """The filter of a request, of the arms that were left."""
-        if not self.filters:
-            return None if asked is None else dict(asked)
-        return {"$and": [*([dict(asked)] if asked else []), {"$not": {"$or": self.filters}}]}
+
+NOTHING_BARRED = Barred()
 
 
-def packed(left_out: LeftOut) -> tuple[str, bytes]:
-    """The name for today, and what it stands for."""
-    data = msgspec.msgpack.encode(left_out)
-    day = time.time_ns() // 1_000_000 // DAY_MS
+def today() -> int:
+    return time.time_ns() // 1_000_000 // DAY_MS
+
+
+def packed(block: Sequence[Counted], day: int) -> tuple[str, bytes]:
+    """The name of a block for a day, and what it stands for."""
+    data = msgspec.msgpack.encode(block)
     return blake2b(data + str(day).encode(), digest_size=NAME_BYTES).hexdigest(), data
 
 
-def left_out_name(bandit_uid: str, name: str) -> str:
+def block_name(bandit_uid: str, name: str) -> str:
     """Its name in the store."""
     return f"left-out:{bandit_uid}:{name}"
 
 
-def left_out_of(sets: Mapping[str, bytes | None], name: str) -> LeftOut | None:
-    """What a name stands for; None if that is not known any more, or too much."""
-    if not name:
-        return LeftOut()
-    data = sets.get(name)
-    found = None if data is None else msgspec.msgpack.decode(data, type=LeftOut)
-    return found if found is not None and len(found.filters) <= MOST_FILTERS else None
+def text_of(masks: Iterable[tuple[str, int]]) -> str:
+    """Names of blocks, and which of their quotas were out, as bits."""
+    return " ".join(f"{name}.{mask:x}" for name, mask in masks)
 
 
-def names_of(names: Sequence[str]) -> set[str]:
-    """Those that stand for something."""
-    return set(names) - {"", NOT_KEPT}
+def names_in(text: str) -> list[str]:
+    """The blocks that a text names."""
+    return [] if text in {"", NOT_KEPT} else [part.partition(".")[0] for part in text.split(" ")]
+
+
+def barred_of(text: str, blocks: Mapping[str, bytes | None]) -> Barred | None:
+    """What a text stands for; None if that is not known, or not any more."""
+    if text == NOT_KEPT:
+        return None
+    out = list[Counted]()
+    for part in text.split(" ") if text else ():
+        name, _, mask = part.partition(".")
+        data = blocks.get(name)
+        if data is None:
+            return None
+        counted = msgspec.msgpack.decode(data, type=list[Counted])
+        out += [each for place, each in enumerate(counted) if int(mask, 16) >> place & 1]
+    filters = [each.filter for each in out if each.filter is not None]
+    return Barred(filters, [each.arm for each in out if each.arm is not None])

@@ -51,8 +51,8 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     ``seed``      the choice can be made again with it; ``seeded``: the request had it, else it was drawn
     ``pinned``    places of the arms that are, from 0
     ``asked``     see the module; None: nothing besides one arm
-    ``left_out``  the name of the arms that quotas left out (``formats.left_out``); "": none
-    ``had``       arms that the key had had too often
+    ``left_out``  the arms that quotas left out (``formats.left_out``); "": none
+    ``had``       what the key had had too often (``bandits.had``)
     """
 
     policy: str

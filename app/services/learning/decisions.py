@@ -106,8 +106,10 @@ class Decisions:
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
         quotas = self._quotas.shares.get(bandit.uid)
-        if quotas is not None and not await quotas.confirm(decision.id, expires_ms=decision.expires_ms):
-            return "expired"
+        if quotas is not None:
+            confirmed = await quotas.confirm(decision.id, expires_ms=decision.expires_ms)
+            if confirmed != "counts":
+                return confirmed
         record, due_ms = None, 0
         if bandit.record.reward.wait_s is not None:
             record, due_ms = await self._record(bandit, decision, now_ms)

@@ -37,8 +37,8 @@ Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
     pushed out by newer changes. A process reads there what it has to read again
 
 In the memory of every process: the learner's posterior and the pooled prior are replaced when the process
-hears of the fold, elimination states are dropped (``dropped``). What a process keeps of a deleted bandit is
-never asked for again, and goes when the space is needed.
+hears of the fold, elimination states and what it has had are dropped (``dropped``). What a process keeps of
+a deleted bandit is never asked for again, and goes when the space is needed.
 """
 
 from __future__ import annotations

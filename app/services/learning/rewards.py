@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from app.errors import Unavailable, within
 from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.had import MOST_KEPT, kept_of
 from app.services.bounded.yielding import yield_to_others
 from app.services.formats.records import RewardSource, unpack
 from app.services.learning.decisions import hidden_of
@@ -24,7 +25,6 @@ from app.services.quotas.quotas import Quotas
 from app.storage.protocol import Appended, LearnerId, RewardWrite, Store
 
 APPEND_BATCH = 500
-MOST_HAD = 1_000  # arms that are kept of a key
 
 
 @dataclass(slots=True)
@@ -109,12 +109,12 @@ class Rewards:
         self, writes: Mapping[int, RewardWrite], rewards: Sequence[Reward], receipt: Receipt
     ) -> None:
         """Count what was accepted now for quotas of rewards. What is lost here is not counted."""
-        arms: dict[str, list[str]] = {}
+        arms: dict[str, list[tuple[str, str | None]]] = {}
         for position in receipt.taken:
             uid = writes[position].learner.bandit_uid
             if rewards[position].value > 0 and self._quotas.shares.get(uid) is not None:
                 arm = unpack(writes[position].source, RewardSource).arm
-                arms.setdefault(uid, []).append(arm)
+                arms.setdefault(uid, []).append((arm, rewards[position].signal))
         for uid, rewarded in arms.items():
             bandit = self._bandits.by_uid(uid)
             if bandit is not None:
@@ -129,17 +129,19 @@ class Rewards:
             decision, reward = decisions[position], rewards[position]
             bandit = self._bandits.by_uid(decision.bandit_uid)
             rule = None if bandit is None else bandit.record.repeats
-            if rule is None or rule.counts != "rewarded" or reward.value <= 0:
+            if bandit is None or rule is None or rule.counts != "rewarded" or reward.value <= 0:
                 continue
             key = decision.identity.learner
             if decision.visitor is not None:
                 key = LearnerId(key.bandit_uid, decision.visitor)
-            elif bandit is not None and bandit.record.scope == "global":
+            elif bandit.record.scope == "global":
                 continue
             with contextlib.suppress(Unavailable):
-                had = [(decision.id, reward.arm or decision.arms[0])]
+                arm = reward.arm or decision.arms[0]
+                whole, place = bandit.catalogue.index.snapshot(), decision.arms.index(arm)
+                had = kept_of(rule, whole, decision.id, [arm], [place])
                 await self._store.choices.take_repeats(
-                    key, had, within_ms=rule.within_ms, most=0, kept=MOST_HAD
+                    key, had, within_ms=rule.within_ms, most=0, kept=MOST_KEPT
                 )
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:

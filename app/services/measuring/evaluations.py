@@ -27,7 +27,6 @@ from app.services.measuring.evaluation_warnings import TOO_MUCH_MISSING, warning
 from app.services.measuring.evaluator import Evaluator, Known, check_estimators, targets_of
 from app.services.measuring.past_learners import Beginning, PastLearners, learner_of
 from app.services.measuring.sources import ServedSource
-from app.storage.protocol import WriteOnce
 from shortlist.evaluation.estimates import NOTHING
 from shortlist.evaluation.off_policy import OffPolicyState
 from shortlist.linear.ridge import Posterior
@@ -212,12 +211,11 @@ class Evaluations:
         filtered: FilteredSnapshots,
         covers: Covers,
         *,
-        words: WriteOnce,
         pages: CompleteLog,
         rewarded_ms: int,
         evaluated: Callable[[int], None],
     ) -> None:
-        self._source = ServedSource(bandits, catalogues, filtered, covers, words)
+        self._source = ServedSource(bandits, catalogues, filtered, covers)
         self._learners = learners
         self._pages = pages
         self._rewarded_ms = rewarded_ms

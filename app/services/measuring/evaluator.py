@@ -24,21 +24,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import Invalid
-from app.filters.filter import parse
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.settings import SignalRule
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import MEASURING
+from app.services.catalogues.filtered_snapshots import among
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.target import Lists, Pool, Situations, Target, Targets, Weighed
 from app.services.decision_log.rows import Row
-from app.services.formats.left_out import names_of
 from app.services.measuring.logged_lists import (
     NO_CONTEXT,
     LoggedLists,
     SortedRows,
-    left_out_in,
     sort,
 )
 from app.services.measuring.outcomes import Terms, terms_of, terms_of_rule
@@ -161,8 +159,7 @@ class Evaluator:
                 return
         for version in {row.bandit_version for row in rows} - self._terms.keys():
             self._terms[version] = await self._source.terms(self.bandit, version)
-        sets = await self._source.left_out(self.bandit, names_of([left_out_in(row)[0] for row in rows]))
-        result: SortedRows = await MEASURING.run(partial(sort, rows, self._terms, sets))
+        result: SortedRows = await MEASURING.run(partial(sort, rows, self._terms))
         work = [await self._work(lists) for lists in result.lists]
         if work:
             self.state, self.signals, gone = await MEASURING.run(partial(self._weighed, work))
@@ -181,9 +178,11 @@ class Evaluator:
     async def _pool(self, lists: LoggedLists) -> _KnownPool:
         known = self._pools.get(lists.name)
         if known is None:
-            document = lists.document
-            arm_filter = self.bandit.filter_with(None if document is None else parse(dict(document)))
+            arm_filter, barred = self.bandit.filter_with(lists.name.arm_filter), lists.name.barred
             arms = await self._source.snapshot(self.bandit, arm_filter)
+            if barred is not None:
+                arms = self.bandit.seen(await MEASURING.run(partial(among, arms.plain, barred)))
+                arm_filter = barred if arm_filter is None else arm_filter.both(barred)
             pool = Pool(self.bandit, arms, arm_filter, lists.name.k)
             target = await self._targets.of(self._source.covers, pool)
             known = _KnownPool(pool, target, BoundedCache(KNOWN_BYTES))

@@ -8,6 +8,7 @@ A choice can be made again while all that it was made from is as it was:
     prior       it is not pooled: that prior changes without a version
     learner     no reward came for it since
     catalogue   no arm came, went or changed since
+    barred      it is known which arms quotas and repeats did not allow
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from app.services.formats.logged import LoggedRequest
 
 MOST_CANDIDATES = 100
 
-ChangedInput = Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue"]
+ChangedInput = Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue", "barred"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ class Explanations:
         if changed or logged.asked is None:
             return changed, [], []
         try:
-            request, selection = await self._choosing.again(then, logged.decision, part, logged.asked)
+            request, selection = await self._choosing.again(then, logged, part, logged.asked)
         except (NoArms, Invalid):
             return ["catalogue"], [], []
         snapshot = selection.snapshot
@@ -124,6 +125,7 @@ def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[ChangedInput]:
         "request": logged.asked is None,
         "warm_up": bandit.record.explore is not None,
         "prior": bandit.record.prior == "pooled",
+        "barred": logged.row.barred is None,
     }
     return [name for name, holds in reasons.items() if holds]
 

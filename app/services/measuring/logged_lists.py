@@ -12,14 +12,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from app.filters.filter import Filter, none_of, parse
 from app.services.decision_log.rows import LoggedArm, Row
-from app.services.formats.left_out import left_out_of
 from app.services.formats.logged import LoggedRequest, asked_of
 from app.services.learning.tokens import decision_of, raw_of
 from app.services.measuring.outcomes import Terms, counted_rewards
@@ -34,12 +33,14 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class PoolName:
     """What decisions have in common that were drawn from the same arms, into lists of the same form.
 
-    ``arm_filter``          the filter of the request as JSON; None: without one
+    ``arm_filter``      the filter of the request; None: without one
+    ``barred``          the filter that lets in what was not barred; None: nothing was
     ``pinned_places``   where arms stood that were pinned, from 0
     ``k``               how many arms were drawn
     """
 
-    arm_filter: bytes | None
+    arm_filter: Filter | None
+    barred: Filter | None
     pinned_places: tuple[int, ...]
     k: int
 
@@ -59,14 +60,12 @@ class PoolName:
 class LoggedLists:
     """Decisions of one ``PoolName``; every list of values is one after the other.
 
-    ``document``       the filter
     ``situations``     (key, context as float32) of each decision
     ``excluded``       ids of the arms that could not be drawn, of each; those that were pinned among them
     ``ids``            of all arms of the lists
     """
 
     name: PoolName
-    document: Mapping[str, Any] | None
     situations: list[tuple[str | None, bytes]] = field(default_factory=list)
     excluded: list[tuple[str, ...]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -130,18 +129,10 @@ class SortedRows:
     cut: int
 
 
-def sort(
-    rows: Sequence[Row],
-    terms: Mapping[int, Terms],
-    sets: Mapping[str, bytes | None] = MappingProxyType({}),
-) -> SortedRows:
-    """Read rows. ``terms``: by version of the bandit.
-
-    ``sets``: what quotas left out, by name.
-
-    Cost: some microseconds for each row.
-    """
+def sort(rows: Sequence[Row], terms: Mapping[int, Terms]) -> SortedRows:
+    """Read rows. ``terms``: by version of the bandit. Cost: some microseconds for each row."""
     lists = dict[PoolName, LoggedLists]()
+    filters = dict[bytes, tuple[Filter | None, Filter | None]]()
     unknown = unreadable = cut = 0
     for row in rows:
         arms = row.arms
@@ -153,18 +144,25 @@ def sort(
         if asked is None or asked.at_most or asked.diverse is not None:
             unreadable += 1
             continue
-        name_of_set, had = left_out_in(row)
-        left_out = left_out_of(sets, name_of_set)
-        if left_out is None:
+        barred = row.barred
+        if barred is None:
             unreadable += 1
             continue
-        document = left_out.without(asked.filter)
-        arm_filter = None if document is None else _encode(document)
-        name = PoolName(arm_filter, pinned, len(arms) - len(pinned))
+        text = _encode((asked.filter, barred.filters))
+        if text not in filters:
+            filters[text] = _filters_of(asked.filter, barred.filters)
+        name = PoolName(*filters[text], pinned, len(arms) - len(pinned))
         cut += len(arms) > MAX_PLACES
-        some = lists.setdefault(name, LoggedLists(name, document))
-        some.add(row, arms[:MAX_PLACES], [*asked.exclude, *left_out.arms, *had], terms[row.bandit_version])
+        some = lists.setdefault(name, LoggedLists(name))
+        some.add(row, arms[:MAX_PLACES], [*asked.exclude, *barred.arms], terms[row.bandit_version])
     return SortedRows(list(lists.values()), unknown, unreadable, cut)
+
+
+def _filters_of(
+    asked: Mapping[str, Any] | None, barred: Sequence[Mapping[str, Any]]
+) -> tuple[Filter | None, Filter | None]:
+    own = None if asked is None else parse(dict(asked))
+    return own, none_of([parse(dict(each)) for each in barred]) if barred else None
 
 
 def asked_in(row: Row) -> LoggedRequest | None:
@@ -179,15 +177,6 @@ def asked_in(row: Row) -> LoggedRequest | None:
     if logged is None:
         return LoggedRequest(filter=None if row.filter is None else dict(row.filter))
     return asked_of(logged.asked)
-
-
-def left_out_in(row: Row) -> tuple[str, Sequence[str]]:
-    """The name of what quotas left out of the choice, and arms that its key had had, by its token."""
-    try:
-        logged = decision_of(raw_of(row.decision)).logged
-    except (ValueError, msgspec.DecodeError):
-        return "", ()
-    return ("", ()) if logged is None else (logged.left_out, logged.had)
 
 
 def revision_in(row: Row, arm: str) -> int | None:

@@ -1,7 +1,8 @@
 """Rows of the decision log as Parquet, a part of the file at a time. Needs the extra ``parquet`` (pyarrow).
 
-A row that is read back is the row as JSON, with two exceptions: ``filter`` and ``weights``, whose shapes
-vary, are JSON text. Of a bandit without signals there is neither ``weights`` nor the ``signal`` of rewards.
+A row that is read back is the row as JSON, with these exceptions: ``filter``, ``weights`` and ``barred``,
+whose shapes vary, are JSON text. Of a bandit without signals there is neither ``weights`` nor the ``signal``
+of rewards.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ REPEATED = (
     "policy",
     "group",
     "filter",
+    "barred",
     "context.list.element",
     "arms.list.element.id",
     "arms.list.element.place",
@@ -58,6 +60,7 @@ SCHEMA = pa.schema(
         ("filter", pa.string()),
         ("eligible", pa.int64()),
         ("arms", pa.list_(_ARM)),
+        ("barred", pa.string()),
         ("rewards", pa.list_(_REWARD)),
     ]
 )
@@ -65,7 +68,7 @@ _SIGNAL_REWARD = pa.struct([*_REWARD, ("signal", pa.string())])
 SIGNALS_SCHEMA = pa.schema(
     [*list(SCHEMA)[:-1], pa.field("rewards", pa.list_(_SIGNAL_REWARD)), pa.field("weights", pa.string())]
 )
-_TEXTS = {"filter", "weights"}
+_TEXTS = {"filter", "weights", "barred"}
 _STRUCTS = {pa.list_(kind): kind for kind in (_ARM, _REWARD, _SIGNAL_REWARD)}
 _encode = msgspec.json.Encoder().encode
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it has had once: 30 MB for an export

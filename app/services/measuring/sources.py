@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,10 +15,8 @@ from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from app.services.decision_log.rows import Row
-from app.services.formats.left_out import left_out_name
 from app.services.measuring.logged_lists import revision_in
 from app.services.measuring.outcomes import Terms, terms_of, terms_then
-from app.storage.protocol import WriteOnce
 from shortlist.types import Matrix, Vector
 
 FILTER_BYTES = 256 << 20
@@ -55,10 +52,6 @@ class HeldSource:
         """By which decisions of a version of the bandit are counted."""
         return terms_of(bandit.record, bandit.weights)
 
-    async def left_out(self, bandit: Bandit, names: Collection[str]) -> Mapping[str, bytes | None]:  # noqa: ARG002
-        """What quotas left out, by name; None: that is not known any more. A file of a log does not say."""
-        return {}
-
 
 class ServedSource(HeldSource):
     """Of a running service."""
@@ -69,10 +62,8 @@ class ServedSource(HeldSource):
         catalogues: Catalogues,
         filtered: FilteredSnapshots,
         covers: Covers,
-        words: WriteOnce,
     ) -> None:
         super().__init__(covers, filtered)
-        self._words = words
         self._bandits = bandits
         self._catalogues = catalogues
 
@@ -94,11 +85,6 @@ class ServedSource(HeldSource):
             if vector is not None:
                 features[place] = vector
         return features, known.tolist()
-
-    async def left_out(self, bandit: Bandit, names: Collection[str]) -> Mapping[str, bytes | None]:
-        ordered = list(names)
-        reads = (self._words.get(None, left_out_name(bandit.uid, name)) for name in ordered)
-        return dict(zip(ordered, await asyncio.gather(*reads), strict=True))
 
     async def terms(self, bandit: Bandit, version: int) -> Terms:
         return await terms_then(self._bandits, bandit, version)

@@ -14,6 +14,7 @@ from app.storage.protocol import QuotaTerms
 
 MAX_MOST = 10**12
 MAX_PER_S = 3_650 * 86_400
+MIN_PER_S = 0.1  # a shorter window is over before the store has answered
 
 QuotaCounts = Literal["shown", "rewarded"]
 QuotaPace = Literal["none", "even"]
@@ -23,7 +24,7 @@ class QuotaRule(msgspec.Struct, frozen=True):
     """At most ``most`` times in a window, arms that ``filter`` lets in, or one ``arm``, are counted.
 
     Windows are multiples of ``per_s`` since ``from_ms``, else since 1970; without it there is one. The quota
-    holds from ``from_ms`` until ``to_ms``.
+    holds from ``from_ms`` until ``to_ms``. ``signal``: the one whose rewards are counted; None: all.
     """
 
     most: int
@@ -34,6 +35,7 @@ class QuotaRule(msgspec.Struct, frozen=True):
     pace: QuotaPace = "none"
     from_ms: int | None = None
     to_ms: int | None = None
+    signal: str | None = None
 
     def checked(self) -> QuotaRule:
         """Itself. Raises Invalid."""
@@ -48,12 +50,17 @@ class QuotaRule(msgspec.Struct, frozen=True):
             raise Invalid("pace needs a window: per_s, or from and to", path=("pace",))
         if self.pace == "even" and self.counts == "rewarded":
             raise Invalid("pace goes with what is shown", path=("pace",))
+        if self.signal is not None and self.counts != "rewarded":
+            raise Invalid('signal goes with "counts": "rewarded"', path=("signal",))
         return self
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What cannot be changed without counting anew."""
-        return self.filter, self.arm, self.per_s, self.counts, self.from_ms
+        return self.filter, self.arm, self.per_s, self.counts, self.from_ms, self.signal
+
+    def counts_reward_of(self, signal: str | None) -> bool:
+        return self.counts == "rewarded" and self.signal in (None, signal)
 
     @property
     def parsed(self) -> Filter | None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -16,8 +18,10 @@ from app.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.formats.pages import page_by_name
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule, quotas_of
-from app.services.quotas.shares import Live, Shares
+from app.services.quotas.shares import STATES, Live, Shares
 from app.storage.protocol import Store
+
+log = logging.getLogger("shortlist.quotas")
 
 MAX_QUOTAS = 10_000
 EVERY_S = 1.0
@@ -41,11 +45,12 @@ class QuotaState(msgspec.Struct, frozen=True):
 
 
 class Quotas:
-    """For the event loop. ``process``: a name that no other process has, nor will have."""
+    """For the event loop. ``counted`` is told every ``EVERY_S`` how many quotas are in which state."""
 
-    def __init__(self, store: Store, *, process: str | None = None) -> None:
+    def __init__(self, store: Store, *, counted: Callable[[Mapping[str, int]], None]) -> None:
         self._store = store
-        self._process = process or secrets.token_hex(8)
+        self._counted = counted
+        self._low = asyncio.Event()  # some share runs low
         self.shares: dict[str, Shares] = {}
         self._changes: Mapping[str, int] = {}
         self._reading = asyncio.Lock()  # a process has one share: no two may be made for a bandit
@@ -104,53 +109,50 @@ class Quotas:
 
     async def delete(self, bandit: Bandit, quota_id: str) -> None:
         """Raises NotFound, Unavailable."""
-        if not await self._store.quotas.delete(bandit.uid, quota_id):
+        was_there = await self._store.quotas.delete(bandit.uid, quota_id)
+        await self._changed(bandit.uid)  # also when this is repeated because the answer was lost
+        if not was_there:
             raise NotFound("no quota of this id")
-        await self._changed(bandit.uid)
 
-    async def rewarded(self, bandit: Bandit, arms: Iterable[str]) -> None:
-        """Count rewards of these arms for the quotas that count them. Raises Unavailable."""
+    async def rewarded(self, bandit: Bandit, rewarded: Sequence[tuple[str, str | None]]) -> None:
+        """Count rewards for the quotas that count them: (arm, signal or None). Raises Unavailable."""
         shares = self.shares.get(bandit.uid)
         if shares is not None:
-            whole = bandit.catalogue.index.snapshot()
-            await shares.reward(whole, whole.rows_of(arms).tolist())
+            await shares.reward(bandit.catalogue.index.snapshot(), rewarded)
 
     async def run(self) -> None:
         """Look at all shares every ``EVERY_S``, and refill those that run low at once; until cancelled."""
+        look_at = time.monotonic()
         while True:
-            try:
-                async with asyncio.timeout(EVERY_S):
-                    while True:
-                        await self._refill()
-            except TimeoutError:
-                pass
-            except Unavailable:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(look_at - time.monotonic()):
+                    await self._low.wait()
+            self._low.clear()
+            is_due = time.monotonic() >= look_at
+            if is_due:
+                look_at = time.monotonic() + EVERY_S
+            if not await self._each(Shares.look if is_due else Shares.refill):
                 await asyncio.sleep(EVERY_S)
-            await self._each(Shares.look)
+            if is_due:
+                states = [shares.states() for shares in self.shares.values()]
+                self._counted({name: sum(each[name] for each in states) for name in STATES})
 
     async def stop(self) -> None:
         """Give all shares back."""
         await self._each(Shares.end)
 
-    async def _refill(self) -> None:
-        lows = [asyncio.ensure_future(shares.low.wait()) for shares in self.shares.values()]
-        if not lows:
-            await asyncio.sleep(EVERY_S)
-            return
-        try:
-            await asyncio.wait(lows, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for low in lows:
-                low.cancel()
+    async def _each(self, what: Callable[[Shares], Awaitable[None]]) -> bool:
+        """Whether the store answers; if not it is told later: nothing is spent that is not there."""
+        answers = True
         for shares in tuple(self.shares.values()):
-            if shares.low.is_set():
-                await shares.refill()
-
-    async def _each(self, what: Callable[[Shares], Awaitable[None]]) -> None:
-        """A store that is away is told later: nothing is spent meanwhile that is not there."""
-        for shares in tuple(self.shares.values()):
-            with contextlib.suppress(Unavailable):
+            try:
                 await what(shares)
+            except Unavailable:
+                answers = False
+            except Exception:
+                log.exception("the shares of quotas cannot be changed")
+                answers = False
+        return answers
 
     async def _changed(self, bandit_uid: str) -> None:
         await self._store.quotas.changed(bandit_uid)
@@ -165,7 +167,7 @@ class Quotas:
                 if not quotas:
                     return
                 shares = self.shares[bandit_uid] = Shares(
-                    self._store.quotas, self._store.write_once, bandit_uid, self._process
+                    self._store.quotas, self._store.write_once, bandit_uid, self._low
                 )
             if [live.quota for live in shares.lives] != quotas:
                 await shares.become(quotas)
@@ -174,8 +176,10 @@ class Quotas:
 
 
 def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
-    """Raise Invalid for an arm or a field that no arm has."""
+    """Raise Invalid for an arm that is not there, a field that no arm has, a signal that the bandit lacks."""
     index = bandit.catalogue.index
+    if rule.signal is not None and rule.signal not in (bandit.record.signals or {}):
+        raise Invalid("the bandit has no signal of this name", path=("signal",))
     if rule.arm is not None and rule.arm not in index:
         raise Invalid("no arm of this id", path=("arm",))
     arm_filter = rule.parsed

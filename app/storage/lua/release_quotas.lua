@@ -2,7 +2,8 @@
 -- KEYS   held, held-until; stem of the quotas, stem of their shares
 -- ARGV   margin in ms, how many at most
 -- Result how many decisions were released
--- Effect in one step: what expired decisions took that nobody activated is given back, in the window it was taken from.
+-- Effect in one step: what expired decisions took that nobody activated is given back, in the window it was taken from,
+--        and when that was is kept, for confirm_quotas.
 local now = server_ms()
 local over = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now - tonumber(ARGV[1])), 'LIMIT', 0, ARGV[2])
 for _, decision in ipairs(over) do
@@ -17,5 +18,8 @@ for _, decision in ipairs(over) do
   end
   redis.call('HDEL', KEYS[1], decision)
   redis.call('ZREM', KEYS[2], decision)
+end
+if #over > 0 then
+  redis.call('HSET', KEYS[1], 'released', text(now))
 end
 return #over

@@ -9,7 +9,10 @@ from app.storage.protocol.learner_id import LearnerId
 
 
 class Had(NamedTuple):
-    """What a key has had lately: arms, and when in ms, by the clock of the store. ``written``: all of it."""
+    """What a key has had lately, arms or else, and when in ms, by the clock of the store.
+
+    ``written``: all of it.
+    """
 
     written: bool
     now_ms: int
@@ -41,7 +44,7 @@ class Choices(Protocol):
     async def take_repeats(
         self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
     ) -> Had:
-        """Write what a key has now, (decision, arm) each once, unless it has an arm more than ``most`` times.
+        """Write what a key has now, (name, arm) each once, unless it has an arm more than ``most`` times.
 
         ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. They go with the learner.
         """

@@ -11,7 +11,7 @@ A window never comes back: when the clock of the store goes back, the latest one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 
 class QuotaTerms(NamedTuple):
@@ -57,6 +57,19 @@ class Share(NamedTuple):
     fair: int
 
 
+class Held(NamedTuple):
+    """What a deferred decision took of a quota. ``limits``: the quota is one of what is shown."""
+
+    id: str
+    uid: str
+    window_ms: int
+    taken: int
+    limits: bool
+
+
+Confirmed = Literal["counts", "expired", "used_up"]
+
+
 class QuotaStore(Protocol):
     """All quotas of a bandit are in one place: one script counts for many of them."""
 
@@ -89,16 +102,17 @@ class QuotaStore(Protocol):
         ...
 
     async def reward(self, bandit_uid: str, counts: Mapping[str, int]) -> None:
-        """Count rewards of the arms of these quotas, in their windows of now."""
+        """Count rewards of the arms of these quotas, in their windows of now; each call, repeated or not."""
 
-    async def hold(
-        self, bandit_uid: str, decision: str, taken: Sequence[tuple[str, str, int, int]], *, expires_ms: int
-    ) -> bool:
-        """Know what a deferred decision took: (quota, its uid, window, how much). False: no space."""
+    async def hold(self, bandit_uid: str, decision: str, taken: Sequence[Held], *, expires_ms: int) -> bool:
+        """Know what a deferred decision took. False: no space."""
         ...
 
-    async def confirm(self, bandit_uid: str, decision: str, *, expires_ms: int, margin_ms: int) -> bool:
-        """It was shown: nothing of it is given back. False: it has expired. The call may be repeated."""
+    async def confirm(self, bandit_uid: str, decision: str, *, expires_ms: int, margin_ms: int) -> Confirmed:
+        """It was shown: nothing of it is given back. The call may be repeated.
+
+        What it took in a window that is over counts in that of now, if as much is left there.
+        """
         ...
 
     async def release(self, bandit_uid: str, *, margin_ms: int, count: int) -> int:

@@ -220,6 +220,7 @@ class Quota:
     window: tuple[Any, ...] | None
     ends: str | None
     outstanding: int | None = None
+    signal: str | None = None
     from_: str | None = field(default=None, metadata={"name": "from"})
 
 
@@ -246,8 +247,19 @@ class LoggedReward:
 
 
 @dataclass(frozen=True, slots=True)
+class Barred:
+    """The arms that one of ``filters`` lets in, and these ``arms``."""
+
+    filters: tuple[Mapping[str, Any], ...] = ()
+    arms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LoggedDecision:
-    """A decision with its rewards, in the order in which they came. Times in ms since 1970."""
+    """A decision with its rewards, in the order in which they came. Times in ms since 1970.
+
+    ``barred``: what quotas and repeats did not allow; None where that is not known.
+    """
 
     decision: str
     time: int
@@ -263,6 +275,7 @@ class LoggedDecision:
     arms: tuple[LoggedArm, ...]
     rewards: tuple[LoggedReward, ...]
     weights: Mapping[str, float] | None = None
+    barred: Barred | None = Barred()
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ QuotaBody = TypedDict(
         "pace": Literal["none", "even"],
         "from": str | None,
         "to": str | None,
+        "signal": str | None,
     },
     total=False,
 )

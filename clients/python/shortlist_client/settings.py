@@ -67,12 +67,14 @@ class LogRule(TypedDict, total=False):
 
 
 class RepeatsRule(TypedDict, total=False):
-    """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often."""
+    """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often.
+    ``by`` a field: all arms that share a value of it, together.
+    """
 
     most: Required[int]
     within_s: Required[float]
     counts: Literal["shown", "rewarded"]
-    by: Literal["arm"]
+    by: str
 
 
 class SignalRule(TypedDict, total=False):
@@ -153,7 +155,7 @@ class RepeatsRulePatch(TypedDict, total=False):
     most: int | None
     within_s: float | None
     counts: Literal["shown", "rewarded"] | None
-    by: Literal["arm"] | None
+    by: str | None
 
 
 class SignalRulePatch(TypedDict, total=False):

@@ -17,6 +17,7 @@ import pytest
 from app.errors import NotInstalled, Unavailable
 from app.services.bandits.bandits import Bandit
 from app.services.decision_log.rows import LoggedArm, Row
+from app.services.formats.left_out import NOTHING_BARRED, Barred
 from app.services.measuring import export, parquet
 from app.services.measuring.export import Exports, FormatName, portions
 from app.services.measuring.parquet import ParquetEncoder
@@ -49,6 +50,7 @@ def varied(count: int) -> list[Row]:
                 eligible=[None, 7][place % 2],
                 arms=arms,
                 rewards=rewards[: place % 3],
+                barred=[NOTHING_BARRED, None, Barred([{"campaign": 7}], ["a1"])][place % 3],
             )
         )
     return rows
@@ -59,9 +61,14 @@ def as_json(rows: Sequence[Row]) -> list[Any]:
 
 
 def read_back(data: bytes) -> list[Any]:
-    """The rows of a file, their filters no longer text."""
+    """The rows of a file, what was text as JSON; where nothing was barred the row does not say so."""
     found = pq.read_table(io.BytesIO(data)).to_pylist()
-    return [each | {"filter": each["filter"] and json.loads(each["filter"])} for each in found]
+    for each in found:
+        for name in ("filter", "barred"):
+            each[name] = each[name] and json.loads(each[name])
+        if each["barred"] == {"filters": [], "arms": []}:
+            del each["barred"]
+    return found
 
 
 @pytest.mark.parametrize("cut", [1, 7, 1_000])

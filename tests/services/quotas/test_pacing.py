@@ -2,61 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
+from app.services.quotas.pace import SLICE_S
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule
-from app.services.quotas.shares import SLICE_S, Shares
-from app.storage.protocol import QuotaTerms, Share, ShareAsked
+from app.services.quotas.shares import Shares
+from store_by_clock import OwnClock, StoreByClock
 
 pytestmark = pytest.mark.anyio
 
 DAY_S = 3_600.0  # a short one: what is drawn is drawn for slices of 100 ms
-
-
-@dataclass
-class Clock:
-    seconds: float = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-
-@dataclass
-class StoreByClock:
-    """``QuotaStore.share`` as the script does it, for processes that neither fail nor ask late."""
-
-    clock: Clock
-    terms: QuotaTerms
-    shares: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
-
-    async def share(
-        self, bandit_uid: str, process: str, number: int, asked: Sequence[ShareAsked]
-    ) -> tuple[int, Sequence[Share]]:
-        now, per, most = round(1_000 * self.clock()), self.terms.per_ms, self.terms.most
-        start = now // per * per
-        (ask,) = asked
-        share, _ = self.shares.get((start, process), (0, 0))
-        spent = ask.spent if ask.window_ms == start else 0
-        of_window = [held for (window, _), held in self.shares.items() if window == start]
-        free = most - sum(held for held, _ in of_window) + share - spent
-        fair = math.ceil(free / (2 * max(len(of_window), 1)))
-        held = min(ask.wanted, max(ask.needed, fair), free)
-        self.shares[start, process] = spent + max(held, min(share - spent, ask.wanted)), spent
-        of_window = [held for (window, _), held in self.shares.items() if window == start]
-        granted, total = (sum(each[place] for each in of_window) for place in (0, 1))
-        mine = self.shares[start, process][0]
-        return now, [Share(True, True, start, start + per, mine, granted, total, 0, most, fair)]
-
-    async def release(self, *_: object, **__: object) -> int:
-        return 0
-
-    async def reward(self, bandit_uid: str, counts: Mapping[str, int]) -> None:
-        raise NotImplementedError
 
 
 class Row:
@@ -74,12 +36,12 @@ class Row:
 @pytest.mark.parametrize(("most", "demand"), [(1_000, 2.0), (10_000, 2.0), (5_000, 6.0)])
 async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, demand: float):
     """After each tenth of the window; and never more than the cap. False alarms: none seen in 200 seeds."""
-    clock, rng = Clock(), np.random.default_rng(most + processes)
+    clock, rng = OwnClock(), np.random.default_rng(most + processes)
     rule = QuotaRule(most, arm="a", per_s=DAY_S, pace="even").checked()
-    store = StoreByClock(clock, rule.terms("u"))
+    store = StoreByClock(clock, {"q": rule.terms("u")})
     all_shares = []
     for number in range(processes):
-        shares = Shares(store, None, "b", f"p{number}", clock=clock, rng=np.random.default_rng(number))  # type: ignore[arg-type]
+        shares = Shares(store, None, "b", asyncio.Event(), clock=clock, rng=np.random.default_rng(number))  # type: ignore[arg-type]
         await shares.become([BanditQuota("q", "u", rule)])
         shares.members = Row()  # type: ignore[assignment]
         all_shares.append(shares)
@@ -100,3 +62,76 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
             errors.append(shown / most - step / slices)
     assert shown <= most
     assert max(map(abs, errors)) <= 0.05, errors
+
+
+@dataclass(frozen=True)
+class Town:
+    """``means`` (contexts, arms) of rewards; the last arm has no quota. ``most`` (arms - 1,) in a window.
+
+    Of ``visits`` each is of a context drawn evenly; the best arm that takes part is shown.
+    """
+
+    means: np.ndarray
+    most: np.ndarray
+    visits: int
+
+    def shown(self, took_part: np.ndarray, context: int) -> int:
+        return int(np.where([*took_part, True], self.means[context], -1.0).argmax())
+
+    def best(self) -> float:
+        """The most that holding back can earn: a linear program over the sets that take part.
+
+        w (sets,) >= 0 with sum 1 is in which part of the slices each set takes part; what is shown of an arm
+        is at most its quota.
+        """
+        contexts, arms = self.means.shape
+        sets = [np.array(each) for each in itertools.product([False, True], repeat=arms - 1)]
+        shown = np.zeros((arms, len(sets)))
+        earned = np.zeros(len(sets))
+        for place, took_part in enumerate(sets):
+            for context in range(contexts):
+                arm = self.shown(took_part, context)
+                shown[arm, place] += self.visits / contexts
+                earned[place] += self.means[context, arm] * self.visits / contexts
+        found = linprog(-earned, A_ub=shown[:-1], b_ub=self.most, A_eq=np.ones((1, len(sets))), b_eq=[1.0])
+        assert found.success
+        return -float(found.fun)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: int):
+    """Five arms of three contexts, four of them with a quota that binds; traffic varies tenfold."""
+    rng, contexts, arms, visits = np.random.default_rng(seed), 3, 5, 12_000
+    town = Town(rng.uniform(0.1, 1.0, (contexts, arms)), np.array([900, 1_500, 1_000, 2_000]), visits)
+    clock = OwnClock()
+    rules = [
+        QuotaRule(int(most), arm=f"a{arm}", per_s=DAY_S, pace="even") for arm, most in enumerate(town.most)
+    ]
+    store = StoreByClock(clock, {f"q{arm}": rule.terms("u") for arm, rule in enumerate(rules)})
+    shares = Shares(store, None, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
+    await shares.become([BanditQuota(f"q{arm}", f"u{arm}", rule) for arm, rule in enumerate(rules)])
+    shares.members = Rows()  # type: ignore[assignment]
+    earned, counts, slices = 0.0, np.zeros(arms), round(DAY_S / SLICE_S)
+    for step in range(1, slices):
+        clock.seconds = step * SLICE_S
+        wave = 1.0 + 9.0 * math.sin(math.pi * step / slices) ** 2
+        for _ in range(rng.poisson(visits / slices * wave / 5.5)):
+            context = int(rng.integers(contexts))
+            took_part = ~shares.now().out[: arms - 1]
+            arm = town.shown(took_part, context)
+            if arm < arms - 1 and await shares.take(None, [arm]) is None:  # type: ignore[arg-type]
+                arm = arms - 1
+            earned += town.means[context, arm]
+            counts[arm] += 1
+        if not step % round(1.0 / SLICE_S):
+            await shares.look()
+    assert (counts[:-1] <= town.most).all()
+    assert earned >= 0.9 * town.best() * counts.sum() / visits
+
+
+class Rows(Row):
+    """Every row counts for the quota of its number."""
+
+    @staticmethod
+    def of(row: int) -> tuple[int]:  # type: ignore[override]
+        return (row,)
