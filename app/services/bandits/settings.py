@@ -67,7 +67,7 @@ class RewardRule(Document, frozen=True):
 
     min: Value | None = None
     max: Value | None = None
-    aggregate: Literal["first", "sum"] = "first"
+    aggregate: Literal["first", "sum", "last"] = "first"
     wait_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] | None = None
     default: Value | None = None
 
@@ -97,7 +97,7 @@ class SignalRule(Document, frozen=True):
     ] = AUTO
     min: Value | None = None
     max: Value | None = None
-    aggregate: Literal["first", "sum"] = "first"
+    aggregate: Literal["first", "sum", "last"] = "first"
 
     def checked(self) -> Self:
         if self.min is not None and self.max is not None and self.min >= self.max:

@@ -156,6 +156,15 @@ def _readable(entries: Sequence[LogEntry], leave_out: LeaveOut) -> Iterator[Item
             yield entry, payload
 
 
+def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
+    """The value that an entry of a bandit without signals takes the place of: a default, or what came before
+    of the same decision and arm, where only the last counts. None: it is added.
+    """
+    if entry.came:
+        return entry.came[0][1]
+    return (payload.terms or NO_TERMS).default if entry.replaces else None
+
+
 def _act(payload: RewardPayload) -> Act:
     if payload.features:
         return _learn
@@ -312,7 +321,7 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
     """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
     and of which item each row is. Values and sums are of each signal, if there are signals.
 
-    An entry that replaces a default is two rows: the default's, taken away, and its own. Shifted, all rewards
+    An entry that takes the place of a value is two rows: that value's, taken away, and its own. Shifted, all rewards
     R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
 
     Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
@@ -322,11 +331,10 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
     rows, values, first, positions = list[bytes](), list[float](), list[bool](), list[int]()
     before = list[float]()
     for place, (entry, payload) in enumerate(items):
-        if entry.replaces:
-            default = (payload.terms or NO_TERMS).default
+        if (replaced := replaced_by(entry, payload)) is not None:
             rows.append(payload.features)
-            values.append(-default)
-            before.append(default)
+            values.append(-replaced)
+            before.append(replaced)
             first.append(False)
             positions.append(place)
         rows.append(payload.features)

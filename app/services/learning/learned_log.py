@@ -25,6 +25,7 @@ from app.services.formats.records import (
     bytes_to_vector,
     unpack,
 )
+from app.services.learning.fold import replaced_by
 from app.storage.protocol import LogEntry, Store, entry_order
 
 READ_TOGETHER = 1_000  # entries of the log
@@ -44,7 +45,8 @@ class LearnedReward(msgspec.Struct, frozen=True, gc=False):
     ``id``         of the decision, or of the observation
     ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
                    bandit that sums
-    ``replaces``   the value of the default that it takes the place of; None: of none
+    ``replaces``   the value that it takes the place of, of a default or, where the last counts, of an earlier
+                   reward; None: of none
     ``context``    as it was encoded; None: the bandit has none
     ``logged``     whether the decision is in the decision log
     ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
@@ -199,7 +201,7 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
             terms.decided_ms if source is None else source.decided_ms,
             entry.first,
             entry.before,
-            terms.default if entry.replaces else None,
+            replaced_by(entry, payload),
             None if source is None or source.context is None else bytes_to_context(source.context).tolist(),
             source is not None and source.logged,
             replayed,

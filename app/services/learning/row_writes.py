@@ -32,13 +32,17 @@ def logged_reward(
     value: float,
     now_ms: int,
     judged: Judged | None = None,
+    is_last: bool = False,
 ) -> LoggedReward | None:
-    """What a reward that came now adds to the row of its decision; None if that is not logged."""
+    """What a reward that came now adds to the row of its decision; None if that is not logged.
+
+    ``is_last``: it takes the place of an earlier one of its arm and signal.
+    """
     row = row_of(bandit, decision, token)
     if row is None:
         return None
     signal, after_ms = None if judged is None else judged.place, now_ms - decision.issued_ms
-    reward = RewardOfRow(decision.arms.index(arm), value, after_ms, default=False, signal=signal)
+    reward = RewardOfRow(decision.arms.index(arm), value, after_ms, default=False, signal=signal, is_last=is_last)
     return LoggedReward(row, reward_bytes(reward))
 
 

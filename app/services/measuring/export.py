@@ -52,7 +52,10 @@ def _parquet(bandit: Bandit) -> RowEncoder:
         raise NotInstalled(message, path=("format",))
     from app.services.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
 
-    return ParquetEncoder(signals=bandit.record.signals is not None)
+    signals = bandit.record.signals
+    rules = (bandit.record.reward, *(signals or {}).values())
+    revised = any(rule.aggregate == "last" for rule in rules)
+    return ParquetEncoder(signals=signals is not None, revised=revised)
 
 
 MEDIA_TYPES: Mapping[FormatName, str] = {

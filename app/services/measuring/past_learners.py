@@ -25,6 +25,7 @@ learned that comes later; not of decisions.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -76,6 +77,7 @@ class _Survey:
 
     ``first``     the version of each learner then
     ``since``     what learners have learned from rewards that came since
+    ``revised``   how many rewards of each learner these have taken the place of
     ``late``      those of them that are of earlier decisions, and when they came
     ``under_way``  how many rewards had just come, so that the first decisions may not have known them yet
     ``is_whole``  whether all of this could be found
@@ -83,6 +85,7 @@ class _Survey:
 
     first: dict[LearnerId, int] = field(default_factory=dict)
     since: States = field(default_factory=dict)
+    revised: Counter[LearnerId] = field(default_factory=Counter)
     late: list[tuple[float, _Item]] = field(default_factory=list)
     under_way: int = 0
     is_whole: bool = True
@@ -146,12 +149,15 @@ class PastLearners:
             )
             early, is_whole = await self._rewards(late)
             survey.add_late([reward for reward in early if from_ms <= reward[0] < now_ms])
+            # What a reward was before it was revised is not known any more.
+            survey.is_whole &= not any(reward.revised for row in late for reward in row.rewards)
             rewards, are_whole = await self._rewards(own)
             survey.is_whole &= is_whole and are_whole
             for row in own:
                 learner = learner_of(self._bandit, row.key)
                 if learner not in survey.first:
                     survey.first[learner] = row.learner_version - survey.late_of(learner, row.time)
+                survey.revised[learner] += sum(each.revised for each in row.rewards)
             came = [item for came_ms, item in rewards if came_ms < now_ms]
             await MEASURING.run(partial(self._merge, survey.since, came))
         await MEASURING.run(partial(self._merge, survey.since, [item for _, item in survey.late]))
@@ -198,7 +204,8 @@ class PastLearners:
         result, more, known, complete = States(), 0, 0, survey.is_whole
         for learner, version in survey.first.items():
             today, gained = await standing.state(learner), survey.since.pop(learner, None)
-            before = (0 if today is None else today.version) - (0 if gained is None else gained.version)
+            since = survey.revised[learner] + (0 if gained is None else gained.version)
+            before = (0 if today is None else today.version) - since
             complete = complete and before >= version
             more, known = more + before - version, known + before
             if before > 0 and today is not None:

@@ -236,13 +236,16 @@ class LoggedArm:
 
 @dataclass(frozen=True, slots=True)
 class LoggedReward:
-    """``default``: nobody sent it, it stands for a reward that did not come in time."""
+    """``default``: nobody sent it, it stands for a reward that did not come in time. ``revised``: how many
+    earlier ones it has taken the place of.
+    """
 
     arm: str
     value: float
     time: int
     default: bool
     signal: str | None = None
+    revised: int = 0
 
 
 @dataclass(frozen=True, slots=True)
