@@ -48,6 +48,7 @@ class LearnedRewardView(BaseModel):
     replayed: int | None
     features: list[float] | None
     state: str | None
+    examined: float | None
 
 
 class LearnedPageView(BaseModel):

@@ -33,7 +33,7 @@ from shortlist.types import Matrix, Rows, Vector
 
 COLUMNS = (
     "partition", "number", "kind", "key", "revision", "value", "decided", "first", "before", "replaces",
-    "context", "features",
+    "context", "features", "examined",
 )  # fmt: skip
 TOGETHER = 100_000  # rewards, in one process
 MOST_NUMBERS = 1 << 24  # of features that are held at once
@@ -253,6 +253,8 @@ def _features(plan: RebuildPlan, rows: Any) -> Matrix:
         empty = pa.scalar([0.0] * plan.contexts, pa.list_(pa.float32()))
         contexts = rows["context"].cast(pa.list_(pa.float32())).fill_null(empty).combine_chunks()
         features = bilinear.phi(features, plan.directions, _lists(contexts, np.float32, plan.contexts))
+    examined: Vector = rows["examined"].cast(pa.float64()).fill_null(1.0).to_numpy()
+    features = features * examined[:, None]
     if bare.any():
         own = rows["features"].cast(pa.list_(pa.float64())).combine_chunks().filter(pa.array(bare))
         features[bare] = _lists(own, np.float64, features.shape[1])

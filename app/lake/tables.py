@@ -67,6 +67,7 @@ REWARDS = pa.schema(
         ("replayed", pa.int64()),
         ("features", pa.list_(pa.float64())),
         ("state", pa.binary()),
+        ("examined", pa.float64()),
     ]
 )
 ARMS = pa.schema(
@@ -167,6 +168,7 @@ def _rewards(rows: Sequence[tuple[int, Any]]) -> Any:
         [entry.replayed for entry in entries],
         [entry.features for entry in entries],
         [None if entry.state is None else base64.b64decode(entry.state) for entry in entries],
+        [entry.examined for entry in entries],
     ]
     return _table(REWARDS, columns)
 

@@ -106,7 +106,10 @@ async def test_it_takes_the_place_of_a_default_and_of_each_other(world: Api, ban
         for name, rule in bandit.get("signals", {}).items()
     }
     own = {"default": 0.5} if "reward" in bandit else {}
-    body = {**({"signals": signals} if signals else {}), "reward": {**bandit.get("reward", {}), **own, "wait_s": 99}}
+    body = {
+        **({"signals": signals} if signals else {}),
+        "reward": {**bandit.get("reward", {}), **own, "wait_s": 99},
+    }
     await world.bandit("b", "c", **body)
     choices = [await world.choose("b", k=2) for _ in range(2)]
     shown = [(choice["decision"], arm["id"]) for choice in choices for arm in choice["arms"]]
@@ -208,7 +211,9 @@ async def test_the_log_shows_the_last_value_and_how_many_it_replaced(world: Api,
     if of:
         await reward(0, 1.0, 0, signal="liked")
     (row,) = (await world.ok("GET", "/v1/bandits/b/log"))["items"]
-    found = [(each["arm"], each["value"], each.get("revised", 0), each.get("signal")) for each in row["rewards"]]
+    found = [
+        (each["arm"], each["value"], each.get("revised", 0), each.get("signal")) for each in row["rewards"]
+    ]
     signal = of.get("signal")
     expected = [(arms[0], 299.0, 299, signal), (arms[1], 5.0, 0, signal)]
     assert found == expected + ([(arms[0], 1.0, 0, "liked")] if of else [])

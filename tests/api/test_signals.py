@@ -340,6 +340,10 @@ async def test_an_evaluation_is_of_the_weighted_sum_with_what_was_known_then(wor
     found = await world.ok("POST", path, {"policy": {"weights": curve}, "learners": "now"})
     assert [each["weights"]["buy"] for each in found["results"]] == [0.0, 3.0, 2.0]
     assert found["results"][1]["estimates"] == now["estimates"]
+    assert found["results"][1]["signals"] == now["signals"]
+    alone = await world.ok("POST", path, {"policy": {"weights": curve[2]}})
+    together = await world.ok("POST", path, {"policy": {"weights": curve}})
+    assert together["results"][2]["estimates"] == alone["estimates"]
     for each in found["results"]:  # ips adds: the value of the sum is the sum of the values
         ips = {name: part["estimates"][0]["value"] for name, part in each["signals"].items()}
         total = sum(each["weights"][name] * value for name, value in ips.items())

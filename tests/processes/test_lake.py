@@ -34,6 +34,8 @@ BANDITS: dict[str, dict[str, Any]] = {
     "shifted": {"shift_rewards": True, "reward": {"min": -9, "max": 9, "aggregate": "sum"}},
     "context": {"context": {"dim": 2}, "interactions": 2},
     "all": {"scope": "per_key", "context": {"dim": 2}},
+    "revised": {"scope": "per_key", "half_life_s": 60, "reward": {"aggregate": "last"}},
+    "placed": {"context": {"dim": 2}, "position": {"examination": [1.0, 0.3]}},
     "waits": {"scope": "per_key", "reward": {"wait_s": 0.2, "default": -0.5}, "half_life_s": 60},
 }
 
@@ -89,9 +91,10 @@ def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: i
             "arm": each.arms[i % 2].id,
             "value": rng.random() - 0.3,
             "reward_id": f"r{j}",
+            "at": 10 - j if i % 3 else j,
         }
         for i, each in enumerate(choices)
-        for j in range(1 + i % 2)
+        for j in range(1 + i % 4)
         if i % 5
     ]
     client.reward_batch(rewards)

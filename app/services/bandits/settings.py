@@ -34,6 +34,8 @@ MAX_PRIOR_STRENGTH = 1_000_000
 MAX_REPEATS = 100
 MAX_WITHIN_S = 366 * 86_400
 MAX_SIGNALS = 16
+MAX_EXAMINATION = 100  # places
+MIN_EXAMINATION = 0.001
 MAX_GUARDRAILS = 32
 
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
@@ -159,6 +161,19 @@ class LogRule(Document, frozen=True):
         return round(1_000 * self.keep_s)
 
 
+class PositionRule(Document, frozen=True):
+    """How likely the arm at each place of a list is looked at; further places are as the last."""
+
+    examination: Annotated[
+        list[Annotated[float, Field(ge=MIN_EXAMINATION, le=1)]],
+        Field(min_length=1, max_length=MAX_EXAMINATION),
+    ]
+
+    def at(self, place: int) -> float:
+        """That of a place, from 0."""
+        return self.examination[min(place, len(self.examination) - 1)]
+
+
 class RepeatsRule(Document, frozen=True):
     """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often."""
 
@@ -181,7 +196,8 @@ class BanditSettings(Document, frozen=True):
     ``repeats``: how often a key, or a visitor of a global bandit, has the same arm.
     ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
     on, all if absent. ``signals``: several rewards, by name; a choice weighs them.
-    ``guardrails``: what a report and the metrics watch.
+    ``guardrails``: what a report and the metrics watch. ``position``: what a reward says of an arm depends on
+    where it stood.
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from the features of its arms")]
@@ -233,6 +249,7 @@ class BanditSettings(Document, frozen=True):
     repeats: RepeatsRule | None = None
     signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
     guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
+    position: PositionRule | None = None
 
 
 class BanditRecord(BanditSettings, frozen=True):

@@ -7,8 +7,8 @@ asked for (``LoggedRequest``) is packed into it, behind a byte that is its forma
     2       msgpack, compressed
     none    it was larger than ``MOST_ASKED`` bytes and is left out
 
-A reward takes ``REWARD_BYTES`` at the end of the row, so that a script can put it there without reading any. One
-that takes the place of another says in the highest 16 bits of its time how many it has replaced.
+A reward takes ``REWARD_BYTES`` at the end of the row, so that a script can put it there without reading any.
+One that takes the place of another says in the highest 16 bits of its time how many it has replaced.
 """
 
 from __future__ import annotations
@@ -128,6 +128,7 @@ def rewards_of(data: bytes) -> Iterator[RewardOfRow]:
     for place, value, after_ms, kind in _REWARD.iter_unpack(data):
         signal, revised = kind % _LAST // 2, 0
         if kind & _LAST:
-            revised, after_ms = (after_ms & (1 << 64) - 1) >> _TIMES, after_ms & (1 << _TIMES) - 1
+            revised = after_ms >> _TIMES & (1 << 64 - _TIMES) - 1
+        came_ms = after_ms & (1 << _TIMES) - 1 if kind & _LAST else after_ms
         of = signal - 1 if signal else None
-        yield RewardOfRow(place, value, after_ms, bool(kind % 2), of, bool(kind & _LAST), revised)
+        yield RewardOfRow(place, value, came_ms, bool(kind % 2), of, bool(kind & _LAST), revised)

@@ -321,8 +321,8 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
     """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
     and of which item each row is. Values and sums are of each signal, if there are signals.
 
-    An entry that takes the place of a value is two rows: that value's, taken away, and its own. Shifted, all rewards
-    R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
+    An entry that takes the place of a value is two rows: that value's, taken away, and its own. Shifted, all
+    rewards R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
 
     Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
     """

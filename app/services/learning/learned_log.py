@@ -51,6 +51,7 @@ class LearnedReward(msgspec.Struct, frozen=True, gc=False):
     ``logged``     whether the decision is in the decision log
     ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
     ``features``   what is learned from, where ``kind`` is "other"
+    ``examined``   by what the features of the arm are multiplied; None: by nothing
     """
 
     number: int
@@ -70,6 +71,7 @@ class LearnedReward(msgspec.Struct, frozen=True, gc=False):
     replayed: int | None = None
     features: list[float] | None = None
     state: str | None = None
+    examined: float | None = None
 
 
 class ArmRevision(msgspec.Struct, frozen=True, gc=False):
@@ -185,7 +187,8 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     )
     numbers = 0
     if with_arms and source is not None and source.revision not in page.arms:
-        page.arms[source.revision] = ArmRevision(source.arm, source.revision, features[:dim].tolist())
+        own = features[:dim] / (source.examined or 1.0)
+        page.arms[source.revision] = ArmRevision(source.arm, source.revision, own.tolist())
         numbers = dim
     kind = "other" if source is None else _KINDS[source.kind]
     page.items.append(
@@ -206,6 +209,7 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
             source is not None and source.logged,
             replayed,
             features.tolist() if source is None else None,
+            examined=None if source is None else source.examined,
         )
     )
     return numbers + (len(features) if source is None else 0)

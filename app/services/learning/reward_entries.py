@@ -109,8 +109,9 @@ class RewardEntries:
         features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
         if features is None:
             raise Rejected("unknown_arm")
-        if bandit.context is not None:
-            features = bandit.joint_features(features, decision.encoded_context)
+        if bandit.context is not None or bandit.record.position is not None:
+            place = decision.arms.index(arm)
+            features = bandit.learned_features(features, decision.encoded_context, place)
         logged = None
         if decision.logged is not None:
             logged = logged_reward(
@@ -144,7 +145,7 @@ class RewardEntries:
             known_entry=decision.known_entry,
             logged=logged,
             summed=reward.value if is_sum and signal is None else None,
-            source=source_of(decision, "reward", arm, revision),
+            source=source_of(bandit, decision, "reward", arm, revision),
             signal=signal,
         )
         return write, decision
@@ -244,7 +245,9 @@ def _time_of(rule: RewardRule | SignalRule, reward: Reward, now_ms: int) -> int 
     if rule.aggregate != "last":
         return None
     if reward.at is None:
-        raise Invalid("is required where the last reward counts: when it was so, in ms since 1970", path=("at",))
+        raise Invalid(
+            "is required where the last reward counts: when it was so, in ms since 1970", path=("at",)
+        )
     if reward.at > now_ms + MOST_AHEAD_MS:
         raise Rejected("in_future")
     return reward.at

@@ -42,11 +42,16 @@ def logged_reward(
     if row is None:
         return None
     signal, after_ms = None if judged is None else judged.place, now_ms - decision.issued_ms
-    reward = RewardOfRow(decision.arms.index(arm), value, after_ms, default=False, signal=signal, is_last=is_last)
+    reward = RewardOfRow(
+        decision.arms.index(arm), value, after_ms, default=False, signal=signal, is_last=is_last
+    )
     return LoggedReward(row, reward_bytes(reward))
 
 
-def source_of(decision: Decision, kind: str, arm: str, revision: int) -> bytes:
+def source_of(bandit: Bandit, decision: Decision, kind: str, arm: str, revision: int) -> bytes:
     """What an entry of the reward log is of, for a reward or a default of this decision."""
-    logged = decision.logged is not None
-    return pack(RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, decision.context))
+    logged, position = decision.logged is not None, bandit.record.position
+    examined = None if position is None else position.at(decision.arms.index(arm))
+    context = decision.context
+    source = RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, context, examined)
+    return pack(source)

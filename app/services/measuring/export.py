@@ -53,9 +53,8 @@ def _parquet(bandit: Bandit) -> RowEncoder:
     from app.services.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
 
     signals = bandit.record.signals
-    rules = (bandit.record.reward, *(signals or {}).values())
-    revised = any(rule.aggregate == "last" for rule in rules)
-    return ParquetEncoder(signals=signals is not None, revised=revised)
+    aggregates = [bandit.record.reward.aggregate, *(rule.aggregate for rule in (signals or {}).values())]
+    return ParquetEncoder(signals=signals is not None, revised="last" in aggregates)
 
 
 MEDIA_TYPES: Mapping[FormatName, str] = {

@@ -1,8 +1,8 @@
 """Rows of the decision log as Parquet, a part of the file at a time. Needs the extra ``parquet`` (pyarrow).
 
 A row that is read back is the row as JSON, with two exceptions: ``filter`` and ``weights``, whose shapes
-vary, are JSON text. Of a bandit without signals there is neither ``weights`` nor the ``signal`` of rewards, and
-``revised`` is there only where the last reward counts.
+vary, are JSON text. Of a bandit without signals there is neither ``weights`` nor the ``signal`` of rewards,
+and ``revised`` is there only where the last reward counts.
 """
 
 from __future__ import annotations

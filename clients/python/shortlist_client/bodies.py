@@ -159,8 +159,8 @@ class ChooseBatchBody(TypedDict):
 
 class RewardItem(TypedDict, total=False):
     """``arm``: needed when the decision has more than one. ``reward_id``: for bandits that add rewards up.
-    ``signal``: needed exactly by a bandit that has signals. ``at``: when it was so, in ms since 1970: where the
-    last reward counts it is the one that is latest. Now, if absent.
+    ``signal``: needed exactly by a bandit that has signals. ``at``: when it was so, in ms since 1970, now if
+    absent: where the last reward counts, it is the one that is latest.
     """
 
     decision: Required[str]

@@ -14,7 +14,7 @@ class RewardRule(TypedDict, total=False):
 
     min: float | None
     max: float | None
-    aggregate: Literal["first", "sum"]
+    aggregate: Literal["first", "sum", "last"]
     wait_s: float | None
     default: float | None
 
@@ -86,7 +86,7 @@ class SignalRule(TypedDict, total=False):
     noise: float | Literal["auto"]
     min: float | None
     max: float | None
-    aggregate: Literal["first", "sum"]
+    aggregate: Literal["first", "sum", "last"]
 
 
 class GuardrailRule(TypedDict, total=False):
@@ -95,6 +95,12 @@ class GuardrailRule(TypedDict, total=False):
     signal: Required[str]
     most: float | None
     least: float | None
+
+
+class PositionRule(TypedDict, total=False):
+    """How likely the arm at each place of a list is looked at; further places are as the last."""
+
+    examination: Required[Sequence[float]]
 
 
 class BanditBody(TypedDict, total=False):
@@ -125,12 +131,13 @@ class BanditBody(TypedDict, total=False):
     repeats: RepeatsRule | None
     signals: Mapping[str, SignalRule] | None
     guardrails: Sequence[GuardrailRule] | None
+    position: PositionRule | None
 
 
 class RewardRulePatch(TypedDict, total=False):
     min: float | None
     max: float | None
-    aggregate: Literal["first", "sum"] | None
+    aggregate: Literal["first", "sum", "last"] | None
     wait_s: float | None
     default: float | None
 
@@ -162,7 +169,11 @@ class SignalRulePatch(TypedDict, total=False):
     noise: float | Literal["auto"] | None
     min: float | None
     max: float | None
-    aggregate: Literal["first", "sum"] | None
+    aggregate: Literal["first", "sum", "last"] | None
+
+
+class PositionRulePatch(TypedDict, total=False):
+    examination: Sequence[float] | None
 
 
 class BanditPatch(TypedDict, total=False):
@@ -193,6 +204,7 @@ class BanditPatch(TypedDict, total=False):
     repeats: RepeatsRulePatch | None
     signals: Mapping[str, SignalRulePatch | None] | None
     guardrails: Sequence[GuardrailRule] | None
+    position: PositionRulePatch | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,3 +238,4 @@ class Settings:
     repeats: RepeatsRule | None = None
     signals: Mapping[str, SignalRule] | None = None
     guardrails: Sequence[GuardrailRule] | None = None
+    position: PositionRule | None = None
