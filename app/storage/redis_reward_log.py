@@ -90,8 +90,9 @@ class RedisRewardLog(RedisPart):
 def _kept_value(reward: RewardWrite) -> str:
     """What is kept under the decision key: a number to be summed, or that of a signal behind its letter."""
     if (signal := reward.signal) is not None:
+        number = repr(float(signal.value)).removesuffix(".0")  # the shortest that is read back
         time = f"@{signal.at_ms}" if signal.aggregate == "last" else ""
-        return f"{chr(ord('A') + signal.place)}{signal.aggregate[0]}{float(signal.value)!r}{time}"
+        return f"{chr(ord('A') + signal.place)}{signal.aggregate[0]}{number}{time}"
     return "" if reward.summed is None else f"{reward.summed:.17g}"
 
 

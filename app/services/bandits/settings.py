@@ -323,7 +323,9 @@ def reward_payload(
     payload = vector_to_bytes(features), value, terms  # a reward gives no state
     if signals is None:
         return msgspec.msgpack.encode(payload)
-    return msgspec.msgpack.encode((*payload, b"", signal_terms(signals, judged, values or {})))
+    terms_of_it = msgspec.structs.astuple(signal_terms(signals, judged, values or {}))
+    plain = terms_of_it[1:] == (b"", False)  # as nearly always: what is as if absent is not written
+    return msgspec.msgpack.encode((*payload, b"", terms_of_it[:1] if plain else terms_of_it))
 
 
 def signal_terms(

@@ -19,7 +19,7 @@
 --        its default was counted ('d') is marked as its replacement ('r'). Of rewards that are summed, the decision key
 --        has their sum, and each entry says what it was before ('s', unless 0). Of signals it has what has come of
 --        each, as 'A1B0.5C2@1700000000000', behind 'd' if the default was counted before, and each entry says what had
---        come before it ('v', without the times). One that has come and is not summed is a duplicate; of those of
+--        come before it (behind 'f', without the times). One that has come and is not summed is a duplicate; of those of
 --        which the last counts only if it is not later, or as late and not larger. It is put at the end of the row
 --        of its decision, which is made if it is not there; what it takes the place of is taken out of that.
 --        Repeated, it changes nothing. Without space for all new dedupe keys nothing is done.
@@ -175,16 +175,13 @@ for i = 1, rewards do
   if not status then
     status = next()
     newest = status
-    local fields = { 'b', bandit, 'l', learner, 'f', kind, 'p', payload }
+    local others = had and string.gsub(string.gsub(had, '^d', ''), '@%d+', '') or ''
+    local fields = { 'b', bandit, 'l', learner, 'f', kind .. others, 'p', payload }
     if source ~= '' then
       fields[9], fields[10] = 'd', source
     end
     if sum ~= 0 then
       fields[#fields + 1], fields[#fields + 2] = 's', string.format('%.17g', sum)
-    end
-    local others = had and string.gsub(string.gsub(had, '^d', ''), '@%d+', '') or ''
-    if others ~= '' then
-      fields[#fields + 1], fields[#fields + 2] = 'v', others
     end
     redis.call('XADD', log, status, unpack(fields))
     if logged[i] then
