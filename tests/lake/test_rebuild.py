@@ -20,7 +20,7 @@ TERMS = {
     "pooled": False, "shifted": False,
 }  # fmt: skip
 NOTHING: dict[str, Any] = dict.fromkeys(
-    (
+    [
         "id",
         "arm",
         "revision",
@@ -32,7 +32,10 @@ NOTHING: dict[str, Any] = dict.fromkeys(
         "features",
         "state",
         "examined",
-    )
+        "signal",
+        "signal_number",
+        "had",
+    ]
 )
 ARM = SimpleNamespace(id="a", revision=5, features=[1.0, 2.0])
 

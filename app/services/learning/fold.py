@@ -165,6 +165,21 @@ def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
     return (payload.terms or NO_TERMS).default if entry.replaces else None
 
 
+def signals_before(entry: LogEntry, payload: RewardPayload, count: int) -> tuple[Vector, bool]:
+    """What the signals of its decision and arm counted as before an entry: what had come, and defaults.
+
+    And whether the entry takes the place of what its own signal counted as. Shape: (count,).
+    """
+    terms, had = payload.signal or NO_SIGNAL, np.zeros(count)
+    had[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
+    came = dict(entry.came)
+    for signal, value in came.items():
+        had[signal] = value
+    own = terms.place
+    is_added = entry.first or own is None or (terms.sums and own in came)
+    return had, not is_added and bool(had[own or 0])
+
+
 def _act(payload: RewardPayload) -> Act:
     if payload.features:
         return _learn
@@ -294,7 +309,7 @@ def _added(
     known = [state.sums for state in states]
     sums = ridge_sums.add_each(known, owners, features, values, first, before=before)
     if items[0][1].signal is not None:  # how many a learner has must not depend on who is folded with it
-        least = [max(map(_signals, own)) for own in group.values()]
+        least = [max(map(signals_of, own)) for own in group.values()]
         trimmed = zip(sums, known, least, strict=True)
         sums = [each.without_signals(max(had.signals, count)) for each, had, count in trimmed]
     added = (LearnerState(s.version + n, each) for s, n, each in zip(states, counts, sums, strict=True))
@@ -355,7 +370,7 @@ def _features(rows: Sequence[bytes]) -> Matrix:
     return bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
 
 
-def _signals(item: Item) -> int:
+def signals_of(item: Item) -> int:
     """How many signals an item names: those after the last of them are 0."""
     entry, payload = item
     terms = payload.signal or NO_SIGNAL
@@ -369,7 +384,7 @@ def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool
     A later one changes its own signal alone. What it takes the place of, its default or its earlier value, is
     a row that takes that away, and its own.
     """
-    count = max(map(_signals, items))
+    count = max(map(signals_of, items))
     rows, first, positions = list[bytes](), list[bool](), list[int]()
     values, before = list[Vector](), list[Vector]()
 
@@ -381,19 +396,15 @@ def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool
         positions.append(place)
 
     for place, (entry, payload) in enumerate(items):
-        terms = payload.signal or NO_SIGNAL
-        had, added = np.zeros(count), np.zeros(count)
-        had[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
-        for signal, value in entry.came:
-            had[signal] = value
-        own = terms.place
+        had, replaces = signals_before(entry, payload, count)
+        own, added = (payload.signal or NO_SIGNAL).place, np.zeros(count)
         if entry.first:
             added[:] = had
             if own is not None:
                 added[own] = payload.value
             add(place, added, np.zeros(count), begins=True)
         elif own is not None:
-            if had[own] and not (terms.sums and own in dict(entry.came)):
+            if replaces:
                 taken = np.zeros(count)
                 taken[own] = -had[own]
                 add(place, taken, had, begins=False)

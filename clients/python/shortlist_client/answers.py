@@ -284,7 +284,8 @@ class LearnedReward:
     ``kind``: reward, default, observation; other (of no arm that was noted: what is learned from are its
     ``features``), forget (the learner begins anew), state (a learner without rewards takes it). ``id``: of
     the decision or observation. ``replaces``: the value of what it takes the place of, of a default or of an
-    earlier reward. ``examined``: by what the features of the arm are multiplied.
+    earlier reward. ``examined``: by what the features of the arm are multiplied. ``signal``: which of several
+    rewards, None: all together; ``had``: what they counted as before it.
     ``before``: the sum of the rewards before it. ``replayed``: the number that
     it had as a dead letter, which taught nothing.
     """
@@ -307,6 +308,9 @@ class LearnedReward:
     features: tuple[float, ...] | None
     state: str | None
     examined: float | None = None
+    signal: str | None = None
+    signal_number: int | None = None
+    had: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
