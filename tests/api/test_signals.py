@@ -493,3 +493,46 @@ async def test_inverse_gaps_are_of_the_weights_of_the_request(world: Api):
         (arm,) = (await world.choose("b", weights=weights, seed=number))["arms"]
         assert arm["id"] == best
         assert arm["propensity"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        (
+            "PUT",
+            "/v1/bandits/n",
+            '{"catalogue": "c", "policy": "sub_ts", "signals": {"click": {"weight": NaN}}}',
+        ),
+        ("PATCH", "/v1/bandits/b", '{"signals": {"click": {"weight": NaN}}}'),
+        ("PATCH", "/v1/bandits/b", '{"signals": {"click": {"default": Infinity}}}'),
+        ("POST", "/v1/bandits/b/choose", '{"weights": {"click": NaN}}'),
+        ("POST", "/v1/bandits/b/evaluations", '{"policy": {"weights": [{"click": -Infinity}]}}'),
+        (
+            "POST",
+            "/v1/bandits/b/observations",
+            '{"observations": [{"id": "o", "arm": "a0", "values": {"click": NaN}}]}',
+        ),
+        ("POST", "/v1/rewards", '{"rewards": [{"decision": "d", "signal": "click", "value": NaN}]}'),
+    ],
+)
+async def test_what_is_no_number_is_refused(world: Api, method: str, path: str, body: str):
+    await world.bandit("b", "c", signals=SIGNALS)
+    before = await world.stored()
+    headers = {"content-type": "application/json"}
+    await world.refused(method, path, content=body, headers=headers)
+    assert await world.stored() == before
+
+
+async def test_a_guardrail_is_of_a_signal_that_there_is(world: Api):
+    rails = [{"signal": "click", "most": 1}, {"signal": "like", "most": 1}]
+    body = {"catalogue": "c", "policy": "sub_ts", "signals": SIGNALS, "guardrails": rails}
+    await world.refused("PUT", "/v1/bandits/b", body, loc=("body", "guardrails", 1, "signal"))
+    for rule in ({"signal": "click"}, {"signal": "click", "most": 1, "least": 0}):
+        body["guardrails"] = [rule]
+        await world.refused("PUT", "/v1/bandits/b", body, loc=("body", "guardrails", 0))
+
+
+async def test_a_seventeenth_signal_is_refused_also_by_a_patch(world: Api):
+    await world.bandit("b", "c", signals={f"s{i}": {} for i in range(16)})
+    await world.refused("PATCH", "/v1/bandits/b", {"signals": {"one-more": {}}}, loc=("body", "signals"))
+    assert len((await world.choose("b"))["weights"]) == 16

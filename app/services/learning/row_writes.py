@@ -6,6 +6,8 @@ always be made, whatever became of the one that was written when it was decided.
 
 from __future__ import annotations
 
+from msgspec.msgpack import encode
+
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.settings import Judged
 from app.services.formats.logged import RewardOfRow, reward_bytes
@@ -53,5 +55,6 @@ def source_of(bandit: Bandit, decision: Decision, kind: str, arm: str, revision:
     logged, position = decision.logged is not None, bandit.record.position
     examined = None if position is None else position.at(decision.arms.index(arm))
     context = decision.context
-    source = RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, context, examined)
-    return pack(source)
+    if examined is None:  # as if absent: not written
+        return encode((kind, decision.id, arm, revision, decision.issued_ms, logged, context))
+    return pack(RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, context, examined))
