@@ -31,7 +31,7 @@ from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
 from app.services.decision_log.rows import Row
 from app.services.formats.records import CatalogueRecord, vector_to_bytes
-from app.services.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluation_of
+from app.services.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluations_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
 from app.services.measuring.past_learners import PastLearners
 from app.services.measuring.sources import HeldSource
@@ -82,7 +82,7 @@ async def _evaluated(bandit: Bandit, log: Path, estimators: Sequence[str], when:
     for rows in rows_of(log, "evaluating"):
         await evaluator.add(rows)
     check_usable(evaluator)
-    return evaluation_of(evaluator, when)
+    return evaluations_of(evaluator, when)[0]
 
 
 async def _pages(log: Path) -> AsyncIterator[Sequence[Row]]:

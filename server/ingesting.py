@@ -226,7 +226,7 @@ class Ingester:
             except ValueError as error:
                 dead.append(RefusedMessage(message, str(error)))
             else:
-                by_bandit[bandit].append((message, item))
+                by_bandit[bandit].append((message, item if bandit is not None else timed(item, message)))
         for bandit, pairs in by_bandit.items():
             call = self._client.reward_batch if bandit is None else partial(self._client.observe, bandit)
             dead += self._send(call, pairs)
@@ -354,6 +354,12 @@ class Ingester:
         if peer in self._away:
             self._away.discard(peer)
             log.info("%s is back", peer)
+
+
+def timed(item: dict[str, Any], message: Any) -> dict[str, Any]:
+    """A reward that does not say when it was so has the time of its message, however late it is read."""
+    kind, at_ms = message.timestamp()
+    return {"at": at_ms, **item} if kind and at_ms >= 0 else item
 
 
 def item_of(value: bytes | None) -> tuple[str | None, dict[str, Any]]:

@@ -31,6 +31,7 @@ BENCHMARKS = {
     "growth": "how the time of a decision grows with the number of arms, and the exponents",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "rebuild": "learners made anew from a lake beside a replay through the service",
+    "signals": "several rewards: cost, the front by one learner, intervals, places (--data: also films)",
     "shown": "what quotas, and lists of different arms, cost a choice",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",
 }
@@ -120,6 +121,7 @@ QUICK_S = {
     "planner": 90,
     "rebuild": 60,
     "shown": 20,
+    "signals": 60,
     "regret": 40,
     "slates-crowdsourcing": 40,
     "slates-figures": 7,
@@ -158,7 +160,10 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--quick", action="store_true", help="fewer repetitions")
     bench.add_argument("--seed", type=int, help="planner: repeat the build of this seed")
     bench.add_argument(
-        "--data", type=Path, metavar="DIR", help="context, defaults, bounded-me: a MovieLens directory"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="context, defaults, bounded-me, signals: a MovieLens directory",
     )
     bench.add_argument("--json", type=writable, metavar="FILE", help="write machine, versions, seed and rows")
     bench.set_defaults(run=_bench)

@@ -29,7 +29,8 @@ class LoggedArmView(BaseModel):
 
 class LoggedRewardView(BaseModel):
     """``default``: nobody sent it, it stands for a reward that did not come in time; of all signals, where
-    there are some. ``signal``: which one it is; absent without signals.
+    there are some. ``signal``: which one it is; absent without signals. ``revised``: how many earlier ones it
+    has taken the place of; absent where of none.
     """
 
     arm: str
@@ -37,6 +38,7 @@ class LoggedRewardView(BaseModel):
     time: int
     default: bool
     signal: str | None = None
+    revised: int = 0
 
 
 class BarredView(BaseModel):

@@ -95,14 +95,7 @@ async def evaluate(
         target = await bandits.as_if(bandit, changed)
         targets = [target.weighed(each) for each in several]
 
-    async def all_of_them() -> list[Evaluation]:
-        return [
-            await evaluations.evaluate(
-                each, body.estimators, from_ms=from_ms, to_ms=to_ms, when=body.learners
-            )
-            for each in targets
-        ]
-
+    work = evaluations.evaluate(targets, body.estimators, from_ms=from_ms, to_ms=to_ms, when=body.learners)
     with from_path("bandit"):  # of which no decision can be used
-        found = await while_connected(request, all_of_them())
+        found = await while_connected(request, work)
     return reply(answer_of(found, several=isinstance(weights, list)))

@@ -10,8 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from app.api.fields import PageLimit, digits
 from app.api.services import Provided
 from app.api.strict_json import json_router, reply
-from app.errors import Invalid
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandits import Bandits
 from app.services.formats.pages import decode_number, encode_cursor
 from app.services.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog
 
@@ -48,6 +47,10 @@ class LearnedRewardView(BaseModel):
     replayed: int | None
     features: list[float] | None
     state: str | None
+    examined: float | None
+    signal: str | None
+    signal_number: int | None
+    had: list[float] | None
 
 
 class LearnedPageView(BaseModel):
@@ -105,7 +108,6 @@ async def rewards(
     SHORTLIST_REWARD_LOG_S says how long it is there at least.
     """
     owner = await bandits.get(bandit)
-    _check(owner)
     page = await learned_log.page(owner, partition, cursor, limit, with_arms=include is not None)
     return reply(
         {
@@ -145,7 +147,6 @@ async def arms(
 async def terms(bandit: str, bandits: Provided[Bandits], learned_log: Provided[LearnedLog]) -> Response:
     """How rewards become what learners know. It never changes: a bandit that is made anew has another id."""
     owner = await bandits.get(bandit)
-    _check(owner)
     context, record = owner.context, owner.record
     answer: dict[str, Any] = {
         "id": owner.uid,
@@ -158,10 +159,3 @@ async def terms(bandit: str, bandits: Provided[Bandits], learned_log: Provided[L
         "shifted": record.shift_rewards,
     }
     return reply(answer)
-
-
-def _check(bandit: Bandit) -> None:
-    """Raise Invalid for what a lake cannot be made of."""
-    if bandit.record.signals is not None:
-        message = "no lake is made of a bandit with signals: export its decisions instead"
-        raise Invalid(message, path=("bandit",))

@@ -19,13 +19,17 @@ router = json_router(prefix="/v1", tags=["rewards"])
 
 
 class RewardItem(StrictModel):
-    """``signal``: which of several rewards it is; needed exactly when the bandit has signals."""
+    """``signal``: which of several rewards it is; needed exactly when the bandit has signals.
+
+    ``at``: when it was so, in ms since 1970; needed where the last reward counts, elsewhere of no use.
+    """
 
     decision: Token
     value: Value
     arm: Identifier | None = None
     reward_id: Identifier | None = None
     signal: Identifier | None = None
+    at: Annotated[int, Field(ge=0, lt=10**15)] | None = None
 
 
 class RewardsBody(StrictModel):
@@ -42,6 +46,7 @@ async def reward(
 ) -> Response:
     """Reward decisions. 202: durable, and applied soon; with wait=applied 200: applied."""
     items = [
-        Reward(item.decision, item.value, item.arm, item.reward_id, item.signal) for item in body.rewards
+        Reward(item.decision, item.value, item.arm, item.reward_id, item.signal, item.at)
+        for item in body.rewards
     ]
     return await receipt_reply(rewards, await rewards.reward(items), wait)

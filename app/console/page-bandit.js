@@ -56,7 +56,8 @@ async function working(view, body, bandit) {
   const warnings = h("div", {});
   const pieces = h("div", {});
   const looks = h("div", {});
-  body.append(h("div", {}, note, tiles, warnings), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
+  const places = h("div", {});
+  body.append(h("div", {}, note, tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
   const since = await holdoutSince(bandit, signal);
   let drawnOf = -1;
   view.live(LOOK_MS, note, async () => {
@@ -75,6 +76,7 @@ async function working(view, body, bandit) {
       report.warnings.map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
       !bandit.holdout && h("p", { class: "warning" }, "Without a holdout nobody knows what would have been earned otherwise. ", h("a", { href: address(["bandits", bandit.id, "settings"], { set: "holdout", to: '{"share": 0.1}' }) }, "Set one"), "."),
     ]);
+    redraw(places, report.places, () => (report.places.length ? placesOf(report.places) : []));
     const series = [
       { name: "policy", kind: "policy", points: course(report, "policy") },
       ...(holdout?.decisions ? [{ name: "holdout", kind: "holdout", points: course(report, "holdout") }] : []),
@@ -96,6 +98,12 @@ async function working(view, body, bandit) {
     const both = [{ name: "policy", kind: "policy", points: of("policy") }, ...(holdout?.decisions ? [{ name: "holdout", kind: "holdout", points: of("holdout") }] : [])];
     redraw(looks, both, () => [chart("lines", { label: "Mean of all decisions until then, with bands", unit: "reward a decision", x: "time", series: both }), h("p", { class: "hint" }, `Bands hold the true mean with 95 %, however often you look (${report.interval_kind}; drawn by ${report.unit}).`)]);
   });
+}
+
+/** What the places of lists have earned, and how likely random lists say that each is looked at. @param {any[]} places */
+function placesOf(places) {
+  const rows = places.map((each) => [each.group, count(each.place), count(each.decisions), decimal(each.mean_reward), decimal(each.examination), between(each.interval)]);
+  return h("details", {}, h("summary", {}, "Places of lists"), table("Places of lists", ["group", "#place", "#decisions", "#mean reward", "#examination", "#95 %"], rows));
 }
 
 /** Since when the share of the holdout is what it is, in ms. @param {any} bandit @param {AbortSignal} signal */

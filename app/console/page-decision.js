@@ -44,7 +44,7 @@ export async function show(view) {
 async function explain(view, bandit, token) {
   const call = { method: "POST", path: path`/v1/bandits/${bandit.id}/log/explain`, body: { decision: token } };
   const { row, asked, seeded, changed, repeated, candidates } = await send(call, view.signal);
-  const rewards = row.rewards.map((/** @type {any} */ each) => [link(each.arm, ["catalogues", bandit.catalogue], { arm: each.arm }), `${each.signal ? `${each.signal} ` : ""}${number(each.value)}`, time(each.time), each.default ? "nobody sent one: the default" : "sent"]);
+  const rewards = row.rewards.map((/** @type {any} */ each) => [link(each.arm, ["catalogues", bandit.catalogue], { arm: each.arm }), `${each.signal ? `${each.signal} ` : ""}${number(each.value)}`, time(each.time), each.default ? "nobody sent one: the default" : each.revised ? `sent, in the place of ${each.revised} earlier` : "sent"]);
   const arms = row.arms.map((/** @type {any} */ arm) => [count(arm.place), link(arm.id, ["catalogues", bandit.catalogue], { arm: arm.id }), decimal(arm.score), arm.propensity === null ? "–" : percent(arm.propensity, 2), arm.pinned ? "pinned" : ""]);
   view.root.append(
     h("div", { class: "cols" },

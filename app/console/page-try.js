@@ -91,16 +91,18 @@ export async function show(view) {
   function rewardPanel(owner, key, choice, arms) {
     const after = h("div", { "aria-live": "polite" });
     const most = owner.reward?.max ?? 1;
+    const signals = Object.keys(owner.signals ?? {});
     const reward = new Form(
       [
         { name: "arm", label: "Arm", kind: "select", options: arms.map((arm) => arm.id), loc: "rewards.0.arm" },
+        .../** @type {Field[]} */ (signals.length ? [{ name: "signal", label: "Signal", kind: "select", options: signals, loc: "rewards.0.signal" }] : []),
         { name: "value", label: "Value", kind: "number", value: String(most), loc: "rewards.0.value", hint: "What came of it: 1 for a click, 0 for none." },
       ],
       {
         submit: "Send the reward",
-        act: async ({ arm, value }) => {
+        act: async ({ arm, value, signal: of }) => {
           const before = await learnerOf(owner, key, signal).catch(forgiven);
-          const body = { rewards: [{ decision: choice.decision, value, ...(arms.length > 1 ? { arm } : {}) }] };
+          const body = { rewards: [{ decision: choice.decision, value, at: Date.now(), ...(arms.length > 1 ? { arm } : {}), ...(of ? { signal: of } : {}) }] };
           const receipt = await send({ method: "POST", path: "/v1/rewards?wait=applied", body }, signal);
           const now = await learnerOf(owner, key, signal).catch(forgiven);
           after.replaceChildren(receiptOf(receipt), before && now ? learned(owner, key, before, now) : "");

@@ -27,6 +27,7 @@ export const MEANINGS = {
   repeats: "How often a key, or a visitor of a global bandit, is shown the same arm.",
   signals: "Several rewards by name, what each weighs, and what counts until it comes.",
   guardrails: "What the mean of a signal is to stay below, or above.",
+  position: "How likely the arm at each place of a list is looked at: what a reward says of it depends on that.",
   context: "The situation of a choice, as numbers or named fields.",
   interactions: "How many principal directions of the arms meet the context.",
 };

@@ -33,7 +33,7 @@ from shortlist.types import Matrix, Rows, Vector
 
 COLUMNS = (
     "partition", "number", "kind", "key", "revision", "value", "decided", "first", "before", "replaces",
-    "context", "features",
+    "context", "features", "examined", "signal_number", "had",
 )  # fmt: skip
 TOGETHER = 100_000  # rewards, in one process
 MOST_NUMBERS = 1 << 24  # of features that are held at once
@@ -193,7 +193,11 @@ def _mapped(plan: RebuildPlan, rows: Any) -> LearnedPart:
 
 @dataclass(frozen=True)
 class _Learned:
-    """Rewards as ``fold`` learns them. Shapes: features (n, D), the others (n,)."""
+    """Rewards as ``fold`` learns them. Shapes: features (n, D), the others (n,).
+
+    ``signals``   which signal each is of (n,), -1: all; what they counted as before it (n, J); and how many
+                  it names (n,). None: of a bandit without signals
+    """
 
     features: Matrix
     values: Vector
@@ -201,6 +205,7 @@ class _Learned:
     before: Vector
     replaces: Vector  # not a number where no default is replaced
     decided: NDArray[np.int64]
+    signals: tuple[Rows, Matrix, Rows] | None = None
 
     @classmethod
     def of(cls, plan: RebuildPlan, rows: Any) -> _Learned:
@@ -212,6 +217,7 @@ class _Learned:
             rows["before"].to_numpy(),
             replaces.fill_null(np.nan).to_numpy(),
             rows["decided"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy(),
+            _signals(rows),
         )
 
     def state(self, own: Rows, plan: RebuildPlan) -> LearnerState:
@@ -222,6 +228,8 @@ class _Learned:
         before = np.concatenate((self.before[own], self.replaces[changed]))
         first = np.concatenate((self.first[own], np.zeros(len(changed), dtype=bool)))
         features = self.features[rows]
+        if self.signals is not None:
+            values, before = self._of_signals(own, changed)
         if plan.shifted:
             features, values, before = (
                 shift_features(features),
@@ -233,7 +241,37 @@ class _Learned:
             time_ms = int(self.decided[own].max())
             weights = np.exp2((self.decided[rows] - time_ms) / (1_000.0 * plan.half_life_s))
         sums = ridge_sums.of(features, values, first, weights, before=before)
+        if self.signals is not None:
+            sums = sums.without_signals(int(self.signals[2][own].max()))
         return LearnerState(len(own), sums, time_ms, plan.half_life_s)
+
+    def _of_signals(self, own: Rows, changed: Rows) -> tuple[Matrix, Matrix]:
+        """What rewards of signals add, and what these counted as before: of each, then of what is replaced.
+
+        The first of a decision and arm brings all defaults. Shapes: (n,), (m,) -> (n + m, J) both.
+        """
+        assert self.signals is not None  # noqa: S101 - the caller has seen to it
+        numbers, had, _ = self.signals
+        first, named = self.first[own], numbers[own] >= 0
+        values, before = np.where(first[:, None], had[own], 0.0), np.where(first[:, None], 0.0, had[own])
+        values[named, numbers[own][named]] = self.values[own][named]
+        is_changed = np.isin(own, changed)
+        before[is_changed, numbers[own][is_changed]] = 0.0
+        taken = np.zeros((len(changed), had.shape[1]))
+        taken[np.arange(len(changed)), numbers[changed]] = -self.replaces[changed]
+        return np.concatenate((values, taken)), np.concatenate((before, had[changed]))
+
+
+def _signals(rows: Any) -> tuple[Rows, Matrix, Rows] | None:
+    """As in ``_Learned``. Shapes: (n,), (n, J), (n,)."""
+    had = [each or [] for each in rows["had"].to_pylist()]
+    counts = np.array([len(each) for each in had], dtype=np.int64)
+    if not counts.any():
+        return None
+    padded = np.zeros((len(had), counts.max()))
+    for place, each in enumerate(had):
+        padded[place, : len(each)] = each
+    return rows["signal_number"].cast(pa.int64()).fill_null(-1).to_numpy(), padded, counts.clip(1)
 
 
 def _features(plan: RebuildPlan, rows: Any) -> Matrix:
@@ -253,6 +291,8 @@ def _features(plan: RebuildPlan, rows: Any) -> Matrix:
         empty = pa.scalar([0.0] * plan.contexts, pa.list_(pa.float32()))
         contexts = rows["context"].cast(pa.list_(pa.float32())).fill_null(empty).combine_chunks()
         features = bilinear.phi(features, plan.directions, _lists(contexts, np.float32, plan.contexts))
+    examined: Vector = rows["examined"].cast(pa.float64()).fill_null(1.0).to_numpy()
+    features = features * examined[:, None]
     if bare.any():
         own = rows["features"].cast(pa.list_(pa.float64())).combine_chunks().filter(pa.array(bare))
         features[bare] = _lists(own, np.float64, features.shape[1])

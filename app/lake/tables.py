@@ -44,6 +44,7 @@ DECISIONS = pa.schema(
         ("eligible", pa.int64()),
         ("arms", pa.list_(_ARM)),
         ("decision", pa.string()),
+        ("weights", pa.string()),
     ]
 )
 REWARDS = pa.schema(
@@ -67,6 +68,10 @@ REWARDS = pa.schema(
         ("replayed", pa.int64()),
         ("features", pa.list_(pa.float64())),
         ("state", pa.binary()),
+        ("examined", pa.float64()),
+        ("signal", pa.string()),
+        ("signal_number", pa.int32()),
+        ("had", pa.list_(pa.float64())),
     ]
 )
 ARMS = pa.schema(
@@ -141,6 +146,7 @@ def _decisions(rows: Sequence[Any]) -> Any:
         [row.eligible for row in rows],
         pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, type=pa.list_(_ARM)),
         [row.decision for row in rows],
+        [None if row.weights is None else json.dumps(row.weights) for row in rows],
     ]
     return _table(DECISIONS, columns)
 
@@ -167,6 +173,10 @@ def _rewards(rows: Sequence[tuple[int, Any]]) -> Any:
         [entry.replayed for entry in entries],
         [entry.features for entry in entries],
         [None if entry.state is None else base64.b64decode(entry.state) for entry in entries],
+        [entry.examined for entry in entries],
+        [entry.signal for entry in entries],
+        [entry.signal_number for entry in entries],
+        [entry.had for entry in entries],
     ]
     return _table(REWARDS, columns)
 

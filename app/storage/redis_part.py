@@ -41,17 +41,17 @@ def optional(number: int | None) -> int | str:
 def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
     """An entry that somebody else wrote lacks our fields: it is read all the same, and cannot be folded."""
     bandit, learner = fields.get(b"b", b""), fields.get(b"l", b"")
-    kind, origin = fields.get(b"f"), fields.get(b"o", b"")
+    kind, origin = fields.get(b"f", b""), fields.get(b"o", b"")
     return LogEntry(
         entry_id.decode(),
         LearnerId(bandit.decode("utf-8", "replace"), learner.decode("utf-8", "replace")),
-        kind == b"1",
+        kind[:1] == b"1",
         fields.get(b"p", b""),
         origin.decode("utf-8", "replace"),
-        kind == b"r",
+        kind[:1] == b"r",
         _number(fields.get(b"s", b"0")),
         fields.get(b"d", b""),
-        _came(fields[b"v"]) if b"v" in fields else (),
+        _came(kind[1:]) if len(kind) > 1 else (),
     )
 
 

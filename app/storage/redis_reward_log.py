@@ -89,9 +89,10 @@ class RedisRewardLog(RedisPart):
 
 def _kept_value(reward: RewardWrite) -> str:
     """What is kept under the decision key: a number to be summed, or that of a signal behind its letter."""
-    if reward.signal is not None:
-        letter = chr(ord("A") + reward.signal.place)
-        return f"{letter}{'s' if reward.signal.sums else 'f'}{reward.signal.value:.17g}"
+    if (signal := reward.signal) is not None:
+        number = repr(float(signal.value)).removesuffix(".0")  # the shortest that is read back
+        time = f"@{signal.at_ms}" if signal.aggregate == "last" else ""
+        return f"{chr(ord('A') + signal.place)}{signal.aggregate[0]}{number}{time}"
     return "" if reward.summed is None else f"{reward.summed:.17g}"
 
 
@@ -118,8 +119,10 @@ def _dedupe_keys(partition: int, reward: RewardWrite) -> tuple[str, tuple[Argume
 
 
 def _appended(answer: bytes) -> Appended:
-    status, _, newest = answer.decode().partition(" ")
+    status, _, entry_id = answer.decode().partition(" ")
     match status:
         case "duplicate" | "forgotten" | "expired":
-            return Appended(status, newest)
+            return Appended(status, entry_id)
+        case "revised":
+            return Appended("accepted", entry_id, revised=True)
     return Appended("accepted", status)

@@ -18,6 +18,7 @@ from app.services.bandits.settings import (
     GuardrailRule,
     HoldoutRule,
     LogRule,
+    PositionRule,
     RepeatsRule,
     RewardRule,
     ServedArms,
@@ -37,8 +38,10 @@ RULES = (
     RepeatsRule,
     SignalRule,
     GuardrailRule,
+    PositionRule,
 )
-PATCHED = (RewardRule, ExploreRule, HoldoutRule, LogRule, RepeatsRule, SignalRule)  # of the others: the whole
+# Of the others: the whole.
+PATCHED = (RewardRule, ExploreRule, HoldoutRule, LogRule, RepeatsRule, SignalRule, PositionRule)
 NAMES_PATCHED = {rule.__name__ for rule in PATCHED}
 HEAD = '''"""The settings of a bandit, as the service defines them: written by ``make client-types``."""
 

@@ -33,7 +33,7 @@ from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.services.formats.logged import LogPart
 from app.services.formats.records import CatalogueRecord
 from app.services.learning.tokens import Decision, TokenSigner
-from app.services.measuring.evaluations import evaluation_of
+from app.services.measuring.evaluations import evaluations_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
 from app.services.measuring.past_learners import PastLearners
 from app.services.measuring.sources import HeldSource
@@ -104,7 +104,7 @@ def _speed(case: Case, decisions: int, rounds: int) -> dict[str, Any]:
         value = world.loop(few)
         loops.append((time.process_time() - started) / sum(map(len, few)))
     few_evaluator = asyncio.run(world.evaluate(few))
-    ours = evaluation_of(few_evaluator, "now").estimates
+    ours = evaluations_of(few_evaluator, "now")[0].estimates
     taken, alone = median(times), median(loops)
     return {
         "case": case.name,

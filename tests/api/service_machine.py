@@ -384,12 +384,12 @@ class WholeService(RuleBasedStateMachine):
 
     def reward(self, rewarded: list[tuple[Decision, Told]], waits: bool) -> None:
         items, outcomes, taught = [], list[str](), list[Learner]()
-        for decision, (value, place, reward_id) in rewarded:
+        for decision, (value, place, reward_id, at) in rewarded:
             arms = [*decision.arms, None, "nobody"]
             arm = arms[place % len(arms)]
-            item = {"decision": decision.token, "value": value, "arm": arm, "reward_id": reward_id}
+            item = {"decision": decision.token, "value": value, "arm": arm, "reward_id": reward_id, "at": at}
             items.append({name: part for name, part in item.items() if part is not None})
-            outcomes.append(decision.reward(value, arm, reward_id))
+            outcomes.append(decision.reward(value, arm, reward_id, at))
             if outcomes[-1] in {"accepted", "duplicate"}:  # others wait for nothing
                 taught.append(decision.bandit.learner(decision.key))
         for token in (f"{rewarded[0][0].token}A", f"A{rewarded[0][0].token[1:]}"[:-1], "garbage"):

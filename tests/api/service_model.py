@@ -213,6 +213,7 @@ class Decision:
     ``arms``      their joint features when they were chosen
     ``counted``   arms that a reward or a default has counted
     ``taken``     arms, with ``reward_id`` where rewards add up, whose reward was accepted
+    ``last``      of arms where the last reward counts, when it was so and what
     ``defaults``  of arms whose default was counted, and not replaced yet
     """
 
@@ -227,6 +228,7 @@ class Decision:
     waited: bool = False
     counted: set[str] = field(default_factory=set)
     taken: set[tuple[str, str]] = field(default_factory=set)
+    last: dict[str, tuple[int, float]] = field(default_factory=dict)
     defaults: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -235,7 +237,7 @@ class Decision:
         rule: Json = self.bandit.config(self.version)["reward"]
         return rule
 
-    def reward(self, value: float, arm: str | None, reward_id: str | None) -> str:
+    def reward(self, value: float, arm: str | None, reward_id: str | None, at: int) -> str:
         """Count a reward; "accepted", "duplicate" or the code of the refusal."""
         refusals = {
             "unknown_bandit": self.bandit.deleted,
@@ -248,11 +250,22 @@ class Decision:
         if any(refusals.values()):
             return next(code for code, holds in refusals.items() if holds)
         arm = next(iter(self.arms)) if arm is None else arm
+        if self.rule["aggregate"] == "last":
+            return self._revised(arm, (at, value))
         claim = (arm, (reward_id or "") if self.rule["aggregate"] == "sum" else "")
         if claim in self.taken:
             return "duplicate"
         self.taken.add(claim)
         self._teach(arm, value - self.defaults.pop(arm, 0.0))
+        return "accepted"
+
+    def _revised(self, arm: str, said: tuple[int, float]) -> str:
+        before = self.last.get(arm)
+        if before is not None and said <= before:
+            return "duplicate"
+        self.last[arm] = said
+        replaced = self.defaults.pop(arm, 0.0) if before is None else before[1]
+        self._teach(arm, said[1] - replaced)
         return "accepted"
 
     def activate(self) -> str:

@@ -37,6 +37,8 @@ RULES: list[Json] = [
     NO_RULE,
     {**NO_RULE, "min": -1.0, "max": 1.0},
     {**NO_RULE, "aggregate": "sum"},
+    {**NO_RULE, "aggregate": "last"},
+    {**NO_RULE, "wait_s": 3_600.0, "default": 0.25, "aggregate": "last"},
     {**NO_RULE, "wait_s": 3_600.0, "default": -1.0},
     {**NO_RULE, "wait_s": 3_600.0, "default": 0.5, "aggregate": "sum", "max": 1.0},
 ]
@@ -89,7 +91,8 @@ def _situation() -> Json:
 
 Request = tuple[Json, str, Json]  # a body; the key and the context, for bandits that have them
 Observed = tuple[str, str, float, str, Json]  # id, arm, value, key, context
-Told = tuple[float, int, str | None]  # value, place of the arm among those of the decision, id of the reward
+# Value, place of the arm among those of the decision and some more, id of the reward, when it was so.
+Told = tuple[float, int, str | None, int]
 
 
 def _request() -> Request:
@@ -111,10 +114,6 @@ def _observation() -> Observed:
     return _choice("xyz"), _choice(IDS), _choice(VALUES), _choice(KEYS), _situation()
 
 
-def _told() -> Told:
-    return _choice(VALUES), _choice([0, 0, 0, 1, 2]), _choice([None, "r0", "r1"])
-
-
 ARMS = st.sampled_from([_arm(2) for _ in range(100)])
 WIDER_ARMS = st.sampled_from([_arm(3) for _ in range(4)])
 BANDITS = st.sampled_from([_bandit() for _ in range(60)])
@@ -122,7 +121,9 @@ PATCHES = st.sampled_from(CHANGES)
 REQUESTS = st.sampled_from([_request() for _ in range(200)])
 OBSERVATIONS = st.sampled_from([_observation() for _ in range(100)])
 SOME_IDS = st.sampled_from([_rng.sample(IDS, size) for size in (1, 1, 2) for _ in range(8)])
-# Value, place of the arm among those of the decision and some more, id of the reward.
 TOLD = st.sampled_from(
-    [(_choice(VALUES), _rng.randint(0, 4), _choice([None, "r0", "r1"])) for _ in range(60)]
+    [
+        (_choice(VALUES), _rng.randint(0, 4), _choice([None, "r0", "r1"]), _rng.randint(1, 4))
+        for _ in range(60)
+    ]
 )

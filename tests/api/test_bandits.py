@@ -20,6 +20,7 @@ FULL: Json = {
     "temperature": None, "gamma": None, "explore": None,
     "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
+    "position": None,
 }  # fmt: skip
 
 
@@ -44,6 +45,7 @@ async def test_a_bandit_is_made_once(world: Api):
         "explore": {"centers": 2},
         "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
         "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
+        "position": {"examination": [1.0, 0.5]},
     }  # fmt: skip
     # Options of softmax, of igw, of a context and of signals, which have their own tests.
     others = {"temperature", "gamma", "interactions", "signals", "guardrails"}

@@ -24,6 +24,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
     "explore": ({"centers": 2}, {}), "solver": ("adaptive", {}), "filter": ({"no": {"$exists": False}}, {}),
     "log": ({"keep_s": 60.0, "share": 0.5}, {}),
     "repeats": ({"most": 2, "within_s": 60.0, "counts": "shown", "by": "arm"}, {}),
+    "position": ({"examination": [1.0, 0.5]}, {}),
 }  # fmt: skip
 OTHER: dict[str, tuple[Any, Json]] = {
     "catalogue": ("d", {}), "scope": ("per_key", {}), "prior": ("pooled", {"scope": "per_key"}),

@@ -55,8 +55,8 @@ async def test_a_report_has_the_fields_of_the_contract(api: Api):
     await bandit(api, LogInMemory(rows()))
     found = await api.ok("GET", f"{REPORT}?bucket_s=3600")
     assert found.keys() == {
-        "groups", "lift", "unit", "interval_kind", "interval_decisions", "ungrouped", "buckets", "warnings",
-        "complete_from",
+        "groups", "lift", "unit", "interval_kind", "interval_decisions", "ungrouped", "buckets", "places",
+        "warnings", "complete_from",
     }  # fmt: skip
     assert (found["unit"], found["interval_decisions"], found["warnings"]) == ("decision", 120, [])
     policy, holdout = found["groups"]

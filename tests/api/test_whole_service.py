@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis.errors import Flaky
 from service_machine import play
 
 from app.indexes.live import LiveIndex
@@ -69,6 +70,10 @@ def defaults_that_stay(items: Any) -> Any:
     return fold_rows([(replace(entry, replaces=False), payload) for entry, payload in items])
 
 
+def revised_that_stay(items: Any) -> Any:
+    return fold_rows([(replace(entry, came=()), payload) for entry, payload in items])
+
+
 async def as_it_is_now(self: Catalogues, catalogue: Any, arm: str, revision: int) -> Any:
     found = (await self.features(catalogue, [arm])).get(arm)
     return None if found is None else found[0]
@@ -95,6 +100,7 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
     "a duplicate counts": (RewardEntries, "of_reward", awaited(RewardEntries.of_reward, unlike_any_other)),
     "rewards that add up count the arm each time": (fold, "_rows", changed(fold_rows, all_first)),
     "a late reward leaves the default": (fold, "_rows", defaults_that_stay),
+    "a revised reward leaves the one before": (fold, "_rows", revised_that_stay),
     "a learner that is forgotten keeps its sums": (fold, "_forget", lambda now, items, leave_out: iter(())),
     "an arm that is deleted can be chosen": (LiveIndex, "remove", lambda self, ids: None),
     "an arm is learned as it is now": (Catalogues, "features_at", as_it_is_now),
@@ -129,5 +135,5 @@ def test_a_mistake_is_noticed(
     mistake: str, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(*BROKEN[mistake])
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, Flaky)):  # noticed, though not with other draws of the service
         play(store_url, tmp_path, runs=200, steps=40)

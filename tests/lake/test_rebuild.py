@@ -20,7 +20,22 @@ TERMS = {
     "pooled": False, "shifted": False,
 }  # fmt: skip
 NOTHING: dict[str, Any] = dict.fromkeys(
-    ("id", "arm", "revision", "value", "decided", "replaces", "context", "replayed", "features", "state")
+    [
+        "id",
+        "arm",
+        "revision",
+        "value",
+        "decided",
+        "replaces",
+        "context",
+        "replayed",
+        "features",
+        "state",
+        "examined",
+        "signal",
+        "signal_number",
+        "had",
+    ]
 )
 ARM = SimpleNamespace(id="a", revision=5, features=[1.0, 2.0])
 

@@ -152,6 +152,24 @@ def _learned(client: Client, before: int) -> bool:
     return client.get_learner("b").observations > before
 
 
+def test_the_last_reward_is_that_of_the_latest_message(tmp_path: Path):
+    """Messages have the times at which they were sent, whenever they are read."""
+    broker, now_ms = BrokerDouble(), 1_700_000_000_000
+    with serving(tmp_path) as service, Client(service.url) as client:
+        build(client)
+        client.patch_bandit("b", reward={"aggregate": "last"})
+        token = client.choose("b").decision
+        sent = sum(
+            broker.send(TOPIC, [{"decision": token, "value": value}], at_ms=now_ms + at)
+            for value, at in ((5.0, 9), (3.0, 2), (2.0, 8))
+        )
+        with ingesting(tmp_path, broker, service.url):
+            await_committed(broker, sent)
+        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        (row,) = client.log("b")
+    assert [each.value for each in row.rewards] == [5.0]
+
+
 def test_messages_count_once_through_kills(tmp_path: Path):
     kill_again_and_again(tmp_path, rewards=900, kills=2, service_kills=1)
 

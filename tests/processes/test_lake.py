@@ -34,6 +34,19 @@ BANDITS: dict[str, dict[str, Any]] = {
     "shifted": {"shift_rewards": True, "reward": {"min": -9, "max": 9, "aggregate": "sum"}},
     "context": {"context": {"dim": 2}, "interactions": 2},
     "all": {"scope": "per_key", "context": {"dim": 2}},
+    "revised": {"scope": "per_key", "half_life_s": 60, "reward": {"aggregate": "last"}},
+    "placed": {"context": {"dim": 2}, "position": {"examination": [1.0, 0.3]}},
+    "signals": {
+        "scope": "per_key",
+        "half_life_s": 60,
+        "signals": {
+            "click": {},
+            "buy": {"default": 0.25},
+            "spent": {"aggregate": "sum", "default": 0.5},
+            "watched": {"aggregate": "last", "default": -1.0},
+        },
+        "reward": {"wait_s": 600},
+    },
     "waits": {"scope": "per_key", "reward": {"wait_s": 0.2, "default": -0.5}, "half_life_s": 60},
 }
 
@@ -77,6 +90,7 @@ def build(client: Client) -> None:
 
 def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: int = 4) -> None:
     settings, count = BANDITS[name], 30
+    names = list(settings.get("signals", ()))
 
     def who(i: int) -> dict[str, Any]:
         key = {"key": f"k{i % keys}"} if settings.get("scope") == "per_key" else {}
@@ -89,16 +103,23 @@ def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: i
             "arm": each.arms[i % 2].id,
             "value": rng.random() - 0.3,
             "reward_id": f"r{j}",
+            "at": 10 - j if i % 3 else j,
+            **({"signal": names[(i + j) % len(names)]} if names else {}),
         }
         for i, each in enumerate(choices)
-        for j in range(1 + i % 2)
+        for j in range(1 + i % 4)
         if i % 5
     ]
     client.reward_batch(rewards)
-    seen = [
-        {"id": f"{run_id}-{i}", "arm": f"a{i % 12}", "value": rng.random(), **who(i)} for i in range(count)
-    ]
+    seen = [{"id": f"{run_id}-{i}", "arm": f"a{i % 12}", **told(names, rng), **who(i)} for i in range(count)]
     client.observe(name, seen)
+
+
+def told(names: Sequence[str], rng: random.Random) -> dict[str, Any]:
+    """What an observation says: of some signals, where there are some."""
+    if not names:
+        return {"value": rng.random()}
+    return {"values": {name: rng.random() for name in rng.sample(names, 2)}}
 
 
 def rows_of(client: Client, decision: str) -> Sequence[Any]:
@@ -128,6 +149,8 @@ def assert_equal(found: dict[str, LearnerState], expected: dict[str, LearnerStat
         np.testing.assert_allclose(values, true, rtol=1e-9, atol=1e-9 * np.abs(true).max())
         assert own.sums.squares == pytest.approx(state.sums.squares, rel=1e-9, abs=1e-9)
         assert own.sums.weight == pytest.approx(state.sums.weight, rel=1e-9)
+        np.testing.assert_allclose(own.sums.moments, state.sums.moments, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(own.sums.products, state.sums.products, rtol=1e-9, atol=1e-9)
 
 
 def rows(lake: Lake, table: str) -> list[dict[str, Any]]:

@@ -26,15 +26,15 @@ class BrokerDouble:
         (broker,) = self._producer.list_topics(timeout=10).brokers.values()
         self.address = f"{broker.host}:{broker.port}"
 
-    def send(self, topic: str, messages: Iterable[object]) -> int:
-        """Append JSON, or bytes as they are; return how many there were."""
+    def send(self, topic: str, messages: Iterable[object], *, at_ms: int = 0) -> int:
+        """Append JSON, or bytes as they are; return how many there were. ``at_ms``: their time; 0: now."""
         values = [
             message if isinstance(message, bytes) else json.dumps(message).encode() for message in messages
         ]
         for number, value in enumerate(values):
             while True:
                 try:
-                    self._producer.produce(topic, value, partition=number % PARTITIONS)
+                    self._producer.produce(topic, value, partition=number % PARTITIONS, timestamp=at_ms)
                 except BufferError:
                     self._producer.poll(0.1)
                 else:

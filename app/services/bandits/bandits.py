@@ -203,6 +203,16 @@ class Bandit:
         """
         return features if self.context is None else self.context.joint_features(features, context)
 
+    def learned_features(self, features: Vector, context: Numbers32 | None, place: int) -> Vector:
+        """What a reward of an arm is regressed on that stood at a place, from 0: p x, where it is looked at
+        with probability p.
+
+        Shapes: (d,) -> (D,). Source: the position-based model; Lagree, Vernade and Cappe, "Multiple-Play
+        Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
+        """
+        joint = self.joint_features(features, context)
+        return joint if self.record.position is None else self.record.position.at(place) * joint
+
     def learner_for(self, key: str | None) -> LearnerId:
         """The learner of a request. Raises Invalid when the key is missing, or not used."""
         if self.record.scope == "global":
@@ -252,7 +262,18 @@ def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> Band
         reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
         raise Invalid(reason, path=("prior",))
     signals.check(record, most=policies[record.policy].most_signals)
+    _check_position(record, policies[record.policy])
     return contexts.completed(policies[record.policy].completed(record))
+
+
+def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
+    if record.position is None:
+        return
+    if policy.most_signals is not None:
+        message = f"position does not go with the policy {record.policy}: what it eliminates is so for good"
+        raise Invalid(message, path=("position",))
+    if record.shift_rewards:
+        raise Invalid("position does not go with shift_rewards", path=("position",))
 
 
 def _check_size(record: BanditRecord, dim: int) -> None:

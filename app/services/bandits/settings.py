@@ -35,6 +35,8 @@ MAX_PRIOR_STRENGTH = 1_000_000
 MAX_REPEATS = 100
 MAX_WITHIN_S = 366 * 86_400
 MAX_SIGNALS = 16
+MAX_EXAMINATION = 100  # places
+MIN_EXAMINATION = 0.001
 MAX_GUARDRAILS = 32
 
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
@@ -69,7 +71,7 @@ class RewardRule(Document, frozen=True):
 
     min: Value | None = None
     max: Value | None = None
-    aggregate: Literal["first", "sum"] = "first"
+    aggregate: Literal["first", "sum", "last"] = "first"
     wait_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] | None = None
     default: Value | None = None
 
@@ -99,7 +101,7 @@ class SignalRule(Document, frozen=True):
     ] = AUTO
     min: Value | None = None
     max: Value | None = None
-    aggregate: Literal["first", "sum"] = "first"
+    aggregate: Literal["first", "sum", "last"] = "first"
 
     def checked(self) -> Self:
         if self.min is not None and self.max is not None and self.min >= self.max:
@@ -161,6 +163,19 @@ class LogRule(Document, frozen=True):
         return round(1_000 * self.keep_s)
 
 
+class PositionRule(Document, frozen=True):
+    """How likely the arm at each place of a list is looked at; further places are as the last."""
+
+    examination: Annotated[
+        list[Annotated[float, Field(ge=MIN_EXAMINATION, le=1)]],
+        Field(min_length=1, max_length=MAX_EXAMINATION),
+    ]
+
+    def at(self, place: int) -> float:
+        """That of a place, from 0."""
+        return self.examination[min(place, len(self.examination) - 1)]
+
+
 class RepeatsRule(Document, frozen=True):
     """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often.
     ``by`` a field: all arms that share a value of it, together.
@@ -185,7 +200,8 @@ class BanditSettings(Document, frozen=True):
     ``repeats``: how often a key, or a visitor of a global bandit, has the same arm.
     ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
     on, all if absent. ``signals``: several rewards, by name; a choice weighs them.
-    ``guardrails``: what a report and the metrics watch.
+    ``guardrails``: what a report and the metrics watch. ``position``: what a reward says of an arm depends on
+    where it stood.
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from the features of its arms")]
@@ -237,6 +253,7 @@ class BanditSettings(Document, frozen=True):
     repeats: RepeatsRule | None = None
     signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
     guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
+    position: PositionRule | None = None
 
 
 class BanditRecord(BanditSettings, frozen=True):
@@ -310,7 +327,9 @@ def reward_payload(
     payload = vector_to_bytes(features), value, terms  # a reward gives no state
     if signals is None:
         return msgspec.msgpack.encode(payload)
-    return msgspec.msgpack.encode((*payload, b"", signal_terms(signals, judged, values or {})))
+    terms_of_it = msgspec.structs.astuple(signal_terms(signals, judged, values or {}))
+    plain = terms_of_it[1:] == (b"", False)  # as nearly always: what is as if absent is not written
+    return msgspec.msgpack.encode((*payload, b"", terms_of_it[:1] if plain else terms_of_it))
 
 
 def signal_terms(

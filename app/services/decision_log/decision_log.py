@@ -224,9 +224,14 @@ def row_of(
         ],
         [
             LoggedReward(
-                ids[place], value, decision.issued_ms + after_ms, default, None if of is None else signals[of]
+                ids[each.place],
+                each.value,
+                decision.issued_ms + each.after_ms,
+                each.default,
+                None if each.signal is None else signals[each.signal],
+                each.revised,
             )
-            for place, value, after_ms, default, of in rewards_of(rewards)
+            for each in rewards_of(rewards)
         ],
         decision.weights,
         barred,

@@ -26,7 +26,8 @@ class LoggedArm(msgspec.Struct, frozen=True, gc=False):
 
 class LoggedReward(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """``default``: nobody sent it, it stands for a reward that did not come in time, of all signals if there
-    are some. ``signal``: left out of a bandit without.
+    are some. ``signal``: left out of a bandit without. ``revised``: how many earlier ones it has taken the
+    place of; left out where it has of none.
     """
 
     arm: str
@@ -34,6 +35,7 @@ class LoggedReward(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     time: int
     default: bool
     signal: str | None = None
+    revised: int = 0
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):

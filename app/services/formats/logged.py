@@ -8,6 +8,7 @@ asked for (``LoggedRequest``) is packed into it, behind a byte that is its forma
     none    it was larger than ``MOST_ASKED`` bytes and is left out
 
 A reward takes ``REWARD_BYTES`` at the end of the row, so that a script can put it there without reading any.
+One that takes the place of another says in the highest 16 bits of its time how many it has replaced.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ FEW_BYTES = 256  # what is shorter is hardly made shorter
 MOST_PACKED = 2**14  # what is longer is not even compressed: that would take longer than a choice
 MOST_ASKED = 2**11
 LEFT_OUT = b""
-_REWARD = struct.Struct("<HdqB")  # place, value, ms after the decision, default + 2 (1 + place of the signal)
+# place, value, ms after the decision, default + 2 (1 + place of the signal) + LAST
+_REWARD = struct.Struct("<HdqB")
+_LAST, _TIMES = 1 << 6, 48  # of the kind: only the last counts; bits of the time, behind which it is counted
 REWARD_BYTES = _REWARD.size
 
 
@@ -73,6 +76,7 @@ class RewardOfRow(NamedTuple):
     """``place``: of its arm, from 0. ``default``: it stands for a reward that did not come in time.
 
     ``signal``: its place among those of the bandit; None of a bandit that has none, and of a default.
+    ``is_last``: of its arm and signal only the last counts; it has taken the place of ``revised`` others.
     """
 
     place: int
@@ -80,6 +84,8 @@ class RewardOfRow(NamedTuple):
     after_ms: int
     default: bool
     signal: int | None = None
+    is_last: bool = False
+    revised: int = 0
 
 
 _NO_OPTIONS = LoggedRequest()
@@ -110,11 +116,19 @@ def asked_of(data: bytes | None) -> LoggedRequest | None:
 
 
 def reward_bytes(reward: RewardOfRow) -> bytes:
-    signal = 0 if reward.signal is None else reward.signal + 1
-    return _REWARD.pack(reward.place, reward.value, reward.after_ms, reward.default + 2 * signal)
+    kind = reward.default + (0 if reward.signal is None else 2 * (reward.signal + 1))
+    after_ms = reward.after_ms
+    if reward.is_last:
+        kind, after_ms = kind + _LAST, min(max(after_ms, 0), (1 << _TIMES) - 1)
+    return _REWARD.pack(reward.place, reward.value, after_ms, kind)
 
 
 def rewards_of(data: bytes) -> Iterator[RewardOfRow]:
     """The rewards at the end of a row, in the order in which they came."""
     for place, value, after_ms, kind in _REWARD.iter_unpack(data):
-        yield RewardOfRow(place, value, after_ms, bool(kind % 2), kind // 2 - 1 if kind > 1 else None)
+        signal, revised = kind % _LAST // 2, 0
+        if kind & _LAST:
+            revised = after_ms >> _TIMES & (1 << 64 - _TIMES) - 1
+        came_ms = after_ms & (1 << _TIMES) - 1 if kind & _LAST else after_ms
+        of = signal - 1 if signal else None
+        yield RewardOfRow(place, value, came_ms, bool(kind % 2), of, bool(kind & _LAST), revised)

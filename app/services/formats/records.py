@@ -81,7 +81,7 @@ class SignalTerms(msgspec.Struct, frozen=True, array_like=True):
 
     ``place``     of the signal that the reward is of; None: the entry is of all signals together
     ``defaults``  of each signal, float64, what is missing at the end is 0; or all that an observation says
-    ``sums``      whether the rewards of this signal are summed; else the later one counts
+    ``sums``      whether the rewards of this signal are summed; else one takes the place of those before it
     """
 
     place: int | None
@@ -112,6 +112,7 @@ class RewardSource(msgspec.Struct, frozen=True, array_like=True):
     ``decided_ms``  when the arm was chosen, or the observation came
     ``logged``      whether the decision is in the decision log
     ``context``     as it was encoded, float32; None: the bandit has none
+    ``examined``    by what the features are multiplied, where the bandit has a ``position``
     """
 
     kind: str
@@ -121,6 +122,7 @@ class RewardSource(msgspec.Struct, frozen=True, array_like=True):
     decided_ms: int
     logged: bool = False
     context: bytes | None = None
+    examined: float | None = None
 
 
 class LoggedDecision(msgspec.Struct, frozen=True, array_like=True):

@@ -135,8 +135,8 @@ class Decisions:
             if features is not None:
                 arms.append(arm)
                 positions.append(place)
-                sources.append(source_of(decision, "default", arm, revision))
-                joint = bandit.joint_features(features, context)
+                sources.append(source_of(bandit, decision, "default", arm, revision))
+                joint = bandit.learned_features(features, context, place)
                 default = rule.default or 0.0
                 payloads.append(reward_payload(bandit.record, joint, default, decision.issued_ms))
         record = LoggedDecision(

@@ -156,6 +156,30 @@ def _readable(entries: Sequence[LogEntry], leave_out: LeaveOut) -> Iterator[Item
             yield entry, payload
 
 
+def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
+    """The value that an entry of a bandit without signals takes the place of: a default, or what came before
+    of the same decision and arm, where only the last counts. None: it is added.
+    """
+    if entry.came:
+        return entry.came[0][1]
+    return (payload.terms or NO_TERMS).default if entry.replaces else None
+
+
+def signals_before(entry: LogEntry, payload: RewardPayload, count: int) -> tuple[Vector, bool]:
+    """What the signals of its decision and arm counted as before an entry: what had come, and defaults.
+
+    And whether the entry takes the place of what its own signal counted as. Shape: (count,).
+    """
+    terms, had = payload.signal or NO_SIGNAL, np.zeros(count)
+    had[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
+    came = dict(entry.came)
+    for signal, value in came.items():
+        had[signal] = value
+    own = terms.place
+    is_added = entry.first or own is None or (terms.sums and own in came)
+    return had, not is_added and bool(had[own or 0])
+
+
 def _act(payload: RewardPayload) -> Act:
     if payload.features:
         return _learn
@@ -285,7 +309,7 @@ def _added(
     known = [state.sums for state in states]
     sums = ridge_sums.add_each(known, owners, features, values, first, before=before)
     if items[0][1].signal is not None:  # how many a learner has must not depend on who is folded with it
-        least = [max(map(_signals, own)) for own in group.values()]
+        least = [max(map(signals_of, own)) for own in group.values()]
         trimmed = zip(sums, known, least, strict=True)
         sums = [each.without_signals(max(had.signals, count)) for each, had, count in trimmed]
     added = (LearnerState(s.version + n, each) for s, n, each in zip(states, counts, sums, strict=True))
@@ -312,8 +336,8 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
     """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
     and of which item each row is. Values and sums are of each signal, if there are signals.
 
-    An entry that replaces a default is two rows: the default's, taken away, and its own. Shifted, all rewards
-    R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
+    An entry that takes the place of a value is two rows: that value's, taken away, and its own. Shifted, all
+    rewards R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
 
     Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
     """
@@ -322,11 +346,10 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
     rows, values, first, positions = list[bytes](), list[float](), list[bool](), list[int]()
     before = list[float]()
     for place, (entry, payload) in enumerate(items):
-        if entry.replaces:
-            default = (payload.terms or NO_TERMS).default
+        if (replaced := replaced_by(entry, payload)) is not None:
             rows.append(payload.features)
-            values.append(-default)
-            before.append(default)
+            values.append(-replaced)
+            before.append(replaced)
             first.append(False)
             positions.append(place)
         rows.append(payload.features)
@@ -347,7 +370,7 @@ def _features(rows: Sequence[bytes]) -> Matrix:
     return bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
 
 
-def _signals(item: Item) -> int:
+def signals_of(item: Item) -> int:
     """How many signals an item names: those after the last of them are 0."""
     entry, payload = item
     terms = payload.signal or NO_SIGNAL
@@ -361,7 +384,7 @@ def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool
     A later one changes its own signal alone. What it takes the place of, its default or its earlier value, is
     a row that takes that away, and its own.
     """
-    count = max(map(_signals, items))
+    count = max(map(signals_of, items))
     rows, first, positions = list[bytes](), list[bool](), list[int]()
     values, before = list[Vector](), list[Vector]()
 
@@ -373,19 +396,15 @@ def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool
         positions.append(place)
 
     for place, (entry, payload) in enumerate(items):
-        terms = payload.signal or NO_SIGNAL
-        had, added = np.zeros(count), np.zeros(count)
-        had[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
-        for signal, value in entry.came:
-            had[signal] = value
-        own = terms.place
+        had, replaces = signals_before(entry, payload, count)
+        own, added = (payload.signal or NO_SIGNAL).place, np.zeros(count)
         if entry.first:
             added[:] = had
             if own is not None:
                 added[own] = payload.value
             add(place, added, np.zeros(count), begins=True)
         elif own is not None:
-            if had[own] and not (terms.sums and own in dict(entry.came)):
+            if replaces:
                 taken = np.zeros(count)
                 taken[own] = -had[own]
                 add(place, taken, had, begins=False)

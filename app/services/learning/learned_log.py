@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,6 +25,7 @@ from app.services.formats.records import (
     bytes_to_vector,
     unpack,
 )
+from app.services.learning.fold import replaced_by, signals_before, signals_of
 from app.storage.protocol import LogEntry, Store, entry_order
 
 READ_TOGETHER = 1_000  # entries of the log
@@ -44,11 +45,16 @@ class LearnedReward(msgspec.Struct, frozen=True, gc=False):
     ``id``         of the decision, or of the observation
     ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
                    bandit that sums
-    ``replaces``   the value of the default that it takes the place of; None: of none
+    ``replaces``   the value that it takes the place of, of a default or, where the last counts, of an earlier
+                   reward; None: of none
     ``context``    as it was encoded; None: the bandit has none
     ``logged``     whether the decision is in the decision log
     ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
     ``features``   what is learned from, where ``kind`` is "other"
+    ``examined``   by what the features of the arm are multiplied; None: by nothing
+    ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
+                   of all together. ``had``: what they counted as before it, in their order: what had come,
+                   and defaults; what is missing at the end is 0
     """
 
     number: int
@@ -68,6 +74,10 @@ class LearnedReward(msgspec.Struct, frozen=True, gc=False):
     replayed: int | None = None
     features: list[float] | None = None
     state: str | None = None
+    examined: float | None = None
+    signal: str | None = None
+    signal_number: int | None = None
+    had: list[float] | None = None
 
 
 class ArmRevision(msgspec.Struct, frozen=True, gc=False):
@@ -183,9 +193,13 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     )
     numbers = 0
     if with_arms and source is not None and source.revision not in page.arms:
-        page.arms[source.revision] = ArmRevision(source.arm, source.revision, features[:dim].tolist())
+        own = features[:dim] / (source.examined or 1.0)
+        page.arms[source.revision] = ArmRevision(source.arm, source.revision, own.tolist())
         numbers = dim
     kind = "other" if source is None else _KINDS[source.kind]
+    replaces, of_signals = replaced_by(entry, payload), dict[str, Any]()
+    if payload.signal is not None:
+        replaces, of_signals = _of_signals(bandit, entry, payload)
     page.items.append(
         LearnedReward(
             number,
@@ -199,14 +213,30 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
             terms.decided_ms if source is None else source.decided_ms,
             entry.first,
             entry.before,
-            terms.default if entry.replaces else None,
+            replaces,
             None if source is None or source.context is None else bytes_to_context(source.context).tolist(),
             source is not None and source.logged,
             replayed,
             features.tolist() if source is None else None,
+            examined=None if source is None else source.examined,
+            **of_signals,
         )
     )
     return numbers + (len(features) if source is None else 0)
+
+
+def _of_signals(
+    bandit: Bandit, entry: LogEntry, payload: RewardPayload
+) -> tuple[float | None, dict[str, Any]]:
+    """What an entry takes the place of, and its signal, for the fields of ``LearnedReward``."""
+    had, is_replaced = signals_before(entry, payload, signals_of((entry, payload)))
+    number, names = (
+        None if payload.signal is None else payload.signal.place,
+        list(bandit.record.signals or ()),
+    )
+    name = None if number is None or number >= len(names) else names[number]
+    replaces = float(had[number]) if is_replaced and number is not None else None
+    return replaces, {"signal": name, "signal_number": number, "had": had.tolist()}
 
 
 def _source(entry: LogEntry) -> RewardSource | None:

@@ -28,11 +28,13 @@ RejectCode = Literal[
     "arm_required",
     "unknown_arm",
     "out_of_range",
+    "in_future",
     "unknown_signal",
     "forgotten",
     "key_required",
     "key_not_used",
 ]
+MOST_AHEAD_MS = 60_000  # by which the clock of a client may be ahead of this one
 NOT_DECIDED = 2**53 - 1  # for known_entry: it was not chosen before anything that is in the log
 
 
@@ -44,6 +46,7 @@ class Reward:
     ``arm``         may be left out when the decision has one arm
     ``reward_id``   tells several rewards of one arm apart, where a bandit sums them
     ``signal``      which of the rewards of its bandit it is, where that has several
+    ``at``          when it was so, ms since 1970; needed where the last one counts, elsewhere of no use
     """
 
     decision: str
@@ -51,6 +54,7 @@ class Reward:
     arm: str | None = None
     reward_id: str | None = None
     signal: str | None = None
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class RewardEntries:
         self._observation_ttl_ms = observation_ttl_ms
 
     async def of_reward(self, reward: Reward, now_ms: int) -> tuple[RewardWrite, Decision]:
-        """The entry, and the decision that is rewarded. Raises Rejected, and Invalid for the signal."""
+        """The entry, and the decision that is rewarded. Raises Rejected, and Invalid for signal and time."""
         try:
             decision = self._signer.verify(reward.decision, now_ms=now_ms)
         except BadToken as bad:
@@ -101,21 +105,31 @@ class RewardEntries:
         judged = self._judged(bandit, reward.signal)
         rule = bandit.record.reward if judged is None else judged.rule
         _check_value(rule, reward.value)
+        at_ms = _time_of(rule, reward, now_ms)
         features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
         if features is None:
             raise Rejected("unknown_arm")
-        if bandit.context is not None:
-            features = bandit.joint_features(features, decision.encoded_context)
+        if bandit.context is not None or bandit.record.position is not None:
+            place = decision.arms.index(arm)
+            features = bandit.learned_features(features, decision.encoded_context, place)
         logged = None
         if decision.logged is not None:
             logged = logged_reward(
-                bandit, decision, reward.decision, arm=arm, value=reward.value, now_ms=now_ms, judged=judged
+                bandit,
+                decision,
+                reward.decision,
+                arm=arm,
+                value=reward.value,
+                now_ms=now_ms,
+                judged=judged,
+                is_last=at_ms is not None,
             )
         decision_key = f"{decision.id}/{arm}"
         is_sum, signal, of_signal = rule.aggregate == "sum", None, ""
-        if judged is not None:
-            signal = SignalWrite(judged.place, reward.value, sums=is_sum)
-            of_signal = f"{judged.place}/"
+        if judged is not None or at_ms is not None:
+            place = 0 if judged is None else judged.place
+            signal = SignalWrite(place, reward.value, rule.aggregate, at_ms or 0)
+            of_signal = f"{place}/"
         write = RewardWrite(
             learner=LearnerId(decision.bandit_uid, decision.learner),
             dedupe_key=f"r/{decision_key}/{of_signal}{reward.reward_id or ''}"
@@ -131,7 +145,7 @@ class RewardEntries:
             known_entry=decision.known_entry,
             logged=logged,
             summed=reward.value if is_sum and signal is None else None,
-            source=source_of(decision, "reward", arm, revision),
+            source=source_of(bandit, decision, "reward", arm, revision),
             signal=signal,
         )
         return write, decision
@@ -224,6 +238,19 @@ def _observed_values(
         raise Invalid(f"says some of {', '.join(signals)}", path=("values",))
     check_names(signals, observation.values, "values")
     return [(signals[name], value) for name, value in observation.values.items()]
+
+
+def _time_of(rule: RewardRule | SignalRule, reward: Reward, now_ms: int) -> int | None:
+    """When the reward was so; None where the last one does not count. Raises Invalid, Rejected."""
+    if rule.aggregate != "last":
+        return None
+    if reward.at is None:
+        raise Invalid(
+            "is required where the last reward counts: when it was so, in ms since 1970", path=("at",)
+        )
+    if reward.at > now_ms + MOST_AHEAD_MS:
+        raise Rejected("in_future")
+    return reward.at
 
 
 def _check_value(rule: RewardRule | SignalRule, value: float) -> None:

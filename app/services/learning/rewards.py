@@ -32,7 +32,8 @@ class Receipt:
     """What became of a batch; ``positions`` are the last entries, per partition, to wait for.
 
     ``groups``: of those rewards whose decision is logged with one, by their place in the batch. ``rewarded``
-    counts those that were accepted; ``taken``: their places in the batch.
+    counts those that were accepted; ``taken``: their places in the batch, but of those that take the place of
+    a reward above 0.
     """
 
     accepted: int = 0
@@ -224,7 +225,8 @@ def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -
     receipt.positions[partition] = outcome.entry_id
     if outcome.status == "accepted":
         receipt.accepted += 1
-        receipt.taken.append(position)
+        if not outcome.revised:
+            receipt.taken.append(position)
         if (group := receipt.groups.get(position)) is not None:
             receipt.rewarded[group] = receipt.rewarded.get(group, 0) + 1
     else:

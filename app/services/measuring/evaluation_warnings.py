@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from app.services.bandits.settings import BanditRecord
 from app.services.choosing.policies import POLICIES
-from app.services.measuring.evaluator import Evaluator
+from app.services.measuring.evaluator import Evaluated, Evaluator
 from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.evaluation.off_policy import OffPolicyState
 
 FEW = 100  # effective decisions
 SMALL_SHARE = 0.02  # of the decisions, as effective ones
@@ -17,11 +18,12 @@ MUCH_MISSING = 0.05
 TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
 
 
-def warnings_of(evaluator: Evaluator) -> list[str]:
-    """All that is worth a warning."""
+def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
+    """All that is worth a warning about one of its policies."""
     targets = POLICIES[evaluator.bandit.record.policy].targets
     caveats = [] if targets is None else targets.caveats(evaluator.bandit)
-    return [*_of_decisions(evaluator), *_of_weights(evaluator), *caveats, *_of_the_learners(evaluator)]
+    said = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *caveats]
+    return [*said, *_of_the_learners(evaluator)]
 
 
 def warnings_of_log(record: BanditRecord) -> list[str]:
@@ -35,8 +37,8 @@ def warnings_of_log(record: BanditRecord) -> list[str]:
     return [f"in the log of {record.policy} {none if record.holdout is None else some}; {rest}"]
 
 
-def _of_decisions(evaluator: Evaluator) -> Iterator[str]:
-    every, used = f"{evaluator.decisions:,} decisions", f"{evaluator.state.support.decisions:,} decisions"
+def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
+    every, used = f"{evaluator.decisions:,} decisions", f"{policy.state.support.decisions:,} decisions"
     if not evaluator.decisions:
         yield "there are no decisions in this time"
     if evaluator.unknown:
@@ -45,16 +47,16 @@ def _of_decisions(evaluator: Evaluator) -> Iterator[str]:
     if evaluator.unreadable:
         why = "their rules limited how many arms share a value, or they asked for more than the log keeps"
         yield f"{evaluator.unreadable:,} of {every} were left out: {why}"
-    if evaluator.gone:
+    if policy.gone:
         why = "it was deleted, or the filter no longer lets it in"
-        yield f"{evaluator.gone:,} of {used} show an arm that this policy cannot choose now: {why}"
+        yield f"{policy.gone:,} of {used} show an arm that this policy cannot choose now: {why}"
     if evaluator.cut:
         what = f"what stands below place {MAX_PLACES} was not counted"
         yield f"{evaluator.cut:,} of {used} have longer lists than can be evaluated: {what}"
 
 
-def _of_weights(evaluator: Evaluator) -> Iterator[str]:
-    support = evaluator.state.support
+def _of_weights(state: OffPolicyState) -> Iterator[str]:
+    support = state.support
     decisions = support.decisions
     if not decisions:
         return
@@ -62,16 +64,16 @@ def _of_weights(evaluator: Evaluator) -> Iterator[str]:
     if size < FEW or size < SMALL_SHARE * decisions:
         compared = f"the {decisions:,} decisions tell about as much as {size:,.1f} of the policy's own would"
         yield f"weights are heavy: {compared}; intervals go by the largest that was seen"
-    heaviest = float((evaluator.state.ranges.largest / support.weights.clip(min=1e-300)).max())
+    heaviest = float((state.ranges.largest / support.weights.clip(min=1e-300)).max())
     if heaviest > HEAVY:
         yield f"weights are heavy: one decision has {heaviest:.0%} of all weight"
     unused = float(support.unused_share.max())
     if unused > MUCH_UNUSED:
         yield f"the policy would never have made {unused:.0%} of the decisions: they tell nothing of it"
     about = f"about {float(support.missing_share.max()):.0%} of what the policy would choose was never chosen"
-    if evaluator.state.lacking(TOO_MUCH_MISSING).any():
+    if state.lacking(TOO_MUCH_MISSING).any():
         yield f"{about} when the log was written: what it would earn cannot be told"
-    elif evaluator.state.lacking(MUCH_MISSING).any():
+    elif state.lacking(MUCH_MISSING).any():
         yield f"{about} when the log was written: intervals count it, values do not"
 
 

@@ -24,7 +24,7 @@ from app.services.decision_log.decision_log import LATEST_MS
 from app.services.decision_log.rows import CompleteLog
 from app.services.learning.learners import Learners
 from app.services.measuring.evaluation_warnings import TOO_MUCH_MISSING, warnings_of
-from app.services.measuring.evaluator import Evaluator, Known, check_estimators, targets_of
+from app.services.measuring.evaluator import Evaluated, Evaluator, Known, check_estimators, targets_of
 from app.services.measuring.past_learners import Beginning, PastLearners, learner_of
 from app.services.measuring.sources import ServedSource
 from shortlist.evaluation.estimates import NOTHING
@@ -155,14 +155,20 @@ def answer_of(found: Sequence[Evaluation], *, several: bool = False) -> object:
     return {name: value for name, value in every.items() if name not in {"weights", "signals", "results"}}
 
 
-def evaluation_of(evaluator: Evaluator, when: When, complete_from: int | None = None) -> Evaluation:
-    """What there is to say so far. Cost: O(places^2)."""
-    state, past, support = evaluator.state, evaluator.past, evaluator.state.support
+def evaluations_of(evaluator: Evaluator, when: When, complete_from: int | None = None) -> list[Evaluation]:
+    """What there is to say so far of each of its policies. Cost: O(places^2) for each."""
+    return [_evaluation_of(evaluator, policy, when, complete_from) for policy in evaluator.policies]
+
+
+def _evaluation_of(
+    evaluator: Evaluator, policy: Evaluated, when: When, complete_from: int | None
+) -> Evaluation:
+    state, past, support = policy.state, evaluator.past, policy.state.support
     signals = {
         name: SignalEstimates(
             [_estimated(own, each) for each in evaluator.estimators], _logged(own, evaluator)
         )
-        for name, own in evaluator.signals.items()
+        for name, own in policy.signals.items()
     }
     return Evaluation(
         estimates=[_estimated(state, name) for name in evaluator.estimators],
@@ -173,9 +179,9 @@ def evaluation_of(evaluator: Evaluator, when: When, complete_from: int | None = 
             largest_weight=float(np.max(state.ranges.largest)),
         ),
         learners=LearnersUsed(when, past.beginning if past else None, len(past.blocks) if past else 0),
-        warnings=warnings_of(evaluator),
+        warnings=warnings_of(evaluator, policy),
         complete_from=complete_from,
-        weights=evaluator.bandit.weights,
+        weights=policy.bandit.weights,
         signals=signals or None,
     )
 
@@ -223,24 +229,31 @@ class Evaluations:
         self._slots = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
 
     async def evaluate(
-        self, bandit: Bandit, estimators: Sequence[str], *, from_ms: int | None, to_ms: int | None, when: When
-    ) -> Evaluation:
-        """What the policy of ``bandit`` would have earned.
+        self,
+        weighed: Sequence[Bandit],
+        estimators: Sequence[str],
+        *,
+        from_ms: int | None,
+        to_ms: int | None,
+        when: When,
+    ) -> list[Evaluation]:
+        """What the policy of a bandit would have earned, by each of several weights of its signals.
 
         On decisions that were made at ``from_ms`` or later and before ``to_ms``, where the log is complete;
         None: without a bound.
 
-        ``bandit``: as ``Bandits.as_if`` makes it. ``when``: whether decisions are weighed with what learners
-        knew before them, or with what they know now. Cancelled, it ends at once. Cost: one pass over the log,
-        two with ``before``, in threads, with one page in memory. Raises Invalid (policy, estimators; no
-        decision can be used), TooLarge (too many learners), Unavailable (too many evaluations at once, the
-        store).
+        ``weighed``: the bandit by each of the weights, as ``Bandits.as_if`` makes it. ``when``: whether
+        decisions are weighed with what learners knew before them, or with what they know now. Cancelled, it
+        ends at once. Cost: one pass over the log, two with ``before``, however many weights there are, in
+        threads, with one page in memory. Raises Invalid (policy, estimators; no decision can be used),
+        TooLarge (too many learners), Unavailable (too many evaluations at once, the store).
         """
         check_estimators(estimators)
+        bandit = weighed[0]
         targets_of(bandit)
 
-        async def known_now(key: str | None) -> Posterior:
-            return await self._learners.apart(bandit, learner_of(bandit, key))
+        async def known_now(key: str | None, owner: Bandit) -> Posterior:
+            return await self._learners.apart(owner, learner_of(owner, key))
 
         async with self._slots.one():
             started = said = time.monotonic()
@@ -255,7 +268,7 @@ class Evaluations:
                     first_ms = None if from_ms is None else from_ms - self._rewarded_ms
                     pages = self._pages.pages(bandit, from_ms=first_ms, to_ms=None)
                 await past.survey(pages, from_ms=from_ms, to_ms=to_ms)
-            evaluator = Evaluator(bandit, self._source, known, estimators)
+            evaluator = Evaluator(bandit, self._source, known, estimators, weighed)
             async for page in self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms):
                 await evaluator.add(page)
                 self._evaluated(len(page))
@@ -264,7 +277,7 @@ class Evaluations:
                     _say(evaluator, said - started)
             _say(evaluator, time.monotonic() - started)
         check_usable(evaluator)
-        return evaluation_of(evaluator, when, complete_from)
+        return evaluations_of(evaluator, when, complete_from)
 
 
 def check_usable(evaluator: Evaluator) -> None:

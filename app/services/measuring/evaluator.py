@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.settings import SignalRule
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import MEASURING
 from app.services.catalogues.filtered_snapshots import among
@@ -46,7 +45,7 @@ from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
 from shortlist.linear.ridge import Factored, Posterior
-from shortlist.types import NO_ROWS, Matrix, Rows
+from shortlist.types import NO_ROWS, Matrix, Rows, Vector
 
 ESTIMATOR_NAMES = tuple(ESTIMATORS)
 PIECE = 1_000  # decisions
@@ -59,8 +58,8 @@ POOL_BYTES = 100_000
 TOGETHER = 1_000_000  # features of arms in lists
 NO_ROOT = np.empty((0, 0))
 
-Known = PastLearners | Callable[[str | None], Awaitable[Posterior]]
-"""What learners know: in the past, or now, by key; None: that of a global bandit."""
+Known = PastLearners | Callable[[str | None, Bandit], Awaitable[Posterior]]
+"""What learners know: in the past, or now, by key (None: that of a global bandit) and weights."""
 
 
 class EvaluationStopped(Exception):
@@ -76,10 +75,27 @@ class _KnownPool:
     known: BoundedCache[Hashable, Any]
 
 
+@dataclass(slots=True, eq=False)
+class Evaluated:
+    """A policy, by one weighing of its signals. ``number``: its place among several.
+
+    ``gone``    decisions with an arm that it could not draw now
+    ``state``   what the estimators have seen, and ``signals`` the same of each signal by itself, which has no
+                predictions: there dr is ips
+    """
+
+    number: int
+    bandit: Bandit
+    state: OffPolicyState
+    signals: dict[str, OffPolicyState]
+    gone: int = 0
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
     """Lists of a piece, with all that is needed to weigh them. ``owners``: places of keys in ``learners``."""
 
+    of: Evaluated
     lists: LoggedLists
     pool: _KnownPool
     learners: Sequence[Posterior]
@@ -89,37 +105,43 @@ class _Work:
 class Evaluator:
     """One evaluation. ``bandit`` has the policy that is evaluated.
 
+    ``policies``    it, or the same by several weights
     ``known``       what decisions are weighed with; of ``PastLearners`` that have blocks, what was known
                     before the block of a decision
     ``decisions``   that were read so far
     ``unknown``     of these, without propensities
     ``unreadable``  of these, of which it is not known what they asked for
     ``cut``         of these, lists that are longer than what is evaluated
-    ``gone``        of these, with an arm that the policy could not draw now
     ``unweighed``   of these, made when nothing was known yet
-    ``state``       what the estimators have seen, and ``signals`` the same of each signal by itself, which
-                    has no predictions: there dr is ips
     """
 
-    def __init__(self, bandit: Bandit, source: HeldSource, known: Known, estimators: Sequence[str]) -> None:
+    def __init__(
+        self,
+        bandit: Bandit,
+        source: HeldSource,
+        known: Known,
+        estimators: Sequence[str],
+        weighed: Sequence[Bandit] = (),
+    ) -> None:
+        """``weighed``: the bandit by several weights; without any by its own."""
         self.bandit = bandit
         self.estimators = estimators
+        self.policies = [_begun(number, each, estimators) for number, each in enumerate(weighed or [bandit])]
         self._posterior = known.posterior if isinstance(known, PastLearners) else known
         self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
-        terms = terms_of(bandit.record, bandit.weights)
-        rewards = None if terms.low is None or terms.high is None else (terms.low, terms.high)
-        self.state: OffPolicyState = off_policy.start(estimators, places=1, rewards=rewards)
-        self.signals = {
-            name: _start(estimators, rule) for name, rule in (bandit.record.signals or {}).items()
-        }
-        self.decisions = self.unknown = self.unreadable = self.cut = self.gone = self.unweighed = 0
+        self.decisions = self.unknown = self.unreadable = self.cut = self.unweighed = 0
         self._block = -1
         self._targets = targets_of(bandit)
         self._source = source
         self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(POOLS_BYTES)
-        self._learners: BoundedCache[str | None, Posterior] = BoundedCache(LEARNERS_BYTES)
+        self._learners: BoundedCache[tuple[int, str | None], Posterior] = BoundedCache(LEARNERS_BYTES)
         self._terms = dict[int, Terms]()
         self._stopped = threading.Event()
+
+    @property
+    def state(self) -> OffPolicyState:
+        """That of the first of the policies."""
+        return self.policies[0].state
 
     @property
     def left_out(self) -> int:
@@ -160,20 +182,19 @@ class Evaluator:
         for version in {row.bandit_version for row in rows} - self._terms.keys():
             self._terms[version] = await self._source.terms(self.bandit, version)
         result: SortedRows = await MEASURING.run(partial(sort, rows, self._terms))
-        work = [await self._work(lists) for lists in result.lists]
-        if work:
-            self.state, self.signals, gone = await MEASURING.run(partial(self._weighed, work))
-            self.gone += gone
+        for policy in self.policies:
+            if work := [await self._work(policy, lists) for lists in result.lists]:
+                await MEASURING.run(partial(self._weigh_all, policy, work))
         self.decisions += len(rows)
         self.unknown += result.unknown
         self.unreadable += result.unreadable
         self.cut += result.cut
 
-    async def _work(self, lists: LoggedLists) -> _Work:
+    async def _work(self, policy: Evaluated, lists: LoggedLists) -> _Work:
         keys = list(dict.fromkeys(key for key, _ in lists.situations))
-        learners = await self._posteriors(keys)
+        learners = await self._posteriors(policy, keys)
         owners = {key: place for place, key in enumerate(keys)}
-        return _Work(lists, await self._pool(lists), learners, owners)
+        return _Work(policy, lists, await self._pool(lists), learners, owners)
 
     async def _pool(self, lists: LoggedLists) -> _KnownPool:
         known = self._pools.get(lists.name)
@@ -189,32 +210,33 @@ class Evaluator:
             self._pools.put(lists.name, known, POOL_BYTES + KNOWN_BYTES + 8 * arms.size)
         return known
 
-    async def _posteriors(self, keys: Sequence[str | None]) -> Sequence[Posterior]:
-        result = {key: self._learners.get(key) for key in keys}
+    async def _posteriors(self, policy: Evaluated, keys: Sequence[str | None]) -> Sequence[Posterior]:
+        number = policy.number
+        result = {key: self._learners.get((number, key)) for key in keys}
         absent = [key for key, posterior in result.items() if posterior is None]
         for start in range(0, len(absent), READ_TOGETHER):
             together = absent[start : start + READ_TOGETHER]
-            reads = map(self._posterior, together)
+            reads = (self._posterior(key, policy.bandit) for key in together)
             for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
                 kept = posterior if self._targets.needs_noise else _estimate(posterior)
                 result[key] = kept
-                self._learners.put(key, kept, 1_000 + kept.theta.nbytes + kept.root.nbytes)
+                self._learners.put((number, key), kept, 1_000 + kept.theta.nbytes + kept.root.nbytes)
         return [posterior for posterior in result.values() if posterior is not None]
 
     def _check(self) -> None:
         if self._stopped.is_set():
             raise EvaluationStopped
 
-    def _weighed(self, work: Sequence[_Work]) -> tuple[OffPolicyState, dict[str, OffPolicyState], int]:
-        """The states with these decisions, and how many have an arm that could not be drawn."""
-        places = max(self.state.places, *(each.lists.name.places for each in work))
-        state, gone = off_policy.widened(self.state, places), 0
+    def _weigh_all(self, policy: Evaluated, work: Sequence[_Work]) -> None:
+        """Take these decisions up for a policy."""
+        places = max(policy.state.places, *(each.lists.name.places for each in work))
+        state = off_policy.widened(policy.state, places)
         parts = []
         for each in work:
             self._check()
             logged, missing = self._logged(each, places)
             parts.append(logged)
-            gone += missing
+            policy.gone += missing
         columns = (np.concatenate(column) for column in zip(*parts, strict=True))
         propensities, targets, rewards, predicted, expected = columns
         with np.errstate(over="ignore", under="ignore"):
@@ -222,15 +244,14 @@ class Evaluator:
         if not heaviest <= LARGEST_WEIGHT:
             message = "the policy does what the log hardly ever shows: weights are beyond all numbers"
             raise Invalid(message, path=("policy",))
-        whole = off_policy.add(state, Logged(propensities, targets, rewards, predicted, expected))
-        nothing, signals = np.zeros(rewards.shape), dict[str, OffPolicyState]()
-        for name, known in self.signals.items():
+        policy.state = off_policy.add(state, Logged(propensities, targets, rewards, predicted, expected))
+        nothing = np.zeros(rewards.shape)
+        for name, known in policy.signals.items():
             own = np.concatenate(
                 [_widened(part.lists.signals.get(name), part.lists, places) for part in work]
             )
             logged_of_it = Logged(propensities, targets, own, nothing, nothing)
-            signals[name] = off_policy.add(off_policy.widened(known, places), logged_of_it)
-        return whole, signals, gone
+            policy.signals[name] = off_policy.add(off_policy.widened(known, places), logged_of_it)
 
     def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:
         """What the estimators need of some lists, and how many have an arm that could not be drawn.
@@ -249,12 +270,20 @@ class Evaluator:
         predicted, propensities, rewards = np.zeros(shape), np.ones(shape), np.zeros(shape)
         offsets = situations.offsets[which][:, None]
         width = name.places
-        predicted[:, :width] = np.where(rows >= 0, scores + offsets, 0.0)
+        looked_at = self._examination(width)
+        predicted[:, :width] = np.where(rows >= 0, looked_at * (scores + offsets), 0.0)
         expected[:, :width] = predicted[:, :width]
-        propensities[:, :width], rewards[:, :width] = lists.propensities, lists.rewards
-        targets[:, drawn], expected[:, drawn] = result.propensities, result.expected + offsets
+        propensities[:, :width] = lists.propensities
+        rewards[:, :width] = lists.rewards_by(work.of.bandit.weights)
+        targets[:, drawn] = result.propensities
+        expected[:, drawn] = looked_at[drawn] * (result.expected + offsets)
         missing = int((among < 0).any(axis=1).sum())
         return (propensities, targets, rewards, predicted, expected), missing
+
+    def _examination(self, places: int) -> Vector:
+        """How likely each place is looked at: an arm earns that share of its estimate. Shape: (places,)."""
+        rule = self.bandit.record.position
+        return np.array([1.0 if rule is None else rule.at(place) for place in range(places)])
 
     def _weigh(self, work: _Work, situations: Situations, which: Rows, rows: Rows, scores: Matrix) -> Weighed:
         """What the target would do with the drawn arms of each list. Shapes: rows, scores (n, k)."""
@@ -294,8 +323,8 @@ class Evaluator:
         if by_exclusion:
             exclude = [_known_rows(arms, work.lists.excluded[place]) for place in first]
         joined = _joined(contexts)
-        names = list(numbers) if self.past is None else [(self._block, name) for name in numbers]
-        return Situations(self.bandit, names, work.learners, owners, joined, exclude), which
+        names = [(work.of.number, self._block, name) for name in numbers]
+        return Situations(work.of.bandit, names, work.learners, owners, joined, exclude), which
 
     def _known(self, pool: _KnownPool, situations: Situations) -> Sequence[Any]:
         """What the target knows of each situation."""
@@ -309,8 +338,17 @@ class Evaluator:
         return result
 
 
-def _start(estimators: Sequence[str], rule: SignalRule) -> OffPolicyState:
-    terms = terms_of_rule(rule)
+def _begun(number: int, bandit: Bandit, estimators: Sequence[str]) -> Evaluated:
+    signals = (bandit.record.signals or {}).items()
+    return Evaluated(
+        number,
+        bandit,
+        _start(estimators, terms_of(bandit.record, bandit.weights)),
+        {name: _start(estimators, terms_of_rule(rule)) for name, rule in signals},
+    )
+
+
+def _start(estimators: Sequence[str], terms: Terms) -> OffPolicyState:
     rewards = None if terms.low is None or terms.high is None else (terms.low, terms.high)
     return off_policy.start(estimators, places=1, rewards=rewards)
 

@@ -52,7 +52,9 @@ def _parquet(bandit: Bandit) -> RowEncoder:
         raise NotInstalled(message, path=("format",))
     from app.services.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
 
-    return ParquetEncoder(signals=bandit.record.signals is not None)
+    signals = bandit.record.signals
+    aggregates = [bandit.record.reward.aggregate, *(rule.aggregate for rule in (signals or {}).values())]
+    return ParquetEncoder(signals=signals is not None, revised="last" in aggregates)
 
 
 MEDIA_TYPES: Mapping[FormatName, str] = {

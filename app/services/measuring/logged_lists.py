@@ -81,15 +81,22 @@ class LoggedLists:
         """Shape: (n, places)."""
         return np.array(self._propensities).reshape(len(self), -1)
 
-    @property
-    def rewards(self) -> Matrix:
-        """Shape: (n, places)."""
-        return np.array(self._rewards).reshape(len(self), -1)
+    def rewards_by(self, weights: Mapping[str, float] | None) -> Matrix:
+        """The weighted sum of the signals; without ``weights`` the rewards of a bandit that has none.
+
+        Shape: (n, places).
+        """
+        if weights is None:
+            return np.array(self._rewards).reshape(len(self), -1)
+        result = np.zeros((len(self), self.name.places))
+        for name, values in self.signals.items():
+            result += weights.get(name, 0.0) * values
+        return result
 
     @property
     def signals(self) -> Mapping[str, Matrix]:
         """What each signal came to. Shapes: (n, places)."""
-        size = len(self._rewards)
+        size = len(self.ids)
         padded = {name: each + [0.0] * (size - len(each)) for name, each in self._by_signal.items()}
         return {name: np.array(each).reshape(len(self), -1) for name, each in padded.items()}
 
@@ -102,15 +109,14 @@ class LoggedLists:
         self.excluded.append(tuple(exclude))
         self.ids += [arm.id for arm in arms]
         self._propensities += [1.0 if arm.pinned else arm.propensity or 0.0 for arm in arms]
-        counted, _ = counted_rewards(row, terms)
-        self._rewards += [counted.get(arm.id, terms.default) for arm in arms]
+        if terms.weights is None:
+            counted, _ = counted_rewards(row, terms)
+            self._rewards += [counted.get(arm.id, terms.default) for arm in arms]
         for name in terms.defaults:
             own = terms.of_signal(name)
             counted, _ = counted_rewards(row, own)
             values = self._by_signal.setdefault(name, [])
-            values += [own.default] * (
-                len(self._rewards) - len(arms) - len(values)
-            )  # a signal that came later
+            values += [own.default] * (len(self.ids) - len(arms) - len(values))  # a signal that came later
             values += [counted.get(arm.id, own.default) for arm in arms]
 
 

@@ -6,10 +6,10 @@ Of a bandit with signals it is the weighted sum of the signals, by weights that 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from app.services.bandits.bandits import Bandit, Bandits
-from app.services.bandits.settings import BanditRecord, RewardRule, SignalRule
+from app.services.bandits.settings import BanditRecord, PositionRule, RewardRule, SignalRule
 from app.services.decision_log.rows import LoggedReward, Row
 
 Weights = Mapping[str, float]
@@ -22,6 +22,7 @@ class Terms:
     ``default``     what an arm without a reward counts as
     ``low, high``   of one arm, whether it is rewarded or not; None: nobody knows bounds
     ``weights``     of signals, and ``defaults`` of each; None: there are none
+    ``position``    how likely places are looked at; None: that is not asked
     """
 
     default: float
@@ -29,6 +30,7 @@ class Terms:
     high: float | None = None
     weights: Weights | None = None
     defaults: Weights = field(default_factory=dict)
+    position: PositionRule | None = None
 
     def bounds(self, arms: int) -> tuple[float, float] | None:
         """Of a decision with so many arms; None where there are none."""
@@ -47,6 +49,10 @@ def terms_of_rule(rule: RewardRule | SignalRule) -> Terms:
 
 def terms_of(record: BanditRecord, weights: Weights | None = None) -> Terms:
     """The terms of a bandit. ``weights``: of its signals, 0 where absent; None: its own."""
+    return replace(_terms_of(record, weights), position=record.position)
+
+
+def _terms_of(record: BanditRecord, weights: Weights | None) -> Terms:
     signals = record.signals
     if signals is None:
         return terms_of_rule(record.reward)

@@ -2,7 +2,7 @@
 
 A row that is read back is the row as JSON, with these exceptions: ``filter``, ``weights`` and ``barred``,
 whose shapes vary, are JSON text. Of a bandit without signals there is neither ``weights`` nor the ``signal``
-of rewards.
+of rewards, and ``revised`` is there only where the last reward counts.
 """
 
 from __future__ import annotations
@@ -64,14 +64,20 @@ SCHEMA = pa.schema(
         ("rewards", pa.list_(_REWARD)),
     ]
 )
-_SIGNAL_REWARD = pa.struct([*_REWARD, ("signal", pa.string())])
-SIGNALS_SCHEMA = pa.schema(
-    [*list(SCHEMA)[:-1], pa.field("rewards", pa.list_(_SIGNAL_REWARD)), pa.field("weights", pa.string())]
-)
 _TEXTS = {"filter", "weights", "barred"}
-_STRUCTS = {pa.list_(kind): kind for kind in (_ARM, _REWARD, _SIGNAL_REWARD)}
 _encode = msgspec.json.Encoder().encode
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it has had once: 30 MB for an export
+
+
+def schema_of(*, signals: bool = False, revised: bool = False) -> Any:
+    """The columns of a bandit with signals, and of one where the last reward counts."""
+    if not signals and not revised:
+        return SCHEMA
+    of_signal = [pa.field("signal", pa.string())] if signals else []
+    of_last = [pa.field("revised", pa.int64())] if revised else []
+    rewards = pa.field("rewards", pa.list_(pa.struct([*_REWARD, *of_signal, *of_last])))
+    weights = [pa.field("weights", pa.string())] if signals else []
+    return pa.schema([*list(SCHEMA)[:-1], rewards, *weights])
 
 
 class ParquetEncoder:
@@ -80,8 +86,8 @@ class ParquetEncoder:
     Rows are kept as columns until they fill a row group of ``GROUP_ROWS`` or ``GROUP_BYTES``.
     """
 
-    def __init__(self, *, signals: bool = False) -> None:
-        self._sink, self._schema = _Sink(), SIGNALS_SCHEMA if signals else SCHEMA
+    def __init__(self, *, signals: bool = False, revised: bool = False) -> None:
+        self._sink, self._schema = _Sink(), schema_of(signals=signals, revised=revised)
         self._writer = pq.ParquetWriter(
             self._sink, self._schema, compression="zstd", compression_level=1, use_dictionary=list(REPEATED)
         )
@@ -145,8 +151,8 @@ def _columns(rows: Sequence[Row], schema: Any) -> Any:
 
 
 def _array(kind: Any, values: Sequence[Any]) -> Any:
-    if kind in _STRUCTS:
-        return _lists(_STRUCTS[kind], values)
+    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        return _lists(kind.value_type, values)
     return pa.array(values, kind)
 
 

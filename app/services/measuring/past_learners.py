@@ -25,6 +25,7 @@ learned that comes later; not of decisions.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,7 +42,7 @@ from app.services.decision_log.rows import LoggedReward, Row
 from app.services.formats.records import LearnerState, RewardPayload, RewardTerms, state_bytes
 from app.services.learning.fold import States, learned, merged, pooled_of
 from app.services.learning.pooled_prior import with_others
-from app.services.measuring.outcomes import signals_before
+from app.services.measuring.outcomes import Terms, signals_before
 from app.services.measuring.sources import HeldSource
 from app.storage.protocol import LearnerId, LogEntry
 from shortlist.evaluation import blocks as algorithm
@@ -76,6 +77,7 @@ class _Survey:
 
     ``first``     the version of each learner then
     ``since``     what learners have learned from rewards that came since
+    ``revised``   how many rewards of each learner these have taken the place of
     ``late``      those of them that are of earlier decisions, and when they came
     ``under_way``  how many rewards had just come, so that the first decisions may not have known them yet
     ``is_whole``  whether all of this could be found
@@ -83,6 +85,7 @@ class _Survey:
 
     first: dict[LearnerId, int] = field(default_factory=dict)
     since: States = field(default_factory=dict)
+    revised: Counter[LearnerId] = field(default_factory=Counter)
     late: list[tuple[float, _Item]] = field(default_factory=list)
     under_way: int = 0
     is_whole: bool = True
@@ -119,6 +122,7 @@ class PastLearners:
         self._source = source
         self._standing = standing
         self.takes_back = self._takes_back()
+        self._terms = dict[int, Terms]()
         self._now: States = {}
         self._later: dict[int, States] = {}
 
@@ -146,12 +150,15 @@ class PastLearners:
             )
             early, is_whole = await self._rewards(late)
             survey.add_late([reward for reward in early if from_ms <= reward[0] < now_ms])
+            # What a reward was before it was revised is not known any more.
+            survey.is_whole &= not any(reward.revised for row in late for reward in row.rewards)
             rewards, are_whole = await self._rewards(own)
             survey.is_whole &= is_whole and are_whole
             for row in own:
                 learner = learner_of(self._bandit, row.key)
                 if learner not in survey.first:
                     survey.first[learner] = row.learner_version - survey.late_of(learner, row.time)
+                survey.revised[learner] += sum(each.revised for each in row.rewards)
             came = [item for came_ms, item in rewards if came_ms < now_ms]
             await MEASURING.run(partial(self._merge, survey.since, came))
         await MEASURING.run(partial(self._merge, survey.since, [item for _, item in survey.late]))
@@ -175,15 +182,16 @@ class PastLearners:
         """Whether anything was known before the block."""
         return block > 0 or self.beginning == "known"
 
-    async def posterior(self, key: str | None) -> Posterior:
-        """What the learner of a key knows."""
+    async def posterior(self, key: str | None, bandit: Bandit | None = None) -> Posterior:
+        """What the learner of a key knows. ``bandit``: the same, by other weights of its signals."""
+        weighed = bandit or self._bandit
         record, learner = self._bandit.record, learner_of(self._bandit, key)
         state, pooled = self._now.get(learner), self._now.get(pooled_of(learner))
         own = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))
         sums = with_others(own, pooled, strength=record.prior_strength)
         if sums.dim < LARGE_DIM:
-            return self._bandit.posterior(sums)
-        return await MEASURING.run(partial(self._bandit.posterior, sums))
+            return weighed.posterior(sums)
+        return await MEASURING.run(partial(weighed.posterior, sums))
 
     def _takes_back(self) -> bool:
         record = self._bandit.record
@@ -198,7 +206,8 @@ class PastLearners:
         result, more, known, complete = States(), 0, 0, survey.is_whole
         for learner, version in survey.first.items():
             today, gained = await standing.state(learner), survey.since.pop(learner, None)
-            before = (0 if today is None else today.version) - (0 if gained is None else gained.version)
+            since = survey.revised[learner] + (0 if gained is None else gained.version)
+            before = (0 if today is None else today.version) - since
             complete = complete and before >= version
             more, known = more + before - version, known + before
             if before > 0 and today is not None:
@@ -243,13 +252,17 @@ class PastLearners:
         features, known = await self._source.features(
             self._bandit, [(row, reward.arm) for row, reward, *_ in counted]
         )
+        for version in {row.bandit_version for row in rows} - self._terms.keys():
+            self._terms[version] = await self._source.terms(self._bandit, version)
         places = np.flatnonzero(known).tolist()
         make = partial(self._items, [counted[place] for place in places], features[places])
         return await MEASURING.run(make), len(places) == len(counted)
 
     def _items(self, counted: Sequence[CountedReward], features: Matrix) -> Sequence[tuple[float, _Item]]:
         record, result = self._bandit.record, list[tuple[float, _Item]]()
-        joint = np.ascontiguousarray(self._joint(features, [row for row, *_ in counted]), dtype="<f8")
+        examined = np.array([self._examined(row, reward) for row, reward, *_ in counted])
+        joint = examined[:, None] * self._joint(features, [row for row, *_ in counted])
+        joint = np.ascontiguousarray(joint, dtype="<f8")
         data, size = joint.tobytes(), 8 * joint.shape[1]
         pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
         names = list(record.signals or ())
@@ -266,6 +279,13 @@ class PastLearners:
             entry = LogEntry("", learner, is_first, b"", replaces=replaces, before=before, came=came)
             result.append((float(max(reward.time, row.time)), (entry, payload)))
         return result
+
+    def _examined(self, row: Row, reward: LoggedReward) -> float:
+        """How likely the place of the arm was looked at, by the terms of its decision."""
+        position = self._terms[row.bandit_version].position
+        if position is None:
+            return 1.0
+        return position.at(next(place for place, arm in enumerate(row.arms) if arm.id == reward.arm))
 
     def _joint(self, features: Matrix, rows: Sequence[Row]) -> Matrix:
         """What learners learn from, of arms in the contexts of their decisions. Shapes: (n, d) -> (n, D)."""

@@ -12,26 +12,33 @@ where there are no others, and else they are counted apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import zip_longest
 from typing import Literal
 
 import msgspec
+import numpy as np
 
 from app.errors import Invalid
 from app.services.bandits.bandits import Bandit, Bandits
-from app.services.bandits.settings import GuardrailRule
+from app.services.bandits.settings import MAX_EXAMINATION, GuardrailRule
 from app.services.bounded.long_work import MEASURING
 from app.services.bounded.slots import Slots
 from app.services.decision_log.rows import CompleteLog, Row
-from app.services.measuring.outcomes import Terms, terms_then, value_of
+from app.services.measuring.outcomes import Terms, counted_rewards, terms_then, value_of
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as clustered
+from shortlist.evaluation import examination
 from shortlist.evaluation.asymptotic_confidence_sequence import Missing
+from shortlist.evaluation.examination import RandomLists
 from shortlist.evaluation.two_groups import Interval, IntervalKind, KeyIntervals, ValueSequence, intervals
+from shortlist.types import Vector
 
 MAX_BUCKETS = 1_000
+MOST_PLACES = MAX_EXAMINATION
 AT_ONCE, WAITING = 2, 16
 
 GroupName = Literal["policy", "holdout"]
@@ -72,6 +79,22 @@ class GroupReport(GroupCounts):
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceReport:
+    """What the arms at one place of longer lists have earned. ``place``: from 1.
+
+    ``examination``: of the holdout, where it is served random lists: how likely the place is looked at,
+    relative to the first, by the position-based model. ``interval`` holds that at all looks together.
+    """
+
+    group: GroupName
+    place: int
+    decisions: int
+    mean_reward: float
+    examination: float | None = None
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Lift:
     """The mean reward of the policy less that of the holdout."""
 
@@ -95,6 +118,7 @@ class SignalReport:
     lift: Lift
     interval_kind: IntervalKind
     interval_decisions: int
+    places: list[PlaceReport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +140,7 @@ class Report:
     ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
     ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
     ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
+    ``places``              of decisions with several arms: what each place has earned, the first hundred
     ``warnings``            why a group has no interval, and whether the policy is the worse one
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
 
@@ -130,6 +155,7 @@ class Report:
     interval_decisions: int
     ungrouped: int
     buckets: list[Bucket]
+    places: list[PlaceReport]
     warnings: list[str]
     complete_from: int | None
     weights: dict[str, float] | None = None
@@ -159,12 +185,61 @@ class Counts:
 
 
 @dataclass(slots=True)
+class Places:
+    """What lists of several arms have earned by place. ``settle`` takes up what was added.
+
+    ``counts``, ``totals``   of all lists. Shapes: (K,)
+    ``random``    of those that were drawn at random, with no arm pinned
+    """
+
+    counts: Vector = field(default_factory=lambda: np.zeros(MOST_PLACES))
+    totals: Vector = field(default_factory=lambda: np.zeros(MOST_PLACES))
+    random: RandomLists = field(default_factory=examination.start)
+    _drawn: list[list[float]] = field(default_factory=list)
+
+    def add(self, row: Row, terms: Terms) -> None:
+        counted, _ = counted_rewards(row, terms)
+        values = [counted.get(arm.id, terms.default) for arm in row.arms[:MOST_PLACES]]
+        self.counts[: len(values)] += 1
+        self.totals[: len(values)] += values
+        if is_random(row):
+            self._drawn.append(values)
+
+    def settle(self) -> None:
+        if self._drawn:
+            longest = max(map(len, self._drawn))
+            padded = [values + [math.nan] * (longest - len(values)) for values in self._drawn]
+            self.random = examination.add(self.random, np.array(padded))
+            self._drawn.clear()
+
+    def report(self, group: GroupName, *, level: float) -> list[PlaceReport]:
+        estimates = examination.estimates(self.random, level=level)
+        return [
+            PlaceReport(
+                group,
+                place + 1,
+                int(self.counts[place]),
+                float(self.totals[place] / self.counts[place]),
+                *((each.value, each.interval) if each else ()),
+            )
+            for place, each in zip_longest(range(np.count_nonzero(self.counts)), estimates)
+        ]
+
+
+def is_random(row: Row) -> bool:
+    """Whether the holdout was served this list by chance: where it has the same arms each is certain."""
+    first = row.arms[0].propensity if row.group == "holdout" else None
+    return first is not None and first < 1.0 and not any(arm.pinned for arm in row.arms)
+
+
+@dataclass(slots=True)
 class GroupDecisions:
     """Decisions of one group in their order."""
 
     counts: Counts = field(default_factory=Counts)
     values: ValueSequence = field(default_factory=ValueSequence)
     buckets: dict[int, Counts] = field(default_factory=dict)
+    places: Places = field(default_factory=Places)
 
     def add(self, value: float, bucket: int | None, *, rewarded: bool) -> None:
         """Count a decision."""
@@ -204,6 +279,8 @@ class ReportFold:
             value, rewarded = value_of(row, terms[row.bandit_version])
             group = self._groups[row.group]
             group.add(value, bucket, rewarded=rewarded)
+            if len(row.arms) > 1:
+                group.places.add(row, terms[row.bandit_version])
             if self._unit == "decision":
                 group.values.add(value, terms[row.bandit_version].bounds(len(row.arms)))
             elif row.group is None:
@@ -212,6 +289,7 @@ class ReportFold:
                 self._by_key.add(0 if row.group == "policy" else 1, row.key, value)
         for group in self._groups.values():
             group.values.settle()
+            group.places.settle()
 
     def report(self, complete_from: int | None = None) -> Report:
         """What there is to say so far. Cost: O(1), and the buckets."""
@@ -232,6 +310,11 @@ class ReportFold:
             interval_decisions=known.decisions,
             ungrouped=ungrouped,
             buckets=self._buckets(groups),
+            places=[
+                each
+                for name, group in zip(GROUPS, groups, strict=True)
+                for each in group.places.report(name, level=self._level)
+            ],
             warnings=[
                 f"{name}: {REASONS[self._unit][why]}"
                 for name, group, _, why in named
@@ -323,7 +406,9 @@ class Reports:
 
 def _with_signals(bandit: Bandit, found: Mapping[str | None, Report]) -> Report:
     parts = {
-        name: SignalReport(name, each.groups, each.lift, each.interval_kind, each.interval_decisions)
+        name: SignalReport(
+            name, each.groups, each.lift, each.interval_kind, each.interval_decisions, each.places
+        )
         for name, each in found.items()
         if name is not None
     }

@@ -6,20 +6,23 @@
 --        reward: bandit uid, learner, issued_ms, known entry or '', payload; of a decision expires_ms, the last of
 --        the ms in the name of its hash, dedupe key, decision key or ''; without a decision '', ttl_ms, '', '';
 --        then the reward if those with its decision key are summed, or that of a signal: its letter, 's' if it is
---        summed, else 'f', and the reward; or ''; what it is of, or '';
+--        summed, 'l' if the last counts, else 'f', and the reward, of the last with '@' and when it was; or '';
+--        what it is of, or '';
 --        then for each whose decision is in the decision log: its place from 1, field of the row, keep_ms, record of
 --        the row, what is put at the end of the row
--- Result {bytes of dedupe keys that are held now, {for each reward its entry id, or 'duplicate ' and the id of the
---        newest entry, or 'forgotten', or 'expired'}}, or {-1, {}} when there is no space for all that are new
+-- Result {bytes of dedupe keys that are held now, {for each reward its entry id, behind 'revised ' if it took the
+--        place of one above 0, or 'duplicate ' and the id of the newest entry, or 'forgotten', or 'expired'}}, or
+--        {-1, {}} when there is no space for all that are new
 -- Effect in one step: every reward whose learner was not forgotten after its decision, whose decision is not
 --        refused as expired and whose dedupe key is new is appended. Its dedupe keys are then taken, and counted:
 --        those of a decision until all that expires as early is refused, others for ttl_ms. One that comes after
 --        its default was counted ('d') is marked as its replacement ('r'). Of rewards that are summed, the decision key
 --        has their sum, and each entry says what it was before ('s', unless 0). Of signals it has what has come of
---        each, as 'A1B0.5', behind 'd' if the default was counted before, and each entry says what had come before it
---        ('v'); one that has come and is not summed is a duplicate. It is put at the end of the row of its
---        decision, which is made if it is not there. Repeated, it changes nothing. Without space for all new dedupe
---        keys nothing is done.
+--        each, as 'A1B0.5C2@1700000000000', behind 'd' if the default was counted before, and each entry says what had
+--        come before it (behind 'f', without the times). One that has come and is not summed is a duplicate; of those of
+--        which the last counts only if it is not later, or as late and not larger. It is put at the end of the row
+--        of its decision, which is made if it is not there; what it takes the place of is taken out of that.
+--        Repeated, it changes nothing. Without space for all new dedupe keys nothing is done.
 local log, refused, ends, ledger = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 local next, newest, now, number = next_id(log, KEYS[2])
 local is_refused = refusals(refused)
@@ -31,6 +34,21 @@ local function came(home, first, value)
     local had = redis.call('HGET', home, first)
     return letter, kind, number, had, had and string.match(had, letter .. '([^%u]*)')
   end
+end
+
+local function value_and_time(text)
+  local number, at = string.match(text, '^([^@]*)@?(%d*)$')
+  return tonumber(number), tonumber(at) or 0
+end
+
+-- Whether what has come of a signal (nil: nothing) stands against another reward.
+local function stands(own, kind, number)
+  if not own or kind ~= 'l' then
+    return own and kind == 'f'
+  end
+  local had, had_at = value_and_time(own)
+  local new, new_at = value_and_time(number)
+  return new_at < had_at or (new_at == had_at and new <= had)
 end
 
 -- The field of the ledger for dedupe keys without a decision.
@@ -53,7 +71,7 @@ if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > space then -- if 
     local home, counts = KEYS[k], not is_forgotten(KEYS[k + 1], issued, known)
     if counts and expires == '' and redis.call('EXISTS', home) == 0 then
       new[home] = KEY + rounded_up(#home)
-    elseif counts and expires ~= '' and string.find(value, '^%uf') then
+    elseif counts and expires ~= '' and string.find(value, '^%u[fl]') then
       local _, _, _, had, own = came(home, first, value)
       if not own and not is_refused(expires, known) then
         local more = had and rounded_up(#value) + NUMBER or field_bytes(first, value)
@@ -82,14 +100,14 @@ for i = 1, (#ARGV - 3 - 11 * rewards) / 5 do
   logged[tonumber(ARGV[a])] = { 6 + 2 * rewards + 2 * i, a }
 end
 
-local function log_reward(row, bandit, learner, known)
+local function log_reward(row, bandit, learner, known, is_revised)
   local rows, times = unpack(KEYS, row[1], row[1] + 1)
   local _, field, keep_ms, record, reward = unpack(ARGV, row[2], row[2] + 4)
   local logs = KEYS[7 + 2 * rewards]
   if is_kept(KEYS[6 + 2 * rewards], logs, bandit, field) then
     redis.call('HSETNX', logs, bandit, keep_ms)
     keep_row(rows, times, field, learner, known, record)
-    add_reward(rows, field, reward)
+    add_reward(rows, field, reward, is_revised)
   end
 end
 
@@ -101,7 +119,8 @@ for i = 1, rewards do
       unpack(ARGV, a, a + 10)
   local kind, sum, status = '1', 0, nil
   local letter, kept_as, number_of, had, own = came(home, first, value)
-  local is_kept_there = kept_as == 'f' -- under the decision key; there is no dedupe key besides
+  local is_kept_there = kept_as == 'f' or kept_as == 'l' -- under the decision key: there is no dedupe key besides
+  local is_standing = stands(own, kept_as, number_of)
   if is_forgotten(KEYS[k + 1], issued, known) then
     status = 'forgotten'
   elseif expires == '' then
@@ -112,12 +131,12 @@ for i = 1, rewards do
       status = 'duplicate ' .. newest
     end
   elseif is_refused(expires, known) then
-    local is_known = own
+    local is_known = is_standing
     if not is_kept_there then
       is_known = is_taken(log, home, name, '')
     end
     status = is_known and 'duplicate ' .. newest or 'expired'
-  elseif is_kept_there and own or not is_kept_there and not take(log, ledger, ends, home, ends_ms, name, '', known) then
+  elseif is_standing or not is_kept_there and not take(log, ledger, ends, home, ends_ms, name, '', known) then
     status = 'duplicate ' .. newest
   else
     -- Of a store that was put back from a copy, a decision may know entries that are not in it. What it knows is
@@ -129,7 +148,10 @@ for i = 1, rewards do
       end
     end
     if letter then
-      local text = letter .. string.format('%.17g', (tonumber(own) or 0) + tonumber(number_of))
+      local text = letter .. number_of
+      if own and kept_as == 's' then
+        text = letter .. string.format('%.17g', tonumber(own) + tonumber(number_of))
+      end
       if had then
         kind = not own and string.sub(had, 1, 1) == 'd' and 'r' or '0'
         local now_kept = own and string.gsub(had, letter .. '[^%u]*', text) or had .. text
@@ -153,20 +175,20 @@ for i = 1, rewards do
   if not status then
     status = next()
     newest = status
-    local fields = { 'b', bandit, 'l', learner, 'f', kind, 'p', payload }
+    local others = had and string.gsub(string.gsub(had, '^d', ''), '@%d+', '') or ''
+    local fields = { 'b', bandit, 'l', learner, 'f', kind .. others, 'p', payload }
     if source ~= '' then
       fields[9], fields[10] = 'd', source
     end
     if sum ~= 0 then
       fields[#fields + 1], fields[#fields + 2] = 's', string.format('%.17g', sum)
     end
-    local others = had and string.gsub(had, '^d', '') or ''
-    if others ~= '' then
-      fields[#fields + 1], fields[#fields + 2] = 'v', others
-    end
     redis.call('XADD', log, status, unpack(fields))
     if logged[i] then
-      log_reward(logged[i], bandit, learner, known)
+      log_reward(logged[i], bandit, learner, known, own and kept_as == 'l')
+    end
+    if own and kept_as == 'l' and value_and_time(own) > 0 then
+      status = 'revised ' .. status
     end
   end
   outcome[i] = status

@@ -43,17 +43,38 @@ local function keep_row(rows, times, field, learner, known, record)
   end
 end
 
--- Put a reward at the end of a row, if the row is there.
-local function add_reward(rows, field, reward)
+-- The rewards of a row without the one that another takes the place of, which is of the same arm and signal (first
+-- two and last byte); and the other, which says in the 48th bit and above of its ms how many it has replaced.
+local function without_earlier(rewards, reward)
+  local size, arm, signal = #reward, string.sub(reward, 1, 2), string.sub(reward, -1)
+  for start = 1, #rewards, size do
+    local stop = start + size - 1
+    if string.sub(rewards, start, start + 1) == arm and string.sub(rewards, stop, stop) == signal then
+      local low, high = string.byte(rewards, stop - 2, stop - 1)
+      local count = math.min(low + 256 * high + 1, 65535)
+      local counted = string.char(count % 256, math.floor(count / 256))
+      reward = string.sub(reward, 1, size - 3) .. counted .. signal
+      return string.sub(rewards, 1, start - 1) .. string.sub(rewards, stop + 1), reward
+    end
+  end
+  return rewards, reward
+end
+
+-- Put a reward at the end of a row, if the row is there. ``is_revised``: it takes the place of an earlier one.
+local function add_reward(rows, field, reward, is_revised)
   local value = redis.call('HGET', rows, field)
   if not value then
     return
   end
   local length, start = string.match(value, '^%d+:(%d+):()')
-  local rewards = #value - start + 1 - tonumber(length)
-  if rewards + #reward <= MOST_REWARDS then
-    redis.call('HSET', rows, field, value .. reward)
-    rows_added = rows_added + rounded_up(#value + #reward) - rounded_up(#value)
+  local stop = start - 1 + tonumber(length)
+  local record, rewards = string.sub(value, 1, stop), string.sub(value, stop + 1)
+  if is_revised then
+    rewards, reward = without_earlier(rewards, reward)
+  end
+  if #rewards + #reward <= MOST_REWARDS then
+    redis.call('HSET', rows, field, record .. rewards .. reward)
+    rows_added = rows_added + rounded_up(#record + #rewards + #reward) - rounded_up(#value)
   end
 end
 

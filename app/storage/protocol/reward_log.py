@@ -14,13 +14,15 @@ from app.storage.protocol.learner_id import LearnerId
 class SignalWrite:
     """Which of several rewards of a decision and arm an entry is.
 
-    ``place``    of the signal, from 0 to 25. One that has come is a duplicate, unless it is summed
-    ``sums``     whether the values are summed
+    ``place``      of the signal, from 0 to 25
+    ``aggregate``  of those that come of it the first counts, and others are duplicates; or their sum; or the
+                   last, by ``at_ms``, and of those at the same time the largest
     """
 
     place: int
     value: float
-    sums: bool = False
+    aggregate: Literal["first", "sum", "last"] = "first"
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,9 @@ class RewardWrite:
     ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
     ``summed``         the reward, where those with its decision key are summed: see ``LogEntry.before``
     ``source``         what it is of; opaque, b"" where nothing is known
-    ``signal``         of a bandit with several rewards, instead of ``summed``: what has come of them is kept
-                       under the decision key, and so is what tells duplicates, unless it is summed
+    ``signal``         of a bandit with several rewards, or of which the last counts, instead of ``summed``:
+                       what has come of them is kept under the decision key, and so is what tells duplicates,
+                       unless it is summed
     """
 
     learner: LearnerId
@@ -65,11 +68,12 @@ class Appended:
     """What became of one RewardWrite.
 
     ``entry_id`` is the entry's; of a duplicate it is that of the newest entry, which its first copy cannot be
-    after; else empty.
+    after; else empty. ``revised``: it is accepted, in the place of a reward above 0.
     """
 
     status: Literal["accepted", "duplicate", "forgotten", "expired"]
     entry_id: str = ""
+    revised: bool = False
 
 
 @dataclass(frozen=True, slots=True)

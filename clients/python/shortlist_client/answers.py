@@ -237,13 +237,16 @@ class LoggedArm:
 
 @dataclass(frozen=True, slots=True)
 class LoggedReward:
-    """``default``: nobody sent it, it stands for a reward that did not come in time."""
+    """``default``: nobody sent it, it stands for a reward that did not come in time. ``revised``: how many
+    earlier ones it has taken the place of.
+    """
 
     arm: str
     value: float
     time: int
     default: bool
     signal: str | None = None
+    revised: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +296,9 @@ class LearnedReward:
 
     ``kind``: reward, default, observation; other (of no arm that was noted: what is learned from are its
     ``features``), forget (the learner begins anew), state (a learner without rewards takes it). ``id``: of
-    the decision or observation. ``replaces``: the value of the default that it takes the place of.
+    the decision or observation. ``replaces``: the value of what it takes the place of, of a default or of an
+    earlier reward. ``examined``: by what the features of the arm are multiplied. ``signal``: which of several
+    rewards, None: all together; ``had``: what they counted as before it.
     ``before``: the sum of the rewards before it. ``replayed``: the number that
     it had as a dead letter, which taught nothing.
     """
@@ -315,6 +320,10 @@ class LearnedReward:
     replayed: int | None
     features: tuple[float, ...] | None
     state: str | None
+    examined: float | None = None
+    signal: str | None = None
+    signal_number: int | None = None
+    had: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +447,20 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
+class PlaceReport:
+    """What the arms at one place of longer lists have earned. ``examination``: how likely it is looked at,
+    relative to the first place, by a holdout that is served random lists; with its ``interval``.
+    """
+
+    group: str
+    place: int
+    decisions: int
+    mean_reward: float
+    examination: float | None = None
+    interval: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SignalReport:
     """What one signal came to: as the groups and the lift of a report."""
 
@@ -446,6 +469,7 @@ class SignalReport:
     lift: Lift
     interval_kind: str
     interval_decisions: int
+    places: tuple[PlaceReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,6 +505,7 @@ class Report:
     weights: Mapping[str, float] | None = None
     signals: tuple[SignalReport, ...] = ()
     guardrails: tuple[Guardrail, ...] = ()
+    places: tuple[PlaceReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

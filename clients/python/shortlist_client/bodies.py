@@ -6,6 +6,7 @@ bandit are in ``settings``. A field that is absent has the service's default.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, Required, TypedDict
 
@@ -159,7 +160,8 @@ class ChooseBatchBody(TypedDict):
 
 class RewardItem(TypedDict, total=False):
     """``arm``: needed when the decision has more than one. ``reward_id``: for bandits that add rewards up.
-    ``signal``: needed exactly by a bandit that has signals.
+    ``signal``: needed exactly by a bandit that has signals. ``at``: when it was so, in ms since 1970, now if
+    absent: where the last reward counts, it is the one that is latest.
     """
 
     decision: Required[str]
@@ -167,16 +169,28 @@ class RewardItem(TypedDict, total=False):
     arm: str | None
     reward_id: str | None
     signal: str | None
+    at: int
 
 
 def reward_item(
-    decision: str, value: float, arm: str | None, *, reward_id: str | None, signal: str | None
+    decision: str,
+    value: float,
+    arm: str | None,
+    *,
+    reward_id: str | None,
+    signal: str | None,
+    at: int | None,
 ) -> RewardItem:
-    """``signal`` is left out where there is none, for services that do not know it."""
+    """``signal`` is left out where there is none. ``at``: None is now."""
     item = RewardItem(decision=decision, value=value, arm=arm, reward_id=reward_id)
     if signal is not None:
         item["signal"] = signal
-    return item
+    return with_time(item, at)
+
+
+def with_time(item: RewardItem, at: int | None = None) -> RewardItem:
+    """The reward with its time; that of one without is ``at``, else now."""
+    return {"at": time.time_ns() // 1_000_000 if at is None else at, **item}
 
 
 class RewardsBody(TypedDict):

@@ -524,14 +524,16 @@ class Endpoints:
         *,
         reward_id: str | None = None,
         signal: str | None = None,
+        at: int | None = None,
         wait: bool = False,
     ) -> Steps[Receipt]:
         """Reward a decision. It counts once, however often it is sent. Raises RewardRejected.
 
         ``arm`` is needed where the decision has several; ``wait`` until it is applied. Bandits that add
-        rewards up tell them apart by ``reward_id``, those with several rewards by ``signal``.
+        rewards up tell them apart by ``reward_id``, those with several rewards by ``signal``. ``at``: when it
+        was so, in ms since 1970, now if absent: where the last reward counts, it is the one that is latest.
         """
-        item = bodies.reward_item(decision, value, arm, reward_id=reward_id, signal=signal)
+        item = bodies.reward_item(decision, value, arm, reward_id=reward_id, signal=signal, at=at)
         (batch,) = batches("rewards", encoded_items([item], "reward"), REWARDS)
         receipt = yield from routes.REWARDS.call(content=batch.content, query=_waiting(wait))
         for rejected in receipt.rejected:
@@ -540,8 +542,11 @@ class Endpoints:
 
     @endpoint
     def reward_batch(self, rewards: Iterable[bodies.RewardItem], *, wait: bool = False) -> Steps[Receipt]:
-        """Send many rewards, in batches. The receipt names those that were rejected, by their number."""
-        items = encoded_items(rewards, "reward")
+        """Send many rewards, in batches. The receipt names those that were rejected, by their number.
+
+        Those without a time ``at`` are of now.
+        """
+        items = encoded_items(map(bodies.with_time, rewards), "reward")
         send = sender(routes.REWARDS, query=_waiting(wait))
         return _receipt((yield from send_all(batches("rewards", items, REWARDS), send)))
 

@@ -163,13 +163,14 @@ class RewardSender:
         *,
         reward_id: str | None = None,
         signal: str | None = None,
+        at: int | None = None,
     ) -> None:
         """Send a reward soon. Raises RewardsUnsent when the buffer is full and the service does not take any:
         then this reward is not in the buffer.
         """
         with self._changed:
             self._changed.wait_for(self.state.may_go_on)
-            self.state.add(reward_item(decision, value, arm, reward_id=reward_id, signal=signal))
+            self.state.add(reward_item(decision, value, arm, reward_id=reward_id, signal=signal, at=at))
             self._changed.notify_all()
 
     def flush(self) -> None:
@@ -247,6 +248,7 @@ class AsyncRewardSender:
         *,
         reward_id: str | None = None,
         signal: str | None = None,
+        at: int | None = None,
     ) -> None:
         """Send a reward soon. Raises RewardsUnsent when the buffer is full and the service does not take any:
         then this reward is not in the buffer.
@@ -254,7 +256,7 @@ class AsyncRewardSender:
         self._start()
         async with self._changed:
             await self._changed.wait_for(self.state.may_go_on)
-            self.state.add(reward_item(decision, value, arm, reward_id=reward_id, signal=signal))
+            self.state.add(reward_item(decision, value, arm, reward_id=reward_id, signal=signal, at=at))
             self._changed.notify_all()
 
     async def flush(self) -> None:

@@ -14,7 +14,7 @@ class RewardRule(TypedDict, total=False):
 
     min: float | None
     max: float | None
-    aggregate: Literal["first", "sum"]
+    aggregate: Literal["first", "sum", "last"]
     wait_s: float | None
     default: float | None
 
@@ -88,7 +88,7 @@ class SignalRule(TypedDict, total=False):
     noise: float | Literal["auto"]
     min: float | None
     max: float | None
-    aggregate: Literal["first", "sum"]
+    aggregate: Literal["first", "sum", "last"]
 
 
 class GuardrailRule(TypedDict, total=False):
@@ -97,6 +97,12 @@ class GuardrailRule(TypedDict, total=False):
     signal: Required[str]
     most: float | None
     least: float | None
+
+
+class PositionRule(TypedDict, total=False):
+    """How likely the arm at each place of a list is looked at; further places are as the last."""
+
+    examination: Required[Sequence[float]]
 
 
 class BanditBody(TypedDict, total=False):
@@ -127,12 +133,13 @@ class BanditBody(TypedDict, total=False):
     repeats: RepeatsRule | None
     signals: Mapping[str, SignalRule] | None
     guardrails: Sequence[GuardrailRule] | None
+    position: PositionRule | None
 
 
 class RewardRulePatch(TypedDict, total=False):
     min: float | None
     max: float | None
-    aggregate: Literal["first", "sum"] | None
+    aggregate: Literal["first", "sum", "last"] | None
     wait_s: float | None
     default: float | None
 
@@ -164,7 +171,11 @@ class SignalRulePatch(TypedDict, total=False):
     noise: float | Literal["auto"] | None
     min: float | None
     max: float | None
-    aggregate: Literal["first", "sum"] | None
+    aggregate: Literal["first", "sum", "last"] | None
+
+
+class PositionRulePatch(TypedDict, total=False):
+    examination: Sequence[float] | None
 
 
 class BanditPatch(TypedDict, total=False):
@@ -195,6 +206,7 @@ class BanditPatch(TypedDict, total=False):
     repeats: RepeatsRulePatch | None
     signals: Mapping[str, SignalRulePatch | None] | None
     guardrails: Sequence[GuardrailRule] | None
+    position: PositionRulePatch | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,3 +240,4 @@ class Settings:
     repeats: RepeatsRule | None = None
     signals: Mapping[str, SignalRule] | None = None
     guardrails: Sequence[GuardrailRule] | None = None
+    position: PositionRule | None = None

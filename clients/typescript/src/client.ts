@@ -76,7 +76,8 @@ export class Client {
     });
     const path = `/v1/rewards${options.wait ? "?wait=applied" : ""}`;
     const total: Receipt = { accepted: 0, duplicate: 0, rejected: [] };
-    for (const { first, items } of batches(rewards)) {
+    const now = Date.now();
+    for (const { first, items } of batches(rewards.map((each) => ({ at: now, ...each })))) {
       const body = { rewards: items };
       const { keepalive } = options;
       const part = await this.#send<Receipt>({ method: "POST", path, body, fields: RECEIPT, safe: true, keepalive });

@@ -48,10 +48,10 @@ export class RewardSender {
 
   /** Reward a decision soon. Throws InvalidArgument when too many wait: then this one is not taken. */
   add(decision: string, options: Omit<RewardOptions, "wait"> = {}): void {
-    const { value = 1, arm, reward_id, signal } = options;
+    const { value = 1, arm, reward_id, signal, at = Date.now() } = options;
     if (!Number.isFinite(value)) throw new InvalidArgument("value must be a finite number");
     if (this.#waiting.length >= this.#buffer) throw new InvalidArgument(`${this.#buffer} rewards wait already`);
-    this.#waiting.push({ decision, value, arm, reward_id, signal });
+    this.#waiting.push({ decision, value, arm, reward_id, signal, at });
     this.#remember();
     this.#later(this.#waiting.length >= this.#batch ? 0 : this.#everyMs);
   }

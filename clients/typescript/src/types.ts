@@ -125,6 +125,8 @@ export interface Reward {
   reward_id?: string | null;
   /** Which of several rewards, exactly for bandits with signals. */
   signal?: string | null;
+  /** When it was so, in ms since 1970: where the last reward counts it is the one that is latest. Now, if absent. */
+  at?: number;
 }
 
 export interface Rejected {
@@ -182,6 +184,8 @@ export interface RewardOptions {
   arm?: string;
   reward_id?: string;
   signal?: string;
+  /** When it was so, in ms since 1970. Default: now. */
+  at?: number;
   /** Return when the reward is learned. */
   wait?: boolean;
 }

@@ -38,8 +38,8 @@ async def rows_of(world: World, bandit: Bandit) -> list[Row]:
 async def counted(world: World, bandit: Bandit, from_ms: int | None = None) -> tuple[int, int, int | None]:
     """Decisions, those that were rewarded, and from when on; an evaluation says the same as the report."""
     found = await world.service.reports.report(bandit, from_ms=from_ms, to_ms=None, bucket_ms=None)
-    estimated = await world.service.evaluations.evaluate(
-        bandit, ["snips"], from_ms=from_ms, to_ms=None, when="now"
+    (estimated,) = await world.service.evaluations.evaluate(
+        [bandit], ["snips"], from_ms=from_ms, to_ms=None, when="now"
     )
     group = found.groups[0]
     assert (estimated.logged.decisions, estimated.logged.value) == (group.decisions, group.mean_reward)

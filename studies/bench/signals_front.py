@@ -1,0 +1,279 @@
+"""The front between signals: a part of `shortlist bench signals`.
+
+Notation
+    J           signals, 2: r_1 and r_2, each from 0 to 1
+    w           setting of the dial: the mix is w r_1 + (1 - w) r_2
+    dial        one learner with signals. It gets decisions by all settings, one after the other
+    own         a learner for each setting, that knows its mix alone and gets decisions of this setting alone
+    r1, r2      mean of each signal of the arm of highest estimate, with all decisions: a point of the front
+    value       w r1 + (1 - w) r2; best is what is known to be possible, random any arm
+    needed      decisions after which the value of a setting stays within 10 % of the way from random to best
+                (films: to what its own learner earns in the end, since nobody knows what is possible for a
+                linear learner); of the dial those of all settings together. None: not in these decisions
+    all         the dial: decisions until all settings are there. own: those that its learners need together
+
+Worlds
+    known       K = 60 arms of dimension 5, rows of a Dirichlet distribution, so that x.theta_j is a
+                probability; r_j is 1 with that probability. So the front is known
+    films       users of MovieLens (--data) with a learner each: r_1 liked (4 or more stars), r_2 stars / 5; 0
+                for films without a rating
+
+Coverage: logs of random decisions of the known world are evaluated, by all settings in one pass. The policy
+is softmax with a learner of before the log, so its true value is known. ``coverage`` is the share of its
+intervals, which claim 95 %, that hold it, over all logs and settings; ``least`` of the setting with least.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.errors import ShortlistError
+from app.indexes.live import IndexOptions, LiveIndex
+from app.services.bandits.bandits import Bandit, bandit_of
+from app.services.bandits.settings import BanditRecord, SignalRule
+from app.services.bandits.versions import BanditVersion, version_to_bytes
+from app.services.catalogues.catalogues import Catalogue
+from app.services.choosing.policies import POLICIES
+from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
+from app.services.formats.records import CatalogueRecord
+from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.services.measuring.sources import HeldSource
+from shortlist.linear import ridge_sums, signals
+from shortlist.linear.linear_ts import draw
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.linear.scales import Scales, exploration
+from shortlist.linear.signals import Weighing
+from shortlist.types import Matrix, Rows, Vector
+from shortlist_client.files.progress import progress
+from studies.experiments import movielens
+
+SEED = 370
+DIAL = (0.0, 0.25, 0.5, 0.75, 1.0)
+ARMS, DIM, NOISE = 60, 5, 0.5
+DECISIONS, DRAWS, QUICK_DRAWS = 6_000, 8, 2
+USERS, QUICK_USERS, FILM_DECISIONS = 25, 4, 1_500
+CHECK = 25  # decisions between two looks at what a learner would show
+NEAR = 0.9
+SCALES = Scales(None, learns_noise=True)
+LOGS, QUICK_LOGS, LOG_ROWS, LEARNED = 200, 20, 1_000, 300
+TEMPERATURE = 0.05
+NAMES = ("r1", "r2")
+UID = "0" * 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class World:
+    """Arms and what they earn. Shapes: features (K, d), means (K, 2). ``reward``: (arm, rng) -> (2,)."""
+
+    features: Matrix
+    means: Matrix
+    reward: Callable[[int, np.random.Generator], Vector]
+
+    def value(self, setting: float, arms: Rows) -> Vector:
+        """Of arms by a setting. Shape: as arms."""
+        return self.means[arms] @ mix(setting)
+
+
+def mix(setting: float) -> Vector:
+    """The weights of a setting. Shape: (2,)."""
+    return np.array([setting, 1.0 - setting])
+
+
+def rows(quick: bool, data: Path | None) -> list[dict[str, Any]]:
+    """The points of each front, and what data they need. Raises ShortlistError: no MovieLens in ``data``."""
+    worlds = [known(draw) for draw in range(QUICK_DRAWS if quick else DRAWS)]
+    found = front("known", worlds, DECISIONS, goal_is_best=True)
+    if data is None:
+        print("films are left out: --data names no MovieLens directory")
+        return found
+    try:
+        users = films(data, QUICK_USERS if quick else USERS)
+    except (OSError, ValueError) as error:
+        raise ShortlistError(f"--data: {error}") from None
+    return found + front("films", users, FILM_DECISIONS, goal_is_best=False)
+
+
+def known(number: int) -> World:
+    rng = np.random.default_rng((SEED, number))
+    features = rng.dirichlet(np.full(DIM, 0.5), ARMS)
+    means = features @ rng.uniform(0.0, 1.0, (DIM, 2))
+    return World(features, means, lambda arm, rng: (rng.random(2) < means[arm]).astype(np.float64))
+
+
+def films(folder: Path, users: int) -> list[World]:
+    """A world for each user that is held back."""
+    ratings = movielens.read(folder)
+    held, _, others = movielens.split(ratings, users, seed=SEED)
+    features = movielens.movie_features(ratings.good, others)
+    result = []
+    for user in held.tolist():
+        own = ratings.users == user
+        means = np.zeros((len(features), 2))
+        stars = ratings.values[own]
+        means[ratings.movies[own]] = np.column_stack([stars >= movielens.GOOD, stars / 5.0])
+        result.append(World(features, means, partial(_certain, means)))
+    return result
+
+
+def _certain(means: Matrix, arm: int, _rng: np.random.Generator) -> Vector:
+    reward: Vector = means[arm]
+    return reward
+
+
+def front(name: str, worlds: Sequence[World], decisions: int, *, goal_is_best: bool) -> list[dict[str, Any]]:
+    """A row of each setting."""
+    looks = decisions // CHECK
+    dial = np.empty((len(worlds), looks, len(DIAL)), dtype=np.int64)
+    own = np.empty_like(dial)
+    for number, world in enumerate(progress(worlds, f"draws of {name}")):
+        dial[number] = learned(world, DIAL, decisions, number)
+        for place, setting in enumerate(DIAL):
+            own[number, :, place] = learned(world, (setting,), decisions, number)[:, 0]
+    found = [_row(name, worlds, dial, own, place, goal_is_best=goal_is_best) for place in range(len(DIAL))]
+    dials, owns = ([row[name] for row in found] for name in ("dial_needed", "own_needed"))
+    dial_all = None if None in dials else max(dials)
+    own_all = None if None in owns else sum(owns)
+    return [{**row, "dial_all": dial_all, "own_all": own_all} for row in found]
+
+
+def _row(
+    name: str, worlds: Sequence[World], dial: Rows, own: Rows, place: int, *, goal_is_best: bool
+) -> dict[str, Any]:
+    setting = DIAL[place]
+    values = {
+        which: np.mean(
+            [world.value(setting, arms[number, :, place]) for number, world in enumerate(worlds)], axis=0
+        )
+        for which, arms in (("dial", dial), ("own", own))
+    }
+    every = np.arange(len(worlds[0].features))
+    best = float(np.mean([world.value(setting, every).max() for world in worlds]))
+    random = float(np.mean([world.value(setting, every).mean() for world in worlds]))
+    goal = random + NEAR * ((best if goal_is_best else float(values["own"][-4:].mean())) - random)
+    points = {
+        which: np.mean([world.means[arms[number, -1, place]] for number, world in enumerate(worlds)], axis=0)
+        for which, arms in (("dial", dial), ("own", own))
+    }
+    return {
+        "world": name, "w": setting, "random": random, "best": best,
+        "dial_r1": float(points["dial"][0]), "dial_r2": float(points["dial"][1]),
+        "own_r1": float(points["own"][0]), "own_r2": float(points["own"][1]),
+        "dial": float(values["dial"][-1]), "own": float(values["own"][-1]),
+        "dial_needed": needed(values["dial"], goal), "own_needed": needed(values["own"], goal),
+    }  # fmt: skip
+
+
+def needed(values: Vector, goal: float) -> int | None:
+    """Decisions after which the values stay at the goal."""
+    below = np.flatnonzero(values < goal)
+    if not len(below):
+        return CHECK
+    return None if below[-1] == len(values) - 1 else int(below[-1] + 2) * CHECK
+
+
+def learned(world: World, settings: Sequence[float], decisions: int, number: int) -> Rows:
+    """The arms of highest estimate by each setting, every ``CHECK`` decisions of Thompson sampling.
+
+    Of one setting the learner knows the mix alone. Shape: -> (looks, settings).
+    """
+    rng = np.random.default_rng((SEED, number, len(settings)))
+    dim, result = world.features.shape[1], np.empty((decisions // CHECK, len(settings)), dtype=np.int64)
+    sums = ridge_sums.empty(dim)
+    for decision in range(decisions):
+        setting = settings[decision % len(settings)]
+        query = draw(posterior(sums, setting, settings), exploration=exploration(dim), rng=rng)
+        arm = int(np.argmax(world.features @ query))
+        reward = world.reward(arm, rng)
+        value = reward[None, :] if len(settings) > 1 else reward @ mix(setting)[:, None]
+        sums = ridge_sums.add(sums, world.features[[arm]], value, np.ones(1, dtype=np.bool_))
+        if (decision + 1) % CHECK == 0:
+            thetas = [posterior(sums, each, settings).theta for each in settings]
+            result[decision // CHECK] = (world.features @ np.array(thetas).T).argmax(axis=0)
+    return result
+
+
+def posterior(sums: RidgeSums, setting: float, settings: Sequence[float]) -> Posterior:
+    """What a learner thinks of a setting."""
+    if len(settings) == 1:
+        return SCALES.posterior(sums)
+    weighing = Weighing(tuple(mix(setting).tolist()), (None, None), (None, None))
+    return signals.weighed(sums.with_signals(2), SCALES, weighing)
+
+
+def coverage(quick: bool) -> list[dict[str, Any]]:
+    """How often the intervals of an evaluation hold the truth; a row of each estimator."""
+    logs = QUICK_LOGS if quick else LOGS
+    held = np.array([_held(number) for number in progress(range(logs), "logs")])
+    return [
+        {
+            "estimator": name, "logs": logs, "decisions": LOG_ROWS, "settings": len(DIAL),
+            "coverage": float(held[:, :, place].mean()), "least": float(held[:, :, place].mean(axis=0).min()),
+        }
+        for place, name in enumerate(ESTIMATOR_NAMES)
+    ]  # fmt: skip
+
+
+def _held(number: int) -> Any:
+    """Whether the intervals of one log hold the truth. Shape: (settings, estimators)."""
+    world, rng = known(number), np.random.default_rng((SEED, number, 3))
+    bandit = _bandit(world.features)
+    weighed = [bandit.weighed(dict(zip(NAMES, mix(each).tolist(), strict=True))) for each in DIAL]
+    before = rng.integers(ARMS, size=LEARNED)
+    values = np.array([world.reward(arm, rng) for arm in before.tolist()])
+    first = np.ones(LEARNED, dtype=np.bool_)
+    sums = ridge_sums.of(world.features[before], values, first)
+
+    async def known_before(_key: str | None, owner: Bandit) -> Posterior:
+        return owner.posterior(sums)
+
+    evaluator = Evaluator(bandit, HeldSource(), known_before, ESTIMATOR_NAMES, weighed)
+    for page in _pages(world, rng):
+        asyncio.run(evaluator.add(page))
+    result = np.empty((len(DIAL), len(ESTIMATOR_NAMES)), dtype=np.bool_)
+    for place, policy in enumerate(evaluator.policies):
+        scores = world.features @ policy.bandit.posterior(sums).theta
+        mass = np.exp((scores - scores.max()) / TEMPERATURE)
+        truth = float(mass @ world.value(DIAL[place], np.arange(ARMS)) / mass.sum())
+        for column, name in enumerate(ESTIMATOR_NAMES):
+            low, high = policy.state.estimates(name).whole.interval or (-np.inf, np.inf)
+            result[place, column] = low <= truth <= high
+    return result
+
+
+def _pages(world: World, rng: np.random.Generator) -> Iterator[Sequence[Row]]:
+    """A log of uniform draws."""
+    nothing = dict.fromkeys(NAMES, 1.0)
+    for start in range(0, LOG_ROWS, 500):
+        page = []
+        for time in range(start, start + 500):
+            arm = int(rng.integers(ARMS))
+            came = zip(NAMES, world.reward(arm, rng).tolist(), strict=True)
+            rewards = [LoggedReward(f"a{arm}", value, time, False, name) for name, value in came]
+            shown = [LoggedArm(f"a{arm}", 1, 0.0, 1.0 / ARMS, False)]
+            page.append(
+                Row("", time, None, 1, 1, 1, "softmax", None, None, None, None, shown, rewards, nothing)
+            )
+        yield page
+
+
+def _bandit(features: Matrix) -> Bandit:
+    options = IndexOptions(kind="exact")
+    index = LiveIndex(DIM, options)
+    index.upsert([f"a{arm}" for arm in range(ARMS)], features, range(ARMS))
+    rule = SignalRule(min=0.0, max=1.0)
+    record = BanditRecord(
+        catalogue="bench",
+        policy="softmax",
+        temperature=TEMPERATURE,
+        signals=dict.fromkeys(NAMES, rule),
+    )
+    catalogue = Catalogue("bench", UID, CatalogueRecord(DIM, asdict(options)), index)
+    return bandit_of("bench", version_to_bytes(UID, BanditVersion(record)), catalogue, POLICIES)

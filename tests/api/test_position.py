@@ -1,0 +1,231 @@
+"""Places of a list that are not all looked at: a reward at place k is regressed on p_k x."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from api_client import Api, Json
+from app.services.learning.replay import compare
+from store_server import patient_store
+from waiting import until
+from workers import housekeeping
+
+pytestmark = pytest.mark.anyio
+
+P = [1.0, 0.5, 0.2]
+POSITION = {"examination": P}
+ARMS = {f"a{i}": list(np.random.default_rng(i).standard_normal(3)) for i in range(8)}
+LOG = {"keep_s": 3600}
+
+
+@pytest.fixture(autouse=True)
+def housekeeping_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
+
+
+@pytest.fixture
+async def world(api: Api) -> Api:
+    await api.catalogue("c", ARMS)
+    return api
+
+
+def p(place: int) -> float:
+    return P[min(place, len(P) - 1)]
+
+
+def solved(rows: Sequence[tuple[list[float], float]]) -> list[float]:
+    """Equation 1 for these features and rewards."""
+    X, r = np.array([x for x, _ in rows]), np.array([value for _, value in rows])
+    return list(np.linalg.solve(np.eye(X.shape[1]) + X.T @ X, X.T @ r))
+
+
+def looked_at(arm: str, place: int, scale: float = 1.0) -> list[float]:
+    return [scale * p(place) * x for x in ARMS[arm]]
+
+
+async def test_a_reward_is_regressed_on_what_was_looked_at(world: Api):
+    """Places beyond those that are named are as the last."""
+    await world.bandit("b", "c", position=POSITION)
+    rng, rows = np.random.default_rng(1), []
+    for i in range(10):
+        choice = await world.choose("b", k=5)
+        for place, arm in enumerate(choice["arms"]):
+            if (place + i) % 3:
+                value = float(rng.standard_normal())
+                await world.reward({"decision": choice["decision"], "arm": arm["id"], "value": value})
+                rows.append((looked_at(arm["id"], place), value))
+    np.testing.assert_allclose((await world.learner("b"))["theta"], solved(rows), rtol=1e-9)
+
+
+async def test_what_is_pinned_stands_where_it_stands(world: Api):
+    await world.bandit("b", "c", position=POSITION)
+    rules = {"pin": [{"arm": "a7", "place": 2}]}
+    choice = await world.choose("b", k=3, rules=rules)
+    assert choice["arms"][1]["id"] == "a7"
+    await world.reward(
+        *({"decision": choice["decision"], "arm": arm["id"], "value": 1.0} for arm in choice["arms"])
+    )
+    rows = [(looked_at(arm["id"], place), 1.0) for place, arm in enumerate(choice["arms"])]
+    np.testing.assert_allclose((await world.learner("b"))["theta"], solved(rows), rtol=1e-9)
+
+
+async def test_signals_defaults_and_contexts_know_places(world: Api):
+    signals = {"click": {"default": 0.1}, "buy": {"aggregate": "last"}}
+    await world.bandit(
+        "b", "c", position=POSITION, signals=signals, reward={"wait_s": 600}, context={"dim": 1}
+    )
+    choice = await world.choose("b", k=3, context=[2.0])
+    token, arms = choice["decision"], [arm["id"] for arm in choice["arms"]]
+    await world.reward({"decision": token, "arm": arms[1], "signal": "click", "value": 1})
+    await world.due_now()
+
+    async def counted() -> bool:
+        return bool((await world.learner("b"))["observations"] == 3)
+
+    await until(counted, what="the defaults are counted")
+    for at, value in enumerate((3.0, 4.0)):
+        await world.reward({"decision": token, "arm": arms[2], "signal": "buy", "value": value, "at": at})
+    learner = await world.learner("b")
+    for name, values in {"click": [0.1, 1.0, 0.1], "buy": [0.0, 0.0, 4.0]}.items():
+        both = [[*looked_at(arm, place), *looked_at(arm, place, 2.0)] for place, arm in enumerate(arms)]
+        found = learner["signals"][name]
+        theta = [*found["theta"], *np.ravel(found["weights"])]
+        np.testing.assert_allclose(theta, solved(list(zip(both, values, strict=True))), rtol=1e-9)
+
+
+async def test_a_decision_is_learned_by_the_places_of_then(world: Api):
+    await world.bandit("b", "c")
+    before = await world.choose("b", k=2)
+    await world.ok("PATCH", "/v1/bandits/b", {"position": POSITION})
+    after = await world.choose("b", k=2)
+    rows = []
+    for choice, looked in ((before, [1.0, 1.0]), (after, P)):
+        arm = choice["arms"][1]["id"]
+        await world.reward({"decision": choice["decision"], "arm": arm, "value": 2.0})
+        rows.append(([looked[1] * x for x in ARMS[arm]], 2.0))
+    np.testing.assert_allclose((await world.learner("b"))["theta"], solved(rows), rtol=1e-9)
+
+
+async def test_learners_are_what_their_log_says(world: Api, store_url: str):
+    await world.bandit(
+        "b", "c", position=POSITION, scope="per_key", prior="pooled", half_life_s=60, reward={"wait_s": 600}
+    )
+    for i in range(20):
+        choice = await world.choose("b", key=f"k{i % 3}", k=3)
+        arm = choice["arms"][i % 3]["id"]
+        await world.reward({"decision": choice["decision"], "arm": arm, "value": i / 7})
+    await world.due_now()
+
+    async def counted() -> bool:
+        learners = [await world.learner("b", f"k{i}") for i in range(3)]
+        return sum(each["observations"] for each in learners) == 60
+
+    await until(counted, what="the defaults are counted")
+    await world.stored()
+    store = patient_store(store_url)
+    await store.open()
+    result = await compare(store)
+    await store.close()
+    assert (result.different, result.older) == ([], 0)
+    assert result.equal > 3
+
+
+async def served(world: Api, count: int, **settings: Any) -> None:
+    """Lists of three, each arm rewarded with what its place makes of its true mean, without noise."""
+    await world.bandit("b", "c", log=LOG, **settings)
+    theta = np.array([1.0, -0.5, 0.3])
+    for i in range(count):
+        choice = await world.choose("b", k=3, seed=i)
+        rewards = [
+            {
+                "decision": choice["decision"],
+                "arm": arm["id"],
+                "value": float(p(place) * (np.array(ARMS[arm["id"]]) @ theta)),
+            }
+            for place, arm in enumerate(choice["arms"])
+        ]
+        await world.reward(*rewards, wait=i == count - 1)
+
+    async def logged() -> bool:
+        groups = (await world.ok("GET", "/v1/bandits/b/report"))["groups"]
+        return sum(group["decisions"] for group in groups) == count
+
+    await until(logged, what="all decisions are logged")
+
+
+async def test_an_evaluation_predicts_what_a_place_earns(world: Api):
+    """Without noise predictions are all but exact: dr has a narrow interval, if it knows the places."""
+    await served(world, 120, position=POSITION, policy="softmax", temperature=2.0, ridge=1e-6)
+    half = dict[str, float]()
+    for name, position in {"right": POSITION, "wrong": None}.items():
+        body = {"policy": {"position": position, "temperature": 1.5}, "estimators": ["dr"], "learners": "now"}
+        answer = await world.ok("POST", "/v1/bandits/b/evaluations", body)
+        low, high = answer["estimates"][0]["interval"]
+        half[name] = (high - low) / 2
+    assert half["right"] < 0.7 * half["wrong"]
+    before = await world.ok("POST", "/v1/bandits/b/evaluations", {"policy": {}, "estimators": ["dr"]})
+    assert before["learners"]["blocks"] > 1
+    low, high = before["estimates"][0]["interval"]
+    assert (high - low) / 2 < half["wrong"]
+
+
+async def test_a_choice_is_explained(world: Api):
+    await world.bandit("b", "c", log=LOG, position=POSITION)
+    choice = await world.choose("b", k=3)
+    body = {"decision": choice["decision"]}
+
+    async def explained() -> Json | None:
+        answer = await world.call("POST", "/v1/bandits/b/log/explain", body)
+        return answer.json() if answer.status_code == 200 else None
+
+    answer = await until(explained, what="the decision is logged")
+    assert answer["repeated"] is True
+
+
+async def test_the_report_has_places_and_what_random_lists_say_of_them(world: Api):
+    await served(world, 200, policy="softmax", holdout={"share": 0.5, "serve": "random"})
+    report = await world.ok("GET", "/v1/bandits/b/report")
+    sizes = {group["group"]: group["decisions"] for group in report["groups"]}
+    places = [(each["group"], each["place"], each["decisions"]) for each in report["places"]]
+    assert places == [(group, place, sizes[group]) for group in ("policy", "holdout") for place in (1, 2, 3)]
+    for group in report["groups"]:
+        own = [each["mean_reward"] for each in report["places"] if each["group"] == group["group"]]
+        assert sum(own) == pytest.approx(group["mean_reward"])
+    policy, holdout = report["places"][:3], report["places"][3:]
+    assert all(each["examination"] is None for each in policy)
+    assert [each["examination"] for each in holdout] == pytest.approx(
+        [each["mean_reward"] / holdout[0]["mean_reward"] for each in holdout]
+    )
+
+
+@pytest.mark.parametrize(
+    "more", [{"holdout": {"share": 1.0, "serve": {"arms": ["a1", "a2", "a3"]}}}, {"policy": "softmax"}]
+)
+async def test_what_is_not_random_says_nothing_of_places(world: Api, more: Json):
+    await served(world, 20, **more)
+    report = await world.ok("GET", "/v1/bandits/b/report")
+    assert len(report["places"]) == 3
+    assert all(each["examination"] is None for each in report["places"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "loc"),
+    [
+        ({"position": {}}, ("position", "examination")),
+        ({"position": {"examination": []}}, ("position", "examination")),
+        ({"position": {"examination": [1.0, 0.0]}}, ("position", "examination", 1)),
+        ({"position": {"examination": [1.1]}}, ("position", "examination", 0)),
+        ({"position": {"examination": ["1"]}}, ("position", "examination", 0)),
+        ({"position": {"examination": [0.5] * 101}}, ("position", "examination")),
+        ({"position": POSITION, "policy": "sub_elim"}, ("position",)),
+        ({"position": POSITION, "policy": "linear_elim"}, ("position",)),
+        ({"position": POSITION, "shift_rewards": True}, ("position",)),
+    ],
+)
+async def test_places_that_cannot_be_are_refused(world: Api, settings: Json, loc: Any):
+    body = {"catalogue": "c", "policy": "sub_ts", **settings}
+    await world.refused("PUT", "/v1/bandits/b", body, loc=("body", *loc))
