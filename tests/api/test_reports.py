@@ -155,7 +155,8 @@ async def test_an_export_is_a_file_of_rows(api: Api):
     assert "content-length" not in lines.headers
     file = await api.call("GET", f"{EXPORT}?format=parquet")
     assert file.headers["content-type"] == "application/vnd.apache.parquet"
-    assert pq.read_table(io.BytesIO(file.content)).to_pylist() == list(
+    read = pq.read_table(io.BytesIO(file.content)).to_pylist()
+    assert [row | {"barred": json.loads(row["barred"])} for row in read] == list(
         map(json.loads, lines.content.splitlines())
     )
 
