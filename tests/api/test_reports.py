@@ -156,9 +156,10 @@ async def test_an_export_is_a_file_of_rows(api: Api):
     file = await api.call("GET", f"{EXPORT}?format=parquet")
     assert file.headers["content-type"] == "application/vnd.apache.parquet"
     read = pq.read_table(io.BytesIO(file.content)).to_pylist()
-    assert [row | {"barred": json.loads(row["barred"])} for row in read] == list(
-        map(json.loads, lines.content.splitlines())
-    )
+    assert {row.pop("barred") for row in read} == {
+        '{"filters":[],"arms":[]}'
+    }  # what the other form leaves out
+    assert read == list(map(json.loads, lines.content.splitlines()))
 
 
 async def test_without_the_extra_parquet_is_not_possible(api: Api, monkeypatch: pytest.MonkeyPatch):
