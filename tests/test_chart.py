@@ -263,7 +263,7 @@ def test_secrets_that_pods_read_are_those_of_the_chart_or_the_one_that_is_named(
 def test_a_pod_serves_is_probed_and_tells_prometheus_what_the_autoscaler_asks_for(
     store_url: str, tmp_path: Path
 ) -> None:
-    """The processes of the pods without their containers, with the arguments and variables of the manifests."""
+    """The processes of the pods without their containers, by the arguments and variables of the manifests."""
     key, entry = new_key("prometheus", ["read"])
     manifests = render({**PLAIN, "redisUrl": "redis://x:1", "apiKeys": [ENTRY, entry]})
     web, worker = (container_of(template) for _, template in pods_of(manifests))
