@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ FULL = {"arms": 20_000, "dim": 32, "keys": 1_000, "most": 8, "seconds": 5}
 QUICK = {"arms": 2_000, "dim": 32, "keys": 200, "most": 2, "seconds": 2}
 CONNECTIONS = 32
 SETTLE_S = 1.0  # replicas and nodes have done what they do after the last request
-TOKENS_PER_S = 4_000  # more than two cores can reward
+TOKENS_PER_S = 2_500  # more than two cores can reward
 SEED = 1
 
 
@@ -80,10 +81,15 @@ class Installation:
         return self.replicas[-1]
 
     def grow(self, count: int, arms: int) -> None:
-        """Add replicas until there are ``count``, each with its index at rest."""
-        for _ in range(count - len(self.replicas)):
-            with self.add().connect() as client:
+        """Add replicas until there are ``count``; returns when their indexes are at rest."""
+        added = [self.add() for _ in range(count - len(self.replicas))]
+
+        def await_rest(replica: Server) -> None:
+            with replica.connect() as client:
                 await_index(client, arms)
+
+        with ThreadPoolExecutor(len(added) or 1) as threads:
+            list(threads.map(await_rest, added))
 
     def measured(self, keys: int, seconds: int) -> dict[str, float]:
         """One row."""
