@@ -36,7 +36,7 @@ FULL = {"arms": 20_000, "dim": 32, "keys": 1_000, "most": 8, "seconds": 5}
 QUICK = {"arms": 2_000, "dim": 32, "keys": 200, "most": 2, "seconds": 2}
 CONNECTIONS = 32
 SETTLE_S = 1.0  # replicas and nodes have done what they do after the last request
-TOKENS_PER_S = 2_500  # more than two cores can reward
+TOKENS_PER_S = 4_000  # more than two cores can reward
 SEED = 1
 
 
