@@ -8,7 +8,7 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: console-pictures console-types help install serve test test-suite test-beside test-cluster test-workers test-slow mutants lint format demo docs load figures client-ts client-types lock audit clean
+.PHONY: console-pictures console-types help install serve test test-suite test-beside test-cluster test-workers test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -27,6 +27,7 @@ help:
 	@echo "make console-types         check the types of the console (needs Node and npm)"
 	@echo "make client-types          renew the settings of a bandit in the Python client"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
+	@echo "make sbom                  what the image installs, from locked versions: build/sbom.json (CycloneDX)"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
 $(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml
@@ -41,6 +42,10 @@ $(VENV)/.installed-test: $(VENV)/.installed
 
 $(VENV)/.installed-docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+$(VENV)/.installed-chart: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[chart]'
 	@touch $@
 
 install: $(VENV)/.installed
@@ -132,12 +137,24 @@ console-types:
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,load,mutants,images,peers,plots,otel]' ./clients/python
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,load,mutants,images,peers,plots,otel]' ./clients/python
 	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-service --exclude shortlist-client > constraints.txt
 
 audit:
 	$(PYTHON) -m venv $(VENV)/audit && $(VENV)/audit/bin/python -m pip install --quiet pip-audit
 	$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
+
+# The environment of the image, by the words of its Dockerfile, and the list of what is in it.
+IMAGE := $(filter-out --no-cache-dir,$(shell sed -n 's|.*/bin/pip install ||p' Dockerfile))
+
+sbom:
+	rm -rf $(VENV)/image $(VENV)/sbom
+	$(PYTHON) -m venv $(VENV)/image && $(VENV)/image/bin/python -m pip install --quiet --disable-pip-version-check $(IMAGE)
+	$(VENV)/image/bin/python -m pip --disable-pip-version-check check
+	$(VENV)/image/bin/shortlist --version
+	$(PYTHON) -m venv $(VENV)/sbom && $(VENV)/sbom/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8'
+	mkdir -p build
+	$(VENV)/sbom/bin/cyclonedx-py environment --output-reproducible --output-file build/sbom.json $(VENV)/image/bin/python
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info */build */*.egg-info clients/python/build clients/python/*.egg-info clients/typescript/dist

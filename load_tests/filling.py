@@ -43,7 +43,7 @@ def fill(server: Server, *, arms: int, dim: int, keys: int, seed: int) -> None:
             receipt = client.observe(BANDIT, items, wait=True)
             if receipt.accepted != len(items):
                 raise LoadError(f"observations were not accepted: {receipt}")
-        _await_index(client, arms)
+        await_index(client, arms)
 
 
 def names(first: int, last: int) -> list[str]:
@@ -75,7 +75,7 @@ def _import(client: Client, arms: int, dim: int, rng: np.random.Generator) -> No
         raise LoadError(f"the import failed: {error}") from error
 
 
-def _await_index(client: Client, arms: int) -> None:
+def await_index(client: Client, arms: int) -> None:
     """Wait until the index covers nearly all arms and, for seven seconds, no work on it begins."""
     deadline = time.monotonic() + INDEX_S
     quiet = 0

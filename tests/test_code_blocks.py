@@ -34,6 +34,10 @@ NOT_RUN = {
     ): "see tests/test_distributions.py",
     ("docs/operations.md", "$ docker build -t shortlist:0.1.0 ."): "needs Docker; see tests/test_deploy.py",
     (
+        "docs/operations.md",
+        "$ kubectl create secret generic shortlist --from-literal redis-url=rediss://… --from-file api-keys",
+    ): "needs Kubernetes; see tests/test_chart.py",
+    (
         "docs/streams.md",
         "$ shortlist ingest --from kafka://one:9092,two:9092/rewards?group=shop --metrics 127.0.0.1:9108",
     ): "needs a broker; see tests/processes/test_ingest.py",

@@ -1,15 +1,19 @@
 """The image and the compose file, checked without an engine: by reading, and by doing the same."""
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from app.services.access.api_keys import new_key
 from app.settings import Settings
@@ -52,6 +56,47 @@ def test_the_image_has_every_distribution_of_the_project_that_the_service_needs(
     assert own.keys() <= names
     (install,) = re.findall(r"pip install .*", STAGES[0])
     assert all(f" ./{own[name]} " in install for name in own)
+
+
+OWN = {"shortlist", "shortlist-client", "shortlist-service"}
+SBOM = ROOT / "build/sbom.json"
+
+
+def locked() -> dict[str, str]:
+    lines = (ROOT / "constraints.txt").read_text().split()
+    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+
+
+def packages_of_the_image() -> set[str]:
+    """All that the words of the Dockerfile install, as the metadata of the packages say, without our own."""
+    extras = re.findall(r"'\.\[([\w,]+)\]'", STAGES[0])[0].split(",")
+    found, left = set(), [("shortlist-service", extra) for extra in ["", *extras]]
+    while left:
+        place = left.pop()
+        if place in found:
+            continue
+        found.add(place)
+        name, extra = place
+        for text in requires(name) or []:
+            wanted = Requirement(text)
+            if wanted.marker is None or wanted.marker.evaluate({"extra": extra}):
+                left += [(canonicalize_name(wanted.name), each) for each in ["", *wanted.extras]]
+    return {name for name, _ in found} - OWN
+
+
+def test_the_version_of_everything_in_the_image_is_locked():
+    assert packages_of_the_image() <= locked().keys()
+    (install,) = re.findall(r"pip install (.*)", STAGES[0])
+    assert "-c constraints.txt" in install
+
+
+@pytest.mark.skipif(not SBOM.exists(), reason="`make sbom` was not run")
+def test_the_bill_of_materials_lists_what_is_locked_and_nothing_else():
+    """After a change of what is locked it is made again: `make sbom`."""
+    listed = {canonicalize_name(each["name"]): each for each in json.loads(SBOM.read_text())["components"]}
+    assert listed.keys() >= OWN
+    others = {name: listed[name]["version"] for name in listed.keys() - OWN - {"pip", "setuptools"}}
+    assert others == {name: locked()[name] for name in packages_of_the_image()}
 
 
 def test_what_the_image_sets_are_settings():

@@ -96,3 +96,22 @@ def test_the_reader_sees_a_number_that_differs() -> None:
     assert Figure("f", "", "setting.arms", "{:,.0f}").written(record) == "5"
     with pytest.raises(ValueError, match="unpack"):
         Figure("f", "all", "us", "{}").written(record)
+
+
+def test_the_table_of_replicas_is_that_of_its_file() -> None:
+    columns = (
+        "choice_us",
+        "choice_store_us",
+        "reward_us",
+        "reward_worker_us",
+        "reward_store_us",
+        "reward_busiest_us",
+    )
+    rows = json.loads((ROOT / "load_tests/results/replicas.json").read_text())["rows"]
+    text = "\n".join(
+        f"| {row['nodes']} | {row['replicas']} | "
+        + " | ".join(f"{row[name]:.0f}" for name in columns)
+        + f" | {row['idle_replica']:.1%} | {row['idle_store']:.1%} |".replace("%", " %")
+        for row in rows
+    )
+    assert text in (ROOT / "docs/scale.md").read_text(), text

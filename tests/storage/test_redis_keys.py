@@ -7,6 +7,7 @@ from unittest.mock import AsyncMock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.crc import key_slot
 
 from app.errors import Unavailable
 from app.storage import redis_keys
@@ -33,6 +34,12 @@ TTL_MS = 600_000
 
 def unsaid(_kept: bytes) -> int | None:
     return None
+
+
+@pytest.mark.parametrize(("partitions", "spread"), [(16, [10, 3, 3]), (64, [25, 19, 20])])
+def test_partitions_are_spread_over_three_nodes_as_the_documents_say(partitions, spread):
+    nodes = [3 * key_slot(redis_keys.log(n).encode()) // 16_384 for n in range(partitions)]
+    assert [nodes.count(node) for node in range(3)] == spread
 
 
 def table():

@@ -1,4 +1,4 @@
-"""A Redis Cluster of three nodes on loopback, from the system's `redis-server`, without replicas."""
+"""A Redis Cluster on loopback, of three nodes mostly, from the system's `redis-server`, without replicas."""
 
 import os
 import shutil
@@ -21,8 +21,9 @@ PORTS = range(12_000, 22_000)
 class RedisCluster:
     """As a context manager; every node writes an append-only file and syncs it before it answers."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, nodes: int = NODES) -> None:
         self._folder = folder
+        self._nodes = nodes
         self.ports: list[int] = []
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -36,7 +37,7 @@ class RedisCluster:
 
     def __enter__(self) -> Self:
         try:
-            self.ports = _free_ports(NODES)
+            self.ports = _free_ports(self._nodes)
             self.processes = [self._launch(port) for port in self.ports]
             self._join()
         except BaseException:
@@ -68,7 +69,10 @@ class RedisCluster:
                 node.flushall()
 
     def await_ok(self) -> None:
-        wait_until(lambda: all(map(_is_ok, self.ports)), what="all nodes of the cluster agree")
+        wait_until(
+            lambda: all(_is_ok(port, self._nodes) for port in self.ports),
+            what="all nodes of the cluster agree",
+        )
 
     def _launch(self, port: int) -> subprocess.Popen[bytes]:
         folder = self._folder / str(port)
@@ -87,7 +91,7 @@ class RedisCluster:
         for node in nodes:
             wait_until(lambda node=node: _answers(node), what="a node answers")  # type: ignore[misc]
         for number, node in enumerate(nodes):
-            first, last = number * SLOTS // NODES, (number + 1) * SLOTS // NODES
+            first, last = (place * SLOTS // self._nodes for place in (number, number + 1))
             node.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
             node.execute_command("CLUSTER ADDSLOTS", *range(first, last))
             node.execute_command("CLUSTER MEET", "127.0.0.1", self.ports[0])
@@ -103,7 +107,7 @@ def _answers(node: redis.Redis) -> bool:
         return False
 
 
-def _is_ok(port: int) -> bool:
+def _is_ok(port: int, nodes: int) -> bool:
     with redis.Redis(port=port) as node:
         try:
             info = node.execute_command("CLUSTER INFO")
@@ -114,7 +118,7 @@ def _is_ok(port: int) -> bool:
             if isinstance(info, dict)
             else dict(line.split(":") for line in info.decode().split() if ":" in line)
         )
-        return words["cluster_state"] == "ok" and int(words["cluster_known_nodes"]) == NODES
+        return words["cluster_state"] == "ok" and int(words["cluster_known_nodes"]) == nodes
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,0 +1,92 @@
+{{- define "shortlist.name" -}}
+{{- $name := ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) -}}
+{{- $name | trunc 50 | trimSuffix "-" -}}
+{{- end }}
+
+{{- define "shortlist.secret" -}}
+{{- .Values.existingSecret | default (include "shortlist.name" .) -}}
+{{- end }}
+
+{{- /* What selects the pods of a part. Takes (dict "root" $ "part" "web"). */}}
+{{- define "shortlist.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .part }}
+{{- end }}
+
+{{- define "shortlist.labels" -}}
+{{ include "shortlist.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{- /* The pods of a part, but for its arguments, ports and probes. Takes the same, with "container", their YAML. */}}
+{{- define "shortlist.pods" -}}
+metadata:
+  labels: {{- include "shortlist.labels" . | nindent 4 }}
+  {{- if not .root.Values.existingSecret }}
+  annotations:
+    checksum/redis-url: {{ .root.Values.redisUrl | sha256sum }}
+  {{- end }}
+spec:
+  automountServiceAccountToken: false
+  # Else Kubernetes sets SHORTLIST_PORT to the address of a service.
+  enableServiceLinks: false
+  securityContext:
+    runAsUser: 10001
+    runAsGroup: 10001
+    fsGroup: 10001
+    runAsNonRoot: true
+    seccompProfile: {type: RuntimeDefault}
+  terminationGracePeriodSeconds: 60
+  {{- with .root.Values.imagePullSecrets }}
+  imagePullSecrets: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .root.Values.nodeSelector }}
+  nodeSelector: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .root.Values.tolerations }}
+  tolerations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .root.Values.affinity }}
+  affinity: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  topologySpreadConstraints:
+    - maxSkew: 1
+      topologyKey: kubernetes.io/hostname
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector:
+        matchLabels: {{- include "shortlist.selector" . | nindent 10 }}
+  containers:
+    - name: {{ .part }}
+      image: "{{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}"
+      imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+      {{- .container | nindent 6 }}
+      resources: {{- toYaml (index .root.Values .part).resources | nindent 8 }}
+      securityContext:
+        allowPrivilegeEscalation: false
+        readOnlyRootFilesystem: true
+        capabilities: {drop: [ALL]}
+  volumes:
+    # Graph files, which are a cache, and notes on the store.
+    - {name: data, emptyDir: {}}
+    - {name: tmp, emptyDir: {}}
+    {{- if eq .part "web" }}
+    - name: api-keys
+      secret: {secretName: {{ include "shortlist.secret" .root }}, items: [{key: api-keys, path: api-keys}]}
+    {{- end }}
+{{- end }}
+
+{{- define "shortlist.env" -}}
+- name: SHORTLIST_REDIS_URL
+  valueFrom: {secretKeyRef: {name: {{ include "shortlist.secret" . }}, key: redis-url}}
+{{- range $name, $value := .Values.settings }}
+- name: SHORTLIST_{{ upper $name }}
+  {{- /* JSON writes 2000000 as it is, where a template writes 2e+06 */}}
+  value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}
+{{- end }}
+{{- range $name, $value := .Values.env }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end }}
