@@ -20,6 +20,7 @@ pytestmark = pytest.mark.anyio
 
 DIM, ARMS = 64, 9_000
 TOGETHER = 3_000
+TAGS = "red", "green", "blue"
 CATALOGUE = {"dim": DIM, "index": {"kind": "exact"}}
 
 
@@ -32,7 +33,11 @@ async def put(service: Service, features: np.ndarray, first: int) -> None:
     async with service.client() as http:
         for start in range(0, len(features), TOGETHER):
             arms = [
-                {"id": f"a{first + start + row}", "features": each.tolist()}
+                {
+                    "id": f"a{first + start + row}",
+                    "features": each.tolist(),
+                    "tags": [TAGS[(first + start + row) % len(TAGS)]],
+                }
                 for row, each in enumerate(features[start : start + TOGETHER])
             ]
             (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
@@ -40,15 +45,14 @@ async def put(service: Service, features: np.ndarray, first: int) -> None:
 
 async def every_process_finds(service: Service, features: np.ndarray, rng: np.random.Generator) -> None:
     """New connections, so that any process may answer."""
-    for _ in range(12):
-        query = rng.standard_normal(DIM)
-        best = f"a{int((features @ query).argmax())}"
+    for turn in range(12):
+        query, tag = rng.standard_normal(DIM), turn % len(TAGS)
+        best = f"a{int((features[tag :: len(TAGS)] @ query).argmax()) * len(TAGS) + tag}"
+        body = {"query": query.tolist(), "k": 1, "method": "exact", "filter": {"tags": TAGS[tag]}}
 
-        async def found(query: np.ndarray = query, best: str = best) -> bool:
+        async def found(body: dict = body, best: str = best) -> bool:
             async with service.client() as http:
-                answer = await http.post(
-                    "/v1/catalogues/c/mips", json={"query": query.tolist(), "k": 1, "method": "exact"}
-                )
+                answer = await http.post("/v1/catalogues/c/mips", json=body)
                 return bool(answer.raise_for_status().json()["arms"][0]["id"] == best)
 
         await until(found, what="the best arm is found")
