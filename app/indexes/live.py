@@ -65,8 +65,9 @@ _REST = 1.0
 # it, and at rest this one.
 _OWN_SHARE, _OWN_AT_REST = 0.4, 0.05
 # Several processes leave compactions to their maker. One that waits for it so long that this share is dead
-# compacts its own arms.
+# compacts its own arms. One that waits for segments scans this share of its arms.
 _DEAD_ALONE = 0.5
+_FRESH_ALONE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +187,13 @@ class LiveIndex:
         Raises: DimensionMismatch, InvalidShape, NonFinite; then nothing was changed.
         """
         self._check(ids, features, revisions)
-        new = self._table.changed(ids, revisions)
+        rows = self._table.rows_of(ids)
+        new = self._table.changed(ids, rows, revisions)
         if not new:
             return
-        self.remove([ids[position] for position in new])
+        replaced = [row for row in (rows[position] for position in new) if row is not None]
+        if replaced:
+            self._tombstone(np.array(replaced, dtype=np.int64))
         self._table.append(
             [ids[position] for position in new],
             features[new],
@@ -303,7 +307,7 @@ class LiveIndex:
 
     def begin_segment(self) -> SegmentBuild | None:
         """A segment of fresh arms that is due, or None; it may be made while other work is going on."""
-        if self._segment_job is not None or not self._segment_is_due():
+        if self._segment_job is not None or not self._segment_is_due() or self._awaits_segments():
             return None
         table, fresh = self._table.snapshot(), self._fresh
         last = self._segments[-1].structure if self._segments else None
@@ -551,6 +555,11 @@ class LiveIndex:
     @property
     def _covered(self) -> int:
         return self._structure.covered if self._structure is not None else 0
+
+    def _awaits_segments(self) -> bool:
+        """Whether another process will soon have made segments of the fresh arms for all."""
+        few = self._fresh < _FRESH_ALONE * self._table.snapshot().rows
+        return few and self._sharing is not None and not self._sharing.is_maker()
 
     def _segment_is_due(self) -> bool:
         """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has."""

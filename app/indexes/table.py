@@ -290,10 +290,13 @@ class ArmTable:
         self._tombstones = last
         self._snapshot = None
 
-    def changed(self, ids: Sequence[str], revisions: Sequence[int]) -> list[int]:
-        """Positions of the arms that are not alive with this or a later revision; of equal ids the last."""
+    def changed(self, ids: Sequence[str], rows: Sequence[int | None], revisions: Sequence[int]) -> list[int]:
+        """Positions of the arms that are not alive with this or a later revision; of equal ids the last.
+
+        ``rows``: those of the arms, as ``rows_of`` gives them.
+        """
         changed, known = {}, self._columns.revisions
-        for position, (arm_id, row) in enumerate(zip(ids, self.rows_of(ids), strict=True)):
+        for position, (arm_id, row) in enumerate(zip(ids, rows, strict=True)):
             if row is None or revisions[position] > known.item(row):
                 changed[arm_id] = position
         return list(changed.values())
