@@ -57,7 +57,12 @@ async def share(catalogue: Catalogue) -> Outcome:
     """Adopt or make the publication that is due for one catalogue, if its arms are shared."""
     index = catalogue.index
     job = index.begin_sharing()
-    return "nothing" if job is None else await _done(catalogue, job, partial(index.finish_sharing, job))
+    if job is None:
+        return "nothing"
+    outcome = await _done(catalogue, job, partial(index.finish_sharing, job))
+    if outcome == "done":
+        _say(catalogue)
+    return outcome
 
 
 async def _done(catalogue: Catalogue, job: Job, finish: Callable[[], None]) -> Outcome:

@@ -107,7 +107,7 @@ class Adoption(Cancellation):
         Cancellation.__init__(self)
 
     def run(self) -> None:
-        """Raises OSError, for example where there is no room for what a graph is read from."""
+        """Raises OSError, RuntimeError: there is no room for a graph, on disk or in memory."""
         number = self.shared.current
         if number is None:
             return
@@ -116,7 +116,7 @@ class Adoption(Cancellation):
             self._read(self.shared.folder_of(number))
         except Cancelled:
             return
-        except (FileNotFoundError, ValueError, TypeError, RuntimeError) as error:
+        except (FileNotFoundError, ValueError, TypeError) as error:
             if self.shared.current == number:  # else another took its place
                 log.warning("a publication of shared arms is damaged and is made again: %s", error)
                 self.shared.discard(number)

@@ -9,6 +9,7 @@ may have been made by another process a moment ago: a call that asks for it caus
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from app.services.formats.records import (
 )
 from app.storage.protocol import ArmWrite, Deleted, Store, StoredArm, Upserted
 from shortlist.types import Vector
+
+log = logging.getLogger("shortlist.catalogues")
 
 T = TypeVar("T")
 
@@ -456,11 +459,14 @@ class Catalogues:
 
 
 async def _share(index: LiveIndex) -> None:
-    """Adopt or make a publication, for an index that serves nobody yet."""
+    """Adopt or make a publication, for an index that serves nobody yet; without one it has its own arms."""
     job = index.begin_sharing()
     if job is not None:
         try:
             await asyncio.to_thread(job.run)
+        except (OSError, RuntimeError) as error:
+            index.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
+            log.warning("shared arms can be neither read nor made now: %s", error)
         finally:
             index.finish_sharing(job)
 

@@ -97,6 +97,25 @@ async def test_all_answer_from_what_one_has_made(
         assert await evens(third) == EVENS
 
 
+async def test_a_service_that_finds_no_room_at_its_start_reads_the_store(
+    pair: list[httpx.AsyncClient], store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(pair[0], ARMS)
+
+    async def is_shared() -> bool:
+        return bool(shared(tmp_path))
+
+    await until(is_shared, what="the arms are shared")
+
+    def full(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(arm_file, "read_arms", full)
+    async with service(store_url, tmp_path, 2) as third:
+        assert await evens(third) == EVENS
+        assert "No space left on device" in await findings(third)
+
+
 async def test_all_say_why_nothing_can_be_shared_until_there_is_room(
     pair: list[httpx.AsyncClient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
