@@ -9,6 +9,8 @@ import numpy as np
 from app.filters.growing import grown
 from shortlist.types import Rows
 
+_MANY = 1 << 16
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DescribedUntil:
@@ -16,6 +18,7 @@ class DescribedUntil:
 
     rows: Rows
     marks: tuple[tuple[int, int], ...]
+    folds: int
 
     def after(self, version: int) -> Rows:
         """Rows that may have been described after this version, each once. Shape: -> (m,)."""
@@ -24,11 +27,12 @@ class DescribedUntil:
 
 
 class DescribedRows:
-    """See the module. One thread changes it."""
+    """See the module. One thread changes it. Memory: 24 bytes for each row at most, or 1 MB."""
 
     def __init__(self) -> None:
         self._rows, self._count = np.empty(0, dtype=np.int64), 0
         self._marks: list[tuple[int, int]] = []
+        self._folds, self._most = 0, _MANY
 
     def note(self, rows: Rows) -> None:
         """These were described now. Shape: (n,)."""
@@ -36,6 +40,14 @@ class DescribedRows:
         self._rows = grown(self._rows, last, used=self._count)
         self._rows[self._count : last] = rows
         self._count = last
+        if last > self._most:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Keep each row once. In which versions they were described is forgotten: any may be later."""
+        self._rows = np.unique(self._rows[: self._count])
+        self._count, self._marks = len(self._rows), []
+        self._folds, self._most = self._folds + 1, max(2 * self._count, _MANY)
 
     def reached(self, version: int) -> None:
         """All that was noted is in this version of the catalogue."""
@@ -45,11 +57,12 @@ class DescribedRows:
             self._marks.append((version, self._count))
 
     def until_now(self) -> DescribedUntil:
-        return DescribedUntil(self._rows[: self._count], tuple(self._marks))
+        return DescribedUntil(self._rows[: self._count], tuple(self._marks), self._folds)
 
     def since(self, before: DescribedUntil) -> Rows:
-        """Rows that were noted after that, each once. Shape: -> (m,)."""
-        return np.unique(self._rows[len(before.rows) : self._count])
+        """Rows that were noted after that, each once, and possibly others. Shape: -> (m,)."""
+        first = len(before.rows) if before.folds == self._folds else 0
+        return np.unique(self._rows[first : self._count])
 
     def after(self, version: int, position: Rows) -> DescribedRows:
         """What may be later than a version alone, of rows r that are now ``position[r]`` >= 0."""

@@ -139,9 +139,7 @@ class LiveIndex:
         self._plan: Plan | None = None
         self._segments: tuple[Segment, ...] = ()
         self._job: Maintenance | None = None
-        self._job_positions: Rows | None = (
-            None  # where the rows of its table are now, if they were numbered anew
-        )
+        self._job_positions: Rows | None = None  # where its rows are now, if they were numbered anew
         self._segment_job: SegmentBuild | None = None
         self._sharing_job: Adoption | None = None
         self._shares_from = 0.0
@@ -299,7 +297,8 @@ class LiveIndex:
         if job.attributes is not None:
             self._attributes.finish_compaction(job.attributes)
         elif job.compacted is not None:
-            self._swap_table(job.compacted, job.table, job.positions)
+            if job.table.number == self._table.snapshot().number:  # else its rows have other numbers now
+                self._swap_table(job.compacted, job.table, job.positions)
         elif job.plan is not None:
             self._take_plan(job.plan, job.structure, job.table)
         self._rest_until = time.monotonic() + _REST * job.seconds

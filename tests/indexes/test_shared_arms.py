@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from app.filters.filter import parse
 from app.filters.mapped_strings import MappedStrings
-from app.indexes import arm_file, column_file, mapped_file
+from app.indexes import arm_file, column_file, described_rows, live, mapped_file
 from app.indexes.arm_ids import ArmIds
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
@@ -183,6 +183,9 @@ class Group(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32 - 1))
     def begin(self, seed: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="shortlist-"))
+        self.small = pytest.MonkeyPatch()
+        self.small.setattr(live, "_LEAST_DEAD", 4)  # so that they compact, and fold what they note
+        self.small.setattr(described_rows, "_MANY", 16)
         self.rng = np.random.default_rng(seed)
         self.store, self.maker = Store(), 0
         self.processes = [Process(self, number) for number in range(INDEXES)]
@@ -196,6 +199,7 @@ class Group(RuleBasedStateMachine):
             assert process.held() == {arm_id: of[1] for arm_id, of in self.store.arms.items()}
             table = process.index.snapshot().table
             assert not table.live or table.ids.mapped, "all have the arms in common"
+        self.small.undo()
         shutil.rmtree(self.folder)
 
     @rule(which=WHICH, ids=IDS, document=DOCUMENTS)
