@@ -125,7 +125,8 @@ class LiveIndex:
         self.failures: dict[str, str] = {}
         self._version = 0
         self._shared = shared
-        self._adopted: int | None = None
+        self._adopted: int | None = None  # the last publication that was looked at,
+        self._mapped: int | None = None  # and the one whose arms the table has
         self._shared_plan: Plan | None = None
         self._described = DescribedRows()
         self._dim = dim
@@ -271,11 +272,14 @@ class LiveIndex:
         if isinstance(job, Publishing):
             self._shares_from = time.monotonic() + _REST * job.seconds
             job.shared.tell(self.failures.get(Publishing.__name__) if job.number is None else None)
-        if job.number is None or job.compacted is None or job.table.number != self._table.snapshot().number:
+        if job.number is None or job.table.number != self._table.snapshot().number:
             return
         if job.from_start and not self._is_untouched:
             return
-        self._adopted, self._shared_plan = job.number, job.plan
+        self._adopted = job.number
+        if job.compacted is None:
+            return
+        self._mapped, self._shared_plan = job.number, job.plan
         if isinstance(job, Publishing):
             self._swap_shared(job, job.compacted)
         else:
@@ -403,7 +407,7 @@ class LiveIndex:
             plan=self._plan,
             structure=self._structure,
             segments=self._serving(),
-            same_arms=number if self._table.is_as_mapped else None,
+            same_arms=number if self._table.is_as_mapped and self._mapped == number else None,
             cache=self._cache,
         )
 

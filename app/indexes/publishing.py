@@ -37,6 +37,7 @@ from shortlist.types import NO_ROWS, Rows
 log = logging.getLogger("shortlist.indexes")
 
 _SEARCH, _FORMAT, _GRAPH = "search", 1, "graph"
+_LEAST_SHARE = 0.5  # of the arms of a process, for a publication to be worth its while
 
 
 class GraphPlaces(msgspec.Struct, frozen=True):
@@ -82,7 +83,8 @@ class Adoption(Cancellation):
 
     ``table``, ``own``: the arms and attributes of this process; ``described``: which of them it was told of.
     ``from_start``: it has none, and takes those of the publication.
-    After ``run``: ``number`` of the publication, None if it could not be read; ``compacted``, the table;
+    After ``run``: ``number`` of the publication, None if it could not be read; ``compacted``, the table, None
+    if its maker is so far behind that it has few of the arms;
     ``positions``, see ``ArmTable.matched``; ``attributes`` of the table, None where no arm has any;
     ``version``, ``plan``, see ``SearchPlaces``; ``structure`` and ``segments`` that search the table.
     """
@@ -125,6 +127,8 @@ class Adoption(Cancellation):
 
     def _read(self, folder: Path) -> None:
         table = arm_file.read_arms(folder)
+        if len(table) < _LEAST_SHARE * self.table.live:
+            return
         search, data = read_packed(folder, _SEARCH, SearchPlaces, number=_FORMAT)
         base = table.snapshot()
         self.structure = self._structure(folder, search, data, base)

@@ -477,6 +477,22 @@ def test_columns_are_shared_and_changes_stay_with_who_made_them(tmp_path: Path) 
     assert let_in(other, tags="even") == (evens | {"1"}) - {"0"}
 
 
+def test_a_maker_that_is_far_behind_spoils_nothing_of_who_is_ahead(tmp_path: Path) -> None:
+    maker, other = group(tmp_path)
+    built(maker)
+    share(other)
+    other.upsert([f"n{row}" for row in range(500)], np.ones((500, DIM)), [*range(400, 900)])
+    maker.remove(["0"])
+    maker._written_at = -1e9
+    maker.upsert([f"m{row}" for row in range(20)], np.ones((20, DIM)), [*range(900, 920)])
+    maker._written_at = -1e9
+    assert isinstance(share(maker), Publishing)
+    before = other.snapshot()
+    assert type(share(other)) is Adoption
+    assert share(other) is None, "it is not looked at again"
+    assert (other.snapshot().kind, other.snapshot().table.number) == ("hnsw", before.table.number)
+
+
 @pytest.mark.parametrize("kind", ["features", "columns", "search", "write the number"])
 def test_a_full_disk_leaves_what_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     maker, other = group(tmp_path)
