@@ -57,10 +57,12 @@ serve: install
 CLUSTER_TESTS := tests/api tests/services tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/workers/test_reward_ingestion.py
 
+WORKER_FEW    := tests/api/test_filters.py tests/api/test_choosing.py tests/api/test_mips.py tests/processes/test_kills.py
+
 # This many processes run test files side by side, each with a store of its own; 0: one file after the other.
 JOBS ?= 3
 
-# Types and the part on a cluster take one core, beside the others.
+# Types, the part on a cluster and the part with processes that share take one core, beside the others.
 test: $(VENV)/.installed-test $(VENV)/.installed-docs
 	@echo "Tests, types and lint: 8 to 15 minutes on two cores. Each dot is a test that passed."
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=none test-suite test-beside
@@ -70,12 +72,13 @@ test-suite:
 
 test-beside: lint
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_FEW)
+	SHORTLIST_TEST_WORKERS=2 $(BIN)/python -m pytest -m "not slow" $(WORKER_FEW)
 
 test-cluster: $(VENV)/.installed-test
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_TESTS)
 
 # Choices, filters, changes and kills with service processes that share their arms; what is left out counts the steps
-# of a single one.
+# of a single one. `make test` runs a part of it.
 WORKER_TESTS := tests/api tests/processes --ignore tests/api/test_long_answers.py
 
 test-workers: $(VENV)/.installed-test

@@ -1,7 +1,7 @@
 """Maintenance of the indexes of this process, in threads.
 
 Indexes are built and planned again one at a time. Segments are made beside that, one at a time too, so that
-arms which come while a graph is built do not wait for it.
+arms which come while a graph is built do not wait for it; and what several processes share.
 """
 
 from __future__ import annotations
@@ -53,17 +53,30 @@ async def make_segment(catalogue: Catalogue) -> Outcome:
     return "nothing" if job is None else await _done(catalogue, job, partial(index.finish_segment, job))
 
 
+async def share(catalogue: Catalogue) -> Outcome:
+    """Adopt or make the publication that is due for one catalogue, if its arms are shared."""
+    index = catalogue.index
+    job = index.begin_sharing()
+    if job is None:
+        return "nothing"
+    outcome = await _done(catalogue, job, partial(index.finish_sharing, job))
+    if outcome == "done":
+        _say(catalogue)
+    return outcome
+
+
 async def _done(catalogue: Catalogue, job: Job, finish: Callable[[], None]) -> Outcome:
+    kind, failures = type(job).__name__, catalogue.index.failures
     try:
         await _in_daemon_thread(job.run)
     except Exception as error:  # the index that served until now goes on serving
         log.exception("maintenance of the index of %s failed", catalogue.name)
-        catalogue.index.failure = f"{type(error).__name__}: {error}"
+        failures[kind] = f"{type(error).__name__}: {error}"
         return "failed"
     finally:
         job.cancel()
         finish()
-    catalogue.index.failure = None
+    failures.pop(kind, None)
     return "done"
 
 
@@ -78,6 +91,7 @@ async def run(catalogues: Iterable[Catalogue], report: Callable[[Outcome], None]
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_repeat(maintain, catalogues, report))
         tasks.create_task(_repeat(make_segment, catalogues, report))
+        tasks.create_task(_repeat(share, catalogues, report))
 
 
 async def _repeat(

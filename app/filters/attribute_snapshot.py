@@ -20,11 +20,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.columns import Column, ColumnBlock, Mask, Numbers, OrderTest, Test, among, are_integers
+from app.filters.columns import (
+    Column,
+    ColumnBlock,
+    Mask,
+    Numbers,
+    OrderTest,
+    Paths,
+    Test,
+    among,
+    are_integers,
+    pushed,
+)
 from app.filters.fields import Value, ValueKind
 from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
 from app.filters.growing import Earlier
-from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Stored
+from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Numbering, Stored
 from shortlist.types import Rows
 
 Labelled = tuple[ValueKind, Value]
@@ -125,6 +136,27 @@ class AttributeSnapshot:
                     which, codes = column.gathered(places, block.size)
                     yield stored, column, positions[which], codes
 
+    def latest_of(
+        self, position: Rows, check: Callable[[], None]
+    ) -> tuple[NDArray[np.int32], list[ColumnBlock]]:
+        """The last entry of every row r with ``position[r]`` >= 0 alone, as of row ``position[r]``.
+
+        Their rows, and blocks of them in their order, under the same names. ``check`` may raise to stop.
+        """
+        there = np.append(position, -1)[np.minimum(self.rows, len(position))]
+        last = np.full(len(position), -1, dtype=np.int64)
+        known = np.flatnonzero(there >= 0)
+        last[self.rows[known]] = known
+        kept = np.zeros(self.entries, dtype=np.bool_)
+        kept[last[last >= 0]] = True
+        blocks = list[ColumnBlock]()
+        for first, block in zip(self.firsts, self.blocks, strict=True):
+            check()
+            stays = kept[first : first + block.size]
+            if stays.any():
+                blocks = pushed(blocks, block if stays.all() else block.renumbered(stays, _as_it_is))
+        return there[kept].astype(np.int32), blocks
+
     def entries_of(self, rows: Rows) -> NDArray[np.int64]:
         """The entry of each of these rows, -1 of one without fields. Shapes: (m,), any numbers -> (m,)."""
         known = np.flatnonzero((rows >= 0) & (rows < len(self.latest)))
@@ -189,7 +221,7 @@ class AttributeSnapshot:
 
     def _sizes(self, name: str, start: int) -> _Sizes:
         """Of the columns of a field in the blocks from ``start`` on; what has none is too little to count."""
-        number = self.names.fields.numbers.get(name)
+        number = self.names.fields.number_of(name)
         if number is None:
             return _NO_SIZES
         known = self._known_sizes.get((number, start))
@@ -218,6 +250,10 @@ class _Sizes:
 
 
 _NO_SIZES = _Sizes(0, 0, 0)
+
+
+def _as_it_is(paths: Paths, numbers: NDArray[np.float64]) -> tuple[Paths, NDArray[np.float64]]:
+    return paths, numbers
 
 
 def _tested(tests: Sequence[tuple[int, Test | None]], block: ColumnBlock, out: Mask) -> None:
@@ -270,16 +306,15 @@ def _equals_one(wanted: NDArray[np.float64], numbers: Numbers) -> Mask:
 
 def _order_tests(names: Names, symbol: str, bound: Value) -> dict[Stored, Test]:
     """Which numbers stand in this order to the bound, by how they are stored."""
-    by_code = partial(_ordered_codes, names.values.names, ORDERS[symbol], bound)
+    by_code = partial(_ordered_codes, names.values, ORDERS[symbol], bound)
     if isinstance(bound, str):
         return {Stored.STRING: by_code}
     return {Stored.NUMBER: OrderTest(*_float_order(symbol, bound)), Stored.INTEGER: by_code}
 
 
-def _ordered_codes(
-    names: Sequence[str | int], order: Callable[[Any, Any], bool], bound: Value, codes: Numbers
-) -> Mask:
-    return np.array([order(names[code], bound) for code in codes.astype(np.int64).tolist()], dtype=np.bool_)
+def _ordered_codes(names: Numbering, order: Callable[[Any, Any], bool], bound: Value, codes: Numbers) -> Mask:
+    named = names.of(codes.astype(np.int64).tolist())
+    return np.array([order(name, bound) for name in named], dtype=np.bool_)
 
 
 def _float_order(symbol: str, bound: float) -> tuple[Callable[[Any, Any], Any], np.float64]:

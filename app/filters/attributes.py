@@ -42,12 +42,24 @@ class AttributeTable:
 
     def __init__(self) -> None:
         self._generation = self._moves = 0
+        self.mapped = 0  # of the entries: they were there from the start
         self._names = Names()
         self._blocks: list[ColumnBlock] = []
         self._entries = self._straight = 0
         self._rows = np.empty(0, dtype=np.int32)
         self._clear_rows()
         self._snapshot: AttributeSnapshot | None = None
+
+    @classmethod
+    def of(cls, names: Names, blocks: Sequence[ColumnBlock], rows: Rows32) -> AttributeTable:
+        """A table of these blocks, whose entries are of ``rows`` (entries,), each once."""
+        made = cls()
+        made._names, made._blocks, made._entries = names, list(blocks), len(rows)
+        made.mapped = len(rows)
+        made._rows = np.full(len(rows), -1, dtype=np.int32)
+        made._set_rows(rows.astype(np.int64), np.arange(len(rows), dtype=np.int32))
+        made._straight = _straight(made._rows, 0)
+        return made
 
     @property
     def entries(self) -> int:
@@ -114,6 +126,25 @@ class AttributeTable:
         self._moves += 1
         self._snapshot = None
         self._compact_if_worth()
+
+    def take_rows(self, other: AttributeSnapshot, rows: Rows, position: Rows) -> None:
+        """Give rows the fields that they have in another table, where row r is row ``position[r]`` here.
+
+        One that has none there has none here. Shapes: rows (n,), each with a position. Cost: that of the
+        values in the blocks that have an entry of them.
+        """
+        entries = other.entries_of(rows)
+        kept = np.zeros(other.entries, dtype=np.bool_)
+        kept[entries[entries >= 0]] = True
+        there = np.append(position, -1)[np.minimum(other.rows, len(position))]
+        self._take(there.astype(np.int32), kept, other.names, other.blocks)
+        bare = [row for row in position[rows[entries < 0]].tolist() if self.has(row)]
+        if bare:
+            self.append(np.array(bare, dtype=np.int64), [((), {})] * len(bare))
+
+    def follow(self, other: AttributeTable) -> None:
+        """Take the place of another table: snapshots of the two do not number entries alike."""
+        self._generation, self._moves, self._snapshot = other._generation + 1, other._moves + 1, None
 
     def _block(self, documents: Sequence[Document]) -> ColumnBlock:
         names = self._names
@@ -259,7 +290,7 @@ def _renumbered(numbers: NDArray[Any], old: Numbering, new: Numbering) -> NDArra
     used = np.bincount(numbers)
     there = np.zeros(len(used), dtype=np.int64)
     for number in np.flatnonzero(used).tolist():
-        there[number] = new.number(old.names[number])
+        there[number] = new.number(old[number])
     result: NDArray[np.int64] = there[numbers]
     return result
 

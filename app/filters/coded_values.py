@@ -45,9 +45,7 @@ def coded(attributes: AttributeSnapshot, name: str, rows: Rows) -> Coded:
         for _, column, positions, own in pieces:
             places.append(positions.astype(np.int32))
             columns.append((column, own))
-        renamed, different = _renamed(
-            columns, len(attributes.names.values.names) if stored in CODED else None
-        )
+        renamed, different = _renamed(columns, len(attributes.names.values) if stored in CODED else None)
         codes.append(renamed + np.int32(count))
         count += different
     return Coded(np.concatenate(places), np.concatenate(codes), count)

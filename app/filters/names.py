@@ -8,12 +8,17 @@ Notation
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from app.filters.fields import Value, ValueKind
+from app.filters.mapped_strings import NO_STRINGS, MappedStrings
+
+Name = str | int
 
 _NAME_BYTES = 40
+_STRING, _INTEGER = "s", "i"
 
 
 class Stored(IntEnum):
@@ -38,26 +43,61 @@ KINDS = {
 
 
 class Numbering:
-    """Strings and integers in the order in which they were first met. One thread adds; all may read."""
+    """Strings and integers in the order in which they were first met. One thread adds; all may read.
 
-    def __init__(self) -> None:
-        self.numbers: dict[str | int, int] = {}
-        self.names: list[str | int] = []
+    ``first``: the first of them, as ``strings`` gives them.
+    """
+
+    def __init__(self, first: MappedStrings = NO_STRINGS) -> None:
+        self._first = first
+        self._numbers: dict[Name, int] = {}
+        self._names: list[Name] = []
         self._name_bytes = 0
 
-    def number(self, name: str | int) -> int:
+    def __len__(self) -> int:
+        return len(self._first) + len(self._names)
+
+    def __getitem__(self, number: int) -> Name:
+        mapped = len(self._first)
+        return self._names[number - mapped] if number >= mapped else _name(self._first[number])
+
+    def of(self, numbers: Sequence[int]) -> list[Name]:
+        """The name of each number. Cost: a microsecond for each that is mapped."""
+        names, mapped = self._names, len(self._first)
+        return [self[number] for number in numbers] if mapped else [names[number] for number in numbers]
+
+    def number_of(self, name: Name) -> int | None:
+        """None for a name that was never met."""
+        number = self._numbers.get(name)
+        return number if number is not None or not len(self._first) else self._first.number_of(_text(name))
+
+    def number(self, name: Name) -> int:
         """The number of a name, which is added if it is new."""
-        known = self.numbers.get(name)
+        known = self.number_of(name)
         if known is None:
-            known = len(self.names)
-            self.names.append(name)
-            self.numbers[name] = known
+            known = len(self)
+            self._names.append(name)
+            self._numbers[name] = known
             self._name_bytes += sys.getsizeof(name) + _NAME_BYTES
         return known
 
+    def strings(self) -> MappedStrings:
+        """All of them, as ``first``. For any thread: others may be added meanwhile."""
+        own = self._names[: len(self._names)]
+        return self._first.followed_by(MappedStrings.of(map(_text, own), len(own)))
+
     @property
     def memory_bytes(self) -> int:
-        return self._name_bytes + sys.getsizeof(self.numbers) + sys.getsizeof(self.names)
+        """About the memory of what is not mapped."""
+        return self._name_bytes + sys.getsizeof(self._numbers) + sys.getsizeof(self._names)
+
+
+def _text(name: Name) -> str:
+    return _STRING + name if isinstance(name, str) else _INTEGER + str(name)
+
+
+def _name(text: str) -> Name:
+    return text[1:] if text[0] == _STRING else int(text[1:])
 
 
 @dataclass(frozen=True)
@@ -69,18 +109,18 @@ class Names:
 
     def path(self, name: str, stored: Stored) -> int | None:
         """None for a field that no arm has."""
-        number = self.fields.numbers.get(name)
+        number = self.fields.number_of(name)
         return None if number is None else number * STORINGS + stored
 
     def stored(self, value: Value) -> tuple[Stored, float | None]:
         """How a value is stored, and its number; None if it is the code of a value that no arm has."""
         if isinstance(value, str):
-            return Stored.STRING, self.values.numbers.get(value)
+            return Stored.STRING, self.values.number_of(value)
         if isinstance(value, bool):
             return Stored.BOOLEAN, float(value)
         if isinstance(value, float) or _is_float(value):
             return Stored.NUMBER, float(value)
-        return Stored.INTEGER, self.values.numbers.get(value)
+        return Stored.INTEGER, self.values.number_of(value)
 
     def stored_new(self, value: Value) -> tuple[Stored, float]:
         """As ``stored``; a value that no arm has gets a code."""
@@ -92,7 +132,7 @@ class Names:
 
     def value(self, stored: Stored, number: float) -> Value:
         if stored in CODED:
-            return self.values.names[int(number)]
+            return self.values[int(number)]
         return bool(number) if stored is Stored.BOOLEAN else number
 
 

@@ -1,67 +1,16 @@
-"""The ids of the rows of a table: which arm a row is of, and which row is an arm's last.
-
-Ids are only ever appended. The first of them may be in a file that several processes map (``MappedIds``): a
-list and a dictionary of a million ids take 170 MB of each process.
-"""
+"""The ids of the rows of a table: which arm a row is of, and which row is an arm's last."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Sequence
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
-_HASH_BYTES = 8
+from app.filters.mapped_strings import NO_STRINGS, MappedStrings
+from shortlist.types import Rows
+
 _ID_BYTES = 200
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MappedIds:
-    """Ids of rows, each once, as arrays without an object for each.
-
-    Shapes: text (b,), the ids in UTF-8 one after the other; ends (n + 1,), where each begins and ends;
-    hashes (n,) ascending; rows (n,), that of each hash.
-    """
-
-    text: Bytes
-    ends: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
-    rows: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, ids: Iterator[str], count: int) -> MappedIds:
-        """Of ``count`` ids. Cost: about a microsecond for each."""
-        text = bytearray()
-        ends, hashes = np.zeros(count + 1, dtype=np.int64), np.empty(count, dtype=np.uint64)
-        for row, arm_id in enumerate(ids):
-            key = arm_id.encode()
-            text += key
-            ends[row + 1] = len(text)
-            hashes[row] = _hash(key)
-        order = np.argsort(hashes, kind="stable")
-        return cls(np.frombuffer(text, dtype=np.uint8), ends, hashes[order], order.astype(np.int32))
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, row: int) -> str:
-        begin, end = self.ends[row : row + 2].tolist()
-        return self.text[begin:end].tobytes().decode()
-
-    def row_of(self, arm_id: str) -> int | None:
-        key = arm_id.encode()
-        wanted = _hash(key)
-        at = int(self.hashes.searchsorted(np.uint64(wanted)))
-        while at < len(self.rows) and self.hashes.item(at) == wanted:
-            row = self.rows.item(at)
-            if self[row] == arm_id:
-                return row
-            at += 1
-        return None
 
 
 class ArmIds(Sequence[str]):
@@ -70,9 +19,9 @@ class ArmIds(Sequence[str]):
     ``first``: those of the first rows, each once. ``mapped``: how many these are.
     """
 
-    def __init__(self, first: MappedIds | None = None) -> None:
-        self._first = first if first is not None else MappedIds.of(iter(()), 0)
-        self.mapped = len(self._first)
+    def __init__(self, first: MappedStrings = NO_STRINGS) -> None:
+        self._first = first
+        self.mapped = len(first)
         self._own: list[str] = []
         self._last: dict[str, int] = {}
         self._earlier: dict[int, int] = {}
@@ -95,21 +44,37 @@ class ArmIds(Sequence[str]):
             return self[row + len(self)]
         return self._first[row]
 
-    def extend(self, ids: Iterable[str]) -> None:
-        """Rows were appended for these ids."""
-        row = len(self)
-        for arm_id in ids:
-            before = self.last_row(arm_id)
+    def extend(self, ids: Sequence[str]) -> None:
+        """Rows were appended for these ids, each once."""
+        for row, (arm_id, before) in enumerate(zip(ids, self.last_rows(ids), strict=True), len(self)):
             if before is not None:
                 self._earlier[row] = before
             self._last[arm_id] = row
-            self._own.append(arm_id)
-            row += 1
+        self._own += ids
 
     def last_row(self, arm_id: str) -> int | None:
         """The last row that was appended for an id, None if there is none."""
         row = self._last.get(arm_id)
-        return row if row is not None or not self.mapped else self._first.row_of(arm_id)
+        return row if row is not None or not self.mapped else self._first.number_of(arm_id)
+
+    def last_rows(self, ids: Sequence[str]) -> list[int | None]:
+        """The last row of each: quicker than one by one."""
+        rows = [self._last.get(arm_id) for arm_id in ids]
+        if self.mapped:
+            others = [place for place, row in enumerate(rows) if row is None]
+            for place, row in zip(
+                others, self._first.numbers_of([ids[each] for each in others]), strict=True
+            ):
+                rows[place] = row
+        return rows
+
+    def strings_of(self, rows: Rows) -> MappedStrings:
+        """The ids of these rows, which ascend and are of one arm each. Shape: (n,)."""
+        first = self._first
+        if not np.array_equal(rows[: self.mapped], np.arange(self.mapped)):
+            first = NO_STRINGS
+        others = rows[len(first) :].tolist()
+        return first.followed_by(MappedStrings.of((self[row] for row in others), len(others)))
 
     def row_before(self, row: int) -> int | None:
         """The row that was an arm's last before this one, None if this was its first."""
@@ -119,7 +84,3 @@ class ArmIds(Sequence[str]):
     def memory_bytes(self) -> int:
         """About the memory of what is not mapped."""
         return _ID_BYTES * len(self._own)
-
-
-def _hash(key: bytes) -> int:
-    return int.from_bytes(blake2b(key, digest_size=_HASH_BYTES).digest(), "little")

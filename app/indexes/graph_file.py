@@ -61,7 +61,10 @@ class GraphHeader:
 
 
 def write(path: Path, graph: HnswGraph, table: TableSnapshot, *, m: int, ef_construction: int) -> None:
-    """Write the graph over ``table``, atomically, for the owner's eyes only. Raises OSError."""
+    """Write the graph over ``table``, atomically, for the owner's eyes only. Raises OSError.
+
+    The graph knows the ``checksum`` of its file from then on.
+    """
     left_out = table.norms[np.setdiff1d(table.live_rows, graph.rows, assume_unique=True)]
     with _private_file(path) as payload, _private_file(path) as whole:
         graph.save(payload)
@@ -87,22 +90,46 @@ def write(path: Path, graph: HnswGraph, table: TableSnapshot, *, m: int, ef_cons
             target.flush()
             os.fsync(target.fileno())
         whole.replace(path)
+        graph.checksum = digest.hexdigest()
 
 
 def read(path: Path, table: TableSnapshot, *, m: int, ef_construction: int) -> HnswGraph | None:
     """The graph in the file, its dead arms marked; None when it does not fit the catalogue or was changed."""
     try:
         with path.open("rb") as source, _private_file(path) as payload:
-            header, revisions, fingerprints = _unpack(source, payload)
+            header, revisions, fingerprints, checksum = _unpack(source, payload)
             if (header.dim, header.m, header.ef_construction) != (table.dim, m, ef_construction):
                 return None
             rows = _rows(table, header, revisions, fingerprints)
             if rows is None:
                 return None
             covered = int(table.revisions.searchsorted(header.last_revision, side="right"))
-            return HnswGraph.load_verified(payload, rows, dim=table.dim, covered=covered, m=m)
+            graph = HnswGraph.load_verified(payload, rows, dim=table.dim, covered=covered, m=m)
+            graph.checksum = checksum
+            return graph
     except (OSError, ValueError, TypeError, RuntimeError):
         return None
+
+
+def load(path: Path, checksum: str, rows: Rows, *, dim: int, covered: int, m: int) -> HnswGraph:
+    """The graph of this checksum. ``rows``: of its labels, -1 for the dead.
+
+    Raises OSError, ValueError, TypeError, RuntimeError (it was changed, or is another one).
+    """
+    with path.open("rb") as source, _private_file(path) as payload:
+        header, _, _, found = _unpack(source, payload)
+        if found != checksum or (header.dim, header.m, header.arms) != (dim, m, len(rows)):
+            raise ValueError("the graph is another one")
+        graph = HnswGraph.load_verified(payload, rows, dim=dim, covered=covered, m=m)
+    graph.checksum = checksum
+    return graph
+
+
+def checksum_of(path: Path) -> str:
+    """What a graph file says of itself. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - _DIGEST_BYTES, 0))
+        return file.read().hex()
 
 
 def sweep(path: Path) -> None:
@@ -111,7 +138,7 @@ def sweep(path: Path) -> None:
         left.unlink(missing_ok=True)
 
 
-def _unpack(source: IO[bytes], payload: Path) -> tuple[GraphHeader, NDArray[np.int64], Vector]:
+def _unpack(source: IO[bytes], payload: Path) -> tuple[GraphHeader, NDArray[np.int64], Vector, str]:
     """Verify the whole file and copy hnswlib's part to ``payload``. Raises ValueError, TypeError."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
 
@@ -140,7 +167,7 @@ def _unpack(source: IO[bytes], payload: Path) -> tuple[GraphHeader, NDArray[np.i
             left -= target.write(take(min(left, _CHUNK_BYTES)))
     if source.read() != digest.digest():
         raise ValueError("the checksum is wrong")
-    return header, revisions, fingerprints
+    return header, revisions, fingerprints, digest.hexdigest()
 
 
 def _rows(

@@ -85,6 +85,7 @@ class HnswGraph:
 
     def __init__(self, index: Any, rows: Rows, *, covered: int, m: int) -> None:
         self.number = next(_NUMBERS)
+        self.checksum = ""  # of its file
         self._index = index
         self._rows = rows
         self._labels = positions_of(rows, covered)
@@ -173,7 +174,7 @@ class HnswGraph:
     def with_head(self, table: TableSnapshot) -> None:
         """Scan the longest arms in every search, for a graph of ``build``: its first arms are the longest."""
         rows = self._rows[: HEAD_NUMBERS // table.dim]
-        self._head = ExactOverlay.copied(table, rows[rows >= 0])
+        self._head = ExactOverlay(rows, np.asfortranarray(table.working[np.maximum(rows, 0)]))
 
     def with_reserve(self, table: TableSnapshot, reserve: int, substitutes: Rows) -> None:
         """Say how many deaths the core was chosen for, and which arms stand in after more of them.
@@ -217,7 +218,10 @@ class HnswGraph:
         self.with_head(table)
         self.with_reserve(table, tuning.reserve, substitutes)
         self.degradation.appearances = appearances
+        self.degradation.dead = 0  # they are counted again: now it is known what each costs
         self.tuned(tuning.ef, shortlist=tuning.shortlist, most=tuning.most)
+        self.degradation.tombstone(np.flatnonzero(self._rows < 0))
+        self._index.set_ef(self.degradation.lowered_ef)
 
     def nearest(self, query: Vector, count: int) -> NDArray[np.int64] | None:
         """Labels of about the best ``count`` arms, None if fewer were reached. For any thread."""

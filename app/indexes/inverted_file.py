@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
 from app.indexes.probes import Probes, typical_us
 from app.indexes.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
@@ -75,6 +77,18 @@ class Centroids:
         return labels
 
 
+class ListPlaces(msgspec.Struct, frozen=True):
+    """Where the arrays of an ``InvertedFile`` are. ``gone``: a byte for each row."""
+
+    rows: ArrayPlace
+    features: ArrayPlace
+    starts: ArrayPlace
+    centroids: ArrayPlace
+    gone: ArrayPlace
+    probed: int | None
+    error_line: tuple[float, float]
+
+
 class InvertedFile:
     """See the module. ``rows`` (m,), ``features`` (m, d): list after list. ``starts`` (n + 1,): of the lists.
 
@@ -107,6 +121,32 @@ class InvertedFile:
         self._gone = np.zeros(len(rows), dtype=np.bool_)
         self._dead = 0
         self.probed: int | None = None
+
+    @classmethod
+    def of(cls, at: ListPlaces, data: Array, *, covered: int) -> InvertedFile:
+        """The one that ``packed`` wrote."""
+        made = object.__new__(cls)
+        made.rows, made.features, made.starts = at.rows.of(data), at.features.of(data), at.starts.of(data)
+        made.features = made.features.reshape(len(made.rows), -1)
+        made.centroids = Centroids.of(at.centroids.of(data).reshape(len(made.starts) - 1, -1))
+        made.first, made.covered, made.probed = 0, covered, at.probed
+        made._error_line = at.error_line
+        made._positions = positions_of(made.rows, covered)
+        made._gone = at.gone.of(data)
+        made._dead = int(np.count_nonzero(made._gone))
+        return made
+
+    def packed(self, writer: ArrayWriter) -> ListPlaces:
+        """Write it, once it was ``moved``: then its positions begin with row 0. Raises OSError."""
+        return ListPlaces(
+            rows=writer.place(self.rows),
+            features=writer.place(self.features),
+            starts=writer.place(self.starts),
+            centroids=writer.place(self.centroids.points),
+            gone=writer.place(self._gone),
+            probed=self.probed,
+            error_line=self._error_line,
+        )
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -194,7 +234,7 @@ class InvertedFile:
     def moved(self, position: Rows, covered: int) -> InvertedFile:
         """The same file after a compaction: row r is now ``position[r]``, -1 if it is gone."""
         other = copy.copy(self)
-        other.rows, other.first, other.covered = position[self.rows], 0, covered
+        other.rows, other.first, other.covered = np.append(position, -1)[self.rows], 0, covered
         other._gone = self._gone | (other.rows < 0)
         other._dead = int(np.count_nonzero(other._gone))
         other._positions = positions_of(other.rows, covered)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from app.errors import DimensionMismatch
 from app.filters.attributes import AttributeTable, Compaction, Document
 from app.indexes import graph_file
+from app.indexes.described_rows import DescribedRows
 from app.indexes.hnsw import HnswGraph
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.maintenance import Maintenance
@@ -37,11 +38,10 @@ from app.indexes.table import ArmTable, TableSnapshot
 from shortlist import checks
 from shortlist.types import Matrix, Rows, Vector
 
-__all__ = ["IndexOptions", "IndexStatus", "IndexWork", "LiveIndex", "Maintenance", "Snapshot"]
-
-IndexWork = Maintenance | Adoption
+__all__ = ["IndexOptions", "IndexStatus", "LiveIndex", "Maintenance", "Snapshot"]
 
 _RECENT_QUERIES = 256
+LEAST_SHARED_NUMBERS = SMALL_NUMBERS
 
 # A table is compacted when this many of its rows are dead, and this share of them.
 _LEAST_DEAD = 1_024
@@ -59,7 +59,15 @@ _RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
 _FRESH_SHARE = 0.5
 _LEAST_FRESH = 2_048
 # After planning, rest for this multiple of the time it took, unless nothing but a scan is left to serve.
+# Likewise after a publication.
 _REST = 1.0
+# When to make a publication: arms and attributes that are not in the last one are this share of what is in
+# it, and at rest this one.
+_OWN_SHARE, _OWN_AT_REST = 0.4, 0.05
+# Several processes leave compactions to their maker. One that waits for it so long that this share is dead
+# compacts its own arms. One that waits for segments scans this share of its arms.
+_DEAD_ALONE = 0.5
+_FRESH_ALONE = 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +122,13 @@ class LiveIndex:
         threads: int | None = None,
         shared: SharedArms | None = None,
     ) -> None:
-        self.failure: str | None = None
-        self.version = 0
+        self.failures: dict[str, str] = {}
+        self._version = 0
         self._shared = shared
-        self._adopted: int | None = None
+        self._adopted: int | None = None  # the last publication that was looked at,
+        self._mapped: int | None = None  # and the one whose arms the table has
+        self._shared_plan: Plan | None = None
+        self._described = DescribedRows()
         self._dim = dim
         self._options = options or IndexOptions()
         self._cache = cache
@@ -128,8 +139,11 @@ class LiveIndex:
         self._structure: Structure | None = None
         self._plan: Plan | None = None
         self._segments: tuple[Segment, ...] = ()
-        self._job: IndexWork | None = None
+        self._job: Maintenance | None = None
+        self._job_positions: Rows | None = None  # where its rows are now, if they were numbered anew
         self._segment_job: SegmentBuild | None = None
+        self._sharing_job: Adoption | None = None
+        self._shares_from = 0.0
         self._snapshot: Snapshot | None = None
         self._rest_until = 0.0
         self._changes = 0
@@ -137,6 +151,23 @@ class LiveIndex:
         self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
         if cache is not None:
             graph_file.sweep(cache)
+
+    @property
+    def version(self) -> int:
+        """All changes of the catalogue up to this version are here."""
+        return self._version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._version = version
+        if self._shared is not None:
+            self._described.reached(version)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last work failed, of any kind; of shared arms, also where the maker failed."""
+        own = next(iter(self.failures.values()), None)
+        return own if own is not None or self._shared is None else self._shared.failure
 
     def __len__(self) -> int:
         return len(self._table)
@@ -155,10 +186,13 @@ class LiveIndex:
         Raises: DimensionMismatch, InvalidShape, NonFinite; then nothing was changed.
         """
         self._check(ids, features, revisions)
-        new = self._table.changed(ids, revisions)
+        rows = self._table.rows_of(ids)
+        new = self._table.changed(ids, rows, revisions)
         if not new:
             return
-        self.remove([ids[position] for position in new])
+        replaced = [row for row in (rows[position] for position in new) if row is not None]
+        if replaced:
+            self._tombstone(np.array(replaced, dtype=np.int64))
         self._table.append(
             [ids[position] for position in new],
             features[new],
@@ -173,9 +207,11 @@ class LiveIndex:
 
         An arm that ``upsert`` replaced has none until it is described. Shapes: ids, documents (n,).
         """
-        if not self._attributes.entries and not any(map(any, documents)):
+        if self._shared is None and not self._attributes.entries and not any(map(any, documents)):
             return
-        rows = [self._table.row_of(arm_id) for arm_id in ids]
+        rows = self._table.rows_of(ids)
+        if self._shared is not None:
+            self._described.note(np.array([row for row in rows if row is not None], dtype=np.int64))
         known = [
             (row, document)
             for row, document in zip(rows, documents, strict=True)
@@ -189,7 +225,7 @@ class LiveIndex:
 
     def remove(self, ids: Sequence[str]) -> None:
         """Remove arms; unknown ids are ignored."""
-        rows = [row for row in map(self._table.row_of, dict.fromkeys(ids)) if row is not None]
+        rows = [row for row in self._table.rows_of([*dict.fromkeys(ids)]) if row is not None]
         if rows:
             self._tombstone(np.array(rows, dtype=np.int64))
 
@@ -199,24 +235,62 @@ class LiveIndex:
             self._snapshot = self._take_snapshot()
         return self._snapshot
 
-    def begin_maintenance(self) -> IndexWork | None:
-        """Work that is due, or None; also None while earlier work is not finished."""
+    def begin_maintenance(self) -> Maintenance | None:
+        """Work that is due, or None; also None while earlier work is not finished.
+
+        Of several processes that share their arms one plans and builds.
+        """
         if self._job is not None:
             return None
-        shared = self._shared if not self._is_too_small() else None
-        self._job = self._own_work() if shared is None else self._shared_work(shared)
+        shared = self._sharing
+        if self._compaction_is_due(_DEAD_SHARE if shared is None else _DEAD_ALONE):
+            self._job = self._maintenance(compaction=True)
+        elif self._attributes.is_wasteful:
+            self._job = self._maintenance(attributes=self._attributes.begin_compaction())
+        elif self._plan_is_due() and (shared is None or shared.is_maker()):
+            self._job = self._maintenance()
+        self._job_positions = None
         return self._job
 
-    def begin_adoption(self) -> Adoption | None:
-        """Work that takes the arms of the latest publication into this index, which is empty; None: none."""
-        if self._shared is None or self._shared.current is None:
+    def begin_sharing(self) -> Adoption | None:
+        """A publication to adopt, or one to make that is due; None: neither, or that is being done."""
+        shared = self._shared if self._is_untouched else self._sharing
+        if shared is None or self._sharing_job is not None:
             return None
-        self._job = Adoption(
-            shared=self._shared, table=self._table.snapshot(), options=self._options, from_start=True
-        )
-        return self._job
+        number = shared.current
+        if number is not None and number != self._adopted:
+            self._sharing_job = self._adoption(shared)
+        elif len(self) and self._publication_is_due(number) and shared.is_maker():
+            self._sharing_job = self._publishing(shared, number)
+        return self._sharing_job
 
-    def finish_maintenance(self, job: IndexWork) -> None:
+    def finish_sharing(self, job: Adoption) -> None:
+        """Serve what was adopted or made. Work that was cancelled or failed changes nothing."""
+        if job is not self._sharing_job:
+            return
+        self._sharing_job = None
+        if isinstance(job, Publishing):
+            self._shares_from = time.monotonic() + _REST * job.seconds
+            job.shared.tell(self.failures.get(Publishing.__name__) if job.number is None else None)
+        if job.number is None or job.table.number != self._table.snapshot().number:
+            return
+        if job.from_start and not self._is_untouched:
+            return
+        self._adopted = job.number
+        if job.compacted is None:
+            return
+        self._mapped, self._shared_plan = job.number, job.plan
+        if isinstance(job, Publishing):
+            self._swap_shared(job, job.compacted)
+        else:
+            self._structure, self._segments = None, ()  # those of the publication take their place
+            self._swap_shared(job, job.compacted)
+            self._adopt_search(job)
+        if job.from_start:
+            self.version = job.version
+        self._snapshot = None
+
+    def finish_maintenance(self, job: Maintenance) -> None:
         """Apply what happened since the work began to its result, and serve that.
 
         Work that was cancelled or failed changes nothing.
@@ -224,12 +298,11 @@ class LiveIndex:
         if job is not self._job:
             return
         self._job = None
-        if isinstance(job, Adoption):
-            self._adopt(job)
-        elif job.attributes is not None:
+        if job.attributes is not None:
             self._attributes.finish_compaction(job.attributes)
         elif job.compacted is not None:
-            self._swap_table(job.compacted, job.table, job.positions)
+            if job.table.number == self._table.snapshot().number:  # else its rows have other numbers now
+                self._swap_table(job.compacted, job.table, job.positions)
         elif job.plan is not None:
             self._take_plan(job.plan, job.structure, job.table)
         self._rest_until = time.monotonic() + _REST * job.seconds
@@ -237,7 +310,7 @@ class LiveIndex:
 
     def begin_segment(self) -> SegmentBuild | None:
         """A segment of fresh arms that is due, or None; it may be made while other work is going on."""
-        if self._segment_job is not None or not self._segment_is_due():
+        if self._segment_job is not None or not self._segment_is_due() or self._awaits_segments():
             return None
         table, fresh = self._table.snapshot(), self._fresh
         last = self._segments[-1].structure if self._segments else None
@@ -300,15 +373,6 @@ class LiveIndex:
             recent_probes=plan.recent_probes if plan else 0,
         )
 
-    def _own_work(self) -> Maintenance | None:
-        if self._compaction_is_due():
-            return self._maintenance(compaction=True)
-        return self._work_on_attributes() or (self._maintenance() if self._plan_is_due() else None)
-
-    def _work_on_attributes(self) -> Maintenance | None:
-        is_due = self._attributes.is_wasteful
-        return self._maintenance(attributes=self._attributes.begin_compaction()) if is_due else None
-
     def _maintenance(self, *, compaction: bool = False, attributes: Compaction | None = None) -> Maintenance:
         return Maintenance(
             table=self._table.snapshot(),
@@ -322,30 +386,53 @@ class LiveIndex:
             attributes=attributes,
         )
 
-    def _shared_work(self, shared: SharedArms) -> IndexWork | None:
-        """Adopt what another process has made; if this is the maker, make what is due.
+    def _adoption(self, shared: SharedArms) -> Adoption:
+        return Adoption(
+            shared=shared,
+            table=self._table.snapshot(),
+            own=self._attributes.snapshot(),
+            described=self._described.until_now(),
+            options=self._options,
+            from_start=self._is_untouched,
+        )
 
-        The first publication has no plan, so that the other processes need not wait for it.
-        """
-        number, table = shared.current, self._table.snapshot()
-        if number is not None and number != self._adopted:
-            return Adoption(shared=shared, table=table, options=self._options)
-        is_due = number is None or self._compaction_is_due() or self._plan_is_due()
-        if not is_due or not table.live or not shared.is_maker():
-            return self._work_on_attributes()
+    def _publishing(self, shared: SharedArms, number: int | None) -> Publishing:
         return Publishing(
             shared=shared,
-            table=table,
+            table=self._table.snapshot(),
+            own=self._attributes.snapshot(),
+            described=self._described.until_now(),
             options=self._options,
             version=self.version,
-            planned=number is not None or self._plan is not None,
-            same_arms=number if self._table.is_as_mapped else None,
+            plan=self._plan,
+            structure=self._structure,
+            segments=self._serving(),
+            same_arms=number if self._table.is_as_mapped and self._mapped == number else None,
             cache=self._cache,
-            load=self._plan is None,
-            seed=self._seed,
-            recent=tuple(self._recent),
-            threads=self._threads,
         )
+
+    def _publication_is_due(self, number: int | None) -> bool:
+        """Whether the last publication, of this number, lacks a part of what is here, or much of it died."""
+        if number is None or self._plan is not self._shared_plan:
+            return True
+        if time.monotonic() < self._shares_from:
+            return False
+        table, attributes = self._table.snapshot(), self._attributes
+        mapped = table.ids.mapped
+        own = max(table.rows - mapped, attributes.entries - attributes.mapped)
+        at_rest = time.monotonic() > self._written_at + _AT_REST_S
+        return own > (_OWN_AT_REST if at_rest else _OWN_SHARE) * mapped or self._compaction_is_due()
+
+    @property
+    def _sharing(self) -> SharedArms | None:
+        """What is shared with others, None of a catalogue that each process scans for itself."""
+        is_small = len(self) * self._dim < LEAST_SHARED_NUMBERS and self._options.kind != "hnsw"
+        return None if is_small else self._shared
+
+    @property
+    def _is_untouched(self) -> bool:
+        """Whether nothing of the catalogue was ever here."""
+        return not self._version and not self._table.snapshot().rows
 
     def _tombstone(self, rows: Rows) -> None:
         self._table.tombstone(rows)
@@ -354,34 +441,40 @@ class LiveIndex:
                 part.tombstone(rows)
         self._snapshot = None
 
-    def _adopt(self, job: Adoption) -> None:
-        if job.number is None or job.compacted is None or job.base is None:
-            return
-        if job.plan is not None:
-            self._structure = None  # another takes its place
-        self._swap_table(job.compacted, job.table, job.positions)
-        self._adopted = job.number
-        if job.from_start:
-            self.version = job.version
-        if job.plan is not None:
-            self._take_plan(job.plan, job.structure, job.base)
+    def _adopt_search(self, job: Adoption) -> None:
+        """Search as the maker of a publication does."""
+        dead = self._table.snapshot().dead
+        for part in (job.structure, *job.segments):
+            if part is not None:
+                part.tombstone(dead)
+        self._plan, self._structure, self._segments = job.plan, job.structure, job.segments
+        self._changes = 0
 
     def _take_plan(self, plan: Plan, structure: Structure | None, since: TableSnapshot) -> None:
         """Serve by a structure that was built over an earlier moment; keep the segments that follow it."""
         self._plan, self._changes = plan, 0
         if structure is None and not self._has_grown(plan):
             self._segments = ()  # a scan is better
-        table, self._structure = self._table.snapshot(), structure
+        table, positions = self._table.snapshot(), self._job_positions
+        if structure is not None and positions is not None:
+            structure.tombstone(np.flatnonzero(since.is_alive(np.arange(since.rows)) & (positions < 0)))
+            structure = structure.moved(positions, end_of(positions[: structure.covered]))
         if structure is not None:
-            structure.tombstone(table.dead[len(since.dead) :])
+            structure.tombstone(table.dead[len(since.dead) if positions is None else 0 :])
+        self._structure = structure
         self._segments = _fitting(self._segments, structure)
 
     def _swap_table(self, table: ArmTable, since: TableSnapshot, position: Rows) -> None:
         """Take a table that was made of an earlier moment; ``position``: of the rows of ``since`` in it."""
+        positions = self._swap_arms(table, since, position)
+        self._attributes.moved(positions)
+        self._described = self._described.after(-1, positions)
+
+    def _swap_arms(self, table: ArmTable, since: TableSnapshot, position: Rows) -> Rows:
+        """Take such a table, and say where all rows are now. The attributes are for the caller."""
         until = self._table.snapshot()
         positions = table.catch_up(since, until, position)
         table.replaces(until, positions)
-        self._attributes.moved(positions)
         there = positions[positions >= 0]
         if (there[1:] > there[:-1]).all():
             if self._structure is not None:
@@ -389,9 +482,28 @@ class LiveIndex:
                     positions, end_of(positions[: self._structure.covered])
                 )
             self._segments = tuple(segment.moved(positions) for segment in self._segments)
-        else:  # rows that a structure has are between others now
-            self._structure, self._segments = None, ()
+            self._follow_job(positions)
+        else:  # rows that a structure has are between others now, those of one that is being built too
+            self._structure, self._segments, self._job = None, (), None
         self._table = table
+        return positions
+
+    def _follow_job(self, positions: Rows) -> None:
+        """Note where the rows are now that the work under way is about."""
+        if self._job is not None:
+            before = self._job_positions
+            known = np.arange(self._job.table.rows) if before is None else before
+            self._job_positions = np.append(positions, -1)[known]
+
+    def _swap_shared(self, job: Adoption, table: ArmTable) -> None:
+        """Take the arms and attributes of a publication, and what came since the work on it began."""
+        described, since = self._described, self._described.since(job.described)
+        positions = self._swap_arms(table, job.table, job.positions)
+        made = job.attributes or AttributeTable()
+        made.take_rows(self._attributes.snapshot(), since[positions[since] >= 0], positions)
+        made.follow(self._attributes)
+        self._attributes = made
+        self._described = described.after(job.version, positions)
 
     def _take_snapshot(self) -> Snapshot:
         table, structure = self._table.snapshot(), self._structure
@@ -447,6 +559,11 @@ class LiveIndex:
     def _covered(self) -> int:
         return self._structure.covered if self._structure is not None else 0
 
+    def _awaits_segments(self) -> bool:
+        """Whether another process will soon have made segments of the fresh arms for all."""
+        few = self._fresh < _FRESH_ALONE * self._table.snapshot().rows
+        return few and self._sharing is not None and not self._sharing.is_maker()
+
     def _segment_is_due(self) -> bool:
         """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has."""
         structure, plan, fresh = self._structure, self._plan, self._fresh
@@ -469,9 +586,9 @@ class LiveIndex:
         """Whether the catalogue has grown or shrunk so much that it should be planned again."""
         return not plan.size / _GROWTH <= self._table.snapshot().live <= plan.size * _GROWTH
 
-    def _compaction_is_due(self) -> bool:
+    def _compaction_is_due(self, share: float = _DEAD_SHARE) -> bool:
         table = self._table.snapshot()
-        return len(table.dead) > max(_LEAST_DEAD, _DEAD_SHARE * table.rows)
+        return len(table.dead) > max(_LEAST_DEAD, share * table.rows)
 
     def _plan_is_due(self) -> bool:
         table, plan, structure = self._table.snapshot(), self._plan, self._structure

@@ -32,18 +32,19 @@ _ROUND_UP = 1.0 + 1e-9
 class NormBlocks:
     """The rows of a snapshot that were alive when it was built, in blocks of descending norm.
 
-    Deaths neither spoil its answers nor slow it down. ``rows`` (n,): these living rows alone.
+    Deaths neither spoil its answers nor slow it down. ``rows`` (n,): these living rows
+    alone, below ``covered``.
     """
 
     kind: ClassVar[Literal["norm_pruned"]] = "norm_pruned"
 
-    def __init__(self, table: TableSnapshot, rows: Rows | None = None) -> None:
+    def __init__(self, table: TableSnapshot, rows: Rows | None = None, *, covered: int | None = None) -> None:
         live = table.live_rows if rows is None else rows
         order = np.argsort(-table.norms[live], kind="stable")
-        self.covered = table.rows
+        self.covered = table.rows if covered is None else covered
         self.degradation = Degradation(0)
         self._rows: Rows = live[order]
-        self._positions = positions_of(self._rows, table.rows)
+        self._positions = positions_of(self._rows, self.covered)
         self._largest = float(table.norms[self._rows[0]]) if live.size else 0.0
         self._blocks = [
             (start, stop, float(table.norms[self._rows[start]]), _block(table, self._rows[start:stop]))
@@ -56,6 +57,11 @@ class NormBlocks:
     @property
     def arms(self) -> int:
         return len(self._rows)
+
+    @property
+    def rows(self) -> Rows:
+        """Its rows (n,), longest first, -1 for those that are gone."""
+        return self._rows
 
     @property
     def memory_bytes(self) -> int:

@@ -1,197 +1,267 @@
 """Work on an index that several processes share: one makes publications, the others adopt them.
 
-Both end alike: with a table whose first rows are mapped, and where the arms of the process are in it. So the
-process serves its own arms before and after, and what it alone has is in its own memory.
+A publication has the arms of its maker (``arm_file``), their attributes (``column_file``), and how they are
+searched: the plan, the graph, and the segments beside it (``SearchPlaces``). Both kinds of work end alike:
+with a table whose first rows are mapped, and where the arms of the process are in it. So a process serves its
+own arms before and after, and what it alone has is in its own memory.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from app.indexes import arm_file, graph_file
+from app.filters.attribute_snapshot import AttributeSnapshot
+from app.filters.attributes import AttributeTable
+from app.indexes import arm_file, column_file, graph_file
+from app.indexes.described_rows import DescribedUntil
 from app.indexes.hnsw import GraphTuning, HnswGraph
-from app.indexes.maintenance import Cancellation, Cancelled, probe_generator
+from app.indexes.inverted_file import InvertedFile, ListPlaces
+from app.indexes.maintenance import Cancellation, Cancelled
+from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter, linked, read_packed, write_packed
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.planner import IndexOptions, Plan, plan
+from app.indexes.planner import IndexOptions, Plan
+from app.indexes.probes import Quality
+from app.indexes.segments import Segment, end_of
 from app.indexes.shared_arms import SharedArms
 from app.indexes.snapshot import Structure
 from app.indexes.table import ArmTable, TableSnapshot
-from shortlist.types import NO_ROWS, Rows, Vector
+from shortlist.types import NO_ROWS, Rows
 
 log = logging.getLogger("shortlist.indexes")
 
-_PLAN, _GRAPH = "plan", "graph"
-_ARRAYS = "substitutes.npy", "appearances.npy"
+_SEARCH, _FORMAT, _GRAPH = "search", 1, "graph"
+_LEAST_SHARE = 0.5  # of the arms of a process, for a publication to be worth its while
 
 
-class Planned(msgspec.Struct, frozen=True):
-    """The file ``plan`` of a publication.
+class GraphPlaces(msgspec.Struct, frozen=True):
+    """A graph: see ``GraphTuning``, and which file it is in. ``rows``: of its labels, -1 for the dead."""
 
-    ``version``: of the catalogue, all of whose changes are in the arms. ``plan`` None: nothing was planned
-    yet. ``tuning``: of the graph, None without one. ``digest``: of the others and the arrays beside it.
+    tuning: GraphTuning
+    checksum: str
+    rows: ArrayPlace
+    substitutes: ArrayPlace
+    appearances: ArrayPlace
+
+
+class SegmentPlaces(msgspec.Struct, frozen=True):
+    """A ``Segment``. ``lists``: its inverted file; ``rows``: of its norm blocks, where it has these."""
+
+    first: int
+    covered: int
+    cut: float
+    cost: float
+    quality: Quality
+    lists: ListPlaces | None
+    rows: ArrayPlace | None
+
+
+class SearchPlaces(msgspec.Struct, frozen=True):
+    """How the arms are searched. ``version``: of the catalogue, all of whose changes are in the arms.
+
+    ``plan`` None: nothing was planned yet. ``covered``: rows of the structure. ``has_attributes``: whether
+    there is a column file.
     """
 
     version: int
+    has_attributes: bool
     plan: Plan | None
-    tuning: GraphTuning | None
-    digest: str = ""
-
-    def digest_with(self, arrays: Sequence[NDArray[Any]]) -> str:
-        return arm_file.digest_of(msgspec.json.encode(msgspec.structs.replace(self, digest="")), *arrays)
+    covered: int
+    graph: GraphPlaces | None
+    segments: list[SegmentPlaces]
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Adoption(Cancellation):
     """Serve a publication, with the changes of this process. ``run`` in any thread.
 
-    ``table``: the arms of this process; ``from_start``: it has none yet, and takes those of the publication.
-    After ``run``: ``number`` of the publication, None if it could not be read; ``compacted``, the table;
-    ``base``, its mapped part; ``positions``, see ``ArmTable.matched``; ``plan`` and ``structure``, None and
-    None where there is none; ``version``, see ``Planned``.
+    ``table``, ``own``: the arms and attributes of this process; ``described``: which of them it was told of.
+    ``from_start``: it has none, and takes those of the publication.
+    After ``run``: ``number`` of the publication, None if it could not be read; ``compacted``, the table, None
+    if its maker is so far behind that it has few of the arms;
+    ``positions``, see ``ArmTable.matched``; ``attributes`` of the table, None where no arm has any;
+    ``version``, ``plan``, see ``SearchPlaces``; ``structure`` and ``segments`` that search the table.
     """
 
     shared: SharedArms
     table: TableSnapshot
+    own: AttributeSnapshot
+    described: DescribedUntil
     options: IndexOptions
     from_start: bool = False
     number: int | None = None
     compacted: ArmTable | None = None
-    base: TableSnapshot | None = None
     positions: Rows = field(default_factory=lambda: NO_ROWS)
+    attributes: AttributeTable | None = None
     plan: Plan | None = None
     structure: Structure | None = None
+    segments: tuple[Segment, ...] = ()
     version: int = 0
     seconds: float = 0.0
-    attributes: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         Cancellation.__init__(self)
 
     def run(self) -> None:
+        """Raises OSError, RuntimeError: there is no room for a graph, on disk or in memory."""
         number = self.shared.current
         if number is None:
             return
         started = time.monotonic()
         try:
             self._read(self.shared.folder_of(number))
-        except FileNotFoundError:
-            return  # another took its place
-        except (OSError, ValueError, EOFError, msgspec.MsgspecError) as error:
-            log.warning("a publication of shared arms is damaged and is made again: %s", error)
-            self.shared.discard(number)
+        except Cancelled:
+            return
+        except (FileNotFoundError, ValueError, TypeError) as error:
+            if self.shared.current == number:  # else another took its place
+                log.warning("a publication of shared arms is damaged and is made again: %s", error)
+                self.shared.discard(number)
             return
         self.number, self.seconds = number, time.monotonic() - started
 
     def _read(self, folder: Path) -> None:
-        table = arm_file.read(folder)
-        planned = msgspec.json.decode((folder / _PLAN).read_bytes(), type=Planned)
-        arrays = [np.load(folder / name) for name in _ARRAYS] if planned.tuning is not None else []
-        if planned.digest_with(arrays) != planned.digest:
-            raise ValueError(f"the checksum of the plan of {folder.name} is wrong")
-        self.base = table.snapshot()
-        self.structure = self._structure(folder, planned, self.base, *arrays)
-        self.plan, self.version = planned.plan, planned.version
+        table = arm_file.read_arms(folder)
+        if len(table) < _LEAST_SHARE * self.table.live:
+            return
+        search, data = read_packed(folder, _SEARCH, SearchPlaces, number=_FORMAT)
+        base = table.snapshot()
+        self.structure = self._structure(folder, search, data, base)
+        self.segments = tuple(_segment(each, data, base) for each in search.segments)
+        self.plan, self.version = search.plan, search.version
+        self.check()
+        attributes = column_file.read_columns(folder) if search.has_attributes else None
         if not self.from_start:
             self.positions = table.matched(self.table)
+        self.attributes = self._with_own(attributes, base.rows)
         self.compacted = table
 
-    def _structure(
-        self, folder: Path, planned: Planned, base: TableSnapshot, *arrays: NDArray[Any]
-    ) -> Structure | None:
-        if planned.plan is None or planned.plan.kind == "exact":
+    def _with_own(self, attributes: AttributeTable | None, base_rows: int) -> AttributeTable | None:
+        """The attributes of the publication, and those of this process that it may not have."""
+        if attributes is None and not self.own.entries:
             return None
-        if planned.tuning is None:
-            return NormBlocks(base)
-        shape = {"m": self.options.m, "ef_construction": self.options.ef_construction}
-        graph = graph_file.read(folder / _GRAPH, base, **shape)
-        if graph is None:
-            raise ValueError(f"the graph of {folder.name} does not fit its arms")
-        substitutes, appearances = arrays
-        graph.with_tuning(base, planned.tuning, substitutes, appearances)
+        made, described = attributes or AttributeTable(), self.described.after(self.version)
+        rows = np.union1d(described, np.flatnonzero(self.positions >= base_rows))
+        made.take_rows(self.own, rows[self.positions[rows] >= 0], self.positions)
+        return made
+
+    def _structure(
+        self, folder: Path, search: SearchPlaces, data: Array, base: TableSnapshot
+    ) -> Structure | None:
+        at = search.graph
+        if at is None:
+            rows = np.arange(search.covered)
+            return NormBlocks(base, rows, covered=search.covered) if len(rows) else None
+        graph = graph_file.load(
+            folder / _GRAPH,
+            at.checksum,
+            at.rows.of(data),
+            dim=base.dim,
+            covered=search.covered,
+            m=self.options.m,
+        )
+        graph.with_tuning(base, at.tuning, at.substitutes.of(data), at.appearances.of(data))
         return graph
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Publishing(Adoption):
-    """Make a publication of ``table``, and serve it. ``run`` in any thread; it raises OSError.
+    """Make a publication of what this process has, and serve the arms of it. ``run`` in any thread.
 
-    ``version``: of the catalogue, all of whose changes are in ``table``. ``planned``: also plan for it and
-    build. ``same_arms``: number of a publication that has these arms. ``cache``: the file that keeps the
-    graph between runs. ``seed``, ``recent``, ``threads`` as of ``Maintenance``.
+    ``version``: of the catalogue, all of whose changes are in ``table``. ``plan``, ``structure`` and
+    ``segments``: those of ``table``. ``same_arms``: number of a publication that has these arms. ``cache``:
+    the file that has the graph, unless the last publication has it. ``run`` raises OSError.
     """
 
-    planned: bool
     same_arms: int | None
     cache: Path | None
-    load: bool
-    seed: int
-    recent: Sequence[Vector]
-    threads: int
 
     def run(self) -> None:
         started = time.monotonic()
-        with suppress(Cancelled), self.shared.publication() as folder:
-            self._make(folder)
-            self.number = int(folder.name)
+        with suppress(Cancelled):
+            with self.shared.publication() as folder:
+                self._make(folder)
+            self.number = int(folder.name)  # now it is the current one
         self.seconds = time.monotonic() - started
 
     def _make(self, folder: Path) -> None:
         if self.same_arms is not None:
             for name in arm_file.FILES:
-                os.link(self.shared.folder_of(self.same_arms) / name, folder / name)
+                linked(self.shared.folder_of(self.same_arms) / name, folder / name)
         else:
-            arm_file.write(folder, self.table, check=self.check)
-        table = arm_file.read(folder)
-        self.base = base = table.snapshot()
-        if self.planned:
-            rng = probe_generator(self.seed)
-
-            def make(rows: Rows) -> HnswGraph:
-                return self._graph(folder / _GRAPH, base, rows)
-
-            self.plan, self.structure = plan(base, self.options, make, recent=self.recent, rng=rng)
-            self.check()
-        self._write_plan(folder)
+            arm_file.write_arms(folder, self.table, check=self.check)
+        table = arm_file.read_arms(folder)
         self.positions = table.matched(self.table)
+        if self.own.entries:
+            column_file.write_columns(folder, self.own, self.positions, check=self.check)
+            self.attributes = column_file.read_columns(folder)
+        if isinstance(self.structure, HnswGraph):
+            self._write_graph(folder / _GRAPH, self.structure)
+        write_packed(folder, _SEARCH, self._pack, number=_FORMAT, check=self.check)
         self.compacted = table
 
-    def _graph(self, path: Path, base: TableSnapshot, rows: Rows) -> HnswGraph:
-        """The graph of the last run if it fits, else a new one; its file is in the publication."""
-        shape = {"m": self.options.m, "ef_construction": self.options.ef_construction}
-        if self.load and self.cache is not None and self.cache.exists():
-            os.link(self.cache, path)
-            loaded = graph_file.read(path, base, **shape)
-            if loaded is not None:
-                return loaded
-            path.unlink()
-        graph = HnswGraph.build(base, rows, seed=self.seed, threads=self.threads, check=self.check, **shape)
-        graph_file.write(path, graph, base, **shape)
-        if self.cache is not None:
-            # Without the cache the next start builds the graph again.
-            with suppress(OSError):
-                linked = path.with_suffix(".cache")
-                os.link(path, linked)
-                linked.replace(self.cache)
-        return graph
+    def _write_graph(self, path: Path, graph: HnswGraph) -> None:
+        """Its file was written when it was made, or is in the last publication."""
+        last = self.shared.current
+        known = [self.shared.folder_of(last) / _GRAPH] if last is not None else []
+        for source in (*known, *([self.cache] if self.cache is not None else [])):
+            with suppress(FileNotFoundError):
+                linked(source, path)
+                if graph_file.checksum_of(path) == graph.checksum:
+                    return
+                path.unlink()
+        if graph.degradation.dead:
+            raise OSError("the graph could not be written when it was made")
+        graph_file.write(
+            path, graph, self.table, m=self.options.m, ef_construction=self.options.ef_construction
+        )
 
-    def _write_plan(self, folder: Path) -> None:
-        tuning, arrays = None, list[NDArray[Any]]()
-        if isinstance(self.structure, HnswGraph):
-            tuning = self.structure.tuning
-            arrays = [self.structure.substitutes, self.structure.degradation.appearances]
-            for name, array in zip(_ARRAYS, arrays, strict=True):
-                np.save(folder / name, array)
-        planned = Planned(self.version, self.plan, tuning)
-        planned = msgspec.structs.replace(planned, digest=planned.digest_with(arrays))
-        (folder / _PLAN).write_bytes(msgspec.json.encode(planned))
+    def _pack(self, writer: ArrayWriter) -> SearchPlaces:
+        structure, covered, graph = self.structure, 0, None
+        if structure is not None:
+            covered = end_of(self.positions[: structure.covered])
+        if isinstance(structure, HnswGraph):
+            graph = self._pack_graph(writer, structure)
+        segments = [_pack_segment(writer, each.moved(self.positions)) for each in self.segments]
+        return SearchPlaces(self.version, self.attributes is not None, self.plan, covered, graph, segments)
+
+    def _pack_graph(self, writer: ArrayWriter, graph: HnswGraph) -> GraphPlaces:
+        position = np.append(self.positions, -1)
+        substitutes = position[graph.substitutes]
+        return GraphPlaces(
+            tuning=graph.tuning,
+            checksum=graph.checksum,
+            rows=writer.place(position[graph.rows]),
+            substitutes=writer.place(substitutes[substitutes >= 0]),
+            appearances=writer.place(graph.degradation.appearances),
+        )
+
+
+def _pack_segment(writer: ArrayWriter, segment: Segment) -> SegmentPlaces:
+    structure = segment.structure
+    return SegmentPlaces(
+        first=segment.first,
+        covered=segment.covered,
+        cut=segment.cut,
+        cost=segment.cost,
+        quality=segment.quality,
+        lists=structure.packed(writer) if isinstance(structure, InvertedFile) else None,
+        rows=None if isinstance(structure, InvertedFile) else writer.place(structure.rows),
+    )
+
+
+def _segment(at: SegmentPlaces, data: Array, base: TableSnapshot) -> Segment:
+    made: InvertedFile | NormBlocks
+    if at.lists is not None:
+        made = InvertedFile.of(at.lists, data, covered=at.covered)
+    elif at.rows is not None:
+        rows = at.rows.of(data)
+        made = NormBlocks(base, np.sort(rows[rows >= 0]), covered=at.covered)
+    else:
+        raise ValueError("a segment has no rows")
+    return Segment(made, at.first, at.cut, at.cost, at.quality)

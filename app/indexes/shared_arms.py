@@ -1,7 +1,8 @@
-"""The arms and the graph of one catalogue for several processes: one of them makes them, all read.
+"""What several processes share of one catalogue: one of them makes publications, all read the latest.
 
-    publication     a numbered folder: arm files, what was planned for them, and a graph
-    current         a symbolic link to the latest publication; it is replaced in one step
+    publication     a numbered folder, see ``publishing``
+    current         a file with the number of the latest publication; it is replaced in one step
+    failure         a file that says why the last publication could not be made, or nothing
 
 A publication is read only when ``current`` names it, and never changed from then on. So a process that is
 killed while it makes one leaves a folder that nobody reads, which the next publication removes. One that was
@@ -15,7 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_CURRENT = "current"
+import numpy as np
+
+from app.indexes.mapped_file import write
+
+_CURRENT, _NEXT, _FAILURE = "current", "next", "failure"
+_FAILURE_BYTES = 512
 
 
 class SharedArms:
@@ -29,7 +35,7 @@ class SharedArms:
     def current(self) -> int | None:
         """The number of the latest publication, None if there is none."""
         try:
-            return int((self._folder / _CURRENT).readlink().name)
+            return int((self._folder / _CURRENT).read_bytes())
         except (OSError, ValueError):
             return None
 
@@ -43,21 +49,40 @@ class SharedArms:
         The others are removed. If the ``with`` raises, this one is.
         """
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (self._folder / _FAILURE).exists():
+            write(self._folder / _FAILURE, np.full(_FAILURE_BYTES, ord(" "), dtype=np.uint8))
         number = max((int(path.name) for path in self._numbered()), default=0) + 1
         made = self.folder_of(number)
         made.mkdir(mode=0o700)
         try:
             yield made
-            link = self._folder / "next"
-            link.unlink(missing_ok=True)
-            link.symlink_to(str(number))
-            link.replace(self._folder / _CURRENT)
+            latest = self._folder / _NEXT
+            latest.unlink(missing_ok=True)
+            write(latest, np.frombuffer(str(number).encode(), dtype=np.uint8))
+            latest.replace(self._folder / _CURRENT)
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise
         for path in self._numbered():
             if path != made:
                 shutil.rmtree(path, ignore_errors=True)
+
+    @property
+    def failure(self) -> str | None:
+        """Why the last publication could not be made, as its maker told."""
+        try:
+            return (self._folder / _FAILURE).read_bytes().rstrip(b" ").decode() or None
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def tell(self, failure: str | None) -> None:
+        """Tell the other processes why a publication could not be made; None: it was made.
+
+        The file is written over, which takes no room on a disk that is full.
+        """
+        text = (failure or "").encode()[:_FAILURE_BYTES].ljust(_FAILURE_BYTES)
+        with suppress(OSError), (self._folder / _FAILURE).open("r+b") as file:
+            file.write(text)
 
     def discard(self, number: int) -> None:
         """This publication is damaged: the maker is to make another."""

@@ -220,12 +220,14 @@ class ArmTable:
 
     @classmethod
     def mapped(cls, columns: ArmColumns, ids: ArmIds, *, largest_norm: float) -> ArmTable:
-        """A table whose first rows are there: living arms of ascending revisions, ``ids``.
+        """A table whose first rows are there: living arms, ``ids``.
 
         ``columns`` may have room for more rows. ``largest_norm`` bounds the norms.
         """
         made = cls(columns.features.shape[1])
         made._columns, made._ids, made._largest_norm = columns, ids, largest_norm
+        revisions = columns.revisions[: len(ids)]
+        made._in_order = bool((revisions[1:] >= revisions[:-1]).all())
         return made
 
     def __len__(self) -> int:
@@ -246,6 +248,13 @@ class ArmTable:
     def row_of(self, arm_id: str) -> int | None:
         row = self._ids.last_row(arm_id)
         return row if row is not None and self._columns.died[row] == ALIVE else None
+
+    def rows_of(self, ids: Sequence[str]) -> list[int | None]:
+        """The row of each arm, None for one that is not alive: quicker than one by one."""
+        died = self._columns.died
+        return [
+            row if row is not None and died.item(row) == ALIVE else None for row in self._ids.last_rows(ids)
+        ]
 
     def snapshot(self) -> TableSnapshot:
         if self._snapshot is None:
@@ -281,25 +290,30 @@ class ArmTable:
         self._tombstones = last
         self._snapshot = None
 
-    def changed(self, ids: Sequence[str], revisions: Sequence[int]) -> list[int]:
-        """Positions of the arms that are not alive with this or a later revision; of equal ids the last."""
-        changed = {}
-        for position, (arm_id, revision) in enumerate(zip(ids, revisions, strict=True)):
-            row = self.row_of(arm_id)
-            if row is None or revision > self._columns.revisions[row]:
+    def changed(self, ids: Sequence[str], rows: Sequence[int | None], revisions: Sequence[int]) -> list[int]:
+        """Positions of the arms that are not alive with this or a later revision; of equal ids the last.
+
+        ``rows``: those of the arms, as ``rows_of`` gives them.
+        """
+        changed, known = {}, self._columns.revisions
+        for position, (arm_id, row) in enumerate(zip(ids, rows, strict=True)):
+            if row is None or revisions[position] > known.item(row):
                 changed[arm_id] = position
         return list(changed.values())
 
     def matched(self, other: TableSnapshot) -> Rows:
-        """Make this table, new and of ascending revisions, one of the live arms of ``other``.
+        """Make this new table one of the live arms of ``other``.
 
         Arms that it has and ``other`` has not die here; those that only ``other`` has are appended. Returns
         the row here of every row of ``other``, -1 for the dead. Revisions are of one arm each.
         """
         rows, revisions = other.live_rows, self._columns.revisions[: len(self._ids)]
         wanted = other.revisions[rows]
-        there = revisions.searchsorted(wanted)
+        order = None if self._in_order else np.argsort(revisions)
+        there = revisions.searchsorted(wanted, sorter=order)
         same = there < len(revisions)
+        if order is not None:
+            there[same] = order[there[same]]
         same[same] = revisions[there[same]] == wanted[same]
         positions = np.full(other.rows, -1, dtype=np.int64)
         positions[rows[same]] = there[same]

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.indexes.live import IndexWork, LiveIndex
+from app.indexes.live import LiveIndex, Maintenance
 from app.indexes.segment_build import SegmentBuild
 
 LOOK_EVERY_S = 0.2
 CHECK_EVERY = 4
 
-Job = IndexWork | SegmentBuild
+Job = Maintenance | SegmentBuild
 
 
 @dataclass(slots=True)

@@ -14,10 +14,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from app.indexes import arm_file
-from app.indexes.arm_ids import ArmIds, MappedIds
-from app.indexes.live import IndexOptions, IndexWork, LiveIndex
+from app.filters.filter import parse
+from app.filters.mapped_strings import MappedStrings
+from app.indexes import arm_file, column_file, described_rows, live, mapped_file
+from app.indexes.arm_ids import ArmIds
+from app.indexes.eligible_rows import eligible_rows
+from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.publishing import Adoption, Publishing
+from app.indexes.segment_build import SegmentBuild
 from app.indexes.shared_arms import SharedArms
 from app.indexes.table import ArmTable
 
@@ -26,6 +30,13 @@ OPTIONS = IndexOptions(kind="hnsw", m=4, ef_construction=20)
 INDEXES = 3
 IDS = st.lists(st.integers(0, 30).map("é{}".format), min_size=1, max_size=8, unique=True)
 WHICH = st.integers(0, INDEXES - 1)
+KINDS = st.sampled_from(["sharing", "maintenance", "segment"])
+
+
+DOCUMENTS = st.one_of(
+    st.just(((), {})),
+    st.integers(0, 5).map(lambda number: ([f"t{number}"], {"n": number, "s": f"word {number}"})),
+)
 
 
 class Store:
@@ -33,13 +44,21 @@ class Store:
 
     def __init__(self) -> None:
         self.arms: dict[str, tuple[np.ndarray, int]] = {}
+        self.documents: dict[str, tuple] = {}
         self.log: list[str] = []
         self.revision = 0
 
-    def put(self, ids: list[str], rng: np.random.Generator) -> None:
+    def put(self, ids: list[str], document: tuple, rng: np.random.Generator) -> None:
         for arm_id in ids:
             self.revision += 1
             self.arms[arm_id] = rng.standard_normal(DIM), self.revision
+            self.documents[arm_id] = document
+        self.log += ids
+
+    def describe(self, ids: list[str], document: tuple) -> None:
+        """The features stay, and so does the revision."""
+        for arm_id in ids:
+            self.documents[arm_id] = document
         self.log += ids
 
     def delete(self, ids: list[str]) -> None:
@@ -49,7 +68,11 @@ class Store:
 
 
 class Process:
-    """An index, and what it should have by what it was told."""
+    """An index, and what it should have by what it was told: of each arm the revision and the document.
+
+    A publication may bring documents that the process was not told of, and no others: ``documents`` are those
+    that it may have, the oldest first.
+    """
 
     def __init__(self, group: Group, number: int) -> None:
         self.group, self.store = group, group.store
@@ -60,14 +83,16 @@ class Process:
             shared=SharedArms(group.folder / "shared", lambda: group.maker == number),
         )
         self.expected: dict[str, int] = {}
-        self.job: IndexWork | None = None
+        self.told: dict[str, tuple] = {}
+        self.jobs: dict[str, Maintenance | SegmentBuild | Adoption | None] = {}
 
     def start(self) -> None:
         """As a service does that starts: from a publication if there is one."""
-        job = self.index.begin_adoption()
-        if job is not None:
-            job.run()
-            self.index.finish_maintenance(job)
+        self.begin("sharing")
+        self.finish("sharing")
+        if not len(self.index):
+            self.apply([*self.store.arms])
+            self.index.version = len(self.store.log)
         self.expected = self.held()
         self.sync()
 
@@ -77,26 +102,33 @@ class Process:
         if there:
             features, revisions = zip(*(self.store.arms[arm_id] for arm_id in there), strict=True)
             self.index.upsert(there, np.array(features), revisions)
+            self.index.describe(there, [self.store.documents[arm_id] for arm_id in there])
         for arm_id in ids:
             self.expected.pop(arm_id, None)
             if arm_id in self.store.arms:
                 self.expected[arm_id] = self.store.arms[arm_id][1]
+                self.told[arm_id] = self.store.documents[arm_id]
 
     def sync(self) -> None:
         self.apply(sorted(set(self.store.log[self.index.version :])))
         self.index.version = len(self.store.log)
 
-    def begin(self) -> None:
-        if self.job is None:
-            self.index._rest_until = 0.0
-            self.job = self.index.begin_maintenance()
-            if self.job is not None:
-                self.job.run()
+    def begin(self, kind: str) -> None:
+        if self.jobs.get(kind) is None:
+            self.index._rest_until = self.index._shares_from = 0.0
+            begin = self.index.begin_segment if kind == "segment" else getattr(self.index, f"begin_{kind}")
+            job = self.jobs[kind] = begin()
+            if job is not None:
+                job.run()
 
-    def finish(self) -> None:
-        if self.job is not None:
-            self.index.finish_maintenance(self.job)
-            self.job = None
+    def finish(self, kind: str) -> None:
+        job = self.jobs.pop(kind, None)
+        if job is None:
+            return
+        is_start = kind == "sharing" and job.from_start and self.index._is_untouched
+        (self.index.finish_segment if kind == "segment" else getattr(self.index, f"finish_{kind}"))(job)
+        if is_start and len(self.index):
+            self.expected = self.held()
 
     def held(self) -> dict[str, int]:
         table = self.index.snapshot().table
@@ -111,11 +143,38 @@ class Process:
             if revision == table.revisions[row]:
                 assert np.array_equal(table.features[row], features)
                 assert np.allclose(table.working[row], features, rtol=1e-6)
+        self.check_documents()
         if table.live:
             query = np.ones(DIM)
             found = snapshot.search(query, 1)
             assert table.is_alive(found.rows).all()
             assert found.scores[0] <= snapshot.search_exact(query, 1).scores[0]
+
+    def check_documents(self) -> None:
+        """Of an arm that nobody has changed since the process was told: exactly what it was told.
+
+        Where the log has gone on, another document may have come with a publication.
+        """
+        snapshot = self.index.snapshot()
+        later = set(self.store.log[self.index.version :])
+        for number in range(6):
+            arm_filter = parse({"tags": f"t{number}", "n": number, "s": f"word {number}"})
+            rows = eligible_rows(arm_filter, snapshot.table, snapshot.attributes).rows
+            found = {snapshot.id_of(row) for row in rows.tolist()} - later
+            wanted = {
+                arm_id
+                for arm_id in self.expected
+                if arm_id in self.store.documents and f"t{number}" in self.store.documents[arm_id][0]
+            }
+            assert found == wanted - later
+
+    def settle(self) -> None:
+        for kind in ("sharing", "maintenance", "segment"):
+            self.finish(kind)
+        self.sync()
+        for kind in ("sharing", "maintenance", "segment"):
+            self.begin(kind)
+            self.finish(kind)
 
 
 class Group(RuleBasedStateMachine):
@@ -124,29 +183,42 @@ class Group(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32 - 1))
     def begin(self, seed: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="shortlist-"))
+        self.small = pytest.MonkeyPatch()
+        self.small.setattr(live, "_LEAST_DEAD", 4)  # so that they compact, and fold what they note
+        self.small.setattr(described_rows, "_MANY", 16)
         self.rng = np.random.default_rng(seed)
         self.store, self.maker = Store(), 0
         self.processes = [Process(self, number) for number in range(INDEXES)]
 
     def teardown(self) -> None:
-        for _ in range(3):  # the maker makes the last publication, the others adopt it
+        for _ in range(4):  # the maker plans, makes the last publication, the others adopt it
             for process in self.processes:
-                process.finish()
-                process.sync()
-                process.begin()
-                process.finish()
+                process.settle()
         for process in self.processes:
             process.check()
             assert process.held() == {arm_id: of[1] for arm_id, of in self.store.arms.items()}
+            table = process.index.snapshot().table
+            assert not table.live or table.ids.mapped, "all have the arms in common"
+        self.small.undo()
         shutil.rmtree(self.folder)
 
-    @rule(which=WHICH, ids=IDS)
-    def write(self, which: int, ids: list[str]) -> None:
+    @rule(which=WHICH, ids=IDS, document=DOCUMENTS)
+    def write(self, which: int, ids: list[str], document: tuple) -> None:
         """Read at once by who wrote it, whatever it has not read of others."""
         process = self.processes[which]
         is_next = process.index.version == len(self.store.log)
-        self.store.put(ids, self.rng)
+        self.store.put(ids, document, self.rng)
         process.apply(ids)
+        if is_next:
+            process.index.version = len(self.store.log)
+
+    @rule(which=WHICH, ids=IDS, document=DOCUMENTS)
+    def describe(self, which: int, ids: list[str], document: tuple) -> None:
+        process = self.processes[which]
+        there = [arm_id for arm_id in ids if arm_id in self.store.arms]
+        is_next = process.index.version == len(self.store.log)
+        self.store.describe(there, document)
+        process.apply(there)
         if is_next:
             process.index.version = len(self.store.log)
 
@@ -159,13 +231,13 @@ class Group(RuleBasedStateMachine):
     def sync(self, which: int) -> None:
         self.processes[which].sync()
 
-    @rule(which=WHICH)
-    def begin_work(self, which: int) -> None:
-        self.processes[which].begin()
+    @rule(which=WHICH, kind=KINDS)
+    def begin_work(self, which: int, kind: str) -> None:
+        self.processes[which].begin(kind)
 
-    @rule(which=WHICH)
-    def finish_work(self, which: int) -> None:
-        self.processes[which].finish()
+    @rule(which=WHICH, kind=KINDS)
+    def finish_work(self, which: int, kind: str) -> None:
+        self.processes[which].finish(kind)
 
     @rule(which=WHICH)
     def another_makes(self, which: int) -> None:
@@ -218,7 +290,7 @@ def table() -> ArmTable:
 
 def written(folder: Path, table: ArmTable) -> Path:
     folder.mkdir()
-    arm_file.write(folder, table.snapshot(), check=lambda: None)
+    arm_file.write_arms(folder, table.snapshot(), check=lambda: None)
     return folder
 
 
@@ -227,9 +299,9 @@ def test_what_was_written_is_read(tmp_path: Path, dim: int) -> None:
     rng, table = np.random.default_rng(dim), ArmTable(dim)
     table.append([f"a{row}" for row in range(500)], rng.standard_normal((500, dim)), rng.permutation(500))
     table.tombstone(np.array([7]))
-    view = arm_file.read(written(tmp_path / "1", table)).snapshot()
-    kept, revisions = table.snapshot().by_revision
-    assert np.array_equal(view.revisions, revisions)
+    view = arm_file.read_arms(written(tmp_path / "1", table)).snapshot()
+    kept = table.snapshot().live_rows
+    assert np.array_equal(view.revisions, table.snapshot().revisions[kept])
     assert np.array_equal(view.features, table.snapshot().features[kept])
     assert np.array_equal(view.working, table.snapshot().working[kept])
     assert view.working.flags.f_contiguous == table.snapshot().working.flags.f_contiguous or dim == 1
@@ -244,12 +316,12 @@ def test_only_the_owner_can_read_the_files(tmp_path: Path, table: ArmTable) -> N
 
 def test_changes_of_one_process_are_not_in_the_files(tmp_path: Path, table: ArmTable) -> None:
     folder = written(tmp_path / "1", table)
-    one, other = arm_file.read(folder), arm_file.read(folder)
+    one, other = arm_file.read_arms(folder), arm_file.read_arms(folder)
     one.tombstone(np.array([0]))
     one.append(["new"], np.ones((1, DIM)), np.array([1_000]))
     assert (one.row_of("new"), other.row_of("new")) == (198, None)
     assert other.snapshot().live == 198
-    assert arm_file.read(folder).snapshot().live == 198
+    assert arm_file.read_arms(folder).snapshot().live == 198
 
 
 def test_a_file_that_was_changed_anywhere_is_refused(tmp_path: Path, table: ArmTable) -> None:
@@ -261,59 +333,85 @@ def test_a_file_that_was_changed_anywhere_is_refused(tmp_path: Path, table: ArmT
         for place in rng.integers(0, used.get(path.name, len(whole)), 20).tolist():
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             with pytest.raises(ValueError, match="1"):
-                arm_file.read(folder)
+                arm_file.read_arms(folder)
         for shorter in (whole[:-1], whole[: len(whole) // 2], b""):
             path.write_bytes(shorter)
             with pytest.raises(ValueError, match="1"):
-                arm_file.read(folder)
+                arm_file.read_arms(folder)
         path.write_bytes(whole)
-    assert arm_file.read(folder).snapshot().live == 198
+    assert arm_file.read_arms(folder).snapshot().live == 198
 
 
 def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.indexes.arm_ids._hash", len)
+    monkeypatch.setattr("app.filters.mapped_strings._hash", len)
     names = [f"{row:03}" for row in range(50)] + ["longer"]
-    ids = ArmIds(MappedIds.of(iter(names), len(names)))
+    ids = ArmIds(MappedStrings.of(iter(names), len(names)))
     assert [ids.last_row(name) for name in names] == list(range(51))
     assert ids.last_row("050") is None
     assert list(ids) == names
 
 
+DOCUMENT = {"tag": ["even"], "big": 2**60 + 1}
+
+
 def group(folder: Path) -> tuple[LiveIndex, LiveIndex]:
-    """A maker and another, which have the same arms."""
+    """A maker and another, which have the same arms and documents."""
     rng = np.random.default_rng(8)
     features = rng.standard_normal((300, DIM))
     made = []
     for is_maker in (True, False):
         shared = SharedArms(folder / "shared", lambda is_maker=is_maker: is_maker)
         index = LiveIndex(DIM, OPTIONS, cache=folder / "c.index", shared=shared)
-        index.upsert([str(row) for row in range(300)], features, list(range(1, 301)))
+        ids = [str(row) for row in range(300)]
+        index.upsert(ids, features, list(range(1, 301)))
+        index.describe(
+            ids, [(["even"], {"big": 2**60 + row}) if row % 2 == 0 else ((), {}) for row in range(300)]
+        )
+        index.version = 1
         made.append(index)
     return made[0], made[1]
 
 
-def work(index: LiveIndex) -> IndexWork | None:
-    index._rest_until = 0.0
-    job = index.begin_maintenance()
+def done(index: LiveIndex, kind: str) -> Maintenance | Adoption | None:
+    index._rest_until = index._shares_from = 0.0
+    job = getattr(index, f"begin_{kind}")()
     if job is not None:
         try:
             job.run()
         finally:
-            index.finish_maintenance(job)
+            getattr(index, f"finish_{kind}")(job)
     return job
+
+
+def share(index: LiveIndex) -> Adoption | None:
+    return done(index, "sharing")
+
+
+def built(index: LiveIndex) -> None:
+    """Plan, and share that."""
+    assert done(index, "maintenance") is not None
+    assert isinstance(share(index), Publishing)
+
+
+def let_in(index: LiveIndex, **condition: object) -> set[str]:
+    view = index.snapshot()
+    rows = eligible_rows(parse(condition), view.table, view.attributes).rows
+    return {view.id_of(row) for row in rows.tolist()}
 
 
 def test_one_builds_and_the_other_serves_the_same_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     maker, other = group(tmp_path)
-    assert work(other) is None, "nothing is there yet"
-    assert isinstance(work(maker), Publishing)
+    assert share(other) is None, "nothing is there yet"
+    assert done(other, "maintenance") is None, "it is for the maker to build"
+    assert isinstance(share(maker), Publishing)
+    assert type(share(other)) is Adoption
     assert maker.snapshot().structure is None, "the first is of the arms alone"
-    assert isinstance(work(maker), Publishing)
+    built(maker)
     monkeypatch.setattr("app.indexes.hnsw.HnswGraph.build", lambda *a, **k: pytest.fail("built again"))
     other.remove(["5"])
-    assert type(work(other)) is Adoption
-    assert work(other) is None
-    assert work(maker) is None
+    assert type(share(other)) is Adoption
+    assert share(other) is None
+    assert share(maker) is None
     one, two = maker.snapshot(), other.snapshot()
     assert (one.kind, two.kind) == ("hnsw", "hnsw")
     assert one.structure.tuning == two.structure.tuning
@@ -323,40 +421,200 @@ def test_one_builds_and_the_other_serves_the_same_graph(tmp_path: Path, monkeypa
         assert [arm_id for arm_id in found[0] if arm_id != "5"] == found[1][: len(set(found[0]) - {"5"})]
 
 
-def test_a_full_disk_leaves_what_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_serves_on_when_it_is_shared_again_with_deaths(tmp_path: Path) -> None:
+    """The arms that are shared have other numbers then, and the graph has labels that are gone."""
     maker, other = group(tmp_path)
-    for _ in range(2):
-        work(maker)
-    work(other)
+    built(maker)
+    share(other)
+    gone = [str(row) for row in range(0, 40, 2)]
+    for index in (maker, other):
+        index.remove(gone)
+        index.upsert([f"n{row}" for row in range(150)], np.ones((150, DIM)) * 0.01, list(range(400, 550)))
+        index.version = 2
+    assert isinstance(share(maker), Publishing)
+    share(other)
+    one, two = maker.snapshot(), other.snapshot()
+    assert two.kind == "hnsw"
+    assert two.structure.degradation.dead == one.structure.degradation.dead > 0
+    assert two.structure.degradation.load == pytest.approx(one.structure.degradation.load)
+    for query in np.random.default_rng(1).standard_normal((50, DIM)):
+        assert one.id_of(one.search(query, 1).rows[0]) == two.id_of(two.search(query, 1).rows[0])
 
-    def full(*args: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
-    maker.remove([str(row) for row in range(100)])
-    before = maker.snapshot()
-    monkeypatch.setattr(arm_file, "_write_all", full)
+def test_segments_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the maker: the others need not make them."""
+    monkeypatch.setattr("app.indexes.live.SMALL_NUMBERS", 500)
+    maker, other = group(tmp_path)
+    assert done(maker, "segment") is not None
+    share(maker)
+    share(other)
+    one, two = maker.snapshot(), other.snapshot()
+    assert [each.covered for each in two.segments] == [each.covered for each in one.segments] == [300]
+    assert two.fresh == 0
+    assert done(other, "segment") is None
+    for query in np.random.default_rng(1).standard_normal((30, DIM)):
+        assert one.search(query, 3).rows.tolist() == two.search(query, 3).rows.tolist()
+    other.remove([two.id_of(int(two.search(np.ones(DIM), 1).rows[0]))])
+    found = other.snapshot().search(np.ones(DIM), 1)
+    assert found.scores[0] == other.snapshot().search_exact(np.ones(DIM), 1).scores[0]
+
+
+def test_columns_are_shared_and_changes_stay_with_who_made_them(tmp_path: Path) -> None:
+    maker, other = group(tmp_path)
+    share(maker)
+    other.describe(["1"], [(["even"], {})])
+    share(other)
+    evens = {str(row) for row in range(0, 300, 2)}
+    assert let_in(maker, tags="even") == evens
+    assert let_in(other, tags="even") == evens | {"1"}, "what the maker does not know yet"
+    assert let_in(other, big=2**60 + 4) == {"4"}
+    assert let_in(other, big={"$gt": 2**60 + 296}) == {"298"}
+    taken = other._attributes.memory_bytes
+    blocks = other.snapshot().attributes.blocks
+    assert blocks[0].columns[next(iter(blocks[0].columns))].codes.base is not None
+    assert taken > 0
+    other.describe(["0"], [((), {})])
+    assert let_in(other, tags="even") == (evens | {"1"}) - {"0"}
+
+
+def test_a_maker_that_is_far_behind_spoils_nothing_of_who_is_ahead(tmp_path: Path) -> None:
+    maker, other = group(tmp_path)
+    built(maker)
+    share(other)
+    other.upsert([f"n{row}" for row in range(500)], np.ones((500, DIM)), [*range(400, 900)])
+    maker.remove(["0"])
+    maker._written_at = -1e9
+    maker.upsert([f"m{row}" for row in range(20)], np.ones((20, DIM)), [*range(900, 920)])
+    maker._written_at = -1e9
+    assert isinstance(share(maker), Publishing)
+    before = other.snapshot()
+    assert type(share(other)) is Adoption
+    assert share(other) is None, "it is not looked at again"
+    assert (other.snapshot().kind, other.snapshot().table.number) == ("hnsw", before.table.number)
+
+
+@pytest.mark.parametrize("kind", ["features", "columns", "search", "write the number"])
+def test_a_full_disk_leaves_what_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    maker, other = group(tmp_path)
+    built(maker)
+    share(other)
+
+    def full(file: object, array: np.ndarray) -> None:
+        name = Path(file.name).name
+        if name == kind or (kind == "write the number" and name == "next"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written_all(file, array)
+
+    for index in (maker, other):
+        index.remove([str(row) for row in range(100)])
+        index.upsert([f"n{row}" for row in range(300)], np.ones((300, DIM)), list(range(400, 700)))
+    written_all, before = mapped_file.write_all, maker.snapshot()
+    monkeypatch.setattr(mapped_file, "write_all", full)
+    monkeypatch.setattr(arm_file, "write_all", full)
     with pytest.raises(OSError, match="No space left"):
-        work(maker)
+        share(maker)
     assert maker.snapshot().kind == "hnsw"
     assert (
         maker.snapshot().search(np.ones(DIM), 3).rows.tolist() == before.search(np.ones(DIM), 3).rows.tolist()
     )
-    assert work(other) is None
-    names = {path.name for path in (tmp_path / "shared").iterdir()}
-    assert names == {"2", "current"}, "nothing half made is left"
+    assert share(other) is None
+    names = {path.name for path in (tmp_path / "shared").iterdir()} - {"next"}
+    assert names == {"1", "current", "failure"}, "nothing half made is left"
+    monkeypatch.undo()
+    assert isinstance(share(maker), Publishing), "it is made as soon as there is room"
 
 
-def test_a_graph_that_was_damaged_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_has_no_room_to_read_a_graph_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The process says why, and the publication stays for the others."""
     maker, other = group(tmp_path)
-    for _ in range(2):
-        work(maker)
-    graph = tmp_path / "shared" / "2" / "graph"
-    data = bytearray(graph.read_bytes())
+    built(maker)
+
+    def full(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("app.indexes.graph_file.load", full)
+    with pytest.raises(OSError, match="No space left"):
+        share(other)
+    assert SharedArms(tmp_path / "shared", lambda: False).current == 1
+    monkeypatch.undo()
+    share(other)
+    assert other.snapshot().kind == "hnsw"
+
+
+@pytest.mark.parametrize("name", ["graph", "columns", "columns.header", "search", "search.header", "header"])
+@pytest.mark.parametrize("damage", ["changed", "cut", "removed"])
+def test_a_file_that_was_damaged_is_never_served_and_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: str
+) -> None:
+    maker, other = group(tmp_path)
+    built(maker)
+    file = tmp_path / "shared" / "1" / name
+    data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
-    graph.write_bytes(data)
-    assert type(work(other)) is Adoption
+    file.unlink()
+    if damage != "removed":
+        file.write_bytes(data if damage == "changed" else data[: len(data) // 2])
+    assert type(share(other)) is Adoption
     assert other.snapshot().structure is None
     assert "damaged" in caplog.text
-    assert isinstance(work(maker), Publishing)
-    work(other)
+    assert isinstance(share(maker), Publishing)
+    share(other)
     assert other.snapshot().kind == "hnsw"
+    assert let_in(other, tags="even") == {str(row) for row in range(0, 300, 2)}
+
+
+@pytest.mark.parametrize("module", [arm_file, column_file, "search"])
+def test_files_of_another_version_are_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, module: object
+) -> None:
+    maker, other = group(tmp_path)
+    name = "app.indexes.publishing" if module == "search" else module.__name__
+    monkeypatch.setattr(f"{name}._FORMAT", 2)
+    share(maker)
+    monkeypatch.undo()
+    share(other)
+    assert "format 2, not 1" in caplog.text
+    assert other._adopted is None
+    assert isinstance(share(maker), Publishing)
+    share(other)
+    assert other._adopted == 2
+
+
+class Killed(BaseException):
+    """In place of SIGKILL: nothing is cleared."""
+
+
+def test_a_maker_that_is_killed_at_any_step_leaves_what_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time another process takes its part: it adopts the last publication, and makes the next."""
+    maker, _ = group(tmp_path)
+    built(maker)
+    monkeypatch.setattr(shutil, "rmtree", lambda *arguments, **named: None)
+    written_all, steps = mapped_file.write_all, 0
+    for step in range(1_000):
+        _, other = group(tmp_path)
+        other._shared.is_maker = lambda: True
+        assert type(share(other)) is Adoption
+        assert other.snapshot().kind == "hnsw"
+        other.upsert(["new"], np.ones((1, DIM)), [1_000 + step])
+        other._written_at = -1e9
+        left = step
+
+        def write(file: object, array: np.ndarray) -> None:
+            nonlocal left
+            if not left:
+                raise Killed
+            left -= 1
+            written_all(file, array)
+
+        other.upsert([f"n{row}" for row in range(200)], np.ones((200, DIM)), [*range(2_000, 2_200)])
+        with monkeypatch.context() as patch:
+            patch.setattr(mapped_file, "write_all", write)
+            patch.setattr(arm_file, "write_all", write)
+            try:
+                assert isinstance(share(other), Publishing)
+                break
+            except Killed:
+                steps += 1
+    assert steps > 20

@@ -370,13 +370,15 @@ async def test_what_another_process_has_just_made_is_found(pair: tuple[World, Wo
     assert two.store.calls["registry.version"] == polls + 3, "one poll each"
 
 
-async def test_a_store_that_does_not_answer_has_no_news(pair: tuple[World, World]):
+async def test_while_the_store_does_not_answer_nobody_knows_whether_a_name_exists(pair: tuple[World, World]):
     one, two = pair
-    await one.bandit()
+    bandit = await one.bandit()
     two.store.refuse.add("registry.version")
-    for name in ("b", "b"):
-        with pytest.raises(NotFound):
+    for name in (bandit.name, "no such name"):
+        with pytest.raises(Unavailable):
             await two.service.bandits.get(name)
+        with pytest.raises(Unavailable):
+            await two.service.catalogues.get(name)
     two.store.refuse.clear()
     await two.service.sync.poll()
     assert await two.service.bandits.get("b")

@@ -11,12 +11,14 @@ from typing import Any
 
 import httpx
 
+from app.indexes import live
 from app.settings import Settings
 from app.storage import redis_keys
 from server.application import Application, create_app
 from server.composition import SHARED
 from store_clients import Client, connect, flush
 from waiting import until
+from workers import index_maintenance
 
 PROBLEM = "application/problem+json"
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "errors"}
@@ -191,6 +193,10 @@ def assert_problem(
 
 IS_GROUP = "SHORTLIST_TEST_WORKERS" in os.environ
 """The application under test shares arms, which another one makes (`make test-workers`)."""
+
+if IS_GROUP:  # also the few arms of tests, and while a test runs
+    live.LEAST_SHARED_NUMBERS = 1
+    index_maintenance.POLL_S, index_maintenance.IDLE_S = 0.005, 0.02
 
 
 @asynccontextmanager

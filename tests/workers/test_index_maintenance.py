@@ -30,6 +30,7 @@ class Index:
         self.due: Any = Job(run)
         self.begun = 0
         self.finished: list[Any] = []
+        self.failures: dict[str, str] = {}
 
     def begin_maintenance(self) -> Any:
         self.begun += self.due is not None
@@ -43,6 +44,12 @@ class Index:
 
     def finish_segment(self, job: Any) -> None:
         raise AssertionError("no segment was begun")
+
+    def begin_sharing(self) -> Any:
+        return None
+
+    def finish_sharing(self, job: Any) -> None:
+        raise AssertionError("nothing is shared")
 
     def status(self) -> Any:
         return SimpleNamespace(kind="exact", recall_at_1=1.0)
@@ -76,7 +83,7 @@ async def test_one_failure_rests_and_the_others_go_on(
         with pytest.raises(asyncio.CancelledError):
             await task
     assert bad.index.begun == 1
-    assert (bad.index.failure, good.index.failure) == ("ValueError: broken", None)
+    assert (bad.index.failures, good.index.failures) == ({"Job": "ValueError: broken"}, {})
     assert bad.index.finished == [bad.index.due]
     assert outcomes.count("failed") == 1
     assert len([record for record in caplog.records if "bad" in record.message]) == 1

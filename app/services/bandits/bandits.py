@@ -466,7 +466,8 @@ class Bandits:
         bandit = self._served.get(name)
         if bandit is not None:
             return bandit
-        await self._refresh()
+        if not await self._refresh() and name not in self._served:
+            raise Unavailable("the store does not answer")
         return self._known(name)
 
     async def find(self, uid: str, version: int) -> Bandit | None:

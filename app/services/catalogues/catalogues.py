@@ -9,6 +9,7 @@ may have been made by another process a moment ago: a call that asks for it caus
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +20,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import Conflict, DimensionMismatch, NotFound
+from app.errors import Conflict, DimensionMismatch, NotFound, Unavailable
 from app.filters.attributes import Document
-from app.indexes.live import IndexOptions, IndexWork, LiveIndex
+from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.table import TableSnapshot
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.sharing_group import SharingGroup
@@ -38,6 +39,8 @@ from app.services.formats.records import (
 )
 from app.storage.protocol import ArmWrite, Deleted, Store, StoredArm, Upserted
 from shortlist.types import Vector
+
+log = logging.getLogger("shortlist.catalogues")
 
 T = TypeVar("T")
 
@@ -194,9 +197,9 @@ class Catalogues:
             raise NotFound("no catalogue of this name") from None
 
     async def get(self, name: str) -> Catalogue:
-        """The catalogue, also when another process has just made it. Raises NotFound."""
-        if name not in self._served:
-            await self._refresh()
+        """The catalogue, also when another process has just made it. Raises NotFound, Unavailable."""
+        if name not in self._served and not await self._refresh() and name not in self._served:
+            raise Unavailable("the store does not answer")
         return self.served(name)
 
     async def get_stocked(self, name: str) -> Catalogue:
@@ -358,22 +361,13 @@ class Catalogues:
             shared=self._group.arms_of(uid) if self._group is not None else None,
         )
         catalogue = Catalogue(name, uid, record, index)
-        if not await self._adopt_arms(catalogue):
+        await _share(index)
+        if not len(index):
             await self._load_arms(catalogue)
         await self._sync(catalogue)  # what was written while the arms were read
         if self._group is not None and self._group.is_maker():
-            await _maintain(index, index.begin_maintenance())  # the others wait for the arms
+            await _share(index)  # the others wait for the arms
         return catalogue
-
-    async def _adopt_arms(self, catalogue: Catalogue) -> bool:
-        """Take the arms that another process of the group has published; False if there are none."""
-        index = catalogue.index
-        await _maintain(index, index.begin_adoption())
-        arms = index.snapshot().table
-        if arms.rows and await self._store.arms.has_documents(catalogue.uid):
-            for first in range(0, arms.rows, LOADED_TOGETHER):
-                await self._describe(catalogue, arms.ids[first : first + LOADED_TOGETHER])
-        return bool(arms.rows)
 
     async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
         """Note the version that a write has made; those in between, of other processes, are read."""
@@ -395,11 +389,13 @@ class Catalogues:
             )
         catalogue.index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
         arms.sort(key=lambda arm: arm.revision)
+        described = bool(arms) and await self._store.arms.has_documents(catalogue.uid)
         for first in range(0, len(arms), INDEXED_TOGETHER):
             together = arms[first : first + INDEXED_TOGETHER]
-            features = np.array([bytes_to_vector(arm.features) for arm in together])
+            numbers = np.frombuffer(b"".join(arm.features for arm in together), dtype="<f8")
+            features = numbers.reshape(len(together), catalogue.dim).astype(np.float64, copy=False)
             ids, revisions = [arm.id for arm in together], [arm.revision for arm in together]
-            await self._index(catalogue, ids, features, revisions)
+            await self._index(catalogue, ids, features, revisions, described=described)
         catalogue.version = changes.version
 
     async def _load_arms(self, catalogue: Catalogue) -> None:
@@ -444,13 +440,6 @@ class Catalogues:
             catalogue.index.upsert(ids[part], features[part], revisions[part])
             catalogue.index.describe(ids[part], [attributes_of(data) for data in documents[part]])
 
-    async def _describe(self, catalogue: Catalogue, ids: Sequence[str]) -> None:
-        """Give arms that are in the index their documents."""
-        documents = await self._store.arms.documents(catalogue.uid, ids)
-        for part in _portions(catalogue.dim, [len(data) for data in documents]):
-            await yield_to_others()
-            catalogue.index.describe(ids[part], [attributes_of(data) for data in documents[part]])
-
     def _still_served(self, catalogue: Catalogue) -> None:
         if self._served.get(catalogue.name) is not catalogue:
             raise NotFound("the catalogue was deleted meanwhile")
@@ -469,13 +458,17 @@ class Catalogues:
             path.unlink(missing_ok=True)
 
 
-async def _maintain(index: LiveIndex, job: IndexWork | None) -> None:
-    """Do this work on an index that serves nobody yet."""
+async def _share(index: LiveIndex) -> None:
+    """Adopt or make a publication, for an index that serves nobody yet; without one it has its own arms."""
+    job = index.begin_sharing()
     if job is not None:
         try:
             await asyncio.to_thread(job.run)
+        except (OSError, RuntimeError) as error:
+            index.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
+            log.warning("shared arms can be neither read nor made now: %s", error)
         finally:
-            index.finish_maintenance(job)
+            index.finish_sharing(job)
 
 
 def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:

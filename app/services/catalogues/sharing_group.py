@@ -36,7 +36,7 @@ class SharingGroup:
 
     def loaded(self) -> None:
         """This process has loaded every catalogue."""
-        (self._folder / _LOADED).touch()
+        (self._folder / _LOADED).touch(mode=0o600)
 
     def arms_of(self, uid: str) -> SharedArms:
         """What is shared of a catalogue."""

@@ -183,9 +183,9 @@ def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
     if rule.arm is not None and rule.arm not in index:
         raise Invalid("no arm of this id", path=("arm",))
     arm_filter = rule.parsed
-    names = index.snapshot().attributes.names.fields.numbers
+    names = index.snapshot().attributes.names.fields
     for field in () if arm_filter is None else sorted(arm_filter.fields):
-        if field not in names:
+        if names.number_of(field) is None:
             raise Invalid("no arm has this field", path=("filter", field))
 
 

@@ -106,7 +106,10 @@ class Sync:
 
     async def poll_for_news(self) -> bool:
         """Poll for something that is not here. False when the store does not answer within ``BOUND_S``."""
-        return not self._failing and not await self.confirm(BOUND_S)
+        asked = time.monotonic()
+        if not self._failing:
+            await self.confirm(BOUND_S)
+        return self._confirmed >= asked
 
     async def _poll(self) -> None:
         self._began = began = time.monotonic()
