@@ -46,10 +46,11 @@ class ArmIds(Sequence[str]):
 
     def extend(self, ids: Sequence[str]) -> None:
         """Rows were appended for these ids, each once."""
-        for row, (arm_id, before) in enumerate(zip(ids, self.last_rows(ids), strict=True), len(self)):
-            if before is not None:
-                self._earlier[row] = before
-            self._last[arm_id] = row
+        first = len(self)
+        if self.mapped or not self._last.keys().isdisjoint(ids):
+            rows = enumerate(self.last_rows(ids), first)
+            self._earlier.update((row, before) for row, before in rows if before is not None)
+        self._last.update(zip(ids, range(first, first + len(ids)), strict=True))
         self._own += ids
 
     def last_row(self, arm_id: str) -> int | None:

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 KEEP_MARGIN_MS = 60_000
 SYNC_NUMBERS = 1_000_000
-INDEXED_TOGETHER = 250  # arms, at most: a few milliseconds
+INDEXED_TOGETHER = 250  # arms with tags or metadata, at most: a few milliseconds
 INDEXED_NUMBERS = 65_536  # in their features, at most
 INDEXED_BYTES = 65_536  # of their tags and metadata, at most: thousands of values that filters may ask for
 LOADED_TOGETHER = 2_000
@@ -473,7 +473,10 @@ async def _share(index: LiveIndex) -> None:
 
 def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:
     """Arms that are put into an index in one go, one after the other; of documents of so many bytes."""
-    start, held, most = 0, 0, max(1, min(INDEXED_TOGETHER, INDEXED_NUMBERS // dim))
+    most = max(1, INDEXED_NUMBERS // dim)
+    if any(sizes):
+        most = min(most, INDEXED_TOGETHER)
+    start, held = 0, 0
     for position, size in enumerate(sizes):
         if position > start and (position - start == most or held + size > INDEXED_BYTES):
             yield slice(start, position)
