@@ -184,27 +184,27 @@ async def run(folder: Path, store: Redis | Cluster, trial: Trial, clocks: Clocks
                 client = running[victim].client()
                 callers.clients[victim] = await stack.enter_async_context(client)
         for _ in range(20):
-            await callers.many(200, 20, seed=trial.calls + callers.answers)
+            await callers.many(70, 20, seed=trial.calls + callers.answers)
             await asyncio.sleep(0.2)  # what is held and not used goes back
         assert callers.answers >= 2 * trial.calls
         await check(callers, trial.scale, lost=0.25)
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
-async def test_never_above_through_kills_of_the_store(tmp_path: Path, kills: int):
+async def test_never_above_through_kills_of_an_embedded_store(tmp_path: Path, kills: int):
     scale = 60 * kills
     with serving(tmp_path) as service:
         async with service.client() as http:
             callers = Callers([http])
             await build(http, scale)
             async with asyncio.TaskGroup() as group:
-                group.create_task(callers.many(700 * kills, 50, seed=kills))
+                group.create_task(callers.many(250 * kills, 50, seed=kills))
                 for _ in range(kills):
                     await asyncio.sleep(1.0)
                     pid = service.store_pid()
                     if pid is not None:
                         os.kill(pid, signal.SIGKILL)  # the service starts it again
             for _ in range(10):
-                await callers.many(200, 20, seed=callers.answers)
+                await callers.many(70, 20, seed=callers.answers)
                 await asyncio.sleep(0.3)
             await check(callers, scale, lost=0.25)
