@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from app.storage.protocol import QuotaTerms, Share, ShareAsked, Store
+from app.storage.protocol import LEAVES, QuotaTerms, Share, ShareAsked, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +76,17 @@ async def test_shares_together_are_never_more_than_there_is(store: Store):
     assert (await bob.share(2, 5, 5)).mine == 2
     assert (await ann.share(6, 0)).granted == 8  # what is not wanted goes back
     assert (await bob.share(2, 5, 5)).mine == 4
+
+
+async def test_a_process_that_leaves_has_no_part_any_more_and_what_it_spent_counts(store: Store):
+    await put(store, most=20)
+    ann, bob = Process(store, "ann"), Process(store, "bob")
+    await ann.share(0, 6, 6)
+    assert (await bob.share(0, 100)).fair == 4  # a half of 14, of two
+    left = await ann.share(4, 0, LEAVES)
+    assert (left.granted, left.spent) == (8, 4)
+    assert (await bob.share(0, 100)).fair == 8  # a half of 16
+    assert (await ann.share(4, 5, 5, number=1)).granted <= 20  # one that comes late
 
 
 async def test_a_call_may_be_repeated_and_one_that_comes_late_changes_nothing(store: Store):

@@ -46,10 +46,10 @@ from logged_rows import reward_of, row
 from shortlist.linear import ridge, ridge_sums
 from store_by_clock import OwnClock, StoreByClock
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
-LOGS, DECISIONS, LEAST_COVERED, MOST_OFF = 300, 600, 0.93, 0.02
-ARMS, DIM, KEYS, WINDOW_S = 24, 4, 200, 120.0
+LOGS, IGNORING, DECISIONS, LEAST_COVERED, MOST_OFF = 300, 30, 300, 0.93, 0.02
+ARMS, DIM, KEYS, WINDOW_S = 24, 4, 100, 60.0
 REPEATS = RepeatsRule(most=1, within_s=86_400.0)
 SETTINGS = {
     "softmax": ({"temperature": 0.3}, {"temperature": 0.04}),
@@ -187,7 +187,7 @@ async def estimates(world: Made, policy: str, rows: list[Row]) -> dict[str, Any]
 
 @dataclass
 class Found:
-    """In how many of ``LOGS`` logs the interval of an estimator held, and how far off each value was."""
+    """In how many logs the interval of an estimator held, and how far off each value was."""
 
     held: int = 0
     off: list[float] = field(default_factory=list)
@@ -199,7 +199,7 @@ class Found:
 
     @property
     def is_right(self) -> bool:
-        return self.held >= LEAST_COVERED * LOGS and abs(np.mean(self.off)) <= MOST_OFF
+        return self.held >= LEAST_COVERED * len(self.off) and abs(np.mean(self.off)) <= MOST_OFF
 
 
 @pytest.mark.parametrize("policy", SETTINGS)
@@ -211,9 +211,10 @@ async def test_intervals_hold_with_quotas_a_pace_and_repeats(policy: str):
         narrowed.append(float(np.mean([bool(each.barred and each.barred.filters) for each in rows])))
         for name, estimate in (await estimates(world, policy, rows)).items():
             found[name].add(estimate, worth)
-        ignored = [msgspec.structs.replace(each, barred=NOTHING_BARRED) for each in rows]
-        for name, estimate in (await estimates(world, policy, ignored)).items():
-            ignoring[name].add(estimate, worth)
+        if seed < IGNORING:
+            ignored = [msgspec.structs.replace(each, barred=NOTHING_BARRED) for each in rows]
+            for name, estimate in (await estimates(world, policy, ignored)).items():
+                ignoring[name].add(estimate, worth)
     print(policy, np.mean(narrowed), *((name, each.held, np.mean(each.off)) for name, each in found.items()))
     assert 0.3 < np.mean(narrowed) < 0.95
     assert all(each.is_right for each in found.values())

@@ -40,7 +40,7 @@ from app.services.formats.left_out import (
 from app.services.quotas.membership import Membership
 from app.services.quotas.pace import SLICE_S, Pace
 from app.services.quotas.quota_rules import BanditQuota
-from app.storage.protocol import Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
+from app.storage.protocol import LEAVES, Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
 from shortlist.types import Rows
 
 T = TypeVar("T")
@@ -401,11 +401,11 @@ class Shares:
         """Give everything back."""
         await self._keep()
         async with self._asking:
-            own = [live for live in self.lives if live.left > 0 or live.spent != live.reported]
+            own = [live for live in self.lives if live.share > 0 or live.spent > 0]
             for live in own:
                 live.size = 0
             for start in range(0, len(own), TOGETHER):
-                await self._ask(dict.fromkeys(own[start : start + TOGETHER], 0), grows=False)
+                await self._ask(dict.fromkeys(own[start : start + TOGETHER], LEAVES), grows=False)
 
     async def hear(self, live: Live) -> None:
         """Know a quota as it is now in the store."""

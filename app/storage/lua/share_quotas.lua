@@ -1,6 +1,7 @@
 -- WITH   quota_window
 -- KEYS   for each quota: itself, its shares (process -> 'number granted spent')
--- ARGV   process, number of the call; for each quota: uid, start of the window that `spent` is of, spent, wanted, needed
+-- ARGV   process, number of the call; for each quota: uid, start of the window that `spent` is of, spent, wanted,
+--        needed, or -1 with the last call of the process
 -- Result the time in ms; for each quota {known, holds, start, until, granted to the process, granted, spent, rewarded,
 --        most, fair}
 -- Effect in one step: the process has spent this, and holds `wanted` more or as many as it may: all processes together
@@ -32,7 +33,11 @@ for place = 1, #KEYS / 2 do
         local now_share = now_spent + math.max(held, math.min(share - now_spent, wanted))
         quota.granted, quota.spent = quota.granted + now_share - share, quota.spent + now_spent - spent
         if before or now_share > 0 then
-          redis.call('HSET', shares, process, text(number) .. ' ' .. text(now_share) .. ' ' .. text(now_spent))
+          if needed < 0 then -- it has stopped: others may hold its part
+            redis.call('HDEL', shares, process)
+          else
+            redis.call('HSET', shares, process, text(number) .. ' ' .. text(now_share) .. ' ' .. text(now_spent))
+          end
           redis.call('HSET', key, 'granted', text(quota.granted), 'spent', text(quota.spent))
         end
         share = now_share

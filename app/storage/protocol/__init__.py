@@ -36,7 +36,7 @@ from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWr
 from app.storage.protocol.learner_id import UID_LENGTH, DecisionId, LearnerId
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
-from app.storage.protocol.quotas import Confirmed, Held, QuotaStore, QuotaTerms, Share, ShareAsked
+from app.storage.protocol.quotas import LEAVES, Confirmed, Held, QuotaStore, QuotaTerms, Share, ShareAsked
 from app.storage.protocol.registry import BanditChange, Registry, RegistryStore, WorkerLeases, WriteOnce
 from app.storage.protocol.reward_log import (
     Appended,

@@ -27,7 +27,8 @@ class QuotaTerms(NamedTuple):
 class ShareAsked(NamedTuple):
     """``spent`` of the share in the window that began at ``window_ms``; ``wanted`` is what to hold besides.
 
-    ``needed``: of that, what is given even if it is a large part of what is left.
+    ``needed``: of that, what is given even if it is a large part of what is left; ``LEAVES``: the process has
+    stopped, and wants nothing.
     """
 
     id: str
@@ -36,6 +37,9 @@ class ShareAsked(NamedTuple):
     spent: int
     wanted: int
     needed: int
+
+
+LEAVES = -1
 
 
 class Share(NamedTuple):
