@@ -105,7 +105,7 @@ class WeighedSum:
 
     def noise(self, rng: np.random.Generator) -> Vector:
         """Return sigma unit xi, xi standard normal. Shape: -> (d,). Cost: d normal draws, d^2."""
-        drawn: Vector = self.unit @ rng.standard_normal(len(self.theta))
+        drawn: Vector = self.unit.dot(rng.standard_normal(len(self.theta)))
         drawn *= self.sigma
         return drawn
 
@@ -133,7 +133,7 @@ class Known:
         weights = np.array(weighing.weights[:count])
         if len(weights) != count:
             checks.shape("weights", weights, (count,))
-        theta = weights @ self.thetas
+        theta = weights.dot(self.thetas)
         theta.setflags(write=False)
         sigma = self._sigma(weighing, weights) if scales.learns_noise else 1.0
         if weighing.weights == ALONE:
@@ -148,7 +148,7 @@ class Known:
             if given and not own.any():
                 return math.sqrt(given)
             own = own[: len(weights)]
-        squares, left = float(own @ self.products @ own), float(own @ self.residuals @ own)
+        squares, left = float(own.dot(self.products).dot(own)), float(own.dot(self.residuals).dot(own))
         sigma = noise_of(squares, left, self.weight, spread=weighing.spread)
         return math.sqrt(sigma**2 + given) if given else sigma
 
