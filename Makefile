@@ -150,9 +150,13 @@ audit:
 # The environment of the image, by the words of its Dockerfile, and the list of what is in it.
 IMAGE := $(filter-out --no-cache-dir,$(shell sed -n 's|.*/bin/pip install ||p' Dockerfile))
 
+# What pip leaves of its builds would be taken into the next one, and for code of the project.
+BUILT := build/lib build/bdist.* algorithms/build clients/python/build
+
 sbom:
-	rm -rf $(VENV)/image $(VENV)/sbom
+	rm -rf $(VENV)/image $(VENV)/sbom $(BUILT)
 	$(PYTHON) -m venv $(VENV)/image && $(VENV)/image/bin/python -m pip install --quiet --disable-pip-version-check $(IMAGE)
+	rm -rf $(BUILT)
 	$(VENV)/image/bin/python -m pip --disable-pip-version-check check
 	$(VENV)/image/bin/shortlist --version
 	$(PYTHON) -m venv $(VENV)/sbom && $(VENV)/sbom/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8'
