@@ -79,7 +79,7 @@ test-cluster: $(VENV)/.installed-test
 
 # Choices, filters, changes and kills with service processes that share their arms; what is left out counts the steps
 # of a single one. `make test` runs a part of it.
-WORKER_TESTS := tests/api tests/processes --ignore tests/api/test_long_answers.py
+WORKER_TESTS := tests/api tests/processes --ignore tests/api/test_long_answers.py --ignore tests/api/test_calls_of_a_choice.py
 
 test-workers: $(VENV)/.installed-test
 	SHORTLIST_TEST_WORKERS=2 $(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(WORKER_TESTS)

@@ -8,7 +8,7 @@ Notation
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -61,10 +61,9 @@ class Numbering:
         mapped = len(self._first)
         return self._names[number - mapped] if number >= mapped else _name(self._first[number])
 
-    def of(self, numbers: Sequence[int]) -> list[Name]:
+    def of(self, numbers: Sequence[int]) -> Iterator[Name]:
         """The name of each number. Cost: a microsecond for each that is mapped."""
-        names, mapped = self._names, len(self._first)
-        return [self[number] for number in numbers] if mapped else [names[number] for number in numbers]
+        return map(self.__getitem__ if len(self._first) else self._names.__getitem__, numbers)
 
     def number_of(self, name: Name) -> int | None:
         """None for a name that was never met."""

@@ -27,6 +27,7 @@ log = logging.getLogger("shortlist.sync")
 
 BOUND_S = 1.0
 PATIENCE_S = 0.2
+NEWS_S = 5.0  # without an answer by then nobody knows whether what is asked for exists
 IDLE_S = 0.5  # well within ``BOUND_S``
 
 
@@ -105,10 +106,10 @@ class Sync:
         return self.stale_s()
 
     async def poll_for_news(self) -> bool:
-        """Poll for something that is not here. False when the store does not answer within ``BOUND_S``."""
+        """Poll for something that is not here. False when the store does not answer within ``NEWS_S``."""
         asked = time.monotonic()
         if not self._failing:
-            await self.confirm(BOUND_S)
+            await self.confirm(NEWS_S)
         return self._confirmed >= asked
 
     async def _poll(self) -> None:
