@@ -9,7 +9,8 @@ Notation
     value       w r1 + (1 - w) r2; best is what is known to be possible, random any arm
     needed      decisions after which the value of a setting stays within 10 % of the way from random to best
                 (films: to what its own learner earns in the end, since nobody knows what is possible for a
-                linear learner); of the dial those of all settings together. None: not in these decisions
+                linear learner); of the dial those of all settings together. The median of the draws; None:
+                most were not there in time
     all         the dial: decisions until all settings are there. own: those that its learners need together
 
 Worlds
@@ -59,8 +60,8 @@ SEED = 370
 DIAL = (0.0, 0.25, 0.5, 0.75, 1.0)
 ARMS, DIM, NOISE = 60, 5, 0.5
 DECISIONS, DRAWS, QUICK_DRAWS = 6_000, 8, 2
-USERS, QUICK_USERS, FILM_DECISIONS = 25, 4, 1_500
-CHECK = 25  # decisions between two looks at what a learner would show
+USERS, QUICK_USERS, FILM_DECISIONS = 25, 4, 300
+CHECK, FILM_CHECK = 25, 5  # decisions between two looks at what a learner would show
 NEAR = 0.9
 SCALES = Scales(None, learns_noise=True)
 LOGS, QUICK_LOGS, LOG_ROWS, LEARNED = 200, 20, 1_000, 300
@@ -90,7 +91,7 @@ def mix(setting: float) -> Vector:
 def rows(quick: bool, data: Path | None) -> list[dict[str, Any]]:
     """The points of each front, and what data they need. Raises ShortlistError: no MovieLens in ``data``."""
     worlds = [known(draw) for draw in range(QUICK_DRAWS if quick else DRAWS)]
-    found = front("known", worlds, DECISIONS, goal_is_best=True)
+    found = front("known", worlds, DECISIONS, CHECK, goal_is_best=True)
     if data is None:
         print("films are left out: --data names no MovieLens directory")
         return found
@@ -98,7 +99,7 @@ def rows(quick: bool, data: Path | None) -> list[dict[str, Any]]:
         users = films(data, QUICK_USERS if quick else USERS)
     except (OSError, ValueError) as error:
         raise ShortlistError(f"--data: {error}") from None
-    return found + front("films", users, FILM_DECISIONS, goal_is_best=False)
+    return found + front("films", users, FILM_DECISIONS, FILM_CHECK, goal_is_best=False)
 
 
 def known(number: int) -> World:
@@ -128,64 +129,82 @@ def _certain(means: Matrix, arm: int, _rng: np.random.Generator) -> Vector:
     return reward
 
 
-def front(name: str, worlds: Sequence[World], decisions: int, *, goal_is_best: bool) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Draw:
+    """A world, and the arms that the dial and own learners show by each setting, every ``check`` decisions.
+
+    Shapes: dial, own (looks, settings).
+    """
+
+    world: World
+    check: int
+    dial: Rows
+    own: Rows
+
+    def values(self, which: str, place: int) -> Vector:
+        """Of one setting. Shape: (looks,)."""
+        return self.world.value(DIAL[place], getattr(self, which)[:, place])
+
+
+def front(
+    name: str, worlds: Sequence[World], decisions: int, check: int, *, goal_is_best: bool
+) -> list[dict[str, Any]]:
     """A row of each setting."""
-    looks = decisions // CHECK
-    dial = np.empty((len(worlds), looks, len(DIAL)), dtype=np.int64)
-    own = np.empty_like(dial)
+    draws = []
     for number, world in enumerate(progress(worlds, f"draws of {name}")):
-        dial[number] = learned(world, DIAL, decisions, number)
-        for place, setting in enumerate(DIAL):
-            own[number, :, place] = learned(world, (setting,), decisions, number)[:, 0]
-    found = [_row(name, worlds, dial, own, place, goal_is_best=goal_is_best) for place in range(len(DIAL))]
-    dials, owns = ([row[name] for row in found] for name in ("dial_needed", "own_needed"))
+        dial = learned(world, DIAL, decisions, check, number)
+        own = [learned(world, (setting,), decisions, check, number) for setting in DIAL]
+        draws.append(Draw(world, check, dial, np.hstack(own)))
+    found = [_row(name, draws, place, goal_is_best=goal_is_best) for place in range(len(DIAL))]
+    dials, owns = ([row[which] for row in found] for which in ("dial_needed", "own_needed"))
     dial_all = None if None in dials else max(dials)
     own_all = None if None in owns else sum(owns)
     return [{**row, "dial_all": dial_all, "own_all": own_all} for row in found]
 
 
-def _row(
-    name: str, worlds: Sequence[World], dial: Rows, own: Rows, place: int, *, goal_is_best: bool
-) -> dict[str, Any]:
+def _row(name: str, draws: Sequence[Draw], place: int, *, goal_is_best: bool) -> dict[str, Any]:
     setting = DIAL[place]
-    values = {
-        which: np.mean(
-            [world.value(setting, arms[number, :, place]) for number, world in enumerate(worlds)], axis=0
-        )
-        for which, arms in (("dial", dial), ("own", own))
-    }
-    every = np.arange(len(worlds[0].features))
-    best = float(np.mean([world.value(setting, every).max() for world in worlds]))
-    random = float(np.mean([world.value(setting, every).mean() for world in worlds]))
-    goal = random + NEAR * ((best if goal_is_best else float(values["own"][-4:].mean())) - random)
+    every = np.arange(len(draws[0].world.features))
+    known = np.array([draw.world.value(setting, every) for draw in draws])
+    best, random = known.max(axis=1), known.mean(axis=1)
+    dial, own = (np.array([each.values(which, place) for each in draws]) for which in ("dial", "own"))
+    goals = random + NEAR * ((best if goal_is_best else own[:, -4:].mean(axis=1)) - random)
     points = {
-        which: np.mean([world.means[arms[number, -1, place]] for number, world in enumerate(worlds)], axis=0)
-        for which, arms in (("dial", dial), ("own", own))
+        which: np.mean([each.world.means[getattr(each, which)[-1, place]] for each in draws], axis=0)
+        for which in ("dial", "own")
     }
+    check = draws[0].check
     return {
-        "world": name, "w": setting, "random": random, "best": best,
+        "world": name, "w": setting, "random": float(random.mean()), "best": float(best.mean()),
         "dial_r1": float(points["dial"][0]), "dial_r2": float(points["dial"][1]),
         "own_r1": float(points["own"][0]), "own_r2": float(points["own"][1]),
-        "dial": float(values["dial"][-1]), "own": float(values["own"][-1]),
-        "dial_needed": needed(values["dial"], goal), "own_needed": needed(values["own"], goal),
+        "dial": float(dial[:, -1].mean()), "own": float(own[:, -1].mean()),
+        "dial_needed": middle([needed(*each, check) for each in zip(dial, goals.tolist(), strict=True)]),
+        "own_needed": middle([needed(*each, check) for each in zip(own, goals.tolist(), strict=True)]),
     }  # fmt: skip
 
 
-def needed(values: Vector, goal: float) -> int | None:
-    """Decisions after which the values stay at the goal."""
+def needed(values: Vector, goal: float, check: int) -> float:
+    """Decisions after which the values stay at the goal; infinite: more than there were."""
     below = np.flatnonzero(values < goal)
     if not len(below):
-        return CHECK
-    return None if below[-1] == len(values) - 1 else int(below[-1] + 2) * CHECK
+        return check
+    return np.inf if below[-1] == len(values) - 1 else float(below[-1] + 2) * check
 
 
-def learned(world: World, settings: Sequence[float], decisions: int, number: int) -> Rows:
-    """The arms of highest estimate by each setting, every ``CHECK`` decisions of Thompson sampling.
+def middle(counts: Sequence[float]) -> float | None:
+    """The median; None where it is infinite."""
+    found = float(np.median(counts))
+    return found if np.isfinite(found) else None
+
+
+def learned(world: World, settings: Sequence[float], decisions: int, check: int, number: int) -> Rows:
+    """The arms of highest estimate by each setting, every ``check`` decisions of Thompson sampling.
 
     Of one setting the learner knows the mix alone. Shape: -> (looks, settings).
     """
     rng = np.random.default_rng((SEED, number, len(settings)))
-    dim, result = world.features.shape[1], np.empty((decisions // CHECK, len(settings)), dtype=np.int64)
+    dim, result = world.features.shape[1], np.empty((decisions // check, len(settings)), dtype=np.int64)
     sums = ridge_sums.empty(dim)
     for decision in range(decisions):
         setting = settings[decision % len(settings)]
@@ -194,9 +213,9 @@ def learned(world: World, settings: Sequence[float], decisions: int, number: int
         reward = world.reward(arm, rng)
         value = reward[None, :] if len(settings) > 1 else reward @ mix(setting)[:, None]
         sums = ridge_sums.add(sums, world.features[[arm]], value, np.ones(1, dtype=np.bool_))
-        if (decision + 1) % CHECK == 0:
+        if (decision + 1) % check == 0:
             thetas = [posterior(sums, each, settings).theta for each in settings]
-            result[decision // CHECK] = (world.features @ np.array(thetas).T).argmax(axis=0)
+            result[decision // check] = (world.features @ np.array(thetas).T).argmax(axis=0)
     return result
 
 

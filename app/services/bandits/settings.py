@@ -36,6 +36,7 @@ MAX_REPEATS = 100
 MAX_WITHIN_S = 366 * 86_400
 MAX_SIGNALS = 16
 MAX_EXAMINATION = 100  # places
+MAX_AHEAD_MS = 60_000  # by which the clock of a client may be ahead of this one
 MIN_EXAMINATION = 0.001
 MAX_GUARDRAILS = 32
 

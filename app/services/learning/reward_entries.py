@@ -11,7 +11,7 @@ from typing import Literal
 
 from app.errors import Invalid
 from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
-from app.services.bandits.settings import Judged, RewardRule, SignalRule, reward_payload
+from app.services.bandits.settings import MAX_AHEAD_MS, Judged, RewardRule, SignalRule, reward_payload
 from app.services.bandits.signals import check_names
 from app.services.catalogues.catalogues import Catalogues
 from app.services.formats.records import RewardSource, context_to_bytes, pack
@@ -34,7 +34,6 @@ RejectCode = Literal[
     "key_required",
     "key_not_used",
 ]
-MOST_AHEAD_MS = 60_000  # by which the clock of a client may be ahead of this one
 NOT_DECIDED = 2**53 - 1  # for known_entry: it was not chosen before anything that is in the log
 
 
@@ -248,7 +247,7 @@ def _time_of(rule: RewardRule | SignalRule, reward: Reward, now_ms: int) -> int 
         raise Invalid(
             "is required where the last reward counts: when it was so, in ms since 1970", path=("at",)
         )
-    if reward.at > now_ms + MOST_AHEAD_MS:
+    if reward.at > now_ms + MAX_AHEAD_MS:
         raise Rejected("in_future")
     return reward.at
 

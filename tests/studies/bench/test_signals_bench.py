@@ -31,7 +31,7 @@ def test_a_wrong_examination_does_not(monkeypatch: pytest.MonkeyPatch):
 def test_the_dial_finds_the_front_of_the_known_world(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(signals_front, "DIAL", (0.0, 1.0))
     worlds = [signals_front.known(number) for number in range(2)]
-    found = signals_front.front("known", worlds, 600, goal_is_best=True)
+    found = signals_front.front("known", worlds, 600, 25, goal_is_best=True)
     for row in found:
         assert row["random"] < row["dial"] <= row["best"]
         assert row["random"] < row["own"] <= row["best"]
@@ -42,9 +42,11 @@ def test_the_dial_finds_the_front_of_the_known_world(monkeypatch: pytest.MonkeyP
 
 def test_data_are_counted_until_a_goal_is_kept():
     goal = np.array([0.1, 0.9, 0.5, 0.9, 0.9])
-    assert signals_front.needed(goal, 0.8) == 4 * signals_front.CHECK
-    assert signals_front.needed(goal, 0.95) is None
-    assert signals_front.needed(goal, 0.0) == signals_front.CHECK
+    assert signals_front.needed(goal, 0.8, 10) == 40
+    assert signals_front.needed(goal, 0.95, 10) == np.inf
+    assert signals_front.needed(goal, 0.0, 10) == 10
+    assert signals_front.middle([10, np.inf, 30]) == 30
+    assert signals_front.middle([10, np.inf, np.inf]) is None
 
 
 def test_films_have_a_learner_for_each_user(movielens_100k: Path, monkeypatch: pytest.MonkeyPatch):
@@ -53,7 +55,7 @@ def test_films_have_a_learner_for_each_user(movielens_100k: Path, monkeypatch: p
     for user in users:
         assert set(np.unique(user.means[:, 0])) <= {0.0, 1.0}
         assert ((user.means[:, 0] == 1.0) == (user.means[:, 1] >= 0.8)).all()
-    (row,) = signals_front.front("films", users, 50, goal_is_best=False)
+    (row,) = signals_front.front("films", users, 50, 5, goal_is_best=False)
     assert 0.0 <= row["dial"] <= row["best"]
 
 
