@@ -31,7 +31,9 @@ async def test_changes_stand_in_the_order_of_versions_then_of_bytes(store: Store
         found = await store.followed_arms.changes(UID, after, 3)
         assert found == expected[place : place + 3], "also after an arm in the middle of a version"
     assert await store.followed_arms.changes(UID, Position(), 99, newest=first) == expected[:-2]
-    assert await store.followed_arms.changes(UID, Position(first, "aA"), 1) == [Position(first, "aB")], "absent"
+    assert await store.followed_arms.changes(UID, Position(first, "aA"), 1) == [Position(first, "aB")], (
+        "absent"
+    )
     assert await store.followed_arms.at_ranks(UID, [0, len(expected) - 1, 99]) == [expected[0].arm, "new"]
     assert await store.followed_arms.noted(UID) == len(expected)
 
@@ -106,7 +108,7 @@ STEP = st.tuples(st.booleans(), st.lists(st.sampled_from(IDS), min_size=1, max_s
 async def test_who_follows_in_pages_has_what_the_store_has(store: Store, steps, page):
     """However writes and pages take turns."""
     uid = f"{next(UIDS):016x}"
-    mine, position, tag = dict[str, bytes](), Position(), 0
+    mine, position = dict[str, bytes](), Position()
 
     async def follow() -> int:
         nonlocal position
@@ -118,8 +120,7 @@ async def test_who_follows_in_pages_has_what_the_store_has(store: Store, steps, 
         position = some[-1] if some else position
         return len(some)
 
-    for delete, ids in steps:
-        tag += 1
+    for tag, (delete, ids) in enumerate(steps):
         if delete:
             await store.arms.delete(uid, ids, **KEPT)
         else:
