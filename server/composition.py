@@ -242,6 +242,7 @@ class Service:
         if self.engine is not None:
             await self.engine.open()
         await self.catalogues.load()
+        self.catalogues.check_engine()
         await self.bandits.load()
         await self.sync.poll()
         if self._worker is not None:

@@ -1,4 +1,4 @@
-"""The follower of a catalogue in Milvus, step by step: what it writes, and what a crash of either side leaves."""
+"""The follower of a catalogue in Milvus, step by step: what it writes, and what a crash leaves."""
 
 import secrets
 from collections.abc import AsyncIterator

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import Conflict, DimensionMismatch, NotFound, NotPossibleHere, Unavailable
+from app.errors import Conflict, DimensionMismatch, NotFound, NotPossibleHere, StartupError, Unavailable
 from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot
 from app.milvus.engine import Engine
@@ -43,6 +43,7 @@ from shortlist.types import Vector
 T = TypeVar("T")
 
 KEEP_MARGIN_MS = 60_000
+MOST_NAMED = 10
 PAGE_NUMBERS = 100_000  # in the features of a page, about
 PAGE_BYTES = 8 << 20  # of the documents of a page
 
@@ -142,6 +143,7 @@ class Catalogues:
         self._refresh = refresh
         self._index_dir = index_dir
         self._kinds = Kinds(store, index_dir=index_dir, group=group, engine=engine)
+        self._engine = engine
         self._arms: dict[str, KeptArms] = {}  # by uid, of those that are served
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
@@ -163,6 +165,13 @@ class Catalogues:
         if self._group is not None:
             self._group.loaded()
 
+    def check_engine(self) -> None:
+        """Raise StartupError if a catalogue is kept where this service cannot read."""
+        away = sorted(catalogue.name for catalogue in self if not catalogue.holds_arms)
+        if away and self._engine is None:
+            names = ", ".join(away[:MOST_NAMED])
+            raise StartupError(f"catalogues are kept in Milvus, but SHORTLIST_MILVUS_URI is not set: {names}")
+
     async def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these catalogues. The caller holds ``changing``."""
         for name, data in records.items():
@@ -176,7 +185,9 @@ class Catalogues:
     async def sync(self, catalogue: Catalogue) -> None:
         """Do to the index what other processes have done to the catalogue."""
         async with catalogue.lock:
-            await self._arms[catalogue.uid].sync()
+            kept = self._arms.get(catalogue.uid)
+            if kept is not None:  # it was not deleted meanwhile
+                await kept.sync()
 
     async def create(self, name: str, record: CatalogueRecord) -> tuple[Catalogue, bool]:
         """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does."""
@@ -208,7 +219,7 @@ class Catalogues:
     async def get_stocked(self, name: str) -> Catalogue:
         """As ``get``; the arms of a catalogue that seems empty may have just been written as well."""
         catalogue = await self.get(name)
-        if await self._arms[catalogue.uid].is_empty() and await self._refresh():
+        if await self._kept(catalogue).is_empty() and await self._refresh():
             return self.served(name)
         return catalogue
 
@@ -258,7 +269,7 @@ class Catalogues:
 
     async def write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
         """Insert or replace all arms or none. Raises NotFound (the catalogue was deleted meanwhile)."""
-        arms, writes, kept = prepared.arms, prepared.writes, self._arms[catalogue.uid]
+        arms, writes, kept = prepared.arms, prepared.writes, self._kept(catalogue)
         await kept.has_room()
         async with catalogue.lock:
             self._still_served(catalogue)
@@ -273,7 +284,7 @@ class Catalogues:
 
     async def remove(self, catalogue: Catalogue, ids: Sequence[str]) -> Deleted:
         """Delete the arms that are there; name those that are not."""
-        kept = self._arms[catalogue.uid]
+        kept = self._kept(catalogue)
         async with catalogue.lock:
             self._still_served(catalogue)
             done = await self._store.arms.delete(
@@ -294,7 +305,7 @@ class Catalogues:
         after = None if cursor is None else decode_cursor(cursor)
         async with catalogue.lock:  # else the documents could be of a later write than the features
             self._still_served(catalogue)
-            found = await self._arms[catalogue.uid].page(after, limit + 1)
+            found = await self._kept(catalogue).page(after, limit + 1)
             arms = await self._with_documents(catalogue, found, limit)
         more = len(found.ids) > len(arms)
         return arms, encode_cursor(found.places[len(arms) - 1]) if more else None
@@ -304,13 +315,13 @@ class Catalogues:
         limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
         async with catalogue.lock:  # as above
             self._still_served(catalogue)
-            found = await self._arms[catalogue.uid].sample(seed, limit)
+            found = await self._kept(catalogue).sample(seed, limit)
             return await self._with_documents(catalogue, found, limit)
 
     async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
         async with catalogue.lock:  # as above
             self._still_served(catalogue)
-            found = await self._arms[catalogue.uid].find([arm_id])
+            found = await self._kept(catalogue).find([arm_id])
             if not found.ids:
                 raise NotFound("no arm of this id in the catalogue")
             return (await self._with_documents(catalogue, found, 1))[0]
@@ -321,27 +332,27 @@ class Catalogues:
 
         ``ids`` are distinct.
         """
-        found = await self._arms[catalogue.uid].find(ids)
+        found = await self._kept(catalogue).find(ids)
         if len(found.ids) < len(ids) and await self._refresh():
-            found = await self._arms[catalogue.uid].find(ids)
+            found = await self._kept(catalogue).find(ids)
         return dict(zip(found.ids, zip(found.features, found.revisions, strict=True), strict=True))
 
     async def revisions(self, catalogue: Catalogue, after: str | None, limit: int) -> FoundArms:
         """The first ``limit`` arms after a place: those that are new or changed come last."""
-        return await self._arms[catalogue.uid].page(after, limit)
+        return await self._kept(catalogue).page(after, limit)
 
     async def sampled(self, catalogue: Catalogue) -> Snapshot:
         """The arms in memory: all, or of a catalogue that no process holds a sample."""
-        return await self._arms[catalogue.uid].sampled()
+        return await self._kept(catalogue).sampled()
 
     async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
         """Those of some arms that are not there."""
-        found = await self._arms[catalogue.uid].find(ids)
+        found = await self._kept(catalogue).find(ids)
         return set(ids) - set(found.ids)
 
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""
-        features = await self._arms[catalogue.uid].at(arm_id, revision)
+        features = await self._kept(catalogue).at(arm_id, revision)
         if features is not None:
             return features
         (standing,) = await self._store.arms.read(catalogue.uid, [arm_id])  # another process may be ahead
@@ -374,7 +385,16 @@ class Catalogues:
         if version == catalogue.version + changed:
             catalogue.version = version
         else:
-            await self._arms[catalogue.uid].sync()
+            kept = self._arms.get(catalogue.uid)
+            if kept is not None:  # it was not deleted meanwhile
+                await kept.sync()
+
+    def _kept(self, catalogue: Catalogue) -> KeptArms:
+        """The arms of a catalogue. Raises NotFound."""
+        kept = self._arms.get(catalogue.uid)
+        if kept is None:
+            raise NotFound("the catalogue was deleted meanwhile")
+        return kept
 
     def _still_served(self, catalogue: Catalogue) -> None:
         if self._served.get(catalogue.name) is not catalogue:

@@ -248,6 +248,7 @@ class Evaluations:
         threads, with one page in memory. Raises Invalid (policy, estimators; no decision can be used),
         TooLarge (too many learners), Unavailable (too many evaluations at once, the store).
         """
+        bandit.catalogue.need_arms("an evaluation")
         check_estimators(estimators)
         bandit = weighed[0]
         targets_of(bandit)
