@@ -256,7 +256,7 @@ ONLY_MODULES = {
 ONLY_IN = {
     "hnswlib": ("app/indexes/hnsw.py", "studies/bench/bounded_me.py"),
     "redis": "app/storage/",
-    "pymilvus": "app/milvus/",
+    "pymilvus": ("app/milvus/", "studies/bench/milvus.py"),
     "milvus_lite": "app/milvus/",
 }
 # What may use the default threads of asyncio. What a request waits for has threads of its own (``LongWork``):

@@ -16,7 +16,7 @@ from app.errors import StartupError
 from app.milvus.engine import INSTALL
 from app.storage.embedded_server import EmbeddedServer
 
-MEMTABLE_BYTES = 8 << 20  # rows beyond these are put in a graph; those before are compared one by one
+MEMTABLE_BYTES = 1 << 20  # rows beyond these are put in a graph; those before are compared one by one
 _PATIENCE_S = 1.0
 
 

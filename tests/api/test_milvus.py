@@ -191,6 +191,11 @@ async def test_what_looks_at_all_arms_is_refused(shared, path, body):
     await shared.refused("POST", path, body, code="not_possible_here")
 
 
+async def test_a_dimension_that_milvus_does_not_take_is_refused(shared):
+    await shared.refused("PUT", "/v1/catalogues/narrow", {"dim": 1}, loc=["body", "dim"])
+    assert (await shared.call("GET", "/v1/catalogues/narrow")).status_code == 404
+
+
 async def test_quotas_and_campaigns_of_such_arms_are_refused(shared):
     await _refusing(shared)
     await shared.refused(

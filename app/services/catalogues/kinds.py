@@ -19,6 +19,7 @@ from app.services.formats.records import CatalogueRecord
 from app.storage.protocol import Store
 
 MILVUS = "milvus"
+LEAST_DIM = 2  # that Milvus takes
 NO_ENGINE = "SHORTLIST_MILVUS_URI is not set: this service has no Milvus to keep arms in"
 
 ServedIndex = LiveIndex | MilvusIndex
@@ -50,6 +51,8 @@ class Kinds:
         if record.index["kind"] == MILVUS:
             if self._engine is None:
                 raise Invalid(NO_ENGINE, path=("index", "kind"))
+            if record.dim < LEAST_DIM:
+                raise Invalid(f"dim must be at least {LEAST_DIM} with the kind milvus", path=("dim",))
             await self._engine.check()
 
     def made(self, uid: str, record: CatalogueRecord) -> Opened:

@@ -18,7 +18,7 @@ from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.kept_arms import FoundArms
 from app.services.catalogues.sharing_group import SharingGroup
 from app.services.formats.pages import number_in
-from app.services.formats.records import attributes_of, bytes_to_vector
+from app.services.formats.records import attributes_of
 from app.storage.protocol import ArmStore, Deleted, StoredArm, Upserted
 from shortlist.types import Rows, Vector
 
