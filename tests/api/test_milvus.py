@@ -146,6 +146,11 @@ REFUSED = [
         *((policy, {}, ["policy"]) for policy in ("linear_ts", "sub_elim", "linear_elim", "softmax", "igw")),
         ("sub_ts", {"solver": "adaptive"}, ["solver"]),
         ("sub_ts", {"explore": {"centers": 2}, "scope": "per_key"}, ["explore"]),
+        (
+            "sub_ts",
+            {"repeats": {"most": 1, "within_s": 60, "by": "maker"}, "scope": "per_key"},
+            ["repeats", "by"],
+        ),
         ("sub_ts", {"holdout": {"share": 0.1, "serve": "random"}}, ["holdout", "serve"]),
     ]
 ]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import Small, ascending, coded
 from app.filters.columns import spread
 from app.filters.fields import Value
@@ -83,7 +84,7 @@ class Limits:
         if self.few is not None:
             yield self.few.pairs(rows)
         if self.had is not None:
-            yield self.had.pairs(self.attributes, rows)
+            yield self.had.pairs(self.arms.attributes, rows)
 
     def after(self, rows: Rows) -> Limits:
         """With these rows taken as well, whether they were allowed or not."""

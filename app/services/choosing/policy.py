@@ -10,7 +10,7 @@ import msgspec
 
 from app.errors import FieldPath, Invalid, NotPossibleHere
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.settings import AUTO, BanditRecord
+from app.services.bandits.settings import AUTO, BY_ARM, BanditRecord
 from app.services.bandits.signals import weighing_of
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.catalogues import Catalogue
@@ -139,6 +139,8 @@ class Policy:
             yield ("solver",), "the solver adaptive"
         if record.explore is not None:
             yield ("explore",), "a warm-up"
+        if record.repeats is not None and record.repeats.by != BY_ARM:
+            yield ("repeats", "by"), "repeats of the values of a field"
         if record.holdout is not None and record.holdout.serve == "random":
             yield ("holdout", "serve"), "a random holdout"
 

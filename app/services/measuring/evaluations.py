@@ -248,9 +248,9 @@ class Evaluations:
         threads, with one page in memory. Raises Invalid (policy, estimators; no decision can be used),
         TooLarge (too many learners), Unavailable (too many evaluations at once, the store).
         """
-        bandit.catalogue.need_arms("an evaluation")
         check_estimators(estimators)
         bandit = weighed[0]
+        bandit.catalogue.need_arms("an evaluation")
         targets_of(bandit)
 
         async def known_now(key: str | None, owner: Bandit) -> Posterior:
