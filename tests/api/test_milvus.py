@@ -286,3 +286,43 @@ async def test_a_full_overlay_stops_writes_until_the_engine_has_them(shared, mon
     held.set()
     monkeypatch.setattr(milvus_index, "ROOM_S", 60.0)
     assert (await shared.put_arms("full", {"c": [1.0, 0, 0, 0]}))["added"] == 1
+
+
+async def test_a_decision_is_logged_and_explained_as_ever(shared):
+    """Its row says nothing of how many arms were eligible; the choice is made again from its seed."""
+    await shared.catalogue("logged", arms_of(60))
+    body = {"catalogue": "logged", "policy": "sub_ts", "log": {}}
+    await shared.ok("PUT", "/v1/bandits/logged", body, 201)
+    await shared.followed("logged")
+    request = {"k": 3, "filter": {"tags": {"$exists": False}}, "exclude": ["a1", "a2"]}
+    choice = await shared.ok("POST", "/v1/bandits/logged/choose", request)
+    dry = await shared.ok("POST", "/v1/bandits/logged/choose", {**request, "dry_run": True})
+    assert len(dry["arms"]) == 3
+    assert dry.get("eligible") is None
+
+    async def row() -> Any:
+        found = await shared.ok("GET", "/v1/bandits/logged/log")
+        return found["items"][0] if found["items"] else None
+
+    logged = await until(row, what="the row is written")
+    assert [arm["id"] for arm in logged["arms"]] == [arm["id"] for arm in choice["arms"]]
+    assert logged["eligible"] is None
+    explained = await shared.ok("POST", "/v1/bandits/logged/log/explain", {"decision": choice["decision"]})
+    assert (explained["repeated"], explained["changed"]) == (True, [])
+    assert {arm["id"] for arm in choice["arms"]} <= {each["id"] for each in explained["candidates"]}
+
+
+async def test_revisions_of_arms_come_in_pages_in_the_order_of_changes(shared):
+    await shared.catalogue("revised", {f"a{i}": [float(i), 0, 0, 1] for i in range(5)})
+    await shared.ok("PUT", "/v1/bandits/revised", {"catalogue": "revised", "policy": "sub_ts"}, 201)
+    await shared.put_arms("revised", {"a1": [9.0, 0, 0, 1]})
+    seen, cursor = list[str](), None
+    while True:
+        params = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
+        page = await shared.ok("GET", "/v1/bandits/revised/log/arms", params=params)
+        seen += [arm["id"] for arm in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = page["next"]
+    assert seen == ["a0", "a2", "a3", "a4", "a1"]
+    await shared.refused("GET", "/v1/bandits/revised/log/arms", params={"cursor": "xyz"})

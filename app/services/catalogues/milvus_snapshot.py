@@ -12,12 +12,12 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from app.errors import NotPossibleHere
+from app.errors import NotPossibleHere, Unavailable
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable, Document
 from app.filters.filter import Filter
@@ -31,6 +31,8 @@ from app.services.formats.records import attributes_of, bytes_to_vector
 from app.storage.protocol import FollowedArms
 from shortlist import checks
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
+
+T = TypeVar("T")
 
 MORE = 4
 LEAST_ASKED = 32
@@ -162,8 +164,12 @@ class MilvusSnapshot(Snapshot):
         return self._revisions[row]
 
     def features_of(self, rows: Rows) -> Matrix:
+        """Of arms that were not met yet: for a thread, as ``search``."""
         if not len(rows):
             return np.empty((0, self._index.dim))
+        new = [self._ids[row] for row in rows.tolist() if row not in self._features]
+        if new:
+            self._waited(self.load(new))
         return np.array([self._features[row] for row in rows.tolist()])
 
     async def load(self, ids: Sequence[str]) -> None:
@@ -182,10 +188,8 @@ class MilvusSnapshot(Snapshot):
         """As ``Snapshot.search``; never exact, and it may find fewer than there are. Raises Unavailable."""
         checks.shape("query", query, (self._index.dim,))
         checks.in_range("k", k, least=1)
-        if threading.get_ident() == self._thread:
-            raise RuntimeError("a search of Milvus would stop the event loop")
         started = time.perf_counter()
-        found = asyncio.run_coroutine_threadsafe(self._found(query, k, exclude), self._loop).result(WAIT_S)
+        found = self._waited(self._found(query, k, exclude))
         index, us = self._index, (time.perf_counter() - started) * 1e6
         index.search_us += RECENT_SHARE * (us - index.search_us)
         index.recent.append(query)
@@ -194,6 +198,16 @@ class MilvusSnapshot(Snapshot):
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``: nobody compares all arms here."""
         return self.search(query, k, exclude)
+
+    def _waited(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of what the event loop does. Raises Unavailable when it takes too long."""
+        if threading.get_ident() == self._thread:
+            work.close()
+            raise RuntimeError("to wait for Milvus here would stop the event loop")
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+        except TimeoutError:
+            raise Unavailable("the engine of the arms (Milvus) is too slow") from None
 
     async def _found(self, query: Vector, k: int, exclude: Rows) -> TopK:
         """Ask for more while too many proposals are gone, changed, or not let in after all."""
