@@ -259,7 +259,7 @@ class Service:
             self.rows.run(),
             self.quotas.run(),
             usage.watch(self.store),
-            arm_following.run(self.catalogues, self.store),
+            arm_following.run(self.catalogues, self.store, self.engine),
             index_maintenance.run(
                 self.catalogues, lambda outcome: self.metrics.index_builds.labels(outcome).inc()
             ),

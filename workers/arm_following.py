@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 import numpy as np
@@ -32,6 +33,7 @@ log = logging.getLogger("shortlist.milvus")
 
 LEASE_MS = 10_000
 IDLE_S = 1.0
+SWEEP_ALL_S, YOUNG_S = 600.0, 3_600.0
 LOOK_S = 0.2  # how often catalogues are looked for that are new
 PAGE_ARMS, PAGE_NUMBERS = 1_000, 1 << 20
 CHECK_S = 5.0  # how often the collection is looked for
@@ -198,31 +200,40 @@ class Following:
         )
 
 
-async def run(catalogues: Iterable[Catalogue], store: Store) -> None:
+async def run(catalogues: Iterable[Catalogue], store: Store, engine: Engine | None) -> None:
     """Follow every catalogue that is kept in Milvus, until cancelled."""
-    owner, tasks, installation = secrets.token_hex(8), dict[str, asyncio.Task[None]](), ""
+    if engine is None:
+        return
+    owner, installation, sweep_from = secrets.token_hex(8), "", 0.0
+    tasks: dict[str, asyncio.Task[None]] = {}
     try:
         while True:
-            indexes = {
-                catalogue.uid: catalogue.index
-                for catalogue in catalogues
-                if isinstance(catalogue.index, MilvusIndex)
-            }
-            await end([tasks.pop(uid) for uid in tasks.keys() - indexes.keys()])
-            try:
-                if indexes and not installation:
-                    installation = await _installation(store)
-                for uid, index in indexes.items():
-                    if uid not in tasks and index.engine is not None:
-                        following = Following(
-                            index, index.engine, store, owner=owner, installation=installation
-                        )
-                        tasks[uid] = asyncio.create_task(following.run())
-            except Unavailable:
-                pass
+            kept = {each.uid: each.index for each in catalogues if isinstance(each.index, MilvusIndex)}
+            await end([tasks.pop(uid) for uid in tasks.keys() - kept.keys()])
+            with contextlib.suppress(Unavailable):
+                installation = installation or await _installation(store)
+                for uid in kept.keys() - tasks.keys():
+                    follower = Following(kept[uid], engine, store, owner=owner, installation=installation)
+                    tasks[uid] = asyncio.create_task(follower.run())
+                if time.monotonic() >= sweep_from:
+                    sweep_from = time.monotonic() + SWEEP_ALL_S
+                    await swept(engine, installation, kept.keys())
             await asyncio.sleep(LOOK_S)
     finally:
         await end(tasks.values())
+
+
+async def swept(
+    engine: Engine, installation: str, kept: Collection[str], *, young_s: float = YOUNG_S
+) -> None:
+    """Drop collections of catalogues that are gone: the engine was away when they were deleted.
+
+    ``kept``: uids. A collection that is young may be of a catalogue of which this process has not heard.
+    """
+    for name in await engine.collections():
+        found = re.fullmatch(rf"{PREFIX}_{installation}_([0-9a-f]+)_([0-9a-f]+)[0-9a-f]{{4}}", name)
+        if found and found[1] not in kept and time.time() - int(found[2], 16) >= young_s:
+            await engine.drop(name)
 
 
 async def _installation(store: Store) -> str:

@@ -33,7 +33,7 @@ from studies.measurement import report
 
 ARMS, QUICK_ARMS = 300_000, 20_000
 DIM, TOGETHER = 32, 2_000
-BLOCKS, BLOCK, QUICK_BLOCKS = 8, 64, 4
+BLOCKS, BLOCK, QUICK_BLOCKS = 5, 32, 3
 CALLERS = (1, 16)
 K = 10
 SEED = 2026

@@ -265,3 +265,16 @@ async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living
     assert set(sample.ids) <= set(seen)
     assert (await arms.sample(5, 4)).ids == sample.ids
     assert sorted((await arms.sample(6, 50)).ids) == sorted(seen)
+
+
+async def test_collections_of_catalogues_that_are_gone_are_dropped_unless_they_are_young(copy):
+    follower = copy.follower()
+    await followed(follower)
+    (name,) = await copy.collections()
+    await arm_following.swept(copy.engine, "test", [])
+    assert await copy.collections() == [name], "it may be of a catalogue that nobody here has heard of"
+    await arm_following.swept(copy.engine, "test", [copy.uid], young_s=0.0)
+    await arm_following.swept(copy.engine, "other", [], young_s=0.0)
+    assert await copy.collections() == [name], "it is used, or another store's"
+    await arm_following.swept(copy.engine, "test", [], young_s=0.0)
+    assert await copy.collections() == []

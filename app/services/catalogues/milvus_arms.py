@@ -128,7 +128,7 @@ class MilvusArms:
     async def dropped(self) -> None:
         engine, collection = self._index.engine, self._index.followed.collection
         if engine is not None and collection:
-            with suppress(Unavailable):  # the follower sweeps what is left
+            with suppress(Unavailable):  # what is left is swept later
                 await engine.drop(collection)
 
     def _found(self, arms: Sequence[DescribedArm], places: Sequence[Position] = ()) -> FoundArms:
