@@ -24,7 +24,7 @@ from app.errors import Unavailable
 from app.milvus.engine import ArmRow, CollectionGone, Engine
 from app.milvus.terms import said_of
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.milvus_index import LAST_ARM, MilvusIndex, MilvusQuality
+from app.services.catalogues.milvus_index import COLLECTION, LAST_ARM, MilvusIndex, MilvusQuality
 from app.services.catalogues.milvus_probes import Probing
 from app.services.formats.records import attributes_of, bytes_to_vector
 from app.storage.protocol import DescribedArm, Followed, Position, Store
@@ -90,7 +90,7 @@ class Following:
         if not seen.is_ours:
             return False
         if not await self._is_right(seen):
-            return False if self._index.failure else await self.rebuild()
+            return False if COLLECTION in self._index.failures else await self.rebuild()
         if await self._copied_page(seen.collection, seen):
             return True
         await self._tidied(seen)
@@ -137,13 +137,14 @@ class Following:
         """Whether the collection is there, is of the catalogue's dimension, and in memory."""
         if seen.collection and seen.collection == self._known and time.monotonic() < self._known_until:
             return True
-        self._known, self._index.failure = "", None
+        self._known = ""
+        self._index.failures.pop(COLLECTION, None)
         dim = await self._engine.dim(seen.collection) if seen.collection else None
         if dim is not None and dim != self._index.dim:
             said = (
                 f"the collection {seen.collection} of the engine has dimension {dim}, not {self._index.dim}"
             )
-            self._index.failure = f"{said}: drop it there, and it is made anew"
+            self._index.failures[COLLECTION] = f"{said}: drop it there, and it is made anew"
         elif dim is not None:
             self._known, self._known_until = seen.collection, time.monotonic() + CHECK_S
         return bool(self._known)

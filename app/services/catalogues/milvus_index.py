@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from app.errors import NotPossibleHere, Unavailable
 from app.filters.attributes import Document
-from app.indexes.live import IndexOptions, IndexWork, LiveIndex
+from app.indexes.live import IndexOptions, LiveIndex, Maintenance
 from app.indexes.segment_build import SegmentBuild
 from app.milvus.engine import Engine
 from app.services.catalogues.milvus_snapshot import MilvusSnapshot
@@ -38,6 +38,7 @@ LAST_ARM = "\x7f"  # stands after every arm of its version
 ROOM_S, LOOK_S = 30.0, 0.05
 DEFAULT_EF = 64
 RECENT = 256
+COLLECTION = "collection"  # among the failures
 NOT_SET = "the arms of this catalogue are in Milvus, and SHORTLIST_MILVUS_URI is not set"
 
 
@@ -84,7 +85,7 @@ class MilvusIndex:
     ) -> None:
         self.uid, self.dim, self.options = uid, dim, options
         self.version = 0
-        self.failure: str | None = None
+        self.failures: dict[str, str] = {}
         self.followed = Followed(0, 0, 0, Position(), "", b"", is_ours=False)
         self.quality = MilvusQuality(options.ef_search or DEFAULT_EF)
         self.is_behind = False
@@ -104,6 +105,11 @@ class MilvusIndex:
 
     def __contains__(self, arm_id: str) -> bool:
         raise NotPossibleHere("which arms there are is known to the store alone")
+
+    @property
+    def failure(self) -> str | None:
+        """Why the collection, or work on the overlay, is not as it should be."""
+        return next(iter(self.failures.values()), None)
 
     @property
     def collection(self) -> str:
@@ -129,8 +135,8 @@ class MilvusIndex:
         """The engine, if it can propose arms now. Raises Unavailable."""
         if self.engine is None:
             raise Unavailable(NOT_SET)
-        if self.failure is not None:
-            raise Unavailable(self.failure)
+        if COLLECTION in self.failures:
+            raise Unavailable(self.failures[COLLECTION])
         if self.is_behind:
             raise Unavailable("the engine of the arms (Milvus) is being filled: it lacks too many changes")
         return self.engine
@@ -189,17 +195,23 @@ class MilvusIndex:
             await asyncio.sleep(LOOK_S)
             self.saw(await self.store.look(self.uid))
 
-    def begin_maintenance(self) -> IndexWork | None:
+    def begin_maintenance(self) -> Maintenance | None:
         """Work on the overlay that is due."""
         return self._overlay.begin_maintenance()
 
-    def finish_maintenance(self, job: IndexWork) -> None:
+    def finish_maintenance(self, job: Maintenance) -> None:
         self._overlay.finish_maintenance(job)
 
     def begin_segment(self) -> SegmentBuild | None:
         return None
 
     def finish_segment(self, job: SegmentBuild) -> None:
+        """There is none."""
+
+    def begin_sharing(self) -> None:
+        return None
+
+    def finish_sharing(self, job: object) -> None:
         """There is none."""
 
     def status(self) -> MilvusStatus:
