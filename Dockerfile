@@ -11,7 +11,7 @@ COPY clients/python clients/python
 COPY app app
 COPY server server
 COPY workers workers
-RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python '.[kafka,lake,otel,parquet]'
+RUN python -m venv /opt/shortlist && /opt/shortlist/bin/pip install --no-cache-dir -c constraints.txt ./algorithms ./clients/python '.[kafka,lake,milvus,otel,parquet]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/shortlist /opt/shortlist

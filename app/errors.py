@@ -74,6 +74,10 @@ class DimensionMismatch(Invalid):
     code = "dimension_mismatch"  # a vector of the wrong length
 
 
+class NotPossibleHere(Invalid):
+    code = "not_possible_here"  # the arms of this catalogue are in an engine, not in memory
+
+
 class BadRequest(ShortlistError):
     code = "bad_request"  # a request that means two things at once
 

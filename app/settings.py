@@ -44,6 +44,10 @@ class Settings(BaseSettings):
     redis_url: SecretStr | None = Field(
         None, description="External store: redis://, rediss:// or unix://. Absent: the embedded store."
     )
+    milvus_uri: Annotated[SecretStr | None, BeforeValidator(lambda value: value or None)] = Field(
+        None,
+        description="Milvus for catalogues of the kind `milvus` (extra `milvus`): an address, or a file.",
+    )
     api_keys: SecretStr | None = Field(
         None,
         description="API keys as `shortlist key` prints them, separated by spaces.",

@@ -52,6 +52,8 @@ PARTS = {
         "docs/security",
         "docs/settings",
         "docs/limits",
+        "docs/scale",
+        "docs/milvus",
         "docs/metrics",
         "docs/measurements",
         "load_tests/README",

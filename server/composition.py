@@ -13,6 +13,7 @@ from typing import Any
 
 from app.background import end
 from app.errors import StartupError
+from app.milvus.engine import Engine
 from app.observability.metrics import Metrics, WatchedGuardrails
 from app.services.bandits.bandits import Bandits
 from app.services.campaigns.campaigns import Campaigns
@@ -60,7 +61,7 @@ from app.storage.directory_lock import try_lock
 from app.storage.losses import Losses
 from app.storage.protocol import LearnerChanges
 from app.storage.redis_store import RedisStore
-from workers import index_maintenance
+from workers import arm_following, index_maintenance
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases, SharedWorker
 from workers.log_retention import LogRetention
@@ -99,12 +100,17 @@ class Service:
         self.secrets = TokenSecrets(
             store, self.signer, period_ms=settings.token_secret_s * 1_000, token_ttl_ms=token_ttl_ms
         )
+        uri = settings.milvus_uri
+        self.engine = None if uri is None else Engine(uri.get_secret_value())
+        if self.engine is not None:
+            self._ending.push_async_callback(self.engine.close)
         self.catalogues = Catalogues(
             store,
             index_dir=group_dir or index_folder(settings.data_dir),
             keep_ms=token_ttl_ms,
             refresh=self._poll_for_news,
             group=SharingGroup(group_dir / SHARED) if group_dir is not None else None,
+            engine=self.engine,
         )
         self.bandits = Bandits(
             store,
@@ -233,7 +239,10 @@ class Service:
         self._run(self._expected.run())
         await self.secrets.refresh()
         self._run(self.secrets.run())
+        if self.engine is not None:
+            await self.engine.open()
         await self.catalogues.load()
+        self.catalogues.check_engine()
         await self.bandits.load()
         await self.sync.poll()
         if self._worker is not None:
@@ -250,6 +259,7 @@ class Service:
             self.rows.run(),
             self.quotas.run(),
             usage.watch(self.store),
+            arm_following.run(self.catalogues, self.store, self.engine),
             index_maintenance.run(
                 self.catalogues, lambda outcome: self.metrics.index_builds.labels(outcome).inc()
             ),

@@ -135,17 +135,17 @@ def _bandit(settings: dict[str, Any], index: LiveIndex, first: Row) -> Bandit:
     if first.context is not None and record.context is None:
         record = msgspec.structs.replace(record, context=ContextRule(dim=len(first.context)))
     try:
-        record = _completed(record, index)
+        dim = index.snapshot().table.dim
+        catalogue = Catalogue(NAME, UID, CatalogueRecord(dim, asdict(IndexOptions(kind="exact"))), index)
+        record = _completed(record, catalogue)
     except ShortlistError as error:
         raise _named(error) from None
-    dim = index.snapshot().table.dim
-    catalogue = Catalogue(NAME, UID, CatalogueRecord(dim, asdict(IndexOptions(kind="exact"))), index)
     return bandit_of(NAME, version_to_bytes(UID, BanditVersion(record)), catalogue, POLICIES)
 
 
-def _completed(record: BanditRecord, index: LiveIndex) -> BanditRecord:
-    snapshot = index.snapshot()
-    POLICIES[record.policy].check_dim(snapshot.table.dim)
+def _completed(record: BanditRecord, catalogue: Catalogue) -> BanditRecord:
+    snapshot = catalogue.index.snapshot()
+    POLICIES[record.policy].check_arms(record, catalogue)
     record = completed(record, POLICIES)
     contexts.check_size(record, snapshot.table.dim)
     record = msgspec.structs.replace(record, mean_square=mean_square_of(snapshot))

@@ -25,6 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from app.background import end, leave
 from app.errors import StartupError
+from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
 from app.observability.logs import set_up_logging
 from app.services.bounded.unread import Unread
 from app.services.choosing.choice import known_entry_of
@@ -51,13 +52,21 @@ TICK_S = 1.0
 
 
 @contextlib.contextmanager
-def store_url(settings: Settings) -> Iterator[SecretStr]:
-    """The store to use: the given one, or an embedded server that lives as long as this context."""
-    if settings.redis_url is not None:
-        yield settings.redis_url
-        return
-    with EmbeddedServer(settings.data_dir) as server:
-        yield SecretStr(server.url)
+def with_servers(settings: Settings) -> Iterator[Settings]:
+    """The settings, with the addresses of the store and of Milvus.
+
+    Those that are not given, or are given as a file, are servers that live as long as this context.
+    """
+    with contextlib.ExitStack() as servers:
+        addresses: dict[str, SecretStr] = {}
+        if settings.redis_url is None:
+            store = servers.enter_context(EmbeddedServer(settings.data_dir))
+            addresses["redis_url"] = SecretStr(store.url)
+        uri = settings.milvus_uri
+        if uri is not None and is_embedded(uri.get_secret_value()):
+            engine = servers.enter_context(EmbeddedEngine(Path(uri.get_secret_value())))
+            addresses["milvus_uri"] = SecretStr(engine.uri)
+        yield settings.model_copy(update=addresses)
 
 
 class Server(uvicorn.Server):
@@ -94,10 +103,9 @@ def serve(settings: Settings) -> NoReturn:
     set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)  # one request, one core: searches run side by side, not each on all cores
     name = worker_name(settings, 1)
-    with listen(settings) as listener, store_url(settings) as url:
-        settings = settings.model_copy(update={"redis_url": url})
-        announce = partial(log_ready, listener, settings)
-        uvloop.run(serve_on(settings, listener, name=name, ready=lambda server: announce()))  # noqa: ARG005
+    with listen(settings) as listener, with_servers(settings) as served:
+        announce = partial(log_ready, listener, served)
+        uvloop.run(serve_on(served, listener, name=name, ready=lambda server: announce()))  # noqa: ARG005
     log.info("stopped")
     leave()
 

@@ -35,7 +35,7 @@ from server.serving import (
     listen,
     log_ready,
     serve_on,
-    store_url,
+    with_servers,
     worker_name,
 )
 
@@ -53,11 +53,10 @@ def serve_group(settings: Settings, count: int) -> None:
     settings.check()
     set_up_logging(settings.log_level, settings.log_format)
     names = [worker_name(settings, number) or "" for number in range(1, count + 1)]
-    with listen(settings) as listener, store_url(settings) as url:
+    with listen(settings) as listener, with_servers(settings) as served:
         group_dir = index_folder(settings.data_dir)
         (group_dir / SHARED).mkdir(mode=0o700)
-        settings = settings.model_copy(update={"redis_url": url})
-        asyncio.run(_Group(settings, listener, names, group_dir).run())
+        asyncio.run(_Group(served, listener, names, group_dir).run())
     log.info("stopped")
 
 
@@ -178,7 +177,7 @@ def serve_child(listener: str, line: str, number: str, name: str, group_dir: str
 def _as_environment(settings: Settings) -> dict[str, str]:
     """The settings as variables from which the same settings are read."""
     words: dict[str, str] = {}
-    for name in settings.model_fields_set | {"redis_url"}:
+    for name in settings.model_fields_set | {"redis_url", "milvus_uri"}:
         value = getattr(settings, name)
         if value is None:
             continue

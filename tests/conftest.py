@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from app.storage.redis_store import RedisStore
 from clock_shim import Clocks
+from milvus import embedded_engine
 from store_clients import connect, flush
 from store_server import patient_store, store_server
 
@@ -62,6 +63,13 @@ def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a server that lives as long as the test run; what it holds is whatever tests left there."""
     with store_server(tmp_path_factory.mktemp("store")) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def milvus_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a Milvus Lite that lives as long as the test run."""
+    with embedded_engine(tmp_path_factory.mktemp("milvus")) as engine:
+        yield engine.uri
 
 
 @pytest.fixture

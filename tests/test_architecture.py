@@ -28,6 +28,7 @@ ARROWS = {
     "shortlist": set(),
     "filters": {"shortlist", "errors"},
     "indexes": {"shortlist", "filters", "errors"},
+    "milvus": {"filters", "storage", "errors"},
     "storage": {"errors"},
     "services/access": {"errors"},
     "services/bounded": {"errors"},
@@ -38,6 +39,7 @@ ARROWS = {
         "services/formats",
         "shortlist",
         "indexes",
+        "milvus",
         "storage",
         "errors",
     },
@@ -158,6 +160,7 @@ ARROWS = {
         "services/formats",
         "services/learning",
         "services/replicas",
+        "milvus",
         "storage",
         "background",
         "errors",
@@ -185,6 +188,7 @@ ARROWS = {
     "server": {
         "api",
         "lake",
+        "milvus",
         "workers",
         "services/access",
         "services/bandits",
@@ -249,11 +253,17 @@ ONLY_MODULES = {
     ("workers", "storage"): {"app.storage.protocol"},
     ("api", "shortlist"): {"shortlist.checks", "shortlist.errors"},
 }
-ONLY_IN = {"hnswlib": ("app/indexes/hnsw.py", "studies/bench/bounded_me.py"), "redis": "app/storage/"}
+ONLY_IN = {
+    "hnswlib": ("app/indexes/hnsw.py", "studies/bench/bounded_me.py"),
+    "redis": "app/storage/",
+    "pymilvus": ("app/milvus/", "studies/bench/milvus.py"),
+    "milvus_lite": "app/milvus/",
+}
 # What may use the default threads of asyncio. What a request waits for has threads of its own (``LongWork``):
 # else a few long requests would stop all of this.
 IN_DEFAULT_THREADS = {
-    "app/services/catalogues/catalogues.py": "arms are shared when a service starts",
+    "app/services/catalogues/resident_arms.py": "arms are shared when a service starts",
+    "app/milvus/engine.py": "a collection is made",
     "workers/reward_ingestion.py": "rewards are folded",
     "workers/log_trimming.py": "checkpoints are made",
     "app/services/catalogues/filter_planning.py": "ways to search a filter are measured",

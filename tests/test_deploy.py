@@ -15,6 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from app.milvus.engine import check_version
 from app.services.access.api_keys import new_key
 from app.settings import Settings
 from openapi_document import openapi_document
@@ -142,6 +143,29 @@ def test_what_ingests_from_kafka_asks_the_broker_and_the_service_of_the_file():
         in SERVICES["ingest"]["healthcheck"]["test"][-1]
     )
     assert "kafka" in re.findall(r"\.\[([\w,]+)\]", STAGES[0])[0].split(",")
+
+
+def test_the_profile_milvus_keeps_its_data_and_is_what_the_others_are_told_of():
+    assert [name for name in SERVICES if SERVICES[name].get("profiles") == ["milvus"]] == ["milvus"]
+    milvus = SERVICES["milvus"]
+    assert milvus["command"] == ["milvus", "run", "standalone"]
+    mounted = dict(volume.split(":")[:2][::-1] for volume in milvus["volumes"])
+    assert mounted["/var/lib/milvus"] == "milvus"
+    assert "milvus" in COMPOSE["volumes"]
+    environment = milvus["environment"]
+    assert environment["ETCD_DATA_DIR"].startswith("/var/lib/milvus/")
+    etcd = yaml.safe_load((ROOT / mounted[environment["ETCD_CONFIG_PATH"]]).read_text())
+    assert etcd["listen-client-urls"] == etcd["advertise-client-urls"] == "http://127.0.0.1:2379"
+    version = re.fullmatch(r"milvusdb/milvus:(v[\d.]+)", milvus["image"])
+    assert version is not None
+    assert check_version(version[1]) == "milvus"
+    assert SERVICES["web"]["environment"]["SHORTLIST_MILVUS_URI"] == "${SHORTLIST_MILVUS_URI:-}"
+    assert "milvus" in re.findall(r"\.\[([\w,]+)\]", STAGES[0])[0].split(",")
+
+
+def test_a_setting_that_compose_leaves_empty_is_absent(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SHORTLIST_MILVUS_URI", "")
+    assert Settings().milvus_uri is None
 
 
 def test_redis_keeps_what_was_acknowledged():

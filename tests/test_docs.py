@@ -10,7 +10,9 @@ import pytest
 from app.api import limits as api_limits
 from app.filters import fields
 from app.filters import filter as filters
+from app.milvus import engine as milvus_engine
 from app.services.bandits import bandits, context, encoding, settings, versions
+from app.services.catalogues import kinds
 from app.services.choosing import included, policies
 from app.services.measuring import report
 from app.services.queries import centers
@@ -45,6 +47,8 @@ def test_every_setting_is_documented_as_it_is() -> None:
 # The modules that check a limit of requests.
 HOMES = (
     api_limits,
+    kinds,
+    milvus_engine,
     fields,
     filters,
     bandits,

@@ -25,7 +25,7 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 class IndexBody(StrictModel):
     """``target_recall``: the fastest structure that finds this share of the best arms serves."""
 
-    kind: Literal["auto", "exact", "hnsw"] = "auto"
+    kind: Literal["auto", "exact", "hnsw", "milvus"] = "auto"
     m: Annotated[int, Field(ge=4, le=128)] = 16
     ef_construction: Annotated[int, Field(ge=8, le=2_000)] = 100
     ef_search: Annotated[int, Field(ge=1, le=10_000)] | None = None

@@ -11,7 +11,8 @@ from app.api.fields import PageLimit, digits
 from app.api.services import Provided
 from app.api.strict_json import json_router, reply
 from app.services.bandits.bandits import Bandits
-from app.services.formats.pages import decode_number, encode_cursor
+from app.services.catalogues.catalogues import Catalogues
+from app.services.formats.pages import decode_cursor, encode_cursor
 from app.services.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
@@ -124,23 +125,20 @@ async def rewards(
 async def arms(
     bandit: str,
     bandits: Provided[Bandits],
+    catalogues: Provided[Catalogues],
     *,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Response:
     """The arms of the bandit's catalogue by their revisions: those that are new or changed come last."""
     catalogue = (await bandits.get(bandit)).catalogue
-    snapshot = catalogue.index.snapshot()
-    after = -1 if cursor is None else decode_number(cursor)
+    after = None if cursor is None else decode_cursor(cursor)
     most = max(1, min(limit, PAGE_NUMBERS // catalogue.dim))
-    rows = snapshot.page(after, most + 1)
-    listed = rows[:most].tolist()
-    items = [
-        ArmRevision(snapshot.id_of(row), snapshot.revision_of(row), features)
-        for row, features in zip(listed, snapshot.features_of(rows[:most]).tolist(), strict=True)
-    ]
-    position = encode_cursor(str(items[-1].revision)) if items else cursor
-    return reply({"items": items, "next": position if len(rows) > most else None, "position": position})
+    found = await catalogues.revisions(catalogue, after, most + 1)
+    columns = found.ids[:most], found.revisions[:most], found.features[:most].tolist()
+    items = list(map(ArmRevision, *columns))
+    position = encode_cursor(found.places[len(items) - 1]) if items else cursor
+    return reply({"items": items, "next": position if len(found.ids) > most else None, "position": position})
 
 
 @router.get("/{bandit}/log/terms", response_model=LearningTermsView)

@@ -53,8 +53,7 @@ export async function show(view) {
     redraw(index, now, () => searched(now));
     redraw(builds, [seen, now.index], () => [
       now.index.failure ? h("p", { class: "problem" }, `The last work on the index failed: ${now.index.failure}`) : null,
-      facts([["Last build took", duration(now.index.build_s || null)], ["Arms in the graph", count(now.index.arms_in_graph)], ["Segments beside it", count(now.index.segments)], ["Fresh, scanned", count(now.index.fresh)], ["Dead in the graph", count(now.index.dead)]]),
-      now.index.kind === "hnsw" ? chart("lines", { label: "Time of builds", unit: "s", x: "time", least: 0, series: [{ name: "a build", kind: "policy", points: seen }] }) : empty("Arms are scanned: nothing is built."),
+      ...(now.index.kind === "milvus" ? copied(now.index) : built(now.index, seen)),
     ]);
   });
 
@@ -74,6 +73,19 @@ export async function show(view) {
   }
   const given = view.query.get("arm");
   if (given) await open(given);
+}
+
+/** What was built of an index in memory. @param {any} index @param {{x: number, y: number}[]} seen */
+function built(index, seen) {
+  return [
+    facts([["Last build took", duration(index.build_s || null)], ["Arms in the graph", count(index.arms_in_graph)], ["Segments beside it", count(index.segments)], ["Fresh, scanned", count(index.fresh)], ["Dead in the graph", count(index.dead)]]),
+    index.kind === "hnsw" ? chart("lines", { label: "Time of builds", unit: "s", x: "time", least: 0, series: [{ name: "a build", kind: "policy", points: seen }] }) : empty("Arms are scanned: nothing is built."),
+  ];
+}
+
+/** The copy of the arms in Milvus. @param {any} index */
+function copied(index) {
+  return [facts([["Collection", index.collection || "none yet"], ["Changes that it lacks", count(index.pending)], ["Arms in memory, changed lately", count(index.overlay)], ["Arms when recall was measured", count(index.measured_arms)]])];
 }
 
 /** @param {any} now */
@@ -102,7 +114,7 @@ function arms(view, catalogue, open) {
   /** @param {any} filter */
   const filtered = async (filter) => {
     // A search for the arms of largest product with zeros: any arms that the filter lets in.
-    const body = { query: new Array(catalogue.dim).fill(0), k: SHOWN, method: "exact", filter };
+    const body = { query: new Array(catalogue.dim).fill(0), k: SHOWN, method: catalogue.index.kind === "milvus" ? "hnsw" : "exact", filter };
     const found = await send({ method: "POST", path: `${at}/mips`, body }, view.signal);
     const items = await Promise.all(found.arms.map((/** @type {any} */ each) => get(`${at}/arms/${encodeURIComponent(each.id)}`, view.signal)));
     more.hidden = true;

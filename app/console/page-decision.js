@@ -63,7 +63,7 @@ async function explain(view, bandit, token) {
         ["Policy", row.policy],
         ["Group", row.group ?? "no holdout"],
         ["Barred", row.barred === null ? "not known" : row.barred ? plain(row.barred) : "none"],
-        ["Eligible arms", row.eligible === null ? "all" : count(row.eligible)],
+        ["Eligible arms", row.eligible === null ? (row.filter ? "not counted" : "all") : count(row.eligible)],
         ["Bandit version", count(row.bandit_version)],
         ["Learner version", count(row.learner_version)],
         ["Catalogue version", count(row.catalogue_version)],

@@ -53,7 +53,7 @@ class OneOf:
 
     @cached_property
     def key(self) -> str:
-        members = sorted(set(map(_text, self.members)))
+        members = sorted(set(map(text_of, self.members)))
         return f"{quoted(self.field)} in [{', '.join(members)}]"
 
 
@@ -67,7 +67,7 @@ class Ordered:
 
     @cached_property
     def key(self) -> str:
-        return f"{quoted(self.field)} {self.operator} {_text(self.bound)}"
+        return f"{quoted(self.field)} {self.operator} {text_of(self.bound)}"
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ def _joined(kind: type[AllOf | AnyOf], parts: Iterable[Expression]) -> Expressio
     return distinct[0] if len(distinct) == 1 else kind(distinct)
 
 
-def _text(value: Value) -> str:
+def text_of(value: Value) -> str:
     """Equal for equal values alone: 1 and 1.0 are one, 1, true and "1" are three."""
     if isinstance(value, str):
         return quoted(value)

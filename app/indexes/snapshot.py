@@ -71,6 +71,16 @@ class Snapshot:
         return False
 
     @property
+    def eligible_count(self) -> int | None:
+        """How many arms it has; None: that is not known."""
+        return self.size
+
+    @property
+    def waits(self) -> bool:
+        """Whether a search waits for another process: then it is for a thread of its own."""
+        return False
+
+    @property
     def whole(self) -> Snapshot:
         """The snapshot of all arms of the catalogue."""
         return self

@@ -41,9 +41,13 @@ _LOG_LINES = 8
 class EmbeddedServer:
     """A server on ``data_dir``, as a context manager or by ``start`` and ``stop``, each once.
 
+    Another server is a subclass, with its own ``WHAT``, ``SOCKET``, ``answers`` and ``command``.
     ``binary`` is ``find_binary()`` by default. ``start_timeout_s`` includes the time to read the data.
     ``lifeline`` watches the service through a pipe, where the kernel cannot do it: see ``launch_server``.
     """
+
+    WHAT = "the store's server"
+    SOCKET = "server.sock"
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class EmbeddedServer:
 
     @property
     def socket_path(self) -> Path:
-        return self._socket_dir / "server.sock"
+        return self._socket_dir / self.SOCKET
 
     @property
     def url(self) -> str:
@@ -90,7 +94,7 @@ class EmbeddedServer:
 
     def start(self) -> None:
         """Return when the server answers; StartupError, and nothing left behind, when it does not."""
-        self._binary = self._binary or find_binary()
+        self.prepare()
         self._lock = lock_directory(self.data_dir)
         try:
             if len(os.fsencode(self.socket_path)) > _SOCKET_PATH_LIMIT:
@@ -101,13 +105,25 @@ class EmbeddedServer:
             self.stop()
             raise
 
+    def prepare(self) -> None:
+        """Find what ``command`` needs. Raises StartupError."""
+        self._binary = self._binary or find_binary()
+
+    def answers(self) -> bool:
+        """Whether the server is ready."""
+        return answers(self.socket_path)
+
+    def command(self) -> list[str]:
+        """The program of the server, and its arguments."""
+        return [str(self._binary), *self._arguments()]
+
     def stop(self) -> None:
         """Ask the server to end, kill it when it does not, and let go of the directory."""
         self._end(SIGTERM)
         if self._supervisor.is_alive():
             self._supervisor.join(self._stop_timeout_s)
         if self._supervisor.is_alive():
-            _LOG.error("the store's server does not stop; killing it")
+            _LOG.error("%s does not stop; killing it", self.WHAT)
             self._end(SIGKILL)
             self._supervisor.join()
         if self._lock is not None:
@@ -124,13 +140,13 @@ class EmbeddedServer:
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + self._start_timeout_s
-        while not answers(self.socket_path):
+        while not self.answers():
             self._supervisor.join(_POLL_S)
             if not self._supervisor.is_alive():
-                raise StartupError(f"the store's server ended at once; {self._last_words()}")
+                raise StartupError(f"{self.WHAT} ended at once; {self._last_words()}")
             if time.monotonic() > deadline:
                 raise StartupError(
-                    f"the store's server did not answer in {self._start_timeout_s:g} s; {self._last_words()}"
+                    f"{self.WHAT} did not answer in {self._start_timeout_s:g} s; {self._last_words()}"
                 )
         self._ready.set()
 
@@ -142,7 +158,7 @@ class EmbeddedServer:
             if self._stopping.is_set() or not self._ready.is_set():
                 return
             pause = _FIRST_PAUSE_S if time.monotonic() - born > _HEALTHY_S else pause
-            _LOG.error("the store's server ended; starting it again in %.1f s: %s", pause, outcome)
+            _LOG.error("%s ended; starting it again in %.1f s: %s", self.WHAT, pause, outcome)
             self._stopping.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -168,13 +184,18 @@ class EmbeddedServer:
         launcher = [sys.executable, "-I", "-S", launch_server.__file__, str(os.getpid()), str(lifeline)]
         with self.log_file.open("wb") as output:
             return subprocess.Popen(  # noqa: S603 - all arguments are our own
-                [*launcher, str(self._binary), *self._arguments()],
+                [*launcher, *self.command()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=[fd for fd in (self._lock, lifeline) if fd is not None and fd >= 0],
                 start_new_session=True,  # Ctrl-C in a terminal is for the service: it stops the server
+                env=self.environment(),
             )
+
+    def environment(self) -> dict[str, str] | None:
+        """The variables of the server; None: those of the service."""
+        return None
 
     def _arguments(self) -> list[str]:
         options = {

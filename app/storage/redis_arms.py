@@ -18,18 +18,22 @@ _SCAN_BATCH = 1_000
 class RedisArms(RedisPart):
     """Implements ``protocol.ArmStore``."""
 
-    async def upsert(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
+    async def upsert(
+        self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int, keeps_changes: bool = False
+    ) -> Upserted:
         check_positive("keep_ms", keep_ms)
-        arguments: list[Argument] = [keep_ms, keys.CHANGES_KEPT]
+        arguments: list[Argument] = [keep_ms, _kept(keeps_changes)]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
         done = await self._redis.script("upsert_arms", _written_keys(uid), arguments, bulk=True)
         version, changed, added, updated, revisions = _of_a_catalogue(done)
         return Upserted(version, added, updated, revisions, bool(changed))
 
-    async def delete(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
+    async def delete(
+        self, uid: str, ids: Sequence[str], *, keep_ms: int, keeps_changes: bool = False
+    ) -> Deleted:
         check_positive("keep_ms", keep_ms)
-        arguments: list[Argument] = [keep_ms, keys.CHANGES_KEPT, *ids]
+        arguments: list[Argument] = [keep_ms, _kept(keeps_changes), *ids]
         done = await self._redis.script("delete_arms", _written_keys(uid), arguments)
         version, result = _of_a_catalogue(done)
         there = list(zip(ids, result, strict=True))
@@ -91,6 +95,10 @@ class RedisArms(RedisPart):
             None if value is None else StoredArm.of(id_, value)
             for id_, value in zip(ids, values, strict=True)
         ]
+
+
+def _kept(keeps_changes: bool) -> int:
+    return keys.ALL_CHANGES if keeps_changes else keys.CHANGES_KEPT
 
 
 def _written_keys(uid: str) -> list[str]:

@@ -20,7 +20,10 @@
     {q:<uid>}:held-until                         zset    decision, until when               until it expires
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
-    {c:<uid>}:counters                           hash    version, revision; deleted         with it, then ttl
+    {c:<uid>}:counters                           hash    version, revision; deleted; of a   with it, then ttl
+                                                         copy in an engine: followed,
+                                                         followed_arm, collection, quality
+    {c:<uid>}:follower                           string  owner of the lease                 ttl_ms
     {c:<uid>}:changes                            zset    arm -> version that changed it     with the catalogue
     {c:<uid>}:retired:<revision>                 string  features replaced or deleted       keep_ms
     {p:<n>}:log                                  stream  b, l, f, p (see below)             until trimmed
@@ -101,6 +104,7 @@ from app.storage.protocol.learner_id import DecisionId, LearnerId
 
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000
+ALL_CHANGES = 1 << 53  # of arms that an engine has a copy of: it follows them, and pages are in their order
 DELETED_KEPT_MS = 30 * 86_400_000  # for so long, a process that has not heard of a deletion writes no state
 SEEN_PERIOD_MS = 600_000  # decisions that expire in one such period have their dedupe keys in one hash
 
@@ -140,6 +144,7 @@ features = _in_catalogue("features")
 documents = _in_catalogue("documents")
 counters = _in_catalogue("counters")
 arm_changes = _in_catalogue("changes")
+follower = _in_catalogue("follower")
 
 log = _in_partition("log")
 watermark = _in_partition("watermark")

@@ -17,6 +17,7 @@ from app.storage.redis_campaigns import RedisCampaigns
 from app.storage.redis_choices import RedisChoices
 from app.storage.redis_client import RedisClient
 from app.storage.redis_decision_rows import RedisDecisionRows
+from app.storage.redis_followed_arms import RedisFollowedArms
 from app.storage.redis_learner_side_data import RedisLearnerSideData
 from app.storage.redis_learner_states import RedisLearnerStates
 from app.storage.redis_quotas import RedisQuotas
@@ -57,6 +58,7 @@ class RedisStore(Store):
         self.partitions = partitions
         shared = client, partitions, Quota(bounds or {})
         self.arms = RedisArms(*shared)
+        self.followed_arms = RedisFollowedArms(*shared)
         self.registry = RedisRegistry(*shared)
         self.rewards = RedisRewardLog(*shared)
         self.learners = RedisLearnerStates(*shared)

@@ -76,6 +76,7 @@ export declare class PreconditionFailed extends ServiceError {}
 export declare class TooLarge extends ServiceError {}
 export declare class Invalid extends ServiceError {}
 export declare class DimensionMismatch extends Invalid {}
+export declare class NotPossibleHere extends Invalid {}
 export declare class QuotaReached extends ServiceError {}
 export declare class NotInstalled extends ServiceError {}
 export declare class Unavailable extends ServiceError {}

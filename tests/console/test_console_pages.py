@@ -580,3 +580,21 @@ def test_the_first_page_asks_for_little_and_is_kept(browser: Browser, stocked: S
         script = """performance.getEntriesByType('resource').filter(e => e.name.includes('/console/'))
             .reduce((sum, e) => sum + (e.transferSize > 400 ? e.transferSize : 0), 0)"""
         assert page.evaluate(script) == 0, "files that have not changed are not sent again"
+
+
+def test_a_catalogue_in_milvus_is_shown_with_what_is_known_of_it(browser: Browser, tmp_path: Path):
+    with serving(tmp_path, SHORTLIST_MILVUS_URI=str(tmp_path / "arms.db")) as service:
+        with Client(service.url) as client:
+            client.put_catalogue("far", dim=2, index={"kind": "milvus"})
+            client.upsert_arms("far", [[1.0, 0.0], [0.0, 1.0]], ids=["a", "b"], metadata=[{"n": 1}, {"n": 2}])
+            client.put_bandit("there", catalogue="far", policy="sub_ts", log={})
+            decision = client.choose("there", filter={"n": 1}).decision
+        with console_of(browser, service) as console:
+            for address in ("catalogues", "catalogues/far", "bandits/there", f"decisions/there/{decision}"):
+                page = console.open(address)
+                page.locator("main").wait_for()
+                assert re.findall(r"\[object|undefined|NaN", page.locator("main").inner_text()) == [], address
+            page = console.open("catalogues/far")
+            page.get_by_text("Changes that it lacks").wait_for()
+            assert page.locator(".problem").count() == 0
+            console.check()

@@ -70,8 +70,8 @@ class PolicyTerms(Protocol):
         """The record with the policy's defaults. Raises Invalid, naming every field that it refuses."""
         ...
 
-    def check_dim(self, dim: int) -> None:
-        """Raise Invalid when the arms have more dimensions than the policy can serve."""
+    def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
+        """Raise Invalid when the policy cannot serve the arms: their dimensions, or where they are."""
 
     def exploration(self, record: BanditRecord, dim: int) -> float:
         """The number that ``exploration`` stands for; ``dim`` is the dimension of what learners learn."""
@@ -304,11 +304,11 @@ def _kept(record: BanditRecord, standing: BanditRecord, absent: Collection[str])
     return replace(record, **{name: getattr(standing, name) for name in BEFORE_AUTO if name in absent})
 
 
-def _with_unit(record: BanditRecord, before: BanditRecord, catalogue: Catalogue) -> BanditRecord:
+def _with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
     """The record with the unit of the features, if from now on its ridge is in it."""
     if record.ridge != AUTO or before.ridge == AUTO or record.mean_square is not None:
         return record
-    return replace(record, mean_square=mean_square_of(catalogue.index.snapshot()))
+    return replace(record, mean_square=mean_square_of(arms))
 
 
 def mean_square_of(arms: Snapshot) -> float | None:
@@ -383,7 +383,7 @@ class Bandits:
         catalogue = await self._catalogues.get(record.catalogue)
         contexts.check_size(record, catalogue.dim)
         if record.ridge == AUTO:
-            arms = (await self._catalogues.get_stocked(record.catalogue)).index.snapshot()
+            arms = await self._catalogues.sampled(await self._catalogues.get_stocked(record.catalogue))
             record = replace(record, mean_square=await REQUESTS.run(partial(mean_square_of, arms)))
         if isinstance(record.interactions, int):
             record = await self._with_directions(name, record, record.interactions, absent)
@@ -400,14 +400,15 @@ class Bandits:
         standing = self._served.get(name)
         if standing is not None and _asked(standing.record) == _asked(_kept(record, standing.record, absent)):
             return standing.record
-        directions = await REQUESTS.run(partial(contexts.directions_of, catalogue.index.snapshot(), count))
+        arms = await self._catalogues.sampled(catalogue)
+        directions = await REQUESTS.run(partial(contexts.directions_of, arms, count))
         return replace(record, directions=vector_to_bytes(directions))
 
     async def _create(
         self, name: str, record: BanditRecord, absent: Collection[str], by: str | None
     ) -> tuple[Bandit, bool]:
         catalogue = self._catalogues.served(record.catalogue)
-        self._policies[record.policy].check_dim(catalogue.dim)
+        self._policies[record.policy].check_arms(record, catalogue)
         if name not in self._served:  # one that a store has already goes on
             _check_size(record, _learner_dim(record, catalogue, Context.of(record, catalogue.dim)))
         data = first_version(record, by)
@@ -434,12 +435,14 @@ class Bandits:
         if not await self._refresh():  # the caller may have seen what is not known here
             raise Unavailable("the store does not answer")
 
+        catalogue = self._known(name).catalogue
+        arms = await self._catalogues.sampled(catalogue)
+
         def completed(uid: str, version: BanditVersion) -> BanditRecord:
             record = self._completed(changed(uid, version))
             signals.check_change(version.record, record)
-            catalogue = self._catalogues.served(version.record.catalogue)
-            self._policies[record.policy].check_dim(catalogue.dim)
-            return _with_unit(record, version.record, catalogue)
+            self._policies[record.policy].check_arms(record, catalogue)
+            return _with_unit(record, version.record, arms)
 
         async with self.changing:
             bandit = self._known(name)
@@ -450,8 +453,8 @@ class Bandits:
         """The bandit as ``change`` would make it, beside the one that is served. Raises NotFound, Invalid."""
         bandit = await self.get(name)
         record = self._completed(changed(bandit.uid, bandit.version))
-        self._policies[record.policy].check_dim(bandit.catalogue.dim)
-        record = _with_unit(record, bandit.record, bandit.catalogue)
+        self._policies[record.policy].check_arms(record, bandit.catalogue)
+        record = _with_unit(record, bandit.record, await self._catalogues.sampled(bandit.catalogue))
         version = replace(bandit.version, record=record)
         return self._made(name, version_to_bytes(bandit.uid, version), bandit.catalogue)
 

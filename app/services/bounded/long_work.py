@@ -60,6 +60,8 @@ _WAITING = 256
 
 # For what a request computes itself, up to some tenths of a second.
 REQUESTS = LongWork(threads=_THREADS, waiting=_WAITING, name="requests")
+# For searches that wait for another process, and take no time of this one's cores.
+SEARCHES = LongWork(threads=64, waiting=1_024, name="searches")
 # For what learners are made of: sums and posteriors, O(d^3).
 LEARNERS = LongWork(threads=_THREADS, waiting=_WAITING, name="learners")
 # For pages of the decision log, of which only so many are read at once.

@@ -79,6 +79,7 @@ async def stored(
     missing: list[int] = []
 
     async def read(catalogue: Catalogue) -> Sequence[Sequence[Value]]:
+        catalogue.need_arms("a campaign with rules")
         snapshot = catalogue.index.snapshot()
         rows = [snapshot.table.rows_of([arm]) for arm in arms]
         missing[:] = [position for position, row in enumerate(rows) if not len(row)]

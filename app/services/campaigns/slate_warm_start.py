@@ -59,6 +59,7 @@ class SlateWarmStart:
 
 
 def _features(campaign: SlateCampaign, bandit: Bandit) -> Matrix:
+    bandit.catalogue.need_arms("a warm start")
     arms = bandit.catalogue.index.snapshot()
     each = [arms.rows_of([arm]) for arm in campaign.parameters.arms]
     missing = sum(not len(rows) for rows in each)

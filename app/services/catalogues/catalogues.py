@@ -9,47 +9,41 @@ may have been made by another process a moment ago: a call that asks for it caus
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import Conflict, DimensionMismatch, NotFound, Unavailable
-from app.filters.attributes import Document
-from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.table import TableSnapshot
+from app.errors import Conflict, DimensionMismatch, NotFound, NotPossibleHere, StartupError, Unavailable
+from app.indexes.live import IndexOptions
+from app.indexes.snapshot import Snapshot
+from app.milvus.engine import Engine
 from app.services.bounded.yielding import yield_to_others
+from app.services.catalogues.kept_arms import FoundArms, KeptArms
+from app.services.catalogues.kinds import MILVUS, Kinds, ServedIndex, options_of
 from app.services.catalogues.sharing_group import SharingGroup
-from app.services.formats.pages import decode_number, encode_cursor, page_by_name
+from app.services.formats.pages import decode_cursor, encode_cursor, page_by_name
 from app.services.formats.records import (
     ArmDocument,
     CatalogueRecord,
+    attributes_of,
     bytes_to_vector,
     pack,
     split_uid,
-    unpack,
     vector_to_bytes,
     with_uid,
 )
-from app.storage.protocol import ArmWrite, Deleted, Store, StoredArm, Upserted
+from app.storage.protocol import ArmWrite, Deleted, Store, Upserted
 from shortlist.types import Vector
-
-log = logging.getLogger("shortlist.catalogues")
 
 T = TypeVar("T")
 
 KEEP_MARGIN_MS = 60_000
-SYNC_NUMBERS = 1_000_000
-INDEXED_TOGETHER = 250  # arms with tags or metadata, at most: a few milliseconds
-INDEXED_NUMBERS = 65_536  # in their features, at most
-INDEXED_BYTES = 65_536  # of their tags and metadata, at most: thousands of values that filters may ask for
-LOADED_TOGETHER = 2_000
+MOST_NAMED = 10
 PAGE_NUMBERS = 100_000  # in the features of a page, about
 PAGE_BYTES = 8 << 20  # of the documents of a page
 
@@ -80,7 +74,7 @@ class Catalogue:
     name: str
     uid: str
     record: CatalogueRecord
-    index: LiveIndex
+    index: ServedIndex
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -101,6 +95,16 @@ class Catalogue:
         return options_of(self.record)
 
     @property
+    def holds_arms(self) -> bool:
+        """Whether all arms are in memory."""
+        return self.record.index["kind"] != MILVUS
+
+    def need_arms(self, what: str) -> None:
+        """Raise NotPossibleHere unless all arms are in memory, which ``what`` looks at."""
+        if not self.holds_arms:
+            raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in Milvus")
+
+    @property
     def shortlist(self) -> int:
         """How many arms a graph proposes, unless a bandit asks for more."""
         return int(self.record.index["shortlist"] or 1)
@@ -115,17 +119,13 @@ def _difference(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
     return ", ".join(f"{name} is {old}, not {new}" for name, (old, new) in changes.items() if old != new)
 
 
-def options_of(record: CatalogueRecord) -> IndexOptions:
-    """What was checked when it was made; what only a newer version knows is passed over."""
-    return msgspec.convert(record.index | {"target_recall": record.target_recall}, IndexOptions)
-
-
 class Catalogues:
     """All catalogues of the service.
 
     ``keep_ms``: how long features stay readable after they were replaced. ``refresh`` learns what other
     processes have done, of catalogues as of all else; False when the store does not answer in time.
-    ``group``: the processes that share arms with this one, None where it is alone.
+    ``group``: the processes that share arms with this one, None where it is alone. ``engine``: where
+    catalogues of the kind "milvus" keep their arms; None: nowhere.
     """
 
     def __init__(
@@ -136,11 +136,15 @@ class Catalogues:
         keep_ms: int,
         refresh: Callable[[], Awaitable[bool]],
         group: SharingGroup | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self._group = group
         self._store = store
         self._refresh = refresh
         self._index_dir = index_dir
+        self._kinds = Kinds(store, index_dir=index_dir, group=group, engine=engine)
+        self._engine = engine
+        self._arms: dict[str, KeptArms] = {}  # by uid, of those that are served
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
         self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
@@ -161,6 +165,13 @@ class Catalogues:
         if self._group is not None:
             self._group.loaded()
 
+    def check_engine(self) -> None:
+        """Raise StartupError if a catalogue is kept where this service cannot read."""
+        away = sorted(catalogue.name for catalogue in self if not catalogue.holds_arms)
+        if away and self._engine is None:
+            names = ", ".join(away[:MOST_NAMED])
+            raise StartupError(f"catalogues are kept in Milvus, but SHORTLIST_MILVUS_URI is not set: {names}")
+
     async def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these catalogues. The caller holds ``changing``."""
         for name, data in records.items():
@@ -169,15 +180,18 @@ class Catalogues:
             if served is None or served.uid != uid:
                 self._served[name] = await self._open(name, uid, record)
         for name in self._served.keys() - records.keys():
-            self._remove_files(self._served.pop(name).uid)
+            await self._drop(self._served.pop(name).uid)
 
     async def sync(self, catalogue: Catalogue) -> None:
         """Do to the index what other processes have done to the catalogue."""
         async with catalogue.lock:
-            await self._sync(catalogue)
+            kept = self._arms.get(catalogue.uid)
+            if kept is not None:  # it was not deleted meanwhile
+                await kept.sync()
 
     async def create(self, name: str, record: CatalogueRecord) -> tuple[Catalogue, bool]:
         """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does."""
+        await self._kinds.check(record)
         data = with_uid(secrets.token_hex(8), record)
         async with self.changing:
             standing = await self._store.registry.create_catalogue(name, data)
@@ -205,7 +219,7 @@ class Catalogues:
     async def get_stocked(self, name: str) -> Catalogue:
         """As ``get``; the arms of a catalogue that seems empty may have just been written as well."""
         catalogue = await self.get(name)
-        if not len(catalogue.index) and await self._refresh():
+        if await self._kept(catalogue).is_empty() and await self._refresh():
             return self.served(name)
         return catalogue
 
@@ -235,7 +249,7 @@ class Catalogues:
                 raise Conflict("a bandit uses this catalogue; delete the bandit first")
             if self._served.get(name) is catalogue:
                 del self._served[name]
-            self._remove_files(catalogue.uid)
+            await self._drop(catalogue.uid)
 
     async def upsert(self, catalogue: Catalogue, arms: Sequence[Arm]) -> Upserted:
         """Insert or replace all arms or none; no id may come twice. Raises DimensionMismatch, NotFound."""
@@ -255,24 +269,28 @@ class Catalogues:
 
     async def write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
         """Insert or replace all arms or none. Raises NotFound (the catalogue was deleted meanwhile)."""
-        arms, features = prepared.arms, prepared.features
+        arms, writes, kept = prepared.arms, prepared.writes, self._kept(catalogue)
+        await kept.has_room()
         async with catalogue.lock:
             self._still_served(catalogue)
-            done = await self._store.arms.upsert(catalogue.uid, prepared.writes, keep_ms=self._keep_ms)
-            for part in _portions(catalogue.dim, [len(write.document) for write in prepared.writes]):
-                await yield_to_others()
-                ids = [arm.id for arm in arms[part]]
-                catalogue.index.upsert(ids, features[part], done.revisions[part])
-                catalogue.index.describe(ids, [(arm.tags, arm.metadata) for arm in arms[part]])
+            done = await self._store.arms.upsert(
+                catalogue.uid, writes, keep_ms=self._keep_ms, keeps_changes=kept.keeps_changes
+            )
+            documents = [(arm.tags, arm.metadata) for arm in arms]
+            sizes = [len(write.document) for write in writes]
+            await kept.wrote([arm.id for arm in arms], prepared.features, documents, sizes, done)
             await self._wrote(catalogue, done.version, changed=done.changed)
         return done
 
     async def remove(self, catalogue: Catalogue, ids: Sequence[str]) -> Deleted:
         """Delete the arms that are there; name those that are not."""
+        kept = self._kept(catalogue)
         async with catalogue.lock:
             self._still_served(catalogue)
-            done = await self._store.arms.delete(catalogue.uid, ids, keep_ms=self._keep_ms)
-            catalogue.index.remove(ids)  # those that are missing too: an earlier reply may have been lost
+            done = await self._store.arms.delete(
+                catalogue.uid, ids, keep_ms=self._keep_ms, keeps_changes=kept.keeps_changes
+            )
+            await kept.removed(ids, done)  # those that are missing too: an earlier reply may have been lost
             await self._wrote(catalogue, done.version, changed=bool(done.deleted))
         return done
 
@@ -284,34 +302,29 @@ class Catalogues:
         At most ``limit``, fewer where they are long.
         """
         limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
-        after = decode_number(cursor) if cursor is not None else -1
+        after = None if cursor is None else decode_cursor(cursor)
         async with catalogue.lock:  # else the documents could be of a later write than the features
             self._still_served(catalogue)
-            snapshot = catalogue.index.snapshot()
-            rows = snapshot.page(after, limit + 1)
-            page = rows[:limit]
-            ids = [snapshot.id_of(int(row)) for row in page]
-            arms = await self._with_documents(catalogue, ids, snapshot.features_of(page))
-        more = len(rows) > len(arms)
-        return arms, encode_cursor(str(snapshot.revision_of(int(rows[len(arms) - 1])))) if more else None
+            found = await self._kept(catalogue).page(after, limit + 1)
+            arms = await self._with_documents(catalogue, found, limit)
+        more = len(found.ids) > len(arms)
+        return arms, encode_cursor(found.places[len(arms) - 1]) if more else None
 
     async def sample(self, catalogue: Catalogue, seed: int, limit: int) -> Sequence[Arm]:
         """At most ``limit`` arms drawn uniformly without replacement, fewer where they are long."""
+        limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
         async with catalogue.lock:  # as above
             self._still_served(catalogue)
-            snapshot = catalogue.index.snapshot()
-            rows = snapshot.sample(seed, min(limit, max(1, PAGE_NUMBERS // catalogue.dim)))
-            ids = [snapshot.id_of(int(row)) for row in rows]
-            return await self._with_documents(catalogue, ids, snapshot.features_of(rows))
+            found = await self._kept(catalogue).sample(seed, limit)
+            return await self._with_documents(catalogue, found, limit)
 
     async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
         async with catalogue.lock:  # as above
             self._still_served(catalogue)
-            arms = catalogue.index.snapshot()
-            rows = arms.rows_of([arm_id])
-            if not len(rows):
+            found = await self._kept(catalogue).find([arm_id])
+            if not found.ids:
                 raise NotFound("no arm of this id in the catalogue")
-            return (await self._with_documents(catalogue, [arm_id], arms.features_of(rows)))[0]
+            return (await self._with_documents(catalogue, found, 1))[0]
 
     async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
         """The features of those arms that are there, also of ones that another process has just written.
@@ -319,17 +332,28 @@ class Catalogues:
 
         ``ids`` are distinct.
         """
-        features = _features(catalogue, ids)
-        if len(features) < len(ids) and await self._refresh():
-            features = _features(catalogue, ids)
-        return features
+        found = await self._kept(catalogue).find(ids)
+        if len(found.ids) < len(ids) and await self._refresh():
+            found = await self._kept(catalogue).find(ids)
+        return dict(zip(found.ids, zip(found.features, found.revisions, strict=True), strict=True))
+
+    async def revisions(self, catalogue: Catalogue, after: str | None, limit: int) -> FoundArms:
+        """The first ``limit`` arms after a place: those that are new or changed come last."""
+        return await self._kept(catalogue).page(after, limit)
+
+    async def sampled(self, catalogue: Catalogue) -> Snapshot:
+        """The arms in memory: all, or of a catalogue that no process holds a sample."""
+        return await self._kept(catalogue).sampled()
+
+    async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
+        """Those of some arms that are not there."""
+        found = await self._kept(catalogue).find(ids)
+        return set(ids) - set(found.ids)
 
     async def features_at(self, catalogue: Catalogue, arm_id: str, revision: int) -> Vector | None:
         """The features that an arm had at a revision, also when it was changed or deleted since."""
-        arms = catalogue.index.snapshot().table
-        row = arms.row_of(arm_id)
-        if row >= 0 and arms.revisions.item(row) == revision:
-            features: Vector = arms.features[row]  # rows never change
+        features = await self._kept(catalogue).at(arm_id, revision)
+        if features is not None:
             return features
         (standing,) = await self._store.arms.read(catalogue.uid, [arm_id])  # another process may be ahead
         if standing is not None and standing.revision == revision:
@@ -337,13 +361,12 @@ class Catalogues:
         kept = await self._store.arms.retired_features(catalogue.uid, revision)
         return None if kept is None else bytes_to_vector(kept)
 
-    async def _with_documents(
-        self, catalogue: Catalogue, ids: Sequence[str], features: NDArray[np.float64]
-    ) -> list[Arm]:
-        """The first of these arms at least, and as many as ``PAGE_BYTES`` allow."""
+    async def _with_documents(self, catalogue: Catalogue, found: FoundArms, most: int) -> list[Arm]:
+        """The first of these arms at least, and as many as ``most`` and ``PAGE_BYTES`` allow."""
+        ids = found.ids[:most]
         documents = await self._store.arms.documents(catalogue.uid, ids)
         arms, size = list[Arm](), 0
-        for arm_id, row, data in zip(ids, features, documents, strict=True):
+        for arm_id, row, data in zip(ids, found.features[:most], documents, strict=True):
             await yield_to_others()
             size += len(data or b"")
             if arms and size > PAGE_BYTES:
@@ -353,160 +376,37 @@ class Catalogues:
         return arms
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
-        index = LiveIndex(
-            record.dim,
-            options_of(record),
-            cache=self._index_file(uid),
-            seed=int(uid[:8], 16),
-            shared=self._group.arms_of(uid) if self._group is not None else None,
-        )
-        catalogue = Catalogue(name, uid, record, index)
-        await _share(index)
-        if not len(index):
-            await self._load_arms(catalogue)
-        await self._sync(catalogue)  # what was written while the arms were read
-        if self._group is not None and self._group.is_maker():
-            await _share(index)  # the others wait for the arms
-        return catalogue
+        index, self._arms[uid] = self._kinds.made(uid, record)
+        await self._arms[uid].open()
+        return Catalogue(name, uid, record, index)
 
     async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
         """Note the version that a write has made; those in between, of other processes, are read."""
         if version == catalogue.version + changed:
             catalogue.version = version
         else:
-            await self._sync(catalogue)
+            kept = self._arms.get(catalogue.uid)
+            if kept is not None:  # it was not deleted meanwhile
+                await kept.sync()
 
-    async def _sync(self, catalogue: Catalogue) -> None:
-        changes = await self._store.arms.changed(catalogue.uid, catalogue.version)
-        if changes.ids is None:
-            await self._load_arms(catalogue)
-            return
-        arms: list[StoredArm] = []
-        some = max(1, SYNC_NUMBERS // catalogue.dim)
-        for start in range(0, len(changes.ids), some):
-            arms += filter(
-                None, await self._store.arms.read(catalogue.uid, changes.ids[start : start + some])
-            )
-        catalogue.index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
-        arms.sort(key=lambda arm: arm.revision)
-        described = bool(arms) and await self._store.arms.has_documents(catalogue.uid)
-        for first in range(0, len(arms), INDEXED_TOGETHER):
-            together = arms[first : first + INDEXED_TOGETHER]
-            numbers = np.frombuffer(b"".join(arm.features for arm in together), dtype="<f8")
-            features = numbers.reshape(len(together), catalogue.dim).astype(np.float64, copy=False)
-            ids, revisions = [arm.id for arm in together], [arm.revision for arm in together]
-            await self._index(catalogue, ids, features, revisions, described=described)
-        catalogue.version = changes.version
-
-    async def _load_arms(self, catalogue: Catalogue) -> None:
-        """Oldest first, so that ties are broken as before; in slices, so that little is held twice."""
-        version = await self._store.arms.version(catalogue.uid)  # first: what follows is at least as new
-        ids: list[str] = []
-        numbers = bytearray()
-        async for batch in self._store.arms.scan(catalogue.uid):
-            ids += batch.ids
-            numbers += b"".join(batch.values)
-        stored = np.frombuffer(numbers, dtype=[("revision", "<i8"), ("features", "<f8", (catalogue.dim,))])
-        revisions, features = stored["revision"], stored["features"]
-        catalogue.index.remove(_strangers(catalogue.index.snapshot().table, ids, revisions))
-        order = np.argsort(revisions)
-        catalogue.index.reserve(len(ids))
-        described = await self._store.arms.has_documents(catalogue.uid)
-        for start in range(0, len(ids), LOADED_TOGETHER):
-            some = order[start : start + LOADED_TOGETHER]
-            together = features[some].astype(np.float64, copy=False)
-            ids_of_some, of_some = [ids[i] for i in some.tolist()], revisions[some].tolist()
-            await self._index(catalogue, ids_of_some, together, of_some, described=described)
-        catalogue.version = version
-
-    async def _index(
-        self,
-        catalogue: Catalogue,
-        ids: Sequence[str],
-        features: NDArray[np.float64],
-        revisions: Sequence[int],
-        *,
-        described: bool = True,
-    ) -> None:
-        """Take arms of the store into the index, with their documents: no arm is there without its own.
-
-        ``described``: whether any arm has a document.
-        """
-        documents: Sequence[bytes] = [b""] * len(ids)
-        if described:
-            documents = await self._store.arms.documents(catalogue.uid, ids)
-        for part in _portions(catalogue.dim, [len(data) for data in documents]):
-            await yield_to_others()
-            catalogue.index.upsert(ids[part], features[part], revisions[part])
-            catalogue.index.describe(ids[part], [attributes_of(data) for data in documents[part]])
+    def _kept(self, catalogue: Catalogue) -> KeptArms:
+        """The arms of a catalogue. Raises NotFound."""
+        kept = self._arms.get(catalogue.uid)
+        if kept is None:
+            raise NotFound("the catalogue was deleted meanwhile")
+        return kept
 
     def _still_served(self, catalogue: Catalogue) -> None:
         if self._served.get(catalogue.name) is not catalogue:
             raise NotFound("the catalogue was deleted meanwhile")
 
-    def _index_file(self, uid: str) -> Path:
-        return self._index_dir / f"{uid}.index"
-
-    def _remove_files(self, uid: str) -> None:
-        self._index_file(uid).unlink(missing_ok=True)
-        if self._group is not None:
-            self._group.arms_of(uid).remove()
+    async def _drop(self, uid: str) -> None:
+        await self._arms.pop(uid).dropped()
 
     def _sweep_files(self) -> None:
         """Remove index files of catalogues that are gone."""
-        for path in {*self._index_dir.glob("*.index")} - {self._index_file(c.uid) for c in self}:
+        for path in {*self._index_dir.glob("*.index")} - {self._kinds.index_file(c.uid) for c in self}:
             path.unlink(missing_ok=True)
-
-
-async def _share(index: LiveIndex) -> None:
-    """Adopt or make a publication, for an index that serves nobody yet; without one it has its own arms."""
-    job = index.begin_sharing()
-    if job is not None:
-        try:
-            await asyncio.to_thread(job.run)
-        except (OSError, RuntimeError) as error:
-            index.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
-            log.warning("shared arms can be neither read nor made now: %s", error)
-        finally:
-            index.finish_sharing(job)
-
-
-def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:
-    """Arms that are put into an index in one go, one after the other; of documents of so many bytes."""
-    most = max(1, INDEXED_NUMBERS // dim)
-    if any(sizes):
-        most = min(most, INDEXED_TOGETHER)
-    start, held = 0, 0
-    for position, size in enumerate(sizes):
-        if position > start and (position - start == most or held + size > INDEXED_BYTES):
-            yield slice(start, position)
-            start, held = position, 0
-        held += size
-    if start < len(sizes):
-        yield slice(start, len(sizes))
-
-
-def _features(catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
-    snapshot = catalogue.index.snapshot()
-    rows = snapshot.rows_of(ids)
-    found = zip(snapshot.features_of(rows), snapshot.table.revisions[rows].tolist(), strict=True)
-    return dict(zip(map(snapshot.id_of, rows.tolist()), found, strict=True))
-
-
-def _strangers(arms: TableSnapshot, ids: Sequence[str], revisions: NDArray[np.int64]) -> list[str]:
-    """Arms that the store does not have, or not so new: it may have come back from an older copy."""
-    if not arms.live:
-        return []
-    stored, rows = dict(zip(ids, revisions.tolist(), strict=True)), arms.live_rows.tolist()
-    return [arms.ids[row] for row in rows if stored.get(arms.ids[row], -1) < arms.revisions[row]]
-
-
-def attributes_of(data: bytes) -> Document:
-    """The tags and the metadata of a document in the store."""
-    if not data:
-        return [], {}
-    document = unpack(data, ArmDocument)
-    return document.tags, document.metadata
 
 
 def _document(arm: Arm) -> bytes:

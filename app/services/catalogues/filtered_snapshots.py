@@ -19,6 +19,7 @@ from app.services.bounded.long_work import LongWork
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filter_planning import FilterPlanning
 from app.services.catalogues.known_filter import FilterStatus, KnownFilter
+from app.services.catalogues.milvus_snapshot import MilvusSnapshot
 
 LONG_EVALUATION = 2_500_000  # values: two milliseconds at most; a thread would take a tenth of one to begin
 EVALUATIONS = 2
@@ -57,6 +58,8 @@ class FilteredSnapshots:
         snapshot = catalogue.index.snapshot()
         if arm_filter is None:
             return snapshot
+        if isinstance(snapshot, MilvusSnapshot):
+            return snapshot.among(arm_filter)
         known = self._known.get((catalogue.uid, arm_filter.key))
         if known is None or not known.is_of(snapshot):
             known = await self._followed(catalogue, arm_filter)

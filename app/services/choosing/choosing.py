@@ -17,6 +17,7 @@ import numpy as np
 
 from app.errors import EventUsed, Invalid, NoArms, NotFound, Unavailable, within
 from app.filters.filter import none_of, parse
+from app.indexes.snapshot import Snapshot
 from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bandits.had import kept_of
@@ -43,7 +44,7 @@ from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import PolicyDependencies, Select
 from app.services.choosing.repeats import Repeats, Subject, often, pinned, without
 from app.services.choosing.seeds import draw_seed, generator
-from app.services.choosing.selection import Selection, SelectionRequest
+from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
 from app.services.choosing.uncertainty import estimates_and_widths
 from app.services.decision_log.decision_log import LoggedChoice
 from app.services.decision_log.row_buffer import RowBuffer
@@ -194,7 +195,7 @@ class Choosing:
             exact=selection.hits.exact,
             bandit_version=bandit.version.number,
             stale_s=round(stale_s, 3) or None,
-            eligible=None if selection_request.arm_filter is None else snapshot.arms.size,
+            eligible=_eligible(selection_request, snapshot),
             group=group,
             weights=bandit.weights,
         )
@@ -296,7 +297,7 @@ class Choosing:
         selection, taken, had = counted.selection, counted.taken, counted.had
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
         arms = _arms(selection_request, selection, list(map(snapshot.arms.id_of, rows)))
-        eligible = None if selection_request.arm_filter is None else snapshot.arms.size
+        eligible = _eligible(selection_request, snapshot)
         part = None
         if logged and seed is not None and rule is not None:
             part = LogPart(
@@ -372,10 +373,9 @@ class Choosing:
             within_quotas = _within(quotas, allowed)
             selection = await self._selected(within_quotas, group)
             snapshot = selection.snapshot.arms.plain.whole
-            is_known = index.snapshot().table.number == snapshot.table.number
             rows = selection.hits.rows.tolist()
             taken: Taken | None = () if quotas is None else None
-            if quotas is not None and is_known:
+            if quotas is not None and _is_known(request.bandit, snapshot):
                 taken = await quotas.take(snapshot, rows)
             if taken is not None:
                 shown = list[tuple[str, str]]()
@@ -439,14 +439,15 @@ class Choosing:
 
     async def _check_pins(self, request: SelectionRequest) -> None:
         """Raise Invalid, naming every pinned arm that is not in the catalogue."""
-        index, pinned = request.bandit.catalogue.index, request.rules.pinned
-        if all(arm in index for arm in pinned):
-            return
-        await self._sync.poll_for_news()
-        missing = [position for position, arm in enumerate(pinned) if arm not in index]
+        catalogue, pinned = request.bandit.catalogue, request.rules.pinned
+        missing = await self._sync.missing(catalogue, pinned)
         if missing:
             raise Invalid.many(
-                [(("rules", "pin", position, "arm"), "no arm of this id") for position in missing]
+                [
+                    (("rules", "pin", position, "arm"), "no arm of this id")
+                    for position, arm in enumerate(pinned)
+                    if arm in missing
+                ]
             )
 
     async def _log(self, bandit: Bandit, made: Sequence[_Made]) -> None:
@@ -513,6 +514,16 @@ def _within(quotas: Shares | None, request: SelectionRequest) -> SelectionReques
         request = msgspec.structs.replace(request, k=request.k + left_out, rules=rules)
     few = now.few(request.k + len(rules.pins))
     return msgspec.structs.replace(request, quotas=now, few=few)
+
+
+def _eligible(request: SelectionRequest, snapshot: ReadSnapshot) -> int | None:
+    """How many arms the filter let in; None without one, and where that is not known."""
+    return None if request.arm_filter is None else snapshot.arms.plain.eligible_count
+
+
+def _is_known(bandit: Bandit, snapshot: Snapshot) -> bool:
+    """Whether the rows of a snapshot are still those of the catalogue."""
+    return bandit.catalogue.index.snapshot().table.number == snapshot.table.number
 
 
 def _subject(bandit: Bandit, learner: LearnerId, request: ChooseRequest) -> Subject | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from app.services.bounded.long_work import REQUESTS, LongWork
+from app.services.bounded.long_work import REQUESTS, SEARCHES, LongWork
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.selection import SelectionRequest
 
@@ -28,10 +28,12 @@ async def computed(
 
     ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
     """
-    if request.has_limits:
+    if request.has_limits and not arms.plain.waits:
         us += limits_us(request, arms)
     if request.rules.diverse is not None:
         us += drawn_us(request.k, candidates=request.searched)
+    if arms.plain.waits:
+        return await SEARCHES.run(work)
     return work() if us <= INLINE_US else await threads.run(work)
 
 

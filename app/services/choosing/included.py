@@ -12,8 +12,8 @@ import msgspec
 
 from app.errors import TooLarge
 from app.services.bounded.yielding import yield_to_others
-from app.services.catalogues.catalogues import attributes_of
 from app.services.choosing.choice import ChosenArm
+from app.services.formats.records import attributes_of
 from app.storage.protocol import ArmStore
 
 METADATA = "metadata"

@@ -20,6 +20,7 @@ from app.filters.coded_values import Small, ascending, coded
 from app.filters.columns import spread
 from app.filters.fields import Value
 from app.filters.names import Stored
+from app.indexes.snapshot import Snapshot
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.quotas.shares import Few
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
@@ -70,7 +71,7 @@ class Limits:
     """
 
     at_most: Sequence[AtMost]
-    attributes: AttributeSnapshot
+    arms: Snapshot
     taken: Rows
     few: Few | None = None
     had: HadValues | None = None
@@ -78,12 +79,12 @@ class Limits:
     def kinds(self, rows: Rows) -> Iterator[tuple[Small, Small, Rows]]:
         """Pairs of a position in ``rows`` and a code, and how many arms there may be of each code."""
         for rule in self.at_most:
-            values = coded(self.attributes, rule.field, rows)
+            values = coded(self.arms.attributes, rule.field, rows)
             yield values.places, values.codes, np.full(values.count, rule.count)
         if self.few is not None:
             yield self.few.pairs(rows)
         if self.had is not None:
-            yield self.had.pairs(self.attributes, rows)
+            yield self.had.pairs(self.arms.attributes, rows)
 
     def after(self, rows: Rows) -> Limits:
         """With these rows taken as well, whether they were allowed or not."""

@@ -24,6 +24,7 @@ _ROWS = (
         thompson.sub_ts,
         options=ANY_PRIOR | {"context", "explore", "solver"},
         diverse=True,
+        proposed=True,
         targets=thompson.SUB_TS_TARGETS,
     ),
     Policy(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-from app.errors import FieldPath, Invalid
+from app.errors import FieldPath, Invalid, NotPossibleHere
 from app.services.bandits.bandits import Bandit
-from app.services.bandits.settings import AUTO, BanditRecord
+from app.services.bandits.settings import AUTO, BY_ARM, BanditRecord
 from app.services.bandits.signals import weighing_of
 from app.services.catalogues.adaptive_solver import IndependentSolvers
+from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.choosing.covers import Covers
 from app.services.choosing.elimination_cache import EliminationCache
@@ -82,6 +83,7 @@ class Policy:
     ``propensities``   whether it gives each arm its propensity
     ``diverse``        whether its lists can be made diverse: they are of largest score, without propensities
     ``most_signals``   how many signals it takes; None: any, weighed anew by each request
+    ``proposed``       whether it chooses among the arms that an index proposes, and needs no others
     ``sets``           what it has eliminated, if it eliminates arms: (dependencies, bandit, learner)
     ``targets``        how it is evaluated on a log; None: it cannot be
     """
@@ -97,6 +99,7 @@ class Policy:
     propensities: bool = False
     diverse: bool = False
     most_signals: int | None = None
+    proposed: bool = False
     sets: Callable[[PolicyDependencies, Bandit, LearnerId], Awaitable[Sets]] | None = None
     targets: Targets | None = None
 
@@ -116,11 +119,30 @@ class Policy:
         absent = {name: value for name, value in self.defaults.items() if getattr(record, name) is None}
         return msgspec.structs.replace(record, **absent)
 
-    def check_dim(self, dim: int) -> None:
-        """Raise Invalid when the arms have more dimensions than this policy can serve."""
-        if self.most_dim is not None and dim > self.most_dim:
+    def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
+        """Raise Invalid when the arms have more dimensions than this policy can serve; NotPossibleHere where
+        it needs all of them in memory, and they are not.
+        """
+        if not catalogue.holds_arms:
+            refused = [(path, f"{what} needs all arms in memory") for path, what in self._needs_all(record)]
+            if refused:
+                raise NotPossibleHere.many(refused)
+        if self.most_dim is not None and catalogue.dim > self.most_dim:
             message = f"the policy {self.name} needs a catalogue of dimension {self.most_dim} at most"
             raise Invalid(message, path=("policy",))
+
+    def _needs_all(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
+        """What looks at every arm, of all that a bandit asks for."""
+        if not self.proposed:
+            yield ("policy",), f"the policy {self.name}"
+        if record.solver == "adaptive":
+            yield ("solver",), "the solver adaptive"
+        if record.explore is not None:
+            yield ("explore",), "a warm-up"
+        if record.repeats is not None and record.repeats.by != BY_ARM:
+            yield ("repeats", "by"), "repeats of the values of a field"
+        if record.holdout is not None and record.holdout.serve == "random":
+            yield ("holdout", "serve"), "a random holdout"
 
     def exploration(self, record: BanditRecord, dim: int) -> float:
         """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or ours.

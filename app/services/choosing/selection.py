@@ -15,6 +15,7 @@ from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
+from app.services.catalogues.milvus_snapshot import MilvusSnapshot
 from app.services.choosing.diverse import DiverseSolver, shortlist_of
 from app.services.choosing.limits import HadValues, LimitedSolver, Limits
 from app.services.choosing.rules import NO_RULES, Rules
@@ -80,7 +81,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
         if not self.has_limits:
             return None
         pinned = arms.plain.whole.rows_of(self.rules.pinned)
-        return Limits(self.rules.at_most, arms.plain.attributes, pinned, self.few, self.had)
+        return Limits(self.rules.at_most, arms.plain, pinned, self.few, self.had)
 
     def limited(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, within the rules: what the limits allow, and of that different arms."""
@@ -124,9 +125,12 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     ) -> ReadSnapshot:
         """The snapshot of a request: ``now``, of the arms that its filter lets in."""
         snapshot = await cls.now(learners, request.bandit, request.learner, request.context)
-        if request.arm_filter is None and request.quotas is None:
-            return snapshot
-        return await snapshot.among(filtered, request)
+        if request.arm_filter is not None or request.quotas is not None:
+            snapshot = await snapshot.among(filtered, request)
+        arms = snapshot.arms.plain
+        if isinstance(arms, MilvusSnapshot):
+            await arms.load([*request.rules.pinned, *(request.arms or ())])
+        return snapshot
 
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
         """This snapshot, of the arms that filter and quotas let in. Awaits nothing for a known filter."""

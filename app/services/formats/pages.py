@@ -32,7 +32,11 @@ def decode_cursor(cursor: str) -> str:
 
 def decode_number(cursor: str) -> int:
     """The cursor of a list that is ordered by a number below 2^63."""
-    position = decode_cursor(cursor)
+    return number_in(decode_cursor(cursor))
+
+
+def number_in(position: str) -> int:
+    """The number of a position. Raises Invalid."""
     if not NUMBER.fullmatch(position):
         raise foreign()
     return int(position)

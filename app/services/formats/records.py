@@ -59,6 +59,14 @@ class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
     metadata: dict[str, Any]
 
 
+def attributes_of(data: bytes) -> tuple[list[str], dict[str, Any]]:
+    """The tags and the metadata of a document in the store."""
+    if not data:
+        return [], {}
+    document = unpack(data, ArmDocument)
+    return document.tags, document.metadata
+
+
 class RewardTerms(msgspec.Struct, frozen=True, array_like=True):
     """What the fold must know of a bandit that waits for rewards, discounts, pools or shifts.
 

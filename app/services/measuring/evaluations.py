@@ -250,6 +250,7 @@ class Evaluations:
         """
         check_estimators(estimators)
         bandit = weighed[0]
+        bandit.catalogue.need_arms("an evaluation")
         targets_of(bandit)
 
         async def known_now(key: str | None, owner: Bandit) -> Posterior:

@@ -96,6 +96,7 @@ class CatalogueCenters:
         """
         started = time.perf_counter()
         method = METHODS[request.method]
+        catalogue.need_arms("a search for centres")
         version, arms = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         # The layout of a whole catalogue is kept for the next request.
         layouts = self._layouts if arm_filter is None else Layouts(0)

@@ -14,7 +14,7 @@ import numpy as np
 
 from app.errors import DimensionMismatch, NoArms
 from app.filters.filter import Filter
-from app.services.bounded.long_work import LongWork
+from app.services.bounded.long_work import SEARCHES, LongWork
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.blocked_copies import BlockedCopies
 from app.services.catalogues.catalogues import Catalogue
@@ -62,8 +62,11 @@ class Mips:
         if not snapshot.size:
             raise NoArms("the catalogue has no arms" if arm_filter is None else NONE_ELIGIBLE)
         search = METHODS[request.method]
-        if arm_filter is not None:
-            answer = await self._work.run(lambda: search.among(snapshot, query, request))
+        if not search.proposed:
+            catalogue.need_arms(f"the method {request.method}")
+        if arm_filter is not None or snapshot.waits:
+            work = SEARCHES if snapshot.waits else self._work
+            answer = await work.run(lambda: search.among(snapshot, query, request))
             ids = [snapshot.id_of(row) for row in answer.rows.tolist()]
         else:
             prepared = self.copies.prepare(catalogue)

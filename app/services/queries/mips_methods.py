@@ -113,11 +113,13 @@ class MipsSearch:
     """A row of ``METHODS``: how a method answers either kind of request, and one with a filter.
 
     ``among_arms`` None: the features of the arms that the filter lets in are vectors to search.
+    ``proposed``: whether what an index proposes is enough, and no other arm is looked at.
     """
 
     in_catalogue: Callable[[CatalogueJob], Answer]
     in_vectors: Callable[[VectorsJob], Answer]
     among_arms: Callable[[Snapshot, Vector, MipsRequest], Answer] | None = None
+    proposed: bool = False
 
     def among(self, snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
         """Search the arms of a snapshot that a filter has thinned out. Rows are those of the snapshot."""
@@ -223,7 +225,7 @@ def _graph(job: CatalogueJob) -> Answer:
 def _graph_among(snapshot: Snapshot, query: Vector, request: MipsRequest) -> Answer:
     _refuse_nearest(request)
     result = snapshot.search(query, request.k)
-    total = snapshot.size * snapshot.table.dim
+    total = snapshot.size * len(query)
     if result.exact:
         return Answer(result.rows, result.scores, total, total, exactly(NO_GRAPH))
     return Answer(result.rows, result.scores, None, total, Guarantee("none", reason=GRAPH))
@@ -286,6 +288,6 @@ METHODS: Mapping[MipsMethod, MipsSearch] = {
     "bounded_me": MipsSearch(_BOUNDED_ME.in_catalogue, _BOUNDED_ME.in_vectors),
     "racing": MipsSearch(_RACING.in_catalogue, _RACING.in_vectors),
     "exact": MipsSearch(_scan, _scan_vectors, _scan_among),
-    "hnsw": MipsSearch(_graph, _graph_of_vectors, _graph_among),
+    "hnsw": MipsSearch(_graph, _graph_of_vectors, _graph_among, proposed=True),
     "adaptive": MipsSearch(_adaptive, _adaptive_vectors),
 }

@@ -101,6 +101,7 @@ class Sampling:
             raise DimensionMismatch(
                 f"query must have {catalogue.dim} numbers, not {len(query)}", path=("query",)
             )
+        catalogue.need_arms("a draw of arms")
         version, snapshot = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         if not snapshot.size:
             raise NoArms("the catalogue has no arms" if arm_filter is None else NONE_ELIGIBLE)

@@ -67,6 +67,7 @@ class Quotas:
 
         Raises Invalid, Conflict (it counts something else), QuotaReached, Unavailable.
         """
+        bandit.catalogue.need_arms("a quota")
         rule = rule.checked()
         _check_known(bandit, rule)
         while True:

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandits
 from app.services.bounded.caller import task_for_all
-from app.services.catalogues.catalogues import Catalogues
+from app.services.catalogues.catalogues import Catalogue, Catalogues
 from app.services.learning.learners import Learners
 from app.services.quotas.quotas import Quotas
 from app.storage.protocol import LearnerChanges, Store
@@ -111,6 +111,13 @@ class Sync:
         if not self._failing:
             await self.confirm(NEWS_S)
         return self._confirmed >= asked
+
+    async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
+        """Those of some arms that are not there, also when another process has just written them."""
+        missing = await self._catalogues.missing(catalogue, ids)
+        if missing and await self.poll_for_news():
+            missing = await self._catalogues.missing(catalogue, ids)
+        return missing
 
     async def _poll(self) -> None:
         self._began = began = time.monotonic()

@@ -33,6 +33,7 @@ from app.storage.protocol.arms import ArmChanges, ArmStore, ArmWrite, Deleted, S
 from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
 from app.storage.protocol.choices import Choices, Had
 from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWrite, StoredRow, StoredRows
+from app.storage.protocol.followed_arms import DescribedArm, Followed, FollowedArms, Position
 from app.storage.protocol.learner_id import UID_LENGTH, DecisionId, LearnerId
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
@@ -58,6 +59,7 @@ class Store(Protocol):
 
     partitions: int
     arms: ArmStore
+    followed_arms: FollowedArms
     registry: RegistryStore
     rewards: RewardLog
     learners: LearnerStates

@@ -80,15 +80,21 @@ class ArmChanges:
 class ArmStore(Protocol):
     """Arms by the uid of their catalogue. Writing to a deleted catalogue raises NotFound."""
 
-    async def upsert(self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int) -> Upserted:
+    async def upsert(
+        self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int, keeps_changes: bool = False
+    ) -> Upserted:
         """Insert or replace, in the given order: of several arms with one id the last one stays.
+
+        ``keeps_changes``: no change is dropped from the log of changes, see ``FollowedArms``.
 
         Features that are replaced stay readable by revision for ``keep_ms``. What changes nothing makes no
         new version.
         """
         ...
 
-    async def delete(self, uid: str, ids: Sequence[str], *, keep_ms: int) -> Deleted:
+    async def delete(
+        self, uid: str, ids: Sequence[str], *, keep_ms: int, keeps_changes: bool = False
+    ) -> Deleted:
         """Remove arms; their features stay readable by revision for ``keep_ms``."""
         ...
 

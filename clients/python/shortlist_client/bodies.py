@@ -27,7 +27,7 @@ Context = Sequence[float] | Array | Mapping[str, float | str | None]
 
 
 class IndexBody(TypedDict, total=False):
-    kind: Literal["auto", "exact", "hnsw"]
+    kind: Literal["auto", "exact", "hnsw", "milvus"]
     m: int
     ef_construction: int
     ef_search: int | None

@@ -19,7 +19,8 @@
         ├── PreconditionFailed  412  precondition_failed
         ├── TooLarge            413  too_large
         ├── Invalid             422  invalid
-        │   └── DimensionMismatch    dimension_mismatch
+        │   ├── DimensionMismatch    dimension_mismatch
+        │   └── NotPossibleHere      not_possible_here
         ├── QuotaReached        429  quota_reached
         ├── NotInstalled        501  not_installed
         └── Unavailable         503  unavailable
@@ -169,6 +170,10 @@ class Invalid(ServiceError):
 
 class DimensionMismatch(Invalid):
     code = "dimension_mismatch"
+
+
+class NotPossibleHere(Invalid):
+    code = "not_possible_here"
 
 
 class QuotaReached(ServiceError):

@@ -56,6 +56,7 @@ export class PreconditionFailed extends ServiceError {}
 export class TooLarge extends ServiceError {}
 export class Invalid extends ServiceError {}
 export class DimensionMismatch extends Invalid {}
+export class NotPossibleHere extends Invalid {}
 export class QuotaReached extends ServiceError {}
 export class NotInstalled extends ServiceError {}
 export class Unavailable extends ServiceError {}
@@ -75,6 +76,7 @@ export const BY_CODE: Record<string, typeof ServiceError> = {
   too_large: TooLarge,
   invalid: Invalid,
   dimension_mismatch: DimensionMismatch,
+  not_possible_here: NotPossibleHere,
   quota_reached: QuotaReached,
   not_installed: NotInstalled,
   unavailable: Unavailable,

@@ -5,7 +5,7 @@ import pytest
 
 from app.filters.attributes import Document
 from app.indexes.live import LiveIndex
-from app.services.catalogues import catalogues
+from app.services.catalogues import resident_arms
 from app.services.catalogues.catalogues import Arm
 from app.services.formats.records import ArmDocument, CatalogueRecord, pack
 from world import INDEX, World
@@ -29,7 +29,7 @@ async def test_arms_of_many_numbers_are_indexed_a_few_at_a_time(
 
     monkeypatch.setattr(LiveIndex, "upsert", counted)
     await world.service.catalogues.upsert(catalogue, [Arm(f"a{i}", row) for i, row in enumerate(rows)])
-    assert max(sizes) <= catalogues.INDEXED_NUMBERS
+    assert max(sizes) <= resident_arms.INDEXED_NUMBERS
     assert sum(sizes) == ARMS * DIM
 
 
@@ -52,4 +52,4 @@ async def test_arms_of_many_fields_are_indexed_a_few_at_a_time(
     catalogue.version = 0
     await world.service.catalogues.sync(catalogue)
     assert sum(described) == 2 * ARMS
-    assert max(described) == catalogues.INDEXED_BYTES // size > 1
+    assert max(described) == resident_arms.INDEXED_BYTES // size > 1

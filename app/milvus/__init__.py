@@ -1,0 +1,1 @@
+"""How arms are kept in Milvus, and found there."""

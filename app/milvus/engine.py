@@ -1,0 +1,285 @@
+"""Milvus, as far as Shortlist uses it: collections of arms, written by a follower and searched by choices.
+
+A collection is never altered: it is made whole, filled, and dropped. All calls are for the event loop.
+``pymilvus`` is imported by ``open``, for it is an extra, and takes 105 MB of memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.errors import StartupError, Unavailable
+from app.milvus.terms import MOST_TERMS, TERM_CHARS
+
+log = logging.getLogger("shortlist.milvus")
+T = TypeVar("T")
+
+INSTALL = "pip install 'shortlist-service[milvus]'"
+NOT_INSTALLED = f"SHORTLIST_MILVUS_URI is set, but pymilvus is not installed: {INSTALL}"
+AWAY = "the engine of the arms (Milvus) does not answer"
+LEAST_VERSIONS: Mapping[str, tuple[int, int]] = {"milvus": (2, 5), "milvus_lite": (3, 0)}
+MOST_FOUND = 16_384  # of one search, by Milvus
+SEARCHED_TOGETHER = 64  # queries that wait for the same answer of the engine
+TIMEOUT_S = 5.0
+LONG_TIMEOUT_S = 60.0  # of what makes, loads or writes
+REST_S = 1.0  # after a failure nothing is asked for so long
+SETTLED_S = 6.0  # Milvus answers searches of level Bounded from what was written 5 s ago or before
+
+_COLLECTION_ABSENT, _COLLECTION_NOT_LOADED = 100, 101
+_UNEXPECTED = 1  # what the client says when it got no answer
+
+
+class Proposal(NamedTuple):
+    id: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRow:
+    """An arm in a collection. Shape: features (d,)."""
+
+    id: str
+    revision: int
+    features: NDArray[np.float32]
+    terms: Sequence[str]
+    ends: Mapping[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "revision": self.revision,
+            "features": self.features,
+            "terms": self.terms,
+            "ends": self.ends,
+        }
+
+
+class WrongEngine(Unavailable):
+    """What answers is not an engine that we can use."""
+
+
+class CollectionGone(Unavailable):
+    """The engine has no collection of this name: somebody dropped it, or it is another engine."""
+
+
+class _Search(NamedTuple):
+    """What searches that can be asked together have in common."""
+
+    collection: str
+    expression: str
+    limit: int
+    ef: int
+
+
+class Engine:
+    """One Milvus, or Milvus Lite. ``uri``: http(s)://, tcp:// or unix:, with a token where it wants one."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._client: Any = None
+        self._errors: tuple[type[Exception], ...] = ()
+        self._away_until = 0.0
+        self._is_known = False  # its version was checked
+        self._opening = asyncio.Lock()
+        self._waiting: dict[_Search, list[tuple[NDArray[np.float32], asyncio.Future[list[Proposal]]]]] = {}
+        self._searching: dict[_Search, asyncio.Task[None]] = {}
+        self.settled_s = SETTLED_S
+
+    async def open(self) -> None:
+        """Load the client, and check the engine if it is there. Raises StartupError."""
+        try:
+            from grpc import RpcError  # noqa: PLC0415 - an extra
+            from pymilvus import AsyncMilvusClient  # noqa: PLC0415
+            from pymilvus.exceptions import MilvusException  # noqa: PLC0415
+        except ImportError:
+            raise StartupError(NOT_INSTALLED) from None
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is told to the caller
+        self._errors = (MilvusException, RpcError, TimeoutError, OSError)
+        try:
+            self._client = AsyncMilvusClient(self._uri, dedicated=True)
+        except MilvusException as error:
+            raise StartupError(f"SHORTLIST_MILVUS_URI is not an address of Milvus: {error.message}") from None
+        try:
+            await self.check()
+        except WrongEngine as error:
+            raise StartupError(error.detail) from None
+        except Unavailable as error:
+            log.warning("%s; choices that need it wait for it", error.detail)
+
+    async def check(self) -> None:
+        """Raise WrongEngine unless it is one that we can use, Unavailable when it does not answer."""
+        async with self._opening:
+            if not self._is_known:
+                version = await self._made(lambda: self._client.get_server_version(timeout=TIMEOUT_S))
+                name = check_version(version)
+                self.settled_s = 0.0 if name == "milvus_lite" else SETTLED_S
+                self._is_known = True
+                log.info("the engine of the arms is %s", version)
+
+    async def close(self) -> None:
+        for task in self._searching.values():
+            task.cancel()
+        if self._client is not None:
+            await self._client.close()
+
+    async def create(self, name: str, dim: int, *, m: int, ef_construction: int) -> None:
+        """Make an empty collection, ready to be written and searched.
+
+        By the other client, in a thread: that of asyncio waits by a call that Milvus Lite does not know.
+        """
+        await self.check()
+        await self._made(lambda: asyncio.to_thread(self._create, name, dim, m, ef_construction))
+
+    def _create(self, name: str, dim: int, m: int, ef_construction: int) -> None:
+        from pymilvus import DataType, MilvusClient  # noqa: PLC0415
+
+        schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
+        schema.add_field("id", DataType.VARCHAR, is_primary=True, max_length=128)
+        schema.add_field("revision", DataType.INT64)
+        schema.add_field("features", DataType.FLOAT_VECTOR, dim=dim)
+        array: dict[str, Any] = {"element_type": DataType.VARCHAR}
+        schema.add_field("terms", DataType.ARRAY, max_capacity=MOST_TERMS, max_length=TERM_CHARS, **array)
+        schema.add_field("ends", DataType.JSON)
+        index = MilvusClient.prepare_index_params()
+        graph = {"M": m, "efConstruction": ef_construction}
+        index.add_index("features", index_type="HNSW", metric_type="IP", params=graph)
+        with contextlib.closing(MilvusClient(self._uri, timeout=TIMEOUT_S)) as client:
+            client.create_collection(
+                name,
+                schema=schema,
+                index_params=index,
+                consistency_level="Bounded",
+                timeout=LONG_TIMEOUT_S,
+            )
+
+    async def dim(self, name: str) -> int | None:
+        """The dimension of a collection, which is loaded if it is not yet; None: there is none."""
+        await self.check()
+        if name not in await self.collections():
+            return None
+        described = await self._made(lambda: self._client.describe_collection(name, timeout=TIMEOUT_S))
+        await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
+        dims = [field["params"].get("dim") for field in described["fields"] if field["name"] == "features"]
+        return int(dims[0]) if dims and dims[0] is not None else 0
+
+    async def collections(self) -> Sequence[str]:
+        names: Sequence[str] = await self._made(lambda: self._client.list_collections(timeout=TIMEOUT_S))
+        return names
+
+    async def drop(self, name: str) -> None:
+        """Drop a collection, if it is there."""
+        await self._made(lambda: self._client.drop_collection(name, timeout=LONG_TIMEOUT_S))
+
+    async def write(self, name: str, rows: Sequence[ArmRow], deleted: Sequence[str]) -> None:
+        """Insert or replace rows, and delete others. To repeat it changes nothing."""
+        if rows:
+            data = [row.as_dict() for row in rows]
+            await self._made(lambda: self._client.upsert(name, data, timeout=LONG_TIMEOUT_S))
+        if deleted:
+            ids = list(deleted)
+            await self._made(lambda: self._client.delete(name, ids=ids, timeout=LONG_TIMEOUT_S))
+
+    async def confirm(self, name: str, arm: str) -> None:
+        """Return when the engine answers from all that was written before: it waits for it to be there."""
+        strong = {"consistency_level": "Strong", "timeout": LONG_TIMEOUT_S}
+        await self._made(lambda: self._client.query(name, ids=[arm], output_fields=["revision"], **strong))
+
+    async def search(
+        self, collection: str, query: NDArray[np.float32], limit: int, *, expression: str, ef: int
+    ) -> list[Proposal]:
+        """Arms of large inner product, best first. Shapes: query (d,).
+
+        Searches that come while one of the same kind is on its way are asked together, when that is back.
+        """
+        search = _Search(collection, expression, limit, max(ef, limit))
+        answer: asyncio.Future[list[Proposal]] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(search, []).append((query, answer))
+        if search not in self._searching:
+            self._searching[search] = asyncio.create_task(self._answer(search))
+        return await answer
+
+    async def _answer(self, search: _Search) -> None:
+        try:
+            while waiting := self._waiting.pop(search, None):
+                some, rest = waiting[:SEARCHED_TOGETHER], waiting[SEARCHED_TOGETHER:]
+                if rest:
+                    self._waiting[search] = rest
+                await self._answer_some(search, some)
+        finally:
+            del self._searching[search]
+
+    async def _answer_some(
+        self, search: _Search, some: Sequence[tuple[NDArray[np.float32], asyncio.Future[list[Proposal]]]]
+    ) -> None:
+        try:
+            found = await self._search([query for query, _ in some], search)
+        except Exception as error:
+            for _, answer in some:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        for (_, answer), hits in zip(some, found, strict=True):
+            if not answer.done():
+                answer.set_result(hits)
+
+    async def _search(self, queries: list[NDArray[np.float32]], search: _Search) -> list[list[Proposal]]:
+        await self.check()
+        answer = await self._made(
+            lambda: self._client.search(
+                search.collection,
+                data=queries,
+                filter=search.expression,
+                limit=search.limit,
+                output_fields=["revision"],
+                search_params={"metric_type": "IP", "params": {"ef": search.ef}},
+                consistency_level="Bounded",
+                timeout=TIMEOUT_S,
+            )
+        )
+        found = [[Proposal(hit["id"], hit["entity"]["revision"]) for hit in hits] for hits in answer]
+        return found or [[] for _ in queries]
+
+    async def _made(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call. Raises Unavailable: it failed, or one did a moment ago."""
+        if time.monotonic() < self._away_until:
+            raise Unavailable(AWAY)
+        try:
+            return await call()
+        except self._errors as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> Unavailable:
+        """What a failed call means. The engine rests if it seems to be away, not if it refuses a call."""
+        code = getattr(error, "code", None)
+        if code in {_COLLECTION_ABSENT, _COLLECTION_NOT_LOADED}:
+            return CollectionGone("the engine has not the collection of this catalogue, or not in memory")
+        if isinstance(code, int) and code > _UNEXPECTED:
+            log.error("the engine of the arms refused a call", exc_info=error)
+            return Unavailable("the engine of the arms (Milvus) refused a call")
+        self._away_until, self._is_known = time.monotonic() + REST_S, False
+        log.warning("%s: %s", AWAY, type(error).__name__)
+        return Unavailable(AWAY)
+
+
+def check_version(text: str) -> str:
+    """The name of the engine. Raises WrongEngine for one that is not known, or too old."""
+    found = re.match(r"(?:(milvus_lite)-|v?)(\d+)\.(\d+)", text)
+    if found is None:
+        raise WrongEngine("SHORTLIST_MILVUS_URI names an engine of an unknown version")
+    name = found[1] or "milvus"
+    least = LEAST_VERSIONS[name]
+    if (int(found[2]), int(found[3])) < least:
+        need = ".".join(map(str, least))
+        is_there = f"{name} {found[2]}.{found[3]}"
+        raise WrongEngine(f"the engine at SHORTLIST_MILVUS_URI is {is_there}: {need} is needed")
+    return name

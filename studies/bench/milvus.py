@@ -1,0 +1,193 @@
+"""`shortlist bench milvus`: a choice from a catalogue in Milvus Lite beside a bare search, and what it holds.
+
+Notation
+    K, d        number of arms, 300,000; 32, Gaussian with log-normal lengths
+    callers     requests that are under way at a time
+
+A service runs with the embedded engine. Then its choices (HTTP, a draw, the search, features from the store,
+scores in float64) and bare searches of the same engine by pymilvus (the same collection, limit and ``ef``,
+queries of the same kind) take turns, block by block. Times are medians of blocks of both, in milliseconds;
+``times_bare`` is their ratio. ``held_mb``: what the service holds more than it did empty, with the extra
+loaded; ``engine_mb``: what the engine holds, a process of its own. Needs the extra `milvus`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from pymilvus import AsyncMilvusClient
+
+from shortlist_client import Client
+from shortlist_client.files.progress import progress
+from studies.measurement import report
+
+ARMS, QUICK_ARMS = 300_000, 20_000
+DIM, TOGETHER = 32, 2_000
+BLOCKS, BLOCK, QUICK_BLOCKS = 5, 32, 3
+CALLERS = (1, 16)
+K = 10
+SEED = 2026
+START_S, FOLLOWED_S = 60.0, 600.0
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Fill a service, and measure it and the engine; a row for each number of callers."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        service = _Service(Path(folder))
+        try:
+            rows = service.measured(QUICK_ARMS if quick else ARMS, QUICK_BLOCKS if quick else BLOCKS)
+        finally:
+            service.stop()
+    return report("milvus", rows, seed=SEED)
+
+
+class _Service:
+    """`shortlist serve` with an embedded engine in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._socket = folder / "arms" / "engine.sock:0"
+        self._log = folder / "log"
+        environment = {"SHORTLIST_MILVUS_URI": str(folder / "arms"), "SHORTLIST_LOG_FORMAT": "text"}
+        command = [sys.executable, "-c", "from server.cli import main; main()", "serve", "--port", "0"]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - all arguments are our own
+                [*command, "--data-dir", str(folder / "data")], env=_with(environment), stderr=log
+            )
+        self.url = self._address()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def measured(self, arms: int, blocks: int) -> list[dict[str, Any]]:
+        with Client(self.url) as client:
+            client.put_catalogue("c", dim=DIM, index={"kind": "milvus"})
+            client.put_bandit("b", catalogue="c", policy="sub_ts")
+            client.upsert_arms("c", np.ones((1, DIM)), ids=["first"])
+            empty = _resident_mb(self._process.pid)
+            began = time.monotonic()
+            _fill(client, arms)
+            index = _followed(client)
+            filled_s = time.monotonic() - began
+            rows = [
+                asyncio.run(_compared(self.url, f"unix:{self._socket}", index, callers, blocks))
+                for callers in CALLERS
+            ]
+        held = _resident_mb(self._process.pid) - empty
+        engine = _resident_mb(_engine_of(self._process.pid))
+        common = {"K": arms, "held_mb": held, "engine_mb": engine, "arms_per_s": arms / filled_s}
+        return [
+            {**row, **common, "recall_at_1": index["recall_at_1"], "ef": index["ef_search"]} for row in rows
+        ]
+
+    def _address(self) -> str:
+        ends = time.monotonic() + START_S
+        while time.monotonic() < ends and self._process.poll() is None:
+            words = self._log.read_text("utf-8", "replace").split()
+            if address := next((word for word in words if word.startswith("http://")), None):
+                return address
+            time.sleep(0.05)
+        raise RuntimeError(self._log.read_text("utf-8", "replace"))
+
+
+def _fill(client: Client, arms: int) -> None:
+    rng = np.random.default_rng(SEED)
+    for first in progress(range(0, arms, TOGETHER), "arms, by 2,000"):
+        rows = rng.normal(size=(TOGETHER, DIM)) * rng.lognormal(sigma=0.3, size=(TOGETHER, 1))
+        client.upsert_arms("c", rows, ids=[f"arm-{first + row}" for row in range(TOGETHER)])
+
+
+def _followed(client: Client) -> Mapping[str, Any]:
+    """The index once the engine has every arm, and recall was measured."""
+    ends = time.monotonic() + FOLLOWED_S
+    while time.monotonic() < ends:
+        catalogue = client.get_catalogue("c")
+        index: Mapping[str, Any] = catalogue.index
+        if not index["pending"] and not index["overlay"] and 1.5 * index["measured_arms"] > catalogue.size:
+            return index
+        time.sleep(0.5)
+    raise RuntimeError("the engine does not come to have every arm")
+
+
+async def _compared(
+    url: str, uri: str, index: Mapping[str, Any], callers: int, blocks: int
+) -> dict[str, Any]:
+    rng = np.random.default_rng(SEED + callers)
+    engine = AsyncMilvusClient(uri)
+    parameters = {"metric_type": "IP", "params": {"ef": index["ef_search"]}}
+
+    async def bare() -> None:
+        query = rng.normal(size=(1, DIM)).astype(np.float32)
+        await engine.search(
+            index["collection"],
+            data=list(query),
+            limit=32,
+            output_fields=["revision"],
+            search_params=parameters,
+        )
+
+    limits = httpx.Limits(max_connections=callers)
+    async with httpx.AsyncClient(base_url=url, timeout=60.0, limits=limits) as http:
+
+        async def choice() -> None:
+            (await http.post("/v1/bandits/b/choose", json={"k": K})).raise_for_status()
+
+        times: dict[str, list[float]] = {"bare": [], "choose": []}
+        spans = {"bare": 0.0, "choose": 0.0}
+        for block in range(blocks + 1):
+            for name, call in (("bare", bare), ("choose", choice)):
+                began = time.perf_counter()
+                found = await _timed(call, callers)
+                if block:  # the first one warms up
+                    times[name] += found
+                    spans[name] += time.perf_counter() - began
+    await engine.close()
+    bare_ms, choose_ms = (1e3 * float(np.median(times[name])) for name in ("bare", "choose"))
+    return {
+        "callers": callers,
+        "bare_ms": bare_ms,
+        "choose_ms": choose_ms,
+        "times_bare": choose_ms / bare_ms,
+        "bare_per_s": len(times["bare"]) / spans["bare"],
+        "choose_per_s": len(times["choose"]) / spans["choose"],
+    }
+
+
+async def _timed(call: Callable[[], Awaitable[None]], callers: int) -> list[float]:
+    """Seconds of each of ``BLOCK`` calls, so many at a time."""
+    times: list[float] = []
+
+    async def caller() -> None:
+        for _ in range(BLOCK // callers):
+            began = time.perf_counter()
+            await call()
+            times.append(time.perf_counter() - began)
+
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    return times
+
+
+def _with(variables: dict[str, str]) -> dict[str, str]:
+
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SHORTLIST_")}
+    return {**own, **variables}
+
+
+def _resident_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text("ascii")
+    return int(status.split("VmRSS:")[1].split()[0]) / 1_024
+
+
+def _engine_of(pid: int) -> int:
+    words = ["pgrep", "-f", "-P", str(pid), "run_engine.py"]
+    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[0])  # noqa: S603

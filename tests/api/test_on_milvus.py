@@ -1,0 +1,58 @@
+"""Tests of catalogues, choices, rewards and filters, once more over catalogues in Milvus."""
+
+# ruff: noqa: F401 - pytest collects what is imported, with the fixtures of this module
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from test_catalogues import (
+    test_a_change_is_seen_by_the_next_call,
+    test_a_listing_gives_every_arm_that_stays_once_while_others_change,
+    test_an_upsert_inserts_and_replaces_everything_of_an_arm,
+    test_deleting_names_what_was_not_there_and_may_be_repeated,
+)
+from test_choosing import (
+    test_a_greedy_choice_is_the_largest_product_with_the_estimate,
+    test_keys_learn_apart,
+)
+from test_choosing_in_context import (
+    test_a_context_decides_what_is_best,
+)
+from test_filters import (
+    test_pins_alone_fill_a_list_and_are_rewarded_like_any_arm,
+)
+from test_import import (
+    empty,
+    test_a_catalogue_deleted_during_its_import,
+)
+from test_included import (
+    test_all_metadata_or_the_fields_that_are_named,
+)
+from test_repeats import (
+    test_what_was_rewarded_does_not_come_again,
+)
+from test_rewards import (
+    test_a_reward_is_counted_once,
+    test_what_is_learned_from_is_the_arm_as_it_was_chosen,
+    world,
+)
+
+from milvus import OtherKindApi, running_on_milvus
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def api(store_url: str, tmp_path: Path, milvus_uri: str) -> AsyncIterator[OtherKindApi]:
+    async with running_on_milvus(store_url, tmp_path, milvus_uri, kind=OtherKindApi) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+async def shared(
+    store_url: str, tmp_path_factory: pytest.TempPathFactory, milvus_uri: str
+) -> AsyncIterator[OtherKindApi]:
+    folder = tmp_path_factory.mktemp("on-milvus")
+    async with running_on_milvus(store_url, folder, milvus_uri, kind=OtherKindApi) as api:
+        yield api

@@ -1,0 +1,79 @@
+"""What a row says of an arm: its terms tell values apart as filters do, and its ends are in their order."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.filters.fields import ValueKind
+from app.milvus import terms
+from app.milvus.terms import MORE, MOST_TERMS, said_of
+
+NUMBERS = st.one_of(
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0, -0.0, 0.0, 2**53, 2**53 + 1, 2.0**53, 2**64 - 1, 2**64 - 2, 1.8446744073709552e19]),
+)
+STRINGS = st.text(st.characters(codec=None), max_size=24)
+
+
+@given(one=NUMBERS, other=NUMBERS)
+def test_keys_of_numbers_are_in_their_order_exactly(one, other):
+    a, b = terms.number_key(one), terms.number_key(other)
+    assert (a < b, a == b) == (one < other, one == other)
+    assert len(a) == 19
+
+
+@given(value=st.integers(2**53, 2**64 - 2))
+def test_neighbours_beyond_the_integers_of_floats_are_told_apart(value):
+    assert terms.number_key(value) < terms.number_key(value + 1)
+    assert terms.number_key(-value - 1) < terms.number_key(-value)
+
+
+@given(one=STRINGS, other=STRINGS)
+def test_keys_of_strings_are_in_the_order_of_code_points(one, other):
+    a, b = terms.string_key(one), terms.string_key(other)
+    if a != b:
+        assert (a < b) == (one < other)
+    else:
+        assert terms.encoded(one)[: terms.STRING_BYTES] == terms.encoded(other)[: terms.STRING_BYTES]
+
+
+@given(
+    one=st.one_of(NUMBERS, STRINGS, st.booleans()),
+    other=st.one_of(NUMBERS, STRINGS, st.booleans()),
+)
+def test_values_have_one_term_exactly_if_filters_find_them_equal(one, other):
+    kinds = [isinstance(one, bool) == isinstance(other, bool), isinstance(one, str) == isinstance(other, str)]
+    assert (terms.equals("f", one) == terms.equals("f", other)) == (all(kinds) and one == other)
+    assert terms.equals("f", one) != terms.equals("g", one)
+
+
+def test_a_row_says_what_an_arm_has():
+    said = said_of(["new"], {"price": [3, 12.5], "name": "b", "none": None, "deep": {"at": True}})
+    assert set(said.terms) == {
+        *map(terms.exists, ["tags", "price", "name", "none", "deep", "deep.at"]),
+        terms.has("price", ValueKind.NUMBER), terms.has("name", ValueKind.STRING),
+        terms.has("tags", ValueKind.STRING),
+        terms.equals("tags", "new"), terms.equals("price", 3), terms.equals("price", 12.5),
+        terms.equals("name", "b"), terms.equals("deep.at", True),
+    }  # fmt: skip
+    assert said.ends == {
+        terms.least("price", ValueKind.NUMBER): terms.number_key(3),
+        terms.largest("price", ValueKind.NUMBER): terms.number_key(12.5),
+        **{end("name", ValueKind.STRING): "62" for end in (terms.least, terms.largest)},
+        **{end("tags", ValueKind.STRING): b"new".hex() for end in (terms.least, terms.largest)},
+    }
+
+
+def test_an_arm_of_more_terms_than_an_array_takes_says_so():
+    said = said_of([], {"many": list(range(MOST_TERMS))})
+    assert len(said.terms) == MOST_TERMS
+    assert said.terms[-1] == MORE
+    assert said_of([], {"few": list(range(100))}).terms[-1] != MORE
+
+
+def test_the_ends_of_the_most_fields_fit_into_a_field_of_json():
+    fields = {f"f{i:03}": ["x" * 40, -math.pi, 2**63] for i in range(256)}
+    ends = said_of(["t"], fields).ends
+    assert sum(len(key) + len(value) + 6 for key, value in ends.items()) < 65_536

@@ -1,0 +1,144 @@
+"""Kills of the service, its follower with it, and of the engine: nothing is lost, no dead arm is shown."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from fork_server import ROOT
+from service_process import Service, run, serving
+from waiting import wait_until
+
+DIM = 3
+STAYS = 40
+
+
+@contextmanager
+def serving_milvus(folder: Path) -> Iterator[tuple[Service, httpx.Client]]:
+    settings = {"SHORTLIST_MILVUS_URI": str(folder / "arms.db")}
+    with (
+        serving(folder, data_dir=folder / "data", **settings) as service,
+        httpx.Client(base_url=service.url, timeout=60.0) as http,
+    ):
+        yield service, http
+
+
+def engine_pid(service: Service) -> int | None:
+    words = ["pgrep", "-f", "-P", str(service.pid), "run_engine.py"]
+    found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+    return int(found[0]) if found else None
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def put(http: httpx.Client, arms: dict[str, list[float]]) -> None:
+    rows = [{"id": arm, "features": features} for arm, features in arms.items()]
+    http.put("/v1/catalogues/c/arms", json={"arms": rows}).raise_for_status()
+
+
+def shown(http: httpx.Client, k: int = 1_000) -> set[str]:
+    """All arms that a choice of so many finds, once the engine answers."""
+
+    def answer() -> httpx.Response | None:
+        answer = http.post("/v1/bandits/b/choose", json={"k": k})
+        assert answer.status_code in {200, 503}, answer.text
+        return answer if answer.status_code == 200 else None
+
+    return {arm["id"] for arm in wait_until(answer, what="the engine answers").json()["arms"]}
+
+
+def await_followed(http: httpx.Client) -> None:
+    def is_followed() -> bool:
+        index = http.get("/v1/catalogues/c").json()["index"]
+        return bool(index["collection"]) and not index["pending"] and not index["overlay"]
+
+    wait_until(is_followed, what="the engine has everything")
+
+
+def build(http: httpx.Client) -> dict[str, list[float]]:
+    http.put("/v1/catalogues/c", json={"dim": DIM, "index": {"kind": "milvus"}}).raise_for_status()
+    arms = {f"stays-{i}": np.random.default_rng(i).normal(size=DIM).tolist() for i in range(STAYS)}
+    put(http, arms)
+    http.put("/v1/bandits/b", json={"catalogue": "c", "policy": "sub_ts"}).raise_for_status()
+    return arms
+
+
+VICTIMS = [
+    pytest.param("service", 3, marks=pytest.mark.slow),
+    pytest.param("engine", 3, marks=pytest.mark.slow),
+    ("follower's write", 1),
+]
+
+
+@pytest.mark.parametrize(("victim", "lives"), VICTIMS)
+def test_kills_lose_no_change_and_show_no_dead_arm(tmp_path, victim, lives):
+    rng = np.random.default_rng(len(victim))
+    with serving_milvus(tmp_path) as (service, http):
+        arms = build(http)
+        if victim != "follower's write":  # else it is killed while it makes the collection, or fills it
+            await_followed(http)
+    for life in range(lives):
+        with serving_milvus(tmp_path) as (service, http):
+            assert shown(http) == set(arms), "what was acknowledged before"
+            for step in range(6):
+                fresh = {f"{life}-{step}-{i}": rng.normal(size=DIM).tolist() for i in range(5)}
+                put(http, fresh)
+                arms |= fresh
+                gone = rng.choice(sorted(arms), 3, replace=False).tolist()
+                http.post("/v1/catalogues/c/arms/delete", json={"ids": gone}).raise_for_status()
+                arms = {arm: row for arm, row in arms.items() if arm not in gone}
+                if victim == "engine" and step == 2 + life:
+                    pid = engine_pid(service)
+                    assert pid is not None
+                    os.kill(pid, signal.SIGKILL)
+                assert shown(http) == set(arms)
+    with serving_milvus(tmp_path) as (_, http):
+        await_followed(http)
+        assert shown(http) == set(arms)
+        listed = http.get("/v1/catalogues/c/arms", params={"limit": 1_000}).json()["items"]
+        assert {arm["id"]: arm["features"] for arm in listed} == arms
+
+
+def test_the_engine_ends_with_the_service_and_is_started_again_when_it_ends(tmp_path):
+    with serving_milvus(tmp_path) as (service, http):
+        arms = build(http)
+        await_followed(http)
+        first = engine_pid(service)
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        assert shown(http) == set(arms)
+        second = engine_pid(service)
+        assert second not in {None, first}
+    wait_until(lambda: not is_alive(second), what="the engine ends with the service")
+
+
+def test_two_processes_of_a_service_share_an_engine(tmp_path):
+    settings = {"SHORTLIST_MILVUS_URI": str(tmp_path / "arms.db")}
+    with serving(tmp_path, "--workers", "2", data_dir=tmp_path / "data", **settings) as service:
+        with httpx.Client(base_url=service.url, timeout=60.0) as http:
+            arms = build(http)
+        for _ in range(6):  # a connection each, so that both processes are asked
+            with httpx.Client(base_url=service.url, timeout=60.0) as http:
+                await_followed(http)
+                assert shown(http) == set(arms)
+
+
+def test_without_the_extra_the_service_does_not_start_and_says_what_to_install(tmp_path):
+    (tmp_path / "pymilvus.py").write_text("raise ImportError\n")
+    settings = {
+        "SHORTLIST_MILVUS_URI": "http://127.0.0.1:1",
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
+    }
+    arguments = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data")]
+    ended = run(*arguments, cwd=tmp_path, **settings)
+    assert ended.returncode != 0
+    assert "pymilvus is not installed: pip install 'shortlist-service[milvus]'" in ended.stderr
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,280 @@
+"""The follower of a catalogue in Milvus, step by step: what it writes, and what a crash leaves."""
+
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.errors import Unavailable
+from app.indexes.live import IndexOptions
+from app.milvus.engine import Engine
+from app.services.catalogues.milvus_arms import MilvusArms
+from app.services.catalogues.milvus_index import MilvusIndex
+from app.services.formats.records import ArmDocument, pack, vector_to_bytes
+from app.storage.protocol import ArmWrite, Position
+from lossy_store import LossyStore
+from workers import arm_following
+from workers.arm_following import Following
+
+pytestmark = pytest.mark.anyio
+
+DIM = 2
+KEPT: dict[str, Any] = {"keep_ms": 60_000, "keeps_changes": True}
+
+
+@dataclass
+class Copy:
+    """A catalogue of the store, and its copy in the engine."""
+
+    store: LossyStore
+    engine: Engine
+    uid: str
+
+    async def write(self, *arms: str, lot: int = 0) -> None:
+        document = pack(ArmDocument([], {"lot": lot}))
+        writes = [ArmWrite(arm, vector_to_bytes(np.array([1.0, lot])), document) for arm in arms]
+        await self.store.arms.upsert(self.uid, writes, **KEPT)
+
+    async def delete(self, *arms: str) -> None:
+        await self.store.arms.delete(self.uid, arms, **KEPT)
+
+    def follower(self, owner: str = "me") -> Following:
+        index = MilvusIndex(self.uid, DIM, IndexOptions(), self.engine, self.store.followed_arms)
+        return Following(index, self.engine, self.store, owner=owner, installation="test")
+
+    async def held(self) -> dict[str, int]:
+        """What a search of the engine finds: arms and their revisions."""
+        seen = await self.store.followed_arms.look(self.uid)
+        query = np.ones(DIM, np.float32)
+        found = await self.engine.search(seen.collection, query, 1_024, expression="", ef=1_024)
+        return {proposal.id: proposal.revision for proposal in found}
+
+    async def stored(self) -> dict[str, int]:
+        return {arm.id: arm.revision async for some in self.store.arms.scan(self.uid) for arm in some}
+
+    async def collections(self) -> list[str]:
+        return [name for name in await self.engine.collections() if self.uid in name]
+
+
+@pytest.fixture
+async def copy(store, milvus_uri) -> AsyncIterator[Copy]:
+    engine = Engine(milvus_uri)
+    await engine.open()
+    copy = Copy(LossyStore(store), engine, secrets.token_hex(8))
+    yield copy
+    for name in await copy.collections():
+        await engine.drop(name)
+    await engine.close()
+
+
+async def followed(follower: Following) -> None:
+    while await follower.step():
+        pass
+
+
+async def test_the_engine_comes_to_hold_what_the_store_holds(copy, monkeypatch):
+    monkeypatch.setattr(arm_following, "PAGE_ARMS", 7)
+    follower = copy.follower()
+    await followed(follower)
+    assert await copy.held() == {}
+    await copy.write(*(f"a{i}" for i in range(20)))
+    await copy.write("a3", "b", lot=1)
+    await copy.delete("a4", "a5")
+    await followed(follower)
+    assert await copy.held() == await copy.stored()
+    assert len(await copy.held()) == 19
+    seen = await copy.store.followed_arms.look(copy.uid)
+    assert (seen.pending, seen.position.version) == (0, seen.version)
+
+
+@pytest.mark.parametrize("call", ["advance", "read", "changes", "follow"])
+@pytest.mark.parametrize("skipped", range(3))
+async def test_a_follower_that_ends_anywhere_is_taken_over_without_a_loss(copy, monkeypatch, call, skipped):
+    """The reply of one call is lost, which ends the follower; another one goes on from what is noted."""
+    monkeypatch.setattr(arm_following, "PAGE_ARMS", 4)
+    await followed(copy.follower("first"))
+    await copy.store.followed_arms.leave(copy.uid, "first")
+    await copy.write(*(f"a{i}" for i in range(10)))
+    await copy.delete("a1", "a7")
+    first = copy.follower("first")
+    for _ in range(skipped):
+        await first.step()
+    copy.store.lose.append(f"followed_arms.{call}")
+    with pytest.raises(Unavailable):
+        await followed(first)
+    await copy.store.followed_arms.leave(copy.uid, "first")  # as when its lease is over
+    await copy.write("a2", lot=2)
+    await followed(copy.follower("second"))
+    assert await copy.held() == await copy.stored()
+
+
+async def test_what_was_written_without_the_lease_is_written_again_by_who_has_it(copy, monkeypatch):
+    """It was paused between reading arms and writing them, and woke up when they had changed."""
+    first, second = copy.follower("first"), copy.follower("second")
+    await followed(first)
+    await copy.write("a", "b")
+    write = copy.engine.write
+
+    async def paused(name: str, rows: Any, deleted: Any) -> None:
+        monkeypatch.setattr(copy.engine, "write", write)
+        await copy.store.followed_arms.leave(copy.uid, "first")
+        await copy.delete("a")
+        await copy.write("b", lot=5)
+        await followed(second)
+        await write(name, rows, deleted)  # "a" is back, "b" is old
+
+    monkeypatch.setattr(copy.engine, "write", paused)
+    await first.step()
+    assert await copy.held() != await copy.stored(), "else nothing was to be mended"
+    await followed(second)
+    assert await copy.held() == await copy.stored()
+
+
+async def test_only_one_of_two_follows(copy):
+    first, second = copy.follower("first"), copy.follower("second")
+    await followed(first)
+    await copy.write("a")
+    assert not await second.step()
+    assert await copy.held() == {}
+    await followed(first)
+    assert await copy.held() == {"a": 1}
+
+
+async def test_a_collection_that_is_gone_is_made_anew_under_another_name(copy, monkeypatch):
+    monkeypatch.setattr(arm_following, "CHECK_S", 0.0)
+    follower = copy.follower()
+    await copy.write(*(f"a{i}" for i in range(5)))
+    await copy.delete("a0")
+    await followed(follower)
+    (name,) = await copy.collections()
+    await copy.engine.drop(name)
+    await followed(follower)
+    (again,) = await copy.collections()
+    assert again != name
+    assert await copy.held() == await copy.stored()
+
+
+async def test_a_rebuild_switches_when_the_new_one_has_everything_and_the_old_one_goes(copy, monkeypatch):
+    monkeypatch.setattr(arm_following, "PAGE_ARMS", 3)
+    monkeypatch.setattr(arm_following, "DROP_S", 0.0)
+    follower = copy.follower()
+    await copy.write(*(f"a{i}" for i in range(8)))
+    await followed(follower)
+    (old,) = await copy.collections()
+    write, written = copy.engine.write, []
+
+    async def watched(name: str, rows: Any, deleted: Any) -> None:
+        await write(name, rows, deleted)
+        written.append(name)
+        assert (await copy.store.followed_arms.look(copy.uid)).collection == old, "it is not whole yet"
+        if len(written) == 2:
+            await copy.write("late", lot=9)
+
+    monkeypatch.setattr(copy.engine, "write", watched)
+    assert await follower.rebuild()
+    monkeypatch.setattr(copy.engine, "write", write)
+    assert old in written, "it is followed meanwhile"
+    seen = await copy.store.followed_arms.look(copy.uid)
+    assert seen.collection != old
+    assert await copy.held() == await copy.stored()
+    await followed(follower)
+    assert await copy.collections() == [seen.collection]
+
+
+async def test_a_collection_of_another_dimension_is_left_alone(copy):
+    follower = copy.follower()
+    await followed(follower)
+    (name,) = await copy.collections()
+    await copy.engine.drop(name)
+    await copy.engine.create(name, DIM + 1, m=16, ef_construction=100)
+    fresh = copy.follower()
+    assert not await fresh.step()
+    assert f"has dimension {DIM + 1}, not {DIM}" in (fresh._index.failure or "")
+    with pytest.raises(Unavailable, match="dimension"):
+        fresh._index.found_engine()
+    assert await copy.collections() == [name]
+    await copy.engine.drop(name)
+    await followed(fresh)
+    assert fresh._index.failure is None
+
+
+async def test_deleted_arms_leave_the_order_of_changes_a_while_later(copy, monkeypatch):
+    follower = copy.follower()
+    await copy.write("a", "b")
+    await copy.delete("a")
+    await followed(follower)
+    assert await copy.store.followed_arms.noted(copy.uid) == 2, "others may not have heard of it"
+    monkeypatch.setattr(arm_following, "FORGET_S", -1.0)
+    await copy.delete("b")
+    await followed(copy.follower())
+    assert [arm for _, arm in await copy.store.followed_arms.changes(copy.uid, Position(), 9)] == ["a"]
+
+
+async def test_recall_is_measured_when_the_catalogue_has_grown(copy):
+    follower = copy.follower()
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(300, DIM))
+    writes = [ArmWrite(f"a{i}", vector_to_bytes(row)) for i, row in enumerate(rows)]
+    await copy.store.arms.upsert(copy.uid, writes, **KEPT)
+    await followed(follower)
+    status = follower._index.status()
+    assert (status.measured_arms, status.state, status.size) == (300, "ready", 300)
+    assert status.recall_at_1 == 1.0
+    assert status.ratio_min == 1.0
+    assert status.ef_search == 64
+
+
+@pytest.mark.parametrize("lost", [0, 20])
+async def test_recall_counts_what_the_engine_does_not_find(copy, monkeypatch, lost):
+    """An engine that lacks arms: the probes notice. The broken variant of what stands above."""
+    follower = copy.follower()
+    rows = np.random.default_rng(4).normal(size=(60, DIM))
+    longest = np.argsort(-np.linalg.norm(rows, axis=1))[:lost].tolist()
+    writes = [ArmWrite(f"a{i}", vector_to_bytes(row)) for i, row in enumerate(rows)]
+    write = copy.engine.write
+
+    async def lossy(name: str, rows: Any, deleted: Any) -> None:
+        await write(name, [row for row in rows if int(row.id[1:]) not in longest], deleted)
+
+    monkeypatch.setattr(copy.engine, "write", lossy)
+    await copy.store.arms.upsert(copy.uid, writes, **KEPT)
+    await followed(follower)
+    quality = follower._index.quality
+    assert (quality.recall_at_1 == 1.0) == (not lost)
+    assert (quality.ratio_min < 1.0) == bool(lost)
+
+
+async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living_arms(copy):
+    await copy.write(*(f"a{i}" for i in range(9)))
+    await copy.delete("a2")
+    await copy.write("a1", lot=1)
+    arms = MilvusArms(copy.follower()._index)
+    seen, after = list[str](), None
+    while True:
+        page = await arms.page(after, 3)
+        seen += page.ids
+        if len(page.ids) < 3:
+            break
+        after = page.places[-1]
+    assert seen == ["a0", *(f"a{i}" for i in range(3, 9)), "a1"]
+    sample = await arms.sample(5, 4)
+    assert len(set(sample.ids)) == 4
+    assert set(sample.ids) <= set(seen)
+    assert (await arms.sample(5, 4)).ids == sample.ids
+    assert sorted((await arms.sample(6, 50)).ids) == sorted(seen)
+
+
+async def test_collections_of_catalogues_that_are_gone_are_dropped_unless_they_are_young(copy):
+    follower = copy.follower()
+    await followed(follower)
+    (name,) = await copy.collections()
+    await arm_following.swept(copy.engine, "test", [])
+    assert await copy.collections() == [name], "it may be of a catalogue that nobody here has heard of"
+    await arm_following.swept(copy.engine, "test", [copy.uid], young_s=0.0)
+    await arm_following.swept(copy.engine, "other", [], young_s=0.0)
+    assert await copy.collections() == [name], "it is used, or another store's"
+    await arm_following.swept(copy.engine, "test", [], young_s=0.0)
+    assert await copy.collections() == []

@@ -1,0 +1,249 @@
+"""The follower: it keeps Milvus's copy of the arms, a catalogue at a time in one process of all.
+
+It reads the changes of the store in their order, writes to Milvus how the arms are now, and notes how far it
+has come. So a change that is written twice changes nothing, and whoever takes over goes on where the last one
+noted. A collection that is gone is made anew, under another name; only when it has everything is it searched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+import time
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+import numpy as np
+
+from app.background import end
+from app.errors import Unavailable
+from app.milvus.engine import ArmRow, CollectionGone, Engine
+from app.milvus.terms import said_of
+from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.milvus_index import COLLECTION, LAST_ARM, MilvusIndex, MilvusQuality
+from app.services.catalogues.milvus_probes import Probing
+from app.services.formats.records import attributes_of, bytes_to_vector
+from app.storage.protocol import DescribedArm, Followed, Position, Store
+
+log = logging.getLogger("shortlist.milvus")
+
+LEASE_MS = 10_000
+IDLE_S = 1.0
+SWEEP_ALL_S, YOUNG_S = 600.0, 3_600.0
+LOOK_S = 0.2  # how often catalogues are looked for that are new
+PAGE_ARMS, PAGE_NUMBERS = 1_000, 1 << 20
+CHECK_S = 5.0  # how often the collection is looked for
+SWEEP_S = 60.0
+FORGET_S = 60.0  # deleted arms stay in the order of changes for so long: processes that sleep hear of them
+DROP_S = 10.0  # after a switch searches of the earlier collection may be under way
+GROWTH = 1.5  # arms, since recall was measured
+PREFIX = "shortlist"
+
+
+class Following:
+    """The follower of one catalogue. ``owner`` names this process, ``installation`` the store."""
+
+    def __init__(
+        self, index: MilvusIndex, engine: Engine, store: Store, *, owner: str, installation: str
+    ) -> None:
+        self._index, self._engine, self._store = index, engine, store
+        self._owner = owner
+        self._stem = f"{PREFIX}_{installation}_{index.uid}_"
+        self._known = ""  # the collection that was found to be right,
+        self._known_until = 0.0
+        self._deleted: deque[tuple[float, list[Position]]] = deque()
+        self._swept_from = 0.0
+
+    async def run(self) -> None:
+        """Follow until cancelled; then leave it to others at once."""
+        try:
+            while True:
+                self._index.changed.clear()
+                if not await self._stepped():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(IDLE_S):
+                            await self._index.changed.wait()
+        finally:
+            with contextlib.suppress(Unavailable):
+                await self._store.followed_arms.leave(self._index.uid, self._owner)
+
+    async def _stepped(self) -> bool:
+        try:
+            return await self.step()
+        except CollectionGone:
+            self._known = ""
+        except Unavailable as error:
+            log.debug("the follower waits: %s", error.detail)
+        except Exception:
+            log.exception("following the arms of a catalogue failed, and is tried again")
+        return False
+
+    async def step(self) -> bool:
+        """Do what is next; False: there was nothing to do, or another process does it."""
+        seen = await self._look()
+        if self._index.missed or not seen.is_ours:
+            self._index.missed, self._known = False, ""
+        if not seen.is_ours:
+            return False
+        if not await self._is_right(seen):
+            return False if COLLECTION in self._index.failures else await self.rebuild()
+        if await self._copied_page(seen.collection, seen):
+            return True
+        await self._tidied(seen)
+        return await self._measured(seen)
+
+    async def rebuild(self) -> bool:
+        """Make a collection of all arms, under a new name, and search that from then on.
+
+        The one before is followed meanwhile, if it is there.
+        """
+        name = f"{self._stem}{int(time.time()):x}{secrets.token_hex(2)}"
+        options = self._index.options
+        await self._engine.create(name, self._index.dim, m=options.m, ef_construction=options.ef_construction)
+        position = Position()
+        while True:
+            seen = await self._look()
+            if not seen.is_ours:
+                return False
+            page = await self._store.followed_arms.changes(self._index.uid, position, self._page)
+            if not page:
+                break
+            position = await self._copied(name, page)
+            if self._known:
+                await self._copied_page(seen.collection, seen)
+        await asyncio.sleep(self._engine.settled_s)
+        quality = msgspec.msgpack.encode(MilvusQuality(options.ef_search or MilvusQuality().ef))
+        if not await self._noted(name, Position(), max(position, seen.position), quality):
+            return False
+        log.info("the arms of a catalogue are in the collection %s", name)
+        self._known, self._swept_from = "", time.monotonic() + DROP_S
+        await self._look()
+        return True
+
+    async def _look(self) -> Followed:
+        seen = await self._store.followed_arms.follow(self._index.uid, self._owner, LEASE_MS)
+        self._index.saw(seen)
+        return seen
+
+    @property
+    def _page(self) -> int:
+        return max(1, min(PAGE_ARMS, PAGE_NUMBERS // self._index.dim))
+
+    async def _is_right(self, seen: Followed) -> bool:
+        """Whether the collection is there, is of the catalogue's dimension, and in memory."""
+        if seen.collection and seen.collection == self._known and time.monotonic() < self._known_until:
+            return True
+        self._known = ""
+        self._index.failures.pop(COLLECTION, None)
+        dim = await self._engine.dim(seen.collection) if seen.collection else None
+        if dim is not None and dim != self._index.dim:
+            said = (
+                f"the collection {seen.collection} of the engine has dimension {dim}, not {self._index.dim}"
+            )
+            self._index.failures[COLLECTION] = f"{said}: drop it there, and it is made anew"
+        elif dim is not None:
+            self._known, self._known_until = seen.collection, time.monotonic() + CHECK_S
+        return bool(self._known)
+
+    async def _copied_page(self, collection: str, seen: Followed) -> bool:
+        page = await self._store.followed_arms.changes(self._index.uid, seen.position, self._page)
+        if not page:
+            return False
+        after = await self._copied(collection, page)
+        quality = seen.quality or msgspec.msgpack.encode(self._index.quality)
+        await self._noted(collection, seen.position, after, quality)
+        return True
+
+    async def _copied(self, collection: str, page: Sequence[Position]) -> Position:
+        """Write how these arms are now; the position up to which the collection has everything."""
+        ids = [change.arm for change in page]
+        read = await self._store.followed_arms.read(self._index.uid, ids)
+        rows = [_row(arm) for arm in read if arm is not None]
+        gone = [change for change, arm in zip(page, read, strict=True) if arm is None]
+        await self._engine.write(collection, rows, [change.arm for change in gone])
+        await self._engine.confirm(collection, ids[-1])
+        if gone:
+            self._deleted.append((time.monotonic() + FORGET_S, gone))
+        # What changed in a version is written at once: after a short page the last version is whole.
+        return page[-1] if len(page) == self._page else Position(page[-1].version, LAST_ARM)
+
+    async def _noted(self, collection: str, before: Position, after: Position, quality: bytes) -> bool:
+        noted = await self._store.followed_arms.advance(
+            self._index.uid, self._owner, collection=collection, before=before, after=after, quality=quality
+        )
+        if not noted:
+            self._known = ""
+        return noted
+
+    async def _tidied(self, seen: Followed) -> None:
+        """Forget arms that were deleted a while ago, and drop collections that are searched no more."""
+        moment = time.monotonic()
+        while self._deleted and self._deleted[0][0] <= moment:
+            await self._store.followed_arms.forget(self._index.uid, self._deleted.popleft()[1])
+        if moment >= self._swept_from:
+            self._swept_from = moment + SWEEP_S
+            for name in await self._engine.collections():
+                if name.startswith(self._stem) and name != seen.collection:
+                    await self._engine.drop(name)
+
+    async def _measured(self, seen: Followed) -> bool:
+        """Measure recall when it was not yet, or the catalogue has grown or shrunk; whether it was."""
+        index, known = self._index, self._index.quality.arms
+        if not seen.arms or known / GROWTH < seen.arms < known * GROWTH:
+            return False
+        quality = await Probing(index, self._engine, self._store, seen, self._look).measured()
+        return await self._noted(
+            seen.collection, seen.position, seen.position, msgspec.msgpack.encode(quality)
+        )
+
+
+async def run(catalogues: Iterable[Catalogue], store: Store, engine: Engine | None) -> None:
+    """Follow every catalogue that is kept in Milvus, until cancelled."""
+    if engine is None:
+        return
+    owner, installation, sweep_from = secrets.token_hex(8), "", 0.0
+    tasks: dict[str, asyncio.Task[None]] = {}
+    try:
+        while True:
+            kept = {each.uid: each.index for each in catalogues if isinstance(each.index, MilvusIndex)}
+            await end([tasks.pop(uid) for uid in tasks.keys() - kept.keys()])
+            with contextlib.suppress(Unavailable):
+                installation = installation or await _installation(store)
+                for uid in kept.keys() - tasks.keys():
+                    follower = Following(kept[uid], engine, store, owner=owner, installation=installation)
+                    tasks[uid] = asyncio.create_task(follower.run())
+                if time.monotonic() >= sweep_from:
+                    sweep_from = time.monotonic() + SWEEP_ALL_S
+                    await swept(engine, installation, kept.keys())
+            await asyncio.sleep(LOOK_S)
+    finally:
+        await end(tasks.values())
+
+
+async def swept(
+    engine: Engine, installation: str, kept: Collection[str], *, young_s: float = YOUNG_S
+) -> None:
+    """Drop collections of catalogues that are gone: the engine was away when they were deleted.
+
+    ``kept``: uids. A collection that is young may be of a catalogue of which this process has not heard.
+    """
+    for name in await engine.collections():
+        found = re.fullmatch(rf"{PREFIX}_{installation}_([0-9a-f]+)_([0-9a-f]+)[0-9a-f]{{4}}", name)
+        if found and found[1] not in kept and time.time() - int(found[2], 16) >= young_s:
+            await engine.drop(name)
+
+
+async def _installation(store: Store) -> str:
+    """The name of this store among those that share an engine; made once."""
+    made = await store.write_once.put(None, "installation", secrets.token_hex(4).encode(), ttl_ms=None)
+    return made.decode()
+
+
+def _row(arm: DescribedArm) -> ArmRow:
+    said = said_of(*attributes_of(arm.document))
+    features = bytes_to_vector(arm.features).astype(np.float32)
+    return ArmRow(arm.id, arm.revision, features, said.terms, said.ends)
