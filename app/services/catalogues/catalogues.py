@@ -401,7 +401,9 @@ class Catalogues:
             raise NotFound("the catalogue was deleted meanwhile")
 
     async def _drop(self, uid: str) -> None:
-        await self._arms.pop(uid).dropped()
+        kept = self._arms.pop(uid, None)
+        if kept is not None:  # it was not dropped meanwhile, by another call or a poll
+            await kept.dropped()
 
     def _sweep_files(self) -> None:
         """Remove index files of catalogues that are gone."""

@@ -110,8 +110,11 @@ class Quotas:
 
     async def delete(self, bandit: Bandit, quota_id: str) -> None:
         """Raises NotFound, Unavailable."""
+        shares = self.shares.get(bandit.uid)
+        is_known = shares is not None and quota_id in shares.by_id
         was_there = await self._store.quotas.delete(bandit.uid, quota_id)
-        await self._changed(bandit.uid)  # also when this is repeated because the answer was lost
+        if was_there or is_known:  # it may have been deleted by a call whose answer was lost
+            await self._changed(bandit.uid)
         if not was_there:
             raise NotFound("no quota of this id")
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.indexes import arm_file, live, mapped_file
-from app.services.catalogues.catalogues import Catalogues
+from app.services.catalogues.resident_arms import ResidentArms
 from app.settings import Settings
 from server.application import create_app
 from server.composition import SHARED
@@ -91,8 +91,8 @@ async def test_all_answer_from_what_one_has_made(
             return await evens(client) == EVENS
 
         await until(sees, what="all see the tags")
-    monkeypatch.setattr(Catalogues, "_load_arms", None)
-    monkeypatch.setattr(Catalogues, "_index", None)
+    monkeypatch.setattr(ResidentArms, "_load_arms", None)
+    monkeypatch.setattr(ResidentArms, "_take", None)
     async with service(store_url, tmp_path, 2) as third:
         assert await evens(third) == EVENS
 

@@ -76,7 +76,7 @@ def test_limits_hold_in_the_order_of_the_scores(changes, allowed, k, filtered, s
 
     within = Limits(
         [AtMost(field, count) for field, count in allowed.items()],
-        snapshot.attributes,
+        snapshot,
         snapshot.rows_of(pinned),
     )
     found = LimitedSolver(view, view, within).search(query, k, view.rows_of(pinned))
@@ -113,7 +113,7 @@ def snapshot_of(documents: list[dict[str, Any]], features: np.ndarray) -> Snapsh
 def test_igw_draws_among_candidates_that_are_allowed_and_then_the_next_best(documents, allowed, sizes, seed):
     (k, more, cover), rng = sizes, np.random.default_rng(seed)
     view, theta = snapshot_of(documents, rng.normal(size=(len(documents), DIM))), rng.normal(size=DIM)
-    within = Limits([AtMost(*limit) for limit in allowed.items()], view.attributes, NO_ROWS)
+    within = Limits([AtMost(*limit) for limit in allowed.items()], view.whole, NO_ROWS)
     rows = np.array([row for row in sorted(cover) if row < len(documents)], dtype=np.int64)
     drawn = igw.draw(
         view, theta, rows, k=k, count=k + more, gamma=3.0, rng=np.random.default_rng(seed), limits=within
@@ -161,7 +161,7 @@ def test_values_are_read_once_whatever_k_is(kind: str, draw: str, monkeypatch: p
     features = np.random.default_rng(3).normal(size=(ROWS, 2))
     view = snapshot_of([{"maker": MAKERS[kind](row)} for row in range(ROWS)], features)
     k, theta, rng = 1_000, np.array([1.0, 0.2]), np.random.default_rng(4)
-    within = Limits([AtMost("maker", 1)], view.attributes, NO_ROWS)
+    within = Limits([AtMost("maker", 1)], view.whole, NO_ROWS)
     pairs = len(coded(view.attributes, "maker", np.arange(ROWS)).places)
     read, barred, candidates = list[int](), list[int](), list[int]()
 

@@ -81,7 +81,7 @@ def candidates() -> list[int]:
 
 
 def limits(view: Snapshot) -> Limits:
-    return Limits([AtMost("maker", 1)], view.attributes, NO_ROWS)
+    return Limits([AtMost("maker", 1)], view.whole, NO_ROWS)
 
 
 def test_the_case_has_something_to_tell():

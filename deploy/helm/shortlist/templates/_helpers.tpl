@@ -27,7 +27,7 @@ metadata:
   labels: {{- include "shortlist.labels" . | nindent 4 }}
   {{- if not .root.Values.existingSecret }}
   annotations:
-    checksum/redis-url: {{ .root.Values.redisUrl | sha256sum }}
+    checksum/addresses: {{ printf "%s %s" .root.Values.redisUrl .root.Values.milvusUri | sha256sum }}
   {{- end }}
 spec:
   automountServiceAccountToken: false
@@ -81,6 +81,10 @@ spec:
 {{- define "shortlist.env" -}}
 - name: SHORTLIST_REDIS_URL
   valueFrom: {secretKeyRef: {name: {{ include "shortlist.secret" . }}, key: redis-url}}
+{{- if or .Values.milvusUri .Values.existingSecret }}
+- name: SHORTLIST_MILVUS_URI
+  valueFrom: {secretKeyRef: {name: {{ include "shortlist.secret" . }}, key: milvus-uri, optional: true}}
+{{- end }}
 {{- range $name, $value := .Values.settings }}
 - name: SHORTLIST_{{ upper $name }}
   {{- /* JSON writes 2000000 as it is, where a template writes 2e+06 */}}
