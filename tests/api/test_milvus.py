@@ -243,7 +243,7 @@ async def test_while_the_engine_is_away_choices_wait_and_rewards_go_on(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setattr("app.milvus.engine.TIMEOUT_S", 0.5)
+    monkeypatch.setattr("app.milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
     async with running_on_milvus(store_url, tmp_path / "2", nowhere, empty=False) as api:
         answer = await api.http.post("/v1/bandits/b/choose", json={})
         assert_problem(answer, 503, "unavailable")
@@ -258,6 +258,7 @@ async def test_while_the_engine_is_away_choices_wait_and_rewards_go_on(
         assert (await api.put_arms("c", {"new": [9.0, 0, 0, 0]}))["added"] == 1, "the store has room"
         assert (await api.ok("GET", "/v1/catalogues/c/arms/new"))["features"] == [9.0, 0, 0, 0]
         await api.ok("PUT", "/v1/catalogues/plain", {"dim": 2, "index": {"kind": "auto"}}, 201)
+    monkeypatch.undo()
     async with running_on_milvus(store_url, tmp_path / "3", milvus_uri, empty=False) as api:
         await api.followed("c")
         assert await api.ok("POST", "/v1/bandits/b/choose", {"k": 21})

@@ -477,12 +477,14 @@ class Bandits:
         """The bandit of this uid as it was in this version, also when another process has just made it.
 
         None: there is no such bandit, or the version is no longer kept. Awaits nothing for what it is now.
-        Raises Unavailable for one that is not served here.
+        Raises Unavailable for one that is not served here, or not known while the store does not answer.
         """
         bandit = self._by_uid.get(uid)
         if bandit is None or bandit.version.number < version:
-            await self._refresh()
+            answers = await self._refresh()
             bandit = self._by_uid.get(uid)
+            if bandit is None and not answers:
+                raise Unavailable("the store does not answer")
             for newer, reason in self._newer.values():
                 if newer == uid:
                     raise Unavailable(reason)

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.filters.attribute_snapshot import AttributeSnapshot
-from app.filters.names import Stored
+from app.filters.coded_values import coded
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
@@ -94,20 +93,14 @@ def _similar(arms: LearnerSnapshot, over: str, rows: Rows) -> Similar:
         lengths = np.sqrt(np.einsum("ij,ij->i", features, features))
         unit = features / np.where(lengths > 0.0, lengths, 1.0)[:, None]
         return lambda place: unit @ unit[place]
-    codes = _codes(plain.attributes, over, rows)
-    if all(len(each) <= 1 for each in codes):
-        only = np.array([max(each, default=-1) for each in codes])
+    found = coded(plain.attributes, over, rows)
+    places, codes = found.places, found.codes
+    if np.bincount(places, minlength=1).max() <= 1:
+        only = np.full(len(rows), -1)
+        only[places] = codes
         none = np.zeros(len(rows))
         return lambda place: none if only[place] < 0 else (only == only[place]).astype(np.float64)
-    return lambda place: np.array([not codes[place].isdisjoint(each) for each in codes], np.float64)
-
-
-def _codes(attributes: AttributeSnapshot, field: str, rows: Rows) -> list[set[int]]:
-    """Numbers for the values that each of these rows has of a field. Cost: O(m + values) in Python."""
-    known: dict[tuple[Stored, float], int] = {}
-    codes: list[set[int]] = [set() for _ in range(len(rows))]
-    for stored, column, positions, own in attributes.held(field, rows):
-        numbers = own if column.distinct is None else column.distinct[own]
-        for place, number in zip(positions.tolist(), numbers.tolist(), strict=True):
-            codes[place].add(known.setdefault((stored, number), len(known)))
-    return codes
+    values: list[set[int]] = [set() for _ in range(len(rows))]
+    for place, code in zip(places.tolist(), codes.tolist(), strict=True):
+        values[place].add(code)
+    return lambda place: np.array([not values[place].isdisjoint(each) for each in values], np.float64)
