@@ -25,7 +25,7 @@ from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
 
 from app.background import leave
-from app.errors import StartupError
+from app.errors import StartupError, Unavailable
 from app.observability.logs import set_up_logging
 from app.settings import Settings
 from server.composition import SHARED, index_folder
@@ -168,7 +168,7 @@ def serve_child(listener: str, line: str, number: str, name: str, group_dir: str
             group_dir=Path(group_dir),
         )
         uvloop.run(serving)
-    except StartupError as error:
+    except (StartupError, Unavailable) as error:  # of a store that is away now; another try is made
         print(f"shortlist: {error.detail}", file=sys.stderr)
         sys.exit(1)
     leave()
