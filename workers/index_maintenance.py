@@ -12,8 +12,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
-from functools import partial
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from app.background import repeat
 from app.services.catalogues.catalogues import Catalogue
@@ -34,38 +33,30 @@ class Job(Protocol):
     def cancel(self) -> None: ...
 
 
+J = TypeVar("J", bound=Job)
+
+
 async def maintain(catalogue: Catalogue) -> Outcome:
     """Do the maintenance that is due for one catalogue."""
     index = catalogue.index
-    job = index.begin_maintenance()
-    if job is None:
-        return "nothing"
-    outcome = await _done(catalogue, job, partial(index.finish_maintenance, job))
-    if outcome == "done":
-        _say(catalogue)
-    return outcome
+    return _said(catalogue, await _done(catalogue, index.begin_maintenance(), index.finish_maintenance))
 
 
 async def make_segment(catalogue: Catalogue) -> Outcome:
     """Make the segment that is due for one catalogue."""
     index = catalogue.index
-    job = index.begin_segment()
-    return "nothing" if job is None else await _done(catalogue, job, partial(index.finish_segment, job))
+    return await _done(catalogue, index.begin_segment(), index.finish_segment)
 
 
 async def share(catalogue: Catalogue) -> Outcome:
     """Adopt or make the publication that is due for one catalogue, if its arms are shared."""
     index = catalogue.index
-    job = index.begin_sharing()
+    return _said(catalogue, await _done(catalogue, index.begin_sharing(), index.finish_sharing))
+
+
+async def _done(catalogue: Catalogue, job: J | None, finish: Callable[[J], None]) -> Outcome:
     if job is None:
         return "nothing"
-    outcome = await _done(catalogue, job, partial(index.finish_sharing, job))
-    if outcome == "done":
-        _say(catalogue)
-    return outcome
-
-
-async def _done(catalogue: Catalogue, job: Job, finish: Callable[[], None]) -> Outcome:
     kind, failures = type(job).__name__, catalogue.index.failures
     try:
         await _in_daemon_thread(job.run)
@@ -75,15 +66,18 @@ async def _done(catalogue: Catalogue, job: Job, finish: Callable[[], None]) -> O
         return "failed"
     finally:
         job.cancel()
-        finish()
+        finish(job)
     failures.pop(kind, None)
     return "done"
 
 
-def _say(catalogue: Catalogue) -> None:
-    status = catalogue.index.status()
-    said = catalogue.name, status.kind, len(catalogue.index), status.recall_at_1
-    log.info("index of %s: %s over %d arms, recall@1 %s", *said)
+def _said(catalogue: Catalogue, outcome: Outcome) -> Outcome:
+    """The outcome; what serves now is logged."""
+    if outcome == "done":
+        status = catalogue.index.status()
+        said = catalogue.name, status.kind, len(catalogue.index), status.recall_at_1
+        log.info("index of %s: %s over %d arms, recall@1 %s", *said)
+    return outcome
 
 
 async def run(catalogues: Iterable[Catalogue], report: Callable[[Outcome], None]) -> None:

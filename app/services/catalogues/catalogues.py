@@ -185,9 +185,7 @@ class Catalogues:
     async def sync(self, catalogue: Catalogue) -> None:
         """Do to the index what other processes have done to the catalogue."""
         async with catalogue.lock:
-            kept = self._arms.get(catalogue.uid)
-            if kept is not None:  # it was not deleted meanwhile
-                await kept.sync()
+            await self._sync(catalogue)
 
     async def create(self, name: str, record: CatalogueRecord) -> tuple[Catalogue, bool]:
         """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does."""
@@ -376,8 +374,12 @@ class Catalogues:
         return arms
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
-        index, self._arms[uid] = self._kinds.made(uid, record)
-        await self._arms[uid].open()
+        """What is to be served under the name, in place of what was."""
+        index, arms = self._kinds.made(uid, record)
+        await arms.open()
+        if (before := self._served.get(name)) is not None:
+            await self._drop(before.uid)
+        self._arms[uid] = arms
         return Catalogue(name, uid, record, index)
 
     async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
@@ -385,9 +387,12 @@ class Catalogues:
         if version == catalogue.version + changed:
             catalogue.version = version
         else:
-            kept = self._arms.get(catalogue.uid)
-            if kept is not None:  # it was not deleted meanwhile
-                await kept.sync()
+            await self._sync(catalogue)
+
+    async def _sync(self, catalogue: Catalogue) -> None:
+        kept = self._arms.get(catalogue.uid)
+        if kept is not None:  # it was not deleted meanwhile
+            await kept.sync()
 
     def _kept(self, catalogue: Catalogue) -> KeptArms:
         """The arms of a catalogue. Raises NotFound."""
