@@ -20,14 +20,14 @@ from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.services.learning.forgetting import Forgetting
 from app.storage.protocol import LearnerId, Store
 
-EVERY_S, IDLE_S = 1.0, 2.0
+EVERY_S = 1.0
 ROUNDS_TO_DROP = 10  # what has expired is in nobody's way: it is dropped every so many rounds
 BATCH = 200
 LOOK_AGAIN_MS = 86_400_000
 
 
 class Housekeeping:
-    """Does what is due, every ``EVERY_S``; while nothing is, the rests double up to ``IDLE_S``.
+    """Does what is due, every ``EVERY_S``; while nothing is, half as often.
 
     ``wake(partition)``     is called when something was appended to the log of the partition
     ``done(kind, count)``   is told how much was done, for metrics
@@ -50,7 +50,7 @@ class Housekeeping:
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
-        await repeat(self._round, every_s=EVERY_S, idle_s=IDLE_S, waits="housekeeping waits")
+        await repeat(self._round, every_s=EVERY_S, idle_s=2.0 * EVERY_S, waits="housekeeping waits")
 
     async def _round(self) -> bool:
         """Whether there was something to do."""

@@ -1,9 +1,6 @@
 """As ``test_on_milvus``, and longer."""
 
-# ruff: noqa: F401 - pytest collects what is imported, with the fixtures of this module
-
-from collections.abc import AsyncIterator
-from pathlib import Path
+# ruff: noqa: F401 - pytest collects what is imported, with its fixtures
 
 import pytest
 from test_catalogues import (
@@ -39,6 +36,7 @@ from test_filters import (
 from test_included import (
     test_a_repeat_for_an_event_is_the_same_choice_with_the_metadata_of_now,
 )
+from test_on_milvus import api, shared
 from test_repeats import (
     test_callers_at_once_events_dry_runs_pins_and_batches,
     test_visitors_of_a_global_bandit,
@@ -53,21 +51,4 @@ from test_rewards import (
     world,
 )
 
-from milvus import OtherKindApi, running_on_milvus
-
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
-
-
-@pytest.fixture
-async def api(store_url: str, tmp_path: Path, milvus_uri: str) -> AsyncIterator[OtherKindApi]:
-    async with running_on_milvus(store_url, tmp_path, milvus_uri, kind=OtherKindApi) as api:
-        yield api
-
-
-@pytest.fixture(scope="module")
-async def shared(
-    store_url: str, tmp_path_factory: pytest.TempPathFactory, milvus_uri: str
-) -> AsyncIterator[OtherKindApi]:
-    folder = tmp_path_factory.mktemp("on-milvus")
-    async with running_on_milvus(store_url, folder, milvus_uri, kind=OtherKindApi) as api:
-        yield api
