@@ -34,7 +34,7 @@ _FEWEST, _MOST = 16, 1_024
 _LISTS = 4.0  # times the square root of the rows
 _SAMPLE = 64  # rows for each centroid that it is trained on
 _ROUNDS = 5
-_CHUNK = 8_192
+_CHUNK = 1_024  # rows: their products with all centroids fit into a cache
 _TIMED = 40
 
 Labels = NDArray[np.int16]

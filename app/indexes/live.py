@@ -572,10 +572,14 @@ class LiveIndex:
         if structure is None or plan is None:
             # Where a scan was found to be the best, it is until the catalogue has grown.
             is_planned = plan is not None and not self._has_grown(plan)
-            return not is_planned and fresh * self._dim >= SMALL_NUMBERS
+            return not is_planned and fresh * self._dim >= SMALL_NUMBERS and not self._awaits_graph()
         if self._is_half_covered():
             return True
         return fresh >= _LEAST_FRESH and self._scan_us(fresh) > _FRESH_SHARE * plan.expected_us
+
+    def _awaits_graph(self) -> bool:
+        """Whether the graph of an earlier run may soon serve most arms."""
+        return self._plan is None and self._cache is not None and self._cache.exists()
 
     def _is_half_covered(self) -> bool:
         """Whether the structure has most of the arms of the first segment, which was made meanwhile."""

@@ -104,6 +104,8 @@ class Maintenance(Cancellation):
             loaded = graph_file.read(self.load_from, self.table, **shape)
             if loaded is not None:
                 return loaded
+            with suppress(OSError):  # nobody is to wait for it
+                self.load_from.unlink(missing_ok=True)
         graph = HnswGraph.build(
             self.table, rows, seed=self.seed, threads=self.threads, check=self.check, **shape
         )

@@ -19,6 +19,7 @@ Everything but times is a function of the arms, the options, the ``rng`` and the
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -204,16 +205,18 @@ def _with_graph(
 def _climb(
     table: TableSnapshot, graph: HnswGraph, options: IndexOptions, exact: _ExactSearch, probes: Probes
 ) -> dict[int, Trial]:
-    """Measure one ef after the other, until no larger one could be chosen."""
+    """Measure some ef: by bisection the least for which it is settled that no larger one is chosen."""
     trials: dict[int, Trial] = {}
-    for ef in LADDER if options.ef_search is None else (options.ef_search,):
+
+    def settles(ef: int) -> bool:
         graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
         trials[ef] = compare(
             lambda query: graph.search(table, query, 1) or scan(table, query, 1), exact.search, probes
         )
-        if ef_choice.is_settled(trials[ef], options.target_recall, forced=options.kind == "hnsw"):
-            break
-    return trials
+        return ef_choice.is_settled(trials[ef], options.target_recall, forced=options.kind == "hnsw")
+
+    bisect_left(LADDER if options.ef_search is None else (options.ef_search,), True, key=settles)
+    return dict(sorted(trials.items()))
 
 
 def _served(exact: Plan, ef: int, trial: Trial, build_s: float, target: float) -> Plan:

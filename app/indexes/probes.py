@@ -32,11 +32,12 @@ from shortlist.types import Matrix, Rows, TopK, Vector
 Search = Callable[[Vector], TopK]
 _Answer = TypeVar("_Answer")
 
-_CHUNK_ROWS = 8_192
+_CHUNK_ROWS = 1_024  # their scores on all probes fit into a cache
 _ENOUGH_RECENT = 64
 _SAME_SCORE = 1e-6
-# In a round the index answers this many queries, and the exact search this many.
-_ROUND, _EXACT_ROUND = 40, 5
+# In a round the index answers this many queries, and the exact search this many, or until it took so long.
+_ROUND, _EXACT_ROUND, _EXACT_ROUND_S = 40, 5, 0.02
+_TYPICAL_S = 0.5
 _FINE_S = 1e-5
 
 
@@ -138,19 +139,19 @@ def solve(
     ``first``: rows before it do not count. Cost: (K - first) * P * d multiply-adds.
     """
     each = np.arange(len(queries))
-    columns = np.ascontiguousarray(queries.T, dtype=table.working.dtype)
+    working = queries.astype(table.working.dtype)
     best = np.full(len(queries), -np.inf)
     winners = np.full(len(queries), table.live_rows[0] if among is None else int(among.argmax()))
     for start in range(first, table.rows, _CHUNK_ROWS):
         rows = np.arange(start, min(start + _CHUNK_ROWS, table.rows))
-        scores = table.working[start : start + _CHUNK_ROWS] @ columns
+        scores = working @ table.working[start : start + _CHUNK_ROWS].T
         counted = table.is_alive(rows) & (table.norms[rows] < shorter_than)
         if among is not None:
             counted &= among[rows]
-        scores[~counted] = -np.inf
-        top = scores.argmax(axis=0)
-        better = scores[top, each] > best
-        best[better] = scores[top, each][better]
+        scores[:, ~counted] = -np.inf
+        top = scores.argmax(axis=1)
+        better = scores[each, top] > best
+        best[better] = scores[each, top][better]
         winners[better] = start + top[better]
     best = np.add.reduce(table.features.take(winners, axis=0) * queries, axis=1)
     return Probes(queries, winners, best)
@@ -176,7 +177,7 @@ def compare(search: Search, exact: Search, probes: Probes, apart: NDArray[np.boo
 
 
 def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[list[TopK], float, float]:
-    """Let both searches answer queries by turns: 40 by ``search``, 5 of these by ``exact``, and so on.
+    """Let both searches answer queries by turns: 40 by ``search``, 1 to 5 of these by ``exact``, and so on.
 
     Returns the answers of ``search``, its median time in microseconds, and that time multiplied by the
     median over all rounds of (median time of ``exact`` / median time of ``search``).
@@ -188,7 +189,7 @@ def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[li
     exact(queries[0])
     for round_ in np.array_split(queries, max(1, len(queries) // _ROUND)):
         mine = [_timed(search, query, answers) for query in round_]
-        others = [_timed(exact, query, []) for query in round_[:_EXACT_ROUND]]
+        others = _times(exact, round_[:_EXACT_ROUND], _EXACT_ROUND_S)
         ratios.append(float(np.median(others) / np.median(mine)))
         seconds += mine
     us = float(np.median(seconds) * 1e6)
@@ -196,9 +197,19 @@ def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[li
 
 
 def typical_us(search: Callable[[Vector], object], queries: Matrix) -> float:
-    """Median time of one search, in microseconds."""
+    """Median time of one search, in microseconds: of as many as there is half a second for, at least one."""
     search(queries[0])
-    return float(np.median([_timed(search, query, []) for query in queries]) * 1e6)
+    return float(np.median(_times(search, queries, _TYPICAL_S)) * 1e6)
+
+
+def _times(search: Callable[[Vector], object], queries: Matrix, most_s: float) -> list[float]:
+    """Seconds of each search, until they took so long together."""
+    seconds: list[float] = []
+    for query in queries:
+        seconds.append(_timed(search, query, []))
+        if sum(seconds) >= most_s:
+            break
+    return seconds
 
 
 def _timed(search: Callable[[Vector], _Answer], query: Vector, answers: list[_Answer]) -> float:

@@ -29,6 +29,7 @@ INDEXED_TOGETHER = 250  # arms with tags or metadata, at most: a few millisecond
 INDEXED_NUMBERS = 65_536  # in their features, at most
 INDEXED_BYTES = 65_536  # of their tags and metadata, at most: thousands of values that filters may ask for
 LOADED_TOGETHER = 2_000
+NO_DOCUMENT: Document = ((), {})
 
 
 class ResidentArms:
@@ -158,13 +159,14 @@ class ResidentArms:
 
         ``described``: whether any arm has a document.
         """
-        stored: Sequence[bytes] = [b""] * len(ids)
+        stored: Sequence[bytes] = []
         if described:
             stored = await self._store.documents(self._uid, ids)
-        for part in _portions(self._dim, list(map(len, stored))):
+        for part in _portions(self._dim, list(map(len, stored)) or [0] * len(ids)):
             await yield_to_others()
             self._index.upsert(ids[part], features[part], revisions[part])
-            self._index.describe(ids[part], [attributes_of(data) for data in stored[part]])
+            documents: list[Document] = [*map(attributes_of, stored[part])]
+            self._index.describe(ids[part], documents or [NO_DOCUMENT] * len(ids[part]))
 
 
 async def _share(index: LiveIndex) -> None:
