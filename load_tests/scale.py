@@ -125,7 +125,7 @@ def measured(folder: Path, arms: int, dim: int, *, workers: int, restart: bool) 
         ):
             _await(lambda: client.choose("b", key="u0", once=False))
             note(restart_s=time.monotonic() - began)
-            _await(lambda: client.get_catalogue("c").index["kind"] in {"hnsw", "inverted_file"} or None)
+            _await(lambda: client.get_catalogue("c").index["kind"] == row["kind"] or None)
             note(restart_index_s=time.monotonic() - began)
             note(processes_apart_s=_processes_apart_s(folder / "service.log"))
             note(restart_rest_s=_await_rest(server), restart_peak_gb=max(memory) / 2**30)

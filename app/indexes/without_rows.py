@@ -15,7 +15,8 @@ from app.indexes.search_strategies import MOST_ASKED, SearchStrategy
 from app.indexes.snapshot import IndexKind, Snapshot
 from shortlist.types import Rows, TopK, Vector
 
-MORE = 4
+SPARE, MORE = 2, 4  # arms asked for besides those wanted, and how many times as many after too few
+FEW_GONE = 10  # no more are asked for if not even one of so many lists would lack an arm
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +32,9 @@ class AskedForMore:
         return self.base.kind
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:  # noqa: ARG002
-        ask = k + k * (self.base.size - self.left.count) // max(self.left.count, 1)
+        ask, gone = k, self.base.size - self.left.count
+        if FEW_GONE * k * gone > self.base.size:
+            ask = (k + SPARE) * self.base.size // max(self.left.count, 1)
         while ask <= max(k, MOST_ASKED * self.base.size):
             hits = self.base.search(query, ask, exclude)
             kept = np.flatnonzero(self.left.mask[hits.rows])[:k]

@@ -7,7 +7,7 @@ Notation
     filtered      a filter that lets in a half of the arms; together: with 10,000 quotas, and 50 arms that the
                   key had too often
     added_us      median time of a search with them - that without, in microseconds; the state of the quotas
-                  is made ready first, as it is for each slice of 100 ms
+                  is made ready first, as it is for each slice of 100 ms; added_mean_us: of the mean times
     ready_us      making that state, once for all choices of a slice: the draw of who takes part, and which
                   arms are out
     ratio         median time / that of the plain list of the same length; of together: / that of filtered
@@ -105,8 +105,8 @@ async def with_quotas(index: LiveIndex, count: int) -> list[dict[str, Any]]:
     return await quotas(index.snapshot(), await views.of(catalogue, wanted), count)
 
 
-def medians(ways: dict[str, Callable[[Vector], object]]) -> dict[str, float]:
-    """Of a choice, in microseconds."""
+def timed(ways: dict[str, Callable[[Vector], object]]) -> dict[str, tuple[float, float]]:
+    """Median and mean of a choice, in microseconds."""
     rng, times = np.random.default_rng(SEED), {name: list[float]() for name in ways}
     for _ in range(TURNS):
         queries = rng.standard_normal((TURN, DIM))
@@ -115,7 +115,16 @@ def medians(ways: dict[str, Callable[[Vector], object]]) -> dict[str, float]:
                 began = time.perf_counter()
                 way(query)
                 times[name].append(1e6 * (time.perf_counter() - began))
-    return {name: statistics.median(each) for name, each in times.items()}
+    return {name: (statistics.median(each), statistics.fmean(each)) for name, each in times.items()}
+
+
+def row(
+    limit: str, k: int, count: int, own: tuple[float, float], base: tuple[float, float]
+) -> dict[str, Any]:
+    return {
+        "limit": limit, "K": count, "k": k, "us": own[0], "ratio": own[0] / base[0],
+        "added_us": own[0] - base[0], "added_mean_us": own[1] - base[1],
+    }  # fmt: skip
 
 
 def lists(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
@@ -123,14 +132,8 @@ def lists(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
     for over in ("features", "campaign"):
         solver = DiverseSolver(snapshot, snapshot, Diverse(0.3, over), NO_ROWS)
         ways[f"diverse over {over}"] = partial(solver.search, k=LIST)
-    found = medians(ways)
-    return [
-        {
-            "limit": name, "K": count, "k": LIST, "us": us, "ratio": us / found["plain"],
-            "added_us": us - found["plain"], "ready_us": 0.0,
-        }
-        for name, us in found.items()
-    ]  # fmt: skip
+    found = timed(ways)
+    return [row(name, LIST, count, each, found["plain"]) for name, each in found.items()]
 
 
 async def quotas(snapshot: Snapshot, filtered: Snapshot, count: int) -> list[dict[str, Any]]:
@@ -144,15 +147,12 @@ async def quotas(snapshot: Snapshot, filtered: Snapshot, count: int) -> list[dic
     ready["together"] = made_ready(shares, filtered)
     had = snapshot.rows_of([f"a{row}" for row in np.random.default_rng(SEED).integers(0, count, HAD)])
     ways["together"] = partial(choose, shares, filtered, exclude=had)
-    found = medians(ways)
+    found = timed(ways)
     bases = {"together": "filtered"}
     return [
-        {
-            "limit": name, "K": count, "k": 1, "us": us, "ratio": us / found[bases.get(name, "plain")],
-            "added_us": us - found[bases.get(name, "plain")], "ready_us": ready[name],
-        }
-        for name, us in found.items()
-    ]  # fmt: skip
+        row(name, 1, count, each, found[bases.get(name, "plain")]) | {"ready_us": ready[name]}
+        for name, each in found.items()
+    ]
 
 
 async def shares_of(number: int, snapshot: Snapshot) -> Shares:
