@@ -24,13 +24,16 @@ from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.catalogues.sharing_group import SharingGroup
+from app.services.choosing.allowance import Allowance
 from app.services.choosing.choice import known_entry_of
 from app.services.choosing.choosing import Choosing
 from app.services.choosing.covers import Covers
+from app.services.choosing.dry_runs import DryRuns
 from app.services.choosing.elimination_cache import EliminationCache
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.policy import PolicyDependencies
 from app.services.choosing.repeats import Repeats
+from app.services.choosing.selector import Selector
 from app.services.choosing.warm_up import WarmUp
 from app.services.decision_log.decision_log import DecisionLog
 from app.services.decision_log.row_buffer import RowBuffer
@@ -160,16 +163,18 @@ class Service:
             evaluated=metrics.evaluated.inc,
         )
         repeats = Repeats(store.choices)
+        self.selector = Selector(dependencies, self.sync)
+        allowance = Allowance(self.selector, self.quotas, repeats)
+        self.dry_runs = DryRuns(store.arms, self.selector, allowance, self.sync)
         self.choosing = Choosing(
             store,
-            dependencies,
+            self.learners,
+            allowance,
             self.signer,
             self.decisions,
             sync=self.sync,
             token_ttl_ms=token_ttl_ms,
             rows=self.rows,
-            quotas=self.quotas,
-            repeats=repeats,
             grouped=lambda group: metrics.group_decisions.labels(group).inc(),
         )
         entries = RewardEntries(
@@ -189,7 +194,7 @@ class Service:
             self.bandits, self.decision_log, watched=WatchedGuardrails(metrics.guardrails).said
         )
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
-        self.explanations = Explanations(self.bandits, self.decision_log, self.choosing)
+        self.explanations = Explanations(self.bandits, self.decision_log, self.selector)
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = Campaigns(
             store, NoisyCenters(), capacity_bytes=campaign_bytes

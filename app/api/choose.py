@@ -29,6 +29,7 @@ from app.services.bandits.bandits import Bandits
 from app.services.campaigns.slates import SlateCampaigns, best_slate
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.choosing import Choosing
+from app.services.choosing.dry_runs import DryRuns
 from app.services.choosing.included import METADATA
 
 router = json_router(prefix="/v1/bandits", tags=["choices"])
@@ -157,6 +158,7 @@ async def choose(
     request: Request,
     bandits: Provided[Bandits],
     choosing: Provided[Choosing],
+    dry_runs: Provided[DryRuns],
     slates: Provided[SlateCampaigns],
 ) -> Response:
     """Choose up to k arms, the best first, and return the token to reward them with.
@@ -166,7 +168,7 @@ async def choose(
     """
     if body.dry_run:
         check_scope(request, "read")
-        return reply(await choosing.dry_run(await bandits.get(bandit), await _request(body, slates)))
+        return reply(await dry_runs.run(await bandits.get(bandit), await _request(body, slates)))
     check_scope(request, "choose")
     return reply(await choosing.choose(await bandits.get(bandit), await _request(body, slates)))
 

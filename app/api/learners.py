@@ -26,7 +26,7 @@ from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bandits.shifted import observed_theta, observed_weights
 from app.services.bounded.long_work import REQUESTS
 from app.services.bounded.yielding import yield_to_others
-from app.services.choosing.choosing import Choosing
+from app.services.choosing.selector import Selector
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.forgetting import Forgetting
 from app.services.learning.learner_copies import LearnerCopies
@@ -193,11 +193,11 @@ async def learner(
 
 @router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
 async def sets(
-    bandit: str, key: LearnerKey, bandits: Provided[Bandits], choosing: Provided[Choosing]
+    bandit: str, key: LearnerKey, bandits: Provided[Bandits], selector: Provided[Selector]
 ) -> Response:
     """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
     owner = await bandits.get(bandit)
-    result = await choosing.sets(owner, owner.learner_named(key))
+    result = await selector.sets(owner, owner.learner_named(key))
     stages = [{"stage": stage, "size": size} for stage, size in result.stages]
     return reply({"stages": stages, "eliminated": result.eliminated, "threshold": result.threshold})
 

@@ -29,7 +29,7 @@ from app.services.bandits.settings import BanditRecord, RepeatsRule, RewardRule
 from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
-from app.services.choosing.choosing import _within
+from app.services.choosing.allowance import within
 from app.services.choosing.covers import Covers
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.repeats import often, without
@@ -150,7 +150,7 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
             await shares.look()
         key = int(rng.integers(KEYS))
         asked = SelectionRequest(own, LearnerId("0" * 16, f"k{key}"), 1, (), None, rng)
-        request = _within(shares, without(asked, REPEATS, had[key], whole))
+        request = within(shares, without(asked, REPEATS, had[key], whole))
         selection = await POLICIES[policy].choose(dependencies, request)  # type: ignore[arg-type]
         (chosen,) = selection.hits.rows.tolist()
         assert await shares.take(whole, [chosen]) is not None

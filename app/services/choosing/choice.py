@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.learning.tokens import decision_of, raw_of, text_of
 
 _PLAIN, _COMPRESSED = b"\x01", b"\x02"
@@ -36,32 +37,6 @@ class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     propensity: float | None = None
     pinned: bool = False
     metadata: dict[str, Any] | None = None
-
-
-class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """``estimate``: x.theta^, the expected reward. ``width``: how uncertain it is, sigma ||x||_{V^-1}.
-
-    ``draw``: x.theta~, where the policy chose it by a drawn value; else null.
-    """
-
-    estimate: float
-    width: float
-    draw: float | None
-
-
-class DryRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a choice would be: as ``Choice``, without a decision."""
-
-    arms: list[DryRunArm]
-    policy: str
-    learner_version: int
-    catalogue_version: int
-    exact: bool
-    bandit_version: int
-    stale_s: float | None = None
-    eligible: int | None = None
-    group: str | None = None
-    weights: dict[str, float] | None = None
 
 
 class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -85,6 +60,18 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     bandit_version: int | None = None
     group: str | None = None
     weights: dict[str, float] | None = None
+
+
+def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> list[ChosenArm]:
+    """The arms that were selected, as an answer shows them; ``ids`` are theirs."""
+    columns = [ids, selection.hits.scores.tolist()]
+    if selection.propensities is not None:
+        columns.append(selection.propensities)
+    arms = list(map(ChosenArm, *columns))
+    if not request.rules.pins:
+        return arms
+    pinned = set(request.rules.pinned)
+    return [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
 
 
 class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

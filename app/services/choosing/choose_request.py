@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
+import numpy as np
 
 from app.filters.filter import Filter, parse
+from app.services.bandits.bandits import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.choosing.diverse import Diverse
 from app.services.choosing.limits import AtMost
 from app.services.choosing.rules import NO_RULES, Pin, Rules
+from app.services.choosing.selection import SelectionRequest
 from app.services.formats.logged import LoggedRequest, asked_bytes
+from app.storage.protocol import LearnerId
 
 DIGEST_BYTES = 16
 
@@ -60,6 +64,31 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
                 [AtMost(*limit) for limit in asked.at_most],
                 None if asked.diverse is None else Diverse(*asked.diverse),
             ),
+        )
+
+    def selection(
+        self,
+        bandit: Bandit,
+        learner: LearnerId,
+        context: Numbers32 | None,
+        rng: np.random.Generator,
+        *,
+        dry_run: bool = False,
+    ) -> SelectionRequest:
+        """What is asked of the policy. ``context``: as it was encoded."""
+        return SelectionRequest(
+            bandit=bandit,
+            learner=learner,
+            k=self.k - len(self.rules.pins),
+            exclude=self.exclude,
+            claim=self.event_id,
+            rng=rng,
+            arms=self.arms,
+            arm_filter=bandit.filter_with(self.arm_filter),
+            rules=self.rules,
+            context=context,
+            seeded=self.seed is not None,
+            dry_run=dry_run,
         )
 
     def logged(self) -> bytes | None:

@@ -14,9 +14,11 @@ from typing import Literal
 
 import msgspec
 
+from app.services.bandits.bandits import Bandit
 from app.services.bandits.settings import HoldoutRule, ServedArms
 from app.services.bandits.shares import is_in_share
 from app.services.choosing.baseline import baseline
+from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.pins import CERTAIN
 from app.services.choosing.policy import PolicyDependencies, Select
 from app.services.choosing.selection import Selection, SelectionRequest
@@ -30,11 +32,15 @@ def group_of(bandit: str, unit: str, rule: HoldoutRule) -> Group:
     return "holdout" if is_in_share(bandit.encode(), unit, rule.share) else "policy"
 
 
-def unit_of(key: str | None, event_id: str | None, seed: int | None, decision_id: str) -> str:
-    """What is assigned to a group."""
-    if key is not None:
-        return key
-    return event_id or (decision_id if seed is None else f"seed {seed}")
+def group_of_choice(bandit: Bandit, request: ChooseRequest, decision_id: str) -> Group | None:
+    """None without a holdout, and of a baseline that the caller asked for."""
+    rule = bandit.record.holdout
+    if rule is None or request.arms is not None:
+        return None
+    if request.key is not None:
+        return group_of(bandit.name, request.key, rule)
+    unit = request.event_id or (decision_id if request.seed is None else f"seed {request.seed}")
+    return group_of(bandit.name, unit, rule)
 
 
 def serving(rule: HoldoutRule) -> Select:

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from app.errors import Invalid
 from app.indexes.snapshot import Snapshot
+from app.services.bandits.bandits import Bandit
 from app.services.bandits.had import MOST_KEPT, left_of_values, value_of, values_of
 from app.services.bandits.settings import BY_ARM, RepeatsRule
 from app.services.bounded.cache import BoundedCache
@@ -81,6 +83,16 @@ class Repeats:
         known = [(what, moment + (at_ms + within_ms - had.now_ms) / 1_000) for what, at_ms in had.arms]
         size = HAD_BYTES * (1 + len(known)) + sum(len(what) for what, _ in known)
         self._known.put(subject.key, known, size)
+
+
+def subject_of(bandit: Bandit, learner: LearnerId, visitor: str | None) -> Subject | None:
+    """Whom the bandit limits repeats for; None: nobody. Raises Invalid: the visitor is of no use."""
+    rule = bandit.record.repeats
+    if visitor is not None and (rule is None or bandit.record.scope == "per_key"):
+        raise Invalid("visitor goes with a bandit of scope global that has repeats", path=("visitor",))
+    if rule is None or (bandit.record.scope == "global" and visitor is None):
+        return None
+    return Subject(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
 
 
 def often(rule: RepeatsRule, counts: Mapping[str, int]) -> list[str]:

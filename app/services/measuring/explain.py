@@ -23,8 +23,9 @@ import numpy as np
 from app.errors import Invalid, NoArms, NotFound
 from app.services.bandits.bandits import Bandit, Bandits
 from app.services.bounded.long_work import REQUESTS
-from app.services.choosing.choosing import Choosing
+from app.services.choosing.again import selected_again
 from app.services.choosing.selection import Selection, SelectionRequest
+from app.services.choosing.selector import Selector
 from app.services.choosing.uncertainty import estimates_and_widths
 from app.services.decision_log.decision_log import DecisionLog, LoggedChoice
 from app.services.decision_log.rows import Row
@@ -68,10 +69,10 @@ class Explanation:
 class Explanations:
     """Explains logged decisions."""
 
-    def __init__(self, bandits: Bandits, log: DecisionLog, choosing: Choosing) -> None:
+    def __init__(self, bandits: Bandits, log: DecisionLog, selector: Selector) -> None:
         self._bandits = bandits
         self._log = log
-        self._choosing = choosing
+        self._selector = selector
 
     async def explain(self, bandit: Bandit, token: str) -> Explanation:
         """Explain the decision of this token. Cost: about that of a choice, and two reads of the store.
@@ -104,7 +105,7 @@ class Explanations:
         if changed or logged.asked is None:
             return changed, [], []
         try:
-            request, selection = await self._choosing.again(then, logged, part, logged.asked)
+            request, selection = await selected_again(self._selector, then, logged, part, logged.asked)
         except (NoArms, Invalid):
             return ["catalogue"], [], []
         snapshot = selection.snapshot

@@ -1,0 +1,176 @@
+"""What quotas and repeats allow a choice, and what it takes of them.
+
+A choice is selected among the arms that are left as far as this process knows; then it takes what it shows.
+If that is no longer left, which is known from then on, it is selected again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from app.errors import Unavailable
+from app.indexes.snapshot import Snapshot
+from app.services.bandits.bandits import Bandit
+from app.services.bandits.had import kept_of
+from app.services.choosing.repeats import Repeats, Subject, often, subject_of, without
+from app.services.choosing.selection import Selection, SelectionRequest
+from app.services.choosing.selector import Selector
+from app.services.learning.tokens import Decision
+from app.services.quotas.quotas import Quotas
+from app.services.quotas.shares import Shares, Taken
+
+TRIES = 20  # to choose arms that no quota has used up meanwhile
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What a choice has taken. ``taken``: of the quotas of a bandit; ``shown``: as ``kept_of`` makes it."""
+
+    bandit_uid: str = ""
+    taken: Taken = ()
+    subject: Subject | None = None
+    shown: Sequence[tuple[str, str]] = ()
+
+
+NOTHING = Spent()
+
+
+class Allowed(msgspec.Struct, frozen=True, eq=False):
+    """A selection that quotas and repeats let stand. ``request``: as they let it be.
+
+    ``had``: what the key has had too often.
+    """
+
+    selection: Selection
+    request: SelectionRequest
+    spent: Spent = NOTHING
+    had: Sequence[str] = ()
+
+
+class Allowance:
+    """Selects arms within quotas and repeats."""
+
+    def __init__(self, selector: Selector, quotas: Quotas, repeats: Repeats) -> None:
+        self._selector = selector
+        self._quotas = quotas
+        self._repeats = repeats
+
+    async def select(
+        self,
+        request: SelectionRequest,
+        group: str | None,
+        visitor: str | None,
+        decision: str,
+        *,
+        own_rng: bool,
+    ) -> Allowed:
+        """Select arms, which count as shown by this decision from now on.
+
+        ``own_rng``: nothing else draws from the generator of the request, so that it can begin again.
+        Raises as ``Selector.select``.
+        """
+        bandit, subject = request.bandit, None
+        if bandit.record.repeats is not None or visitor is not None:
+            subject = subject_of(bandit, request.learner, visitor)
+        quotas = self._quotas.shares.get(bandit.uid)
+        if quotas is None and subject is None:
+            return Allowed(await self._selector.select(request, group), request)
+        state = request.rng.bit_generator.state if own_rng else None
+        for _ in range(TRIES):
+            allowed = await self._tried(request, group, quotas, subject, decision)
+            if allowed is not None:
+                return allowed
+            if state is not None:
+                request.rng.bit_generator.state = state  # as if there had been no other try
+        raise Unavailable("quotas or repeats changed faster than a choice could be made")
+
+    async def left(self, request: SelectionRequest, visitor: str | None) -> SelectionRequest:
+        """The request of a dry run, for what is left now: nothing is taken. Raises Invalid, Unavailable."""
+        bandit = request.bandit
+        subject = subject_of(bandit, request.learner, visitor)
+        if subject is not None:
+            counts, whole = await self._repeats.had(subject, dry_run=True), bandit.catalogue.index.snapshot()
+            request = without(request, subject.rule, counts, whole)
+        return within(self._quotas.shares.get(bandit.uid), request)
+
+    async def hold(self, spent: Spent, decision: Decision) -> Spent:
+        """Of quotas a deferred decision gives back what it took when it expires, and nobody else does."""
+        quotas = self._quotas.shares.get(spent.bandit_uid)
+        if quotas is not None:
+            await quotas.hold(decision.id, spent.taken, expires_ms=decision.expires_ms)
+        return msgspec.structs.replace(spent, taken=())
+
+    async def give_back(self, spent: Spent) -> None:
+        """It is shown to nobody. A store that is away is not told: then it counts."""
+        quotas = self._quotas.shares.get(spent.bandit_uid)
+        if quotas is not None:
+            quotas.give_back(spent.taken)
+        if spent.subject is not None:
+            with contextlib.suppress(Unavailable):
+                await self._repeats.give_back(spent.subject, spent.shown)
+
+    async def _tried(
+        self,
+        request: SelectionRequest,
+        group: str | None,
+        quotas: Shares | None,
+        subject: Subject | None,
+        decision: str,
+    ) -> Allowed | None:
+        """What is selected; None if some of it is no longer left."""
+        had, index = list[str](), request.bandit.catalogue.index
+        if subject is not None:
+            counts = await self._repeats.had(subject, dry_run=False)
+            had = often(subject.rule, counts)
+            request = without(request, subject.rule, counts, index.snapshot())
+        request = within(quotas, request)
+        selection = await self._selector.select(request, group)
+        spent = await self._spent(selection, request.bandit, quotas, subject, decision)
+        return None if spent is None else Allowed(selection, request, spent, had)
+
+    async def _spent(
+        self,
+        selection: Selection,
+        bandit: Bandit,
+        quotas: Shares | None,
+        subject: Subject | None,
+        decision: str,
+    ) -> Spent | None:
+        """Take what is shown, of quotas and then of repeats: all of it, or nothing."""
+        whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
+        taken: Taken | None = ()
+        if quotas is not None:
+            taken = await quotas.take(whole, rows) if _is_known(bandit, whole) else None
+        if taken is None:
+            return None
+        if subject is None:
+            return Spent(bandit.uid, taken)
+        shown, stands = kept_of(subject.rule, whole, decision, [*map(whole.id_of, rows)]), False
+        try:
+            stands = await self._repeats.take(subject, shown)
+        finally:
+            if quotas is not None and not stands:
+                quotas.give_back(taken)
+        return Spent(bandit.uid, taken, subject, shown) if stands else None
+
+
+def within(quotas: Shares | None, request: SelectionRequest) -> SelectionRequest:
+    """The request, for the arms that quotas leave now. A pinned arm that is used up is left out."""
+    if quotas is None:
+        return request
+    now, whole = quotas.now(), request.bandit.catalogue.index.snapshot()
+    rules = request.rules
+    pins = now.standing([(pin, whole.table.row_of(pin.arm)) for pin in rules.pins], whole)
+    if len(pins) < len(rules.pins):
+        left_out, rules = len(rules.pins) - len(pins), replace(rules, pins=pins)
+        request = msgspec.structs.replace(request, k=request.k + left_out, rules=rules)
+    few = now.few(request.k + len(rules.pins))
+    return msgspec.structs.replace(request, quotas=now, few=few)
+
+
+def _is_known(bandit: Bandit, snapshot: Snapshot) -> bool:
+    """Whether the rows of a snapshot are still those of the catalogue."""
+    return bandit.catalogue.index.snapshot().table.number == snapshot.table.number
