@@ -23,7 +23,8 @@ from app.api.strict_json import invalid
 from app.errors import Invalid, ShortlistError
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits import context as contexts
-from app.services.bandits.bandits import Bandit, bandit_of, completed, mean_square_of
+from app.services.bandits.bandit import Bandit, bandit_of
+from app.services.bandits.completion import completed, mean_square_of
 from app.services.bandits.encoding import ContextRule
 from app.services.bandits.settings import BanditRecord
 from app.services.bandits.versions import BanditVersion, version_to_bytes

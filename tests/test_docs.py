@@ -11,7 +11,7 @@ from app.api import limits as api_limits
 from app.filters import fields
 from app.filters import filter as filters
 from app.milvus import engine as milvus_engine
-from app.services.bandits import bandits, context, encoding, settings, versions
+from app.services.bandits import completion, context, encoding, settings, versions
 from app.services.catalogues import kinds
 from app.services.choosing import included, policies
 from app.services.measuring import report
@@ -51,7 +51,7 @@ HOMES = (
     milvus_engine,
     fields,
     filters,
-    bandits,
+    completion,
     context,
     encoding,
     settings,

@@ -18,7 +18,8 @@ from app.api.services import Provided
 from app.api.strict_json import StrictModel, invalid, json_router, reply
 from app.api.used import UsedView, used
 from app.errors import NotChangeable
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bandits.settings import (
     AUTO,
     BEFORE_AUTO,

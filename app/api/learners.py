@@ -22,7 +22,8 @@ from app.api.streamed import Streamed
 from app.api.strict_json import JSON, StrictModel, json_router, reply
 from app.api.used import UsedView, used
 from app.errors import Invalid
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bandits.shifted import observed_theta, observed_weights
 from app.services.bounded.long_work import REQUESTS
 from app.services.bounded.yielding import yield_to_others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 
 
 class UsedView(BaseModel):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from app.errors import ShortlistError
 from app.lake.files import Lake
-from app.services.bandits.bandits import GLOBAL_LEARNER
+from app.services.bandits.bandit import GLOBAL_LEARNER
 from app.services.formats.records import LearnerState, bytes_to_state
 from app.services.learning.fold import merged
 from shortlist.linear import bilinear, ridge_sums

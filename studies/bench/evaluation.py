@@ -23,7 +23,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits.bandits import Bandit, bandit_of
+from app.services.bandits.bandit import Bandit, bandit_of
 from app.services.bandits.encoding import ContextRule
 from app.services.bandits.settings import BanditRecord, RewardRule
 from app.services.bandits.versions import BanditVersion, version_to_bytes

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.services.measuring.export import FORMATS, Exports, FormatName
 from studies.measurement import peak_mb, report

@@ -37,7 +37,7 @@ import numpy as np
 
 from app.errors import ShortlistError
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits.bandits import Bandit, bandit_of
+from app.services.bandits.bandit import Bandit, bandit_of
 from app.services.bandits.settings import BanditRecord, SignalRule
 from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue

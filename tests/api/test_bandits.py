@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json, running
-from app.services.bandits import bandits
+from app.services.bandits import completion
 
 pytestmark = pytest.mark.anyio
 
@@ -233,7 +233,7 @@ async def test_a_bandit_with_larger_learners_that_exists_goes_on(
     async with running(store_url, tmp_path / "1") as api:
         await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(4)})
         await api.ok("PUT", "/v1/bandits/b", FULL, 201)
-    monkeypatch.setattr(bandits, "MAX_LEARNER_BYTES", 100)
+    monkeypatch.setattr(completion, "MAX_LEARNER_BYTES", 100)
     async with running(store_url, tmp_path / "2", empty=False) as api:
         await api.ok("PUT", "/v1/bandits/b", FULL, 200)
         await api.refused("PUT", "/v1/bandits/other", FULL)

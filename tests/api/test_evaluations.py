@@ -13,7 +13,7 @@ from estimators.bandits import ips as vw_ips
 from estimators.bandits import snips as vw_snips
 
 from api_client import Api, Json
-from app.services.bandits.bandits import GLOBAL_LEARNER
+from app.services.bandits.bandit import GLOBAL_LEARNER
 from app.services.decision_log.rows import Row
 from app.services.measuring import evaluator as evaluators
 from logged_rows import MemoryLog, row_of

@@ -14,7 +14,7 @@ from msgspec.structs import replace as replaced
 
 from api_client import Api
 from app.errors import Unavailable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.decision_log.rows import CompleteLog, Row
 from app.services.measuring import export
 from app.services.measuring.export import Exports

@@ -17,7 +17,8 @@ from hypothesis.errors import Flaky
 from service_machine import play
 
 from app.indexes.live import LiveIndex
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.choosing.limits import AllowedRows
 from app.services.choosing.selection import SelectionRequest

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.errors import Conflict, NoArms, NotFound, Unavailable
 from app.observability.metrics import Metrics
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import BanditRecord, RewardRule
 from app.services.bandits.versions import BanditVersion
 from app.services.catalogues.catalogues import Arm, Catalogue

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits.bandits import Bandit, bandit_of
+from app.services.bandits.bandit import Bandit, bandit_of
 from app.services.bandits.settings import BanditRecord, RepeatsRule, RewardRule
 from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue

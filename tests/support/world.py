@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import BanditRecord, RewardRule
 from app.services.catalogues.catalogues import Arm
 from app.services.choosing.choice import Choice

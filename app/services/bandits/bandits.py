@@ -1,35 +1,28 @@
-"""Bandits: their configuration, and which learner a request belongs to."""
+"""Bandits: made, changed, found and deleted, and which of them this process serves."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
-import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
-import numpy as np
 from msgspec.structs import replace
 
 from app.errors import Conflict, Invalid, NotFound, Unavailable
-from app.filters.filter import Filter, parse
-from app.indexes.snapshot import Snapshot
 from app.services.bandits import context as contexts
 from app.services.bandits import signals
+from app.services.bandits.bandit import Bandit, bandit_of, learner_dim
+from app.services.bandits.completion import check_size, completed, differences, mean_square_of, with_unit
 from app.services.bandits.context import Context
-from app.services.bandits.encoding import Numbers32
-from app.services.bandits.settings import AUTO, BEFORE_AUTO, BanditRecord
-from app.services.bandits.shifted import observed, observed_theta
+from app.services.bandits.policy_terms import PolicyTerms
+from app.services.bandits.settings import AUTO, BanditRecord
 from app.services.bandits.versions import (
     BanditVersion,
     BanditVersions,
     Changed,
     bytes_to_version,
     check_known,
-    etag_of,
     first_version,
     uid_of,
     version_to_bytes,
@@ -37,289 +30,13 @@ from app.services.bandits.versions import (
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import REQUESTS
 from app.services.catalogues.catalogues import Catalogue, Catalogues
-from app.services.catalogues.learner_snapshot import LearnerSnapshot, ShiftedSnapshot
 from app.services.formats.pages import page_by_name
-from app.services.formats.records import differing, state_bytes, vector_to_bytes
-from app.storage.protocol import LearnerId, Store
-from shortlist.linear.ridge import Posterior
-from shortlist.linear.ridge_sums import RidgeSums, empty
-from shortlist.linear.scales import Scales
-from shortlist.linear.signals import Weighing
-from shortlist.linear.signals import weighed as weighed_sum
-from shortlist.types import TopK, Vector
+from app.services.formats.records import vector_to_bytes
+from app.storage.protocol import Store
 
 log = logging.getLogger("shortlist")
-GLOBAL_LEARNER = "_global"
-MAX_LEARNER_BYTES = 16 << 20
-MAX_KEY_LEARNER_BYTES = 4 << 20
 EARLIER_BYTES = 4 << 20  # of earlier versions that are kept in memory
-MOST_MEASURED = 1 << 20  # numbers of features
 OBJECT_BYTES = 2_000  # that a bandit takes in memory besides its record
-
-
-class PolicyTerms(Protocol):
-    """What a bandit has to know of its policy. The table of policies is ``choosing.policies``.
-
-    ``most_signals``: how many signals it takes; None: any, and any weights of a request.
-    """
-
-    @property
-    def most_signals(self) -> int | None: ...
-
-    def completed(self, record: BanditRecord) -> BanditRecord:
-        """The record with the policy's defaults. Raises Invalid, naming every field that it refuses."""
-        ...
-
-    def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
-        """Raise Invalid when the policy cannot serve the arms: their dimensions, or where they are."""
-
-    def exploration(self, record: BanditRecord, dim: int) -> float:
-        """The number that ``exploration`` stands for; ``dim`` is the dimension of what learners learn."""
-        ...
-
-    def eta(self, record: BanditRecord) -> float:
-        """The number that ``eta`` stands for."""
-        ...
-
-    def scales(self, record: BanditRecord, dim: int) -> Scales:
-        """How posteriors of its learners are made; ``dim`` is the dimension of what they learn."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Bandit:
-    """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
-
-    ``weighing``: of its signals; None without any.
-    """
-
-    name: str
-    uid: str
-    stored: bytes
-    record: BanditRecord
-    catalogue: Catalogue
-    exploration: float
-    eta: float
-    scales: Scales
-    arm_filter: Filter | None
-    version: BanditVersion
-    context: Context | None
-    weighing: Weighing | None = None
-    fixed_weights: bool = False
-
-    @property
-    def etag(self) -> str:
-        return etag_of(self.uid, self.version.number)
-
-    @property
-    def prior_terms(self) -> tuple[Scales, float]:
-        """What a posterior depends on besides what was learned."""
-        return self.scales, self.record.prior_strength
-
-    @property
-    def learner_dim(self) -> int:
-        """Dimension of what learners learn."""
-        return _learner_dim(self.record, self.catalogue, self.context)
-
-    @property
-    def weights(self) -> dict[str, float] | None:
-        """By which its signals are weighed; None without any."""
-        if self.weighing is None or self.record.signals is None:
-            return None
-        return dict(zip(self.record.signals, self.weighing.weights, strict=True))
-
-    def weighed(self, weights: Mapping[str, float] | None) -> Bandit:
-        """This bandit, with these weights over its own. Raises Invalid."""
-        if weights is None:
-            return self
-        if self.fixed_weights:
-            raise Invalid(f"weights do not go with the policy {self.record.policy}", path=("weights",))
-        return dataclasses.replace(self, weighing=signals.weighed_anew(self.record, self.weighing, weights))
-
-    def posterior(self, sums: RidgeSums) -> Posterior:
-        """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""
-        if self.weighing is None:
-            return self.scales.posterior(sums)
-        return weighed_sum(sums, self.scales, self.weighing)
-
-    @property
-    def begins_with(self) -> tuple[float, float]:
-        """Ridge and noise of a learner without rewards and without a prior of others."""
-        if self.weighing is None:
-            return self.scales.begins_with
-        prior = self.posterior(empty(1))
-        return self.scales.begins_with[0], prior.sigma
-
-    def filter_with(self, arm_filter: Filter | None) -> Filter | None:
-        """What an arm must be like to be chosen: the demands of the bandit, and ``arm_filter``."""
-        if self.arm_filter is None or arm_filter is None:
-            return self.arm_filter or arm_filter
-        return self.arm_filter.both(arm_filter)
-
-    def snapshot(self) -> LearnerSnapshot:
-        """The catalogue as it is now, as the learners see its arms."""
-        snapshot = self.catalogue.index.snapshot()
-        return self.seen(snapshot) if self.record.shift_rewards else snapshot
-
-    def seen(self, snapshot: Snapshot) -> LearnerSnapshot:
-        """A snapshot of the catalogue, as the learners see its arms."""
-        return ShiftedSnapshot(snapshot) if self.record.shift_rewards else snapshot
-
-    def encoded(self, context: object) -> Numbers32 | None:
-        """The numbers of a context as it was sent; None of a bandit without. Raises Invalid.
-
-        ``context`` is needed exactly by a bandit that has one.
-        """
-        if self.context is None:
-            if context is not None:
-                raise Invalid("context is not used by this bandit", path=("context",))
-            return None
-        if context is None:
-            raise Invalid("context is required by this bandit", path=("context",))
-        return self.context.encoding.encode(context)
-
-    def given(self, posterior: Posterior, context: Numbers32 | None) -> Posterior:
-        """The posterior of what the arms are searched with, from that of a learner."""
-        if self.context is None or context is None:
-            return posterior
-        return self.context.given(posterior, context)
-
-    def observed(self, hits: TopK) -> TopK:
-        """Scores in the scale of the rewards that users give."""
-        return observed(hits) if self.record.shift_rewards else hits
-
-    def observed_theta(self, theta: Vector) -> tuple[Vector, float]:
-        """(theta, offset) of the prediction x.theta + offset of rewards as users give them."""
-        return observed_theta(theta) if self.record.shift_rewards else (theta, 0.0)
-
-    def observed_noise(self, sigma: float) -> float:
-        """The noise of rewards as users give them, from that of a posterior."""
-        return 2.0 * sigma if self.record.shift_rewards else sigma
-
-    def joint_features(self, features: Vector, context: Numbers32 | None) -> Vector:
-        """The features that a learner learns from, of an arm in a context; none: one of zeros.
-
-        With ``shift_rewards`` the fold transforms them further. Shapes: (d,) -> (D,).
-        """
-        return features if self.context is None else self.context.joint_features(features, context)
-
-    def learned_features(self, features: Vector, context: Numbers32 | None, place: int) -> Vector:
-        """What a reward of an arm is regressed on that stood at a place, from 0: p x, where it is looked at
-        with probability p.
-
-        Shapes: (d,) -> (D,). Source: the position-based model; Lagree, Vernade and Cappe, "Multiple-Play
-        Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
-        """
-        joint = self.joint_features(features, context)
-        return joint if self.record.position is None else self.record.position.at(place) * joint
-
-    def learner_for(self, key: str | None) -> LearnerId:
-        """The learner of a request. Raises Invalid when the key is missing, or not used."""
-        if self.record.scope == "global":
-            if key is not None:
-                raise Invalid("key is not used by a bandit of scope global", path=("key",))
-            return LearnerId(self.uid, GLOBAL_LEARNER)
-        if key is None:
-            raise Invalid("key is required by a bandit of scope per_key", path=("key",))
-        return LearnerId(self.uid, key)
-
-    def learner_named(self, name: str) -> LearnerId:
-        """The learner of that name. Raises NotFound: the only one is ``GLOBAL_LEARNER``, a key is never."""
-        if (name == GLOBAL_LEARNER) != (self.record.scope == "global"):
-            expected = f"only {GLOBAL_LEARNER}" if self.record.scope == "global" else "one per key"
-            raise NotFound(f"no such learner: a bandit of scope {self.record.scope} has {expected}")
-        return LearnerId(self.uid, name)
-
-
-def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[str, PolicyTerms]) -> Bandit:
-    """The bandit of a stored version. Raises Unavailable for one that needs a newer service."""
-    uid, version = bytes_to_version(stored)
-    record = version.record
-    if record.policy not in policies:
-        raise Unavailable("the bandit has a policy of a newer version of the service")
-    context, policy = Context.of(record, catalogue.dim), policies[record.policy]
-    dim = _learner_dim(record, catalogue, context)
-    return Bandit(
-        name=name,
-        uid=uid,
-        stored=stored,
-        record=record,
-        catalogue=catalogue,
-        exploration=policy.exploration(record, dim),
-        eta=policy.eta(record),
-        scales=policy.scales(record, dim),
-        arm_filter=None if record.filter is None else parse(record.filter),
-        version=version,
-        context=context,
-        weighing=signals.weighing_of(record),
-        fixed_weights=policy.most_signals is not None,
-    )
-
-
-def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> BanditRecord:
-    """The record with the defaults of its policy and of its context. Raises Invalid."""
-    if record.prior == "pooled" and record.scope == "global":
-        reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
-        raise Invalid(reason, path=("prior",))
-    signals.check(record, most=policies[record.policy].most_signals)
-    _check_position(record, policies[record.policy])
-    return contexts.completed(policies[record.policy].completed(record))
-
-
-def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
-    if record.position is None:
-        return
-    if policy.most_signals is not None:
-        message = f"position does not go with the policy {record.policy}: what it eliminates is so for good"
-        raise Invalid(message, path=("position",))
-    if record.shift_rewards:
-        raise Invalid("position does not go with shift_rewards", path=("position",))
-
-
-def _check_size(record: BanditRecord, dim: int) -> None:
-    """Raise Invalid for learners that would be too large."""
-    size = state_bytes(dim, discounted=record.half_life_s is not None, signals=len(record.signals or (0,)))
-    per_key = record.scope == "per_key"
-    most = MAX_KEY_LEARNER_BYTES if per_key else MAX_LEARNER_BYTES
-    if size > most:
-        raise Invalid(
-            f"a learner of dimension {dim} takes {size:,} bytes: at most {most:,} with scope {record.scope}",
-            path=("scope" if per_key and size <= MAX_LEARNER_BYTES else "catalogue",),
-        )
-
-
-def _learner_dim(record: BanditRecord, catalogue: Catalogue, context: Context | None) -> int:
-    """The catalogue's, and more with a context; one more when rewards are shifted."""
-    more = 0 if context is None else context.more_numbers(catalogue.dim)
-    return catalogue.dim + more + record.shift_rewards
-
-
-def _asked(record: BanditRecord) -> BanditRecord:
-    """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
-    return replace(record, directions=None, mean_square=None)
-
-
-def _kept(record: BanditRecord, standing: BanditRecord, absent: Collection[str]) -> BanditRecord:
-    """``record``, with what stands of the settings that are absent and had another default once."""
-    return replace(record, **{name: getattr(standing, name) for name in BEFORE_AUTO if name in absent})
-
-
-def _with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
-    """The record with the unit of the features, if from now on its ridge is in it."""
-    if record.ridge != AUTO or before.ridge == AUTO or record.mean_square is not None:
-        return record
-    return replace(record, mean_square=mean_square_of(arms))
-
-
-def mean_square_of(arms: Snapshot) -> float | None:
-    """The mean squared length of the arms, or of an even sample of them; None where that is 0."""
-    rows = arms.eligible()
-    if not len(rows):
-        return None
-    rows = rows[:: -(-len(rows) * arms.table.dim // MOST_MEASURED)]
-    features = arms.features_of(rows).astype(np.float64, copy=False)
-    square = float(np.einsum("ij,ij->", features, features)) / len(rows)
-    return square if 0.0 < square < math.inf else None
 
 
 class Bandits:
@@ -398,7 +115,7 @@ class Bandits:
         if name not in self._served:
             await self._refresh()
         standing = self._served.get(name)
-        if standing is not None and _asked(standing.record) == _asked(_kept(record, standing.record, absent)):
+        if standing is not None and not differences(record, standing.record, absent):
             return standing.record
         arms = await self._catalogues.sampled(catalogue)
         directions = await REQUESTS.run(partial(contexts.directions_of, arms, count))
@@ -410,14 +127,14 @@ class Bandits:
         catalogue = self._catalogues.served(record.catalogue)
         self._policies[record.policy].check_arms(record, catalogue)
         if name not in self._served:  # one that a store has already goes on
-            _check_size(record, _learner_dim(record, catalogue, Context.of(record, catalogue.dim)))
+            check_size(record, learner_dim(record, catalogue, Context.of(record, catalogue.dim)))
         data = first_version(record, by)
         standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
             raise NotFound("the catalogue was deleted meanwhile")
         check_known(standing)
         _, version = bytes_to_version(standing)
-        if different := differing(_asked(version.record), _asked(_kept(record, version.record, absent))):
+        if different := differences(record, version.record, absent):
             changed = "" if version.number == 1 else ", as it was changed since it was made"
             raise Conflict(
                 f"a bandit of this name exists with another {', '.join(different)}{changed}: PATCH changes it"
@@ -442,7 +159,7 @@ class Bandits:
             record = self._completed(changed(uid, version))
             signals.check_change(version.record, record)
             self._policies[record.policy].check_arms(record, catalogue)
-            return _with_unit(record, version.record, arms)
+            return with_unit(record, version.record, arms)
 
         async with self.changing:
             bandit = self._known(name)
@@ -454,7 +171,7 @@ class Bandits:
         bandit = await self.get(name)
         record = self._completed(changed(bandit.uid, bandit.version))
         self._policies[record.policy].check_arms(record, bandit.catalogue)
-        record = _with_unit(record, bandit.record, await self._catalogues.sampled(bandit.catalogue))
+        record = with_unit(record, bandit.record, await self._catalogues.sampled(bandit.catalogue))
         version = replace(bandit.version, record=record)
         return self._made(name, version_to_bytes(bandit.uid, version), bandit.catalogue)
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from app.errors import Invalid
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import reward_payload
 from app.services.bounded.long_work import REQUESTS
 from app.services.campaigns.slates import SlateCampaign, finished

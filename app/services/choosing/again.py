@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from app.filters.filter import none_of, parse
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.repeats import pinned
 from app.services.choosing.seeds import generator

@@ -14,7 +14,7 @@ import msgspec
 
 from app.errors import Unavailable
 from app.indexes.snapshot import Snapshot
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.had import kept_of
 from app.services.choosing.repeats import Repeats, Subject, often, subject_of, without
 from app.services.choosing.selection import Selection, SelectionRequest

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from app.filters.filter import Filter, parse
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.choosing.diverse import Diverse
 from app.services.choosing.limits import AtMost

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from app.errors import EventUsed, NoArms, within
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.bounded.caller import caller, check
 from app.services.bounded.yielding import yield_to_others

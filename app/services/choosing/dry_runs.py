@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from app.errors import Invalid
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bounded.long_work import REQUESTS
 from app.services.choosing.allowance import Allowance
 from app.services.choosing.choice import ChosenArm, arms_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.choosing.computing import computed
 from app.services.choosing.elimination_cache import full_work, rules_of, work_us
 from app.services.choosing.elimination_state import Sets, exact_sets, pick_exactly

@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all
 from app.services.bounded.long_work import LongWork

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import HoldoutRule, ServedArms
 from app.services.bandits.shares import is_in_share
 from app.services.choosing.baseline import baseline

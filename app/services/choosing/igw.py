@@ -26,7 +26,7 @@ import numpy as np
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.choosing.computing import computed, drawn_us
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import Limits

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from app.errors import FieldPath, Invalid, NotPossibleHere
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import AUTO, BY_ARM, BanditRecord
 from app.services.bandits.signals import weighing_of
 from app.services.catalogues.adaptive_solver import IndependentSolvers

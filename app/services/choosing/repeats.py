@@ -18,7 +18,7 @@ import msgspec
 
 from app.errors import Invalid
 from app.indexes.snapshot import Snapshot
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.had import MOST_KEPT, left_of_values, value_of, values_of
 from app.services.bandits.settings import BY_ARM, RepeatsRule
 from app.services.bounded.cache import BoundedCache

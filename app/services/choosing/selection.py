@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from app.filters.filter import Filter
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.catalogues.learner_snapshot import LearnerSnapshot

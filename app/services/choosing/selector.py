@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from app.errors import Invalid, NoArms, NotFound
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.choosing.baseline import baseline
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import named, serving

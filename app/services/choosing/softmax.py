@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from app.indexes.snapshot import Snapshot, scores_of
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.choosing.computing import computed
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import Limits

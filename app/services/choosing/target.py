@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.filter import Filter
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.computing import computed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.choosing.selection import ReadSnapshot
 from shortlist.linear import ridge
 from shortlist.types import Rows, TopK, Vector

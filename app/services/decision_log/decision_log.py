@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bandits.had import value_of
 from app.services.bounded.yielding import yield_to_others
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row

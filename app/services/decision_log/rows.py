@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.formats.left_out import NOTHING_BARRED, Barred
 
 

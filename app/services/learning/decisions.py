@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bandits.settings import reward_payload
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Catalogues

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from app.errors import Invalid
-from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
+from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.services.bounded.yielding import yield_to_others
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.formats.records import (

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from app.errors import Conflict, Invalid, NotFound, Unavailable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bounded.long_work import REQUESTS
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.formats.records import (

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from app.errors import Unavailable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all
 from app.services.bounded.long_work import LEARNERS, REQUESTS

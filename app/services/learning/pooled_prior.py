@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from app.errors import Unavailable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all
 from app.services.formats.records import POOLED, LearnerState

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from app.errors import Invalid
-from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, Bandits
+from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bandits.settings import MAX_AHEAD_MS, Judged, RewardRule, SignalRule, reward_payload
 from app.services.bandits.signals import check_names
 from app.services.catalogues.catalogues import Catalogues

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.errors import Unavailable, within
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bandits.had import MOST_KEPT, kept_of
 from app.services.bounded.yielding import yield_to_others
 from app.services.formats.records import RewardSource, unpack

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.msgpack import encode
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import Judged
 from app.services.formats.logged import RewardOfRow, reward_bytes
 from app.services.formats.records import RewardSource, pack

@@ -15,7 +15,8 @@ from typing import Literal, Self
 import numpy as np
 
 from app.errors import Invalid
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bounded.slots import Slots
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.errors import Invalid
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import MEASURING
 from app.services.catalogues.filtered_snapshots import among

@@ -21,7 +21,8 @@ from typing import Literal
 import numpy as np
 
 from app.errors import Invalid, NoArms, NotFound
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bounded.long_work import REQUESTS
 from app.services.choosing.again import selected_again
 from app.services.choosing.selection import Selection, SelectionRequest

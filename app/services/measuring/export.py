@@ -15,7 +15,7 @@ from typing import Literal, Protocol, get_args
 import msgspec
 
 from app.errors import NotInstalled
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bounded.slots import Slots
 from app.services.decision_log.rows import LogPages, Row
 

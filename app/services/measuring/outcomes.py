@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bandits.settings import BanditRecord, PositionRule, RewardRule, SignalRule
 from app.services.decision_log.rows import LoggedReward, Row
 

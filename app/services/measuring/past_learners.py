@@ -35,7 +35,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from app.errors import Invalid, TooLarge
-from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit
+from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.services.bandits.settings import Judged, signal_terms
 from app.services.bounded.long_work import MEASURING
 from app.services.decision_log.rows import LoggedReward, Row

@@ -23,7 +23,8 @@ import msgspec
 import numpy as np
 
 from app.errors import Invalid
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.bandits.settings import MAX_EXAMINATION, GuardrailRule
 from app.services.bounded.long_work import MEASURING
 from app.services.bounded.slots import Slots

@@ -9,7 +9,8 @@ import numpy as np
 
 from app.errors import Invalid
 from app.filters.filter import Filter
-from app.services.bandits.bandits import Bandit, Bandits
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.catalogues.learner_snapshot import LearnerSnapshot

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import msgspec
 
 from app.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.formats.pages import page_by_name
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule, quotas_of
 from app.services.quotas.shares import STATES, Live, Shares

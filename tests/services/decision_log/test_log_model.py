@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import LogRule, RewardRule
 from app.services.choosing.choice import Choice
 from app.services.decision_log.rows import Row

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from app.filters.filter import parse
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import BanditRecord, LogRule
 from app.services.bandits.versions import BanditVersion
 from app.services.choosing.choose_request import ChooseRequest

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from app.errors import Unavailable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import RewardRule
 from app.services.learning.replay import compare
 from waiting import until

@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import BanditRecord, ExploreRule, LogRule, RewardRule
 from app.services.bandits.versions import BanditVersion
 from app.services.formats.records import LoggedDecision, unpack

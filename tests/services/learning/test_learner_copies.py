@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.errors import Conflict, Invalid
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning import learner_copies as module
 from app.services.learning.replay import compare

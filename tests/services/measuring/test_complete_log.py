@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import LogRule, RewardRule
 from app.services.decision_log.rows import Row
 from app.storage.protocol.learner_id import LearnerId

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.errors import NotInstalled, Unavailable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.decision_log.rows import LoggedArm, Row
 from app.services.formats.left_out import NOTHING_BARRED, Barred
 from app.services.measuring import export, parquet

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.errors import TooLarge
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits.bandits import GLOBAL_LEARNER, Bandit, bandit_of
+from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit, bandit_of
 from app.services.bandits.encoding import ContextRule
 from app.services.bandits.settings import BanditRecord, RewardRule, reward_payload
 from app.services.bandits.versions import BanditVersion, version_to_bytes

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.errors import Invalid, Unavailable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import BanditRecord, RewardRule
 from app.services.decision_log.rows import Row
 from app.services.measuring import report as reports

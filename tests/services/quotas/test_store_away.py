@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from app.errors import Unavailable
-from app.services.bandits.bandits import Bandit
+from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import LogRule, RepeatsRule
 from app.services.quotas.quota_rules import QuotaRule
 from world import World

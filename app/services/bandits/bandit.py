@@ -1,0 +1,205 @@
+"""One bandit as it is served: its configuration, and what that makes of requests, features and posteriors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.errors import Invalid, NotFound, Unavailable
+from app.filters.filter import Filter, parse
+from app.indexes.snapshot import Snapshot
+from app.services.bandits import signals
+from app.services.bandits.context import Context
+from app.services.bandits.encoding import Numbers32
+from app.services.bandits.policy_terms import PolicyTerms
+from app.services.bandits.settings import BanditRecord
+from app.services.bandits.shifted import observed, observed_theta
+from app.services.bandits.versions import BanditVersion, bytes_to_version, etag_of
+from app.services.catalogues.catalogues import Catalogue
+from app.services.catalogues.learner_snapshot import LearnerSnapshot, ShiftedSnapshot
+from app.storage.protocol import LearnerId
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.ridge_sums import RidgeSums, empty
+from shortlist.linear.scales import Scales
+from shortlist.linear.signals import Weighing
+from shortlist.linear.signals import weighed as weighed_sum
+from shortlist.types import TopK, Vector
+
+GLOBAL_LEARNER = "_global"
+
+
+@dataclass(frozen=True, slots=True)
+class Bandit:
+    """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
+
+    ``weighing``: of its signals; None without any.
+    """
+
+    name: str
+    uid: str
+    stored: bytes
+    record: BanditRecord
+    catalogue: Catalogue
+    exploration: float
+    eta: float
+    scales: Scales
+    arm_filter: Filter | None
+    version: BanditVersion
+    context: Context | None
+    weighing: Weighing | None = None
+    fixed_weights: bool = False
+
+    @property
+    def etag(self) -> str:
+        return etag_of(self.uid, self.version.number)
+
+    @property
+    def prior_terms(self) -> tuple[Scales, float]:
+        """What a posterior depends on besides what was learned."""
+        return self.scales, self.record.prior_strength
+
+    @property
+    def learner_dim(self) -> int:
+        """Dimension of what learners learn."""
+        return learner_dim(self.record, self.catalogue, self.context)
+
+    @property
+    def weights(self) -> dict[str, float] | None:
+        """By which its signals are weighed; None without any."""
+        if self.weighing is None or self.record.signals is None:
+            return None
+        return dict(zip(self.record.signals, self.weighing.weights, strict=True))
+
+    def weighed(self, weights: Mapping[str, float] | None) -> Bandit:
+        """This bandit, with these weights over its own. Raises Invalid."""
+        if weights is None:
+            return self
+        if self.fixed_weights:
+            raise Invalid(f"weights do not go with the policy {self.record.policy}", path=("weights",))
+        return dataclasses.replace(self, weighing=signals.weighed_anew(self.record, self.weighing, weights))
+
+    def posterior(self, sums: RidgeSums) -> Posterior:
+        """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""
+        if self.weighing is None:
+            return self.scales.posterior(sums)
+        return weighed_sum(sums, self.scales, self.weighing)
+
+    @property
+    def begins_with(self) -> tuple[float, float]:
+        """Ridge and noise of a learner without rewards and without a prior of others."""
+        if self.weighing is None:
+            return self.scales.begins_with
+        prior = self.posterior(empty(1))
+        return self.scales.begins_with[0], prior.sigma
+
+    def filter_with(self, arm_filter: Filter | None) -> Filter | None:
+        """What an arm must be like to be chosen: the demands of the bandit, and ``arm_filter``."""
+        if self.arm_filter is None or arm_filter is None:
+            return self.arm_filter or arm_filter
+        return self.arm_filter.both(arm_filter)
+
+    def snapshot(self) -> LearnerSnapshot:
+        """The catalogue as it is now, as the learners see its arms."""
+        snapshot = self.catalogue.index.snapshot()
+        return self.seen(snapshot) if self.record.shift_rewards else snapshot
+
+    def seen(self, snapshot: Snapshot) -> LearnerSnapshot:
+        """A snapshot of the catalogue, as the learners see its arms."""
+        return ShiftedSnapshot(snapshot) if self.record.shift_rewards else snapshot
+
+    def encoded(self, context: object) -> Numbers32 | None:
+        """The numbers of a context as it was sent; None of a bandit without. Raises Invalid.
+
+        ``context`` is needed exactly by a bandit that has one.
+        """
+        if self.context is None:
+            if context is not None:
+                raise Invalid("context is not used by this bandit", path=("context",))
+            return None
+        if context is None:
+            raise Invalid("context is required by this bandit", path=("context",))
+        return self.context.encoding.encode(context)
+
+    def given(self, posterior: Posterior, context: Numbers32 | None) -> Posterior:
+        """The posterior of what the arms are searched with, from that of a learner."""
+        if self.context is None or context is None:
+            return posterior
+        return self.context.given(posterior, context)
+
+    def observed(self, hits: TopK) -> TopK:
+        """Scores in the scale of the rewards that users give."""
+        return observed(hits) if self.record.shift_rewards else hits
+
+    def observed_theta(self, theta: Vector) -> tuple[Vector, float]:
+        """(theta, offset) of the prediction x.theta + offset of rewards as users give them."""
+        return observed_theta(theta) if self.record.shift_rewards else (theta, 0.0)
+
+    def observed_noise(self, sigma: float) -> float:
+        """The noise of rewards as users give them, from that of a posterior."""
+        return 2.0 * sigma if self.record.shift_rewards else sigma
+
+    def joint_features(self, features: Vector, context: Numbers32 | None) -> Vector:
+        """The features that a learner learns from, of an arm in a context; none: one of zeros.
+
+        With ``shift_rewards`` the fold transforms them further. Shapes: (d,) -> (D,).
+        """
+        return features if self.context is None else self.context.joint_features(features, context)
+
+    def learned_features(self, features: Vector, context: Numbers32 | None, place: int) -> Vector:
+        """What a reward of an arm is regressed on that stood at a place, from 0: p x, where it is looked at
+        with probability p.
+
+        Shapes: (d,) -> (D,). Source: the position-based model; Lagree, Vernade and Cappe, "Multiple-Play
+        Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
+        """
+        joint = self.joint_features(features, context)
+        return joint if self.record.position is None else self.record.position.at(place) * joint
+
+    def learner_for(self, key: str | None) -> LearnerId:
+        """The learner of a request. Raises Invalid when the key is missing, or not used."""
+        if self.record.scope == "global":
+            if key is not None:
+                raise Invalid("key is not used by a bandit of scope global", path=("key",))
+            return LearnerId(self.uid, GLOBAL_LEARNER)
+        if key is None:
+            raise Invalid("key is required by a bandit of scope per_key", path=("key",))
+        return LearnerId(self.uid, key)
+
+    def learner_named(self, name: str) -> LearnerId:
+        """The learner of that name. Raises NotFound: the only one is ``GLOBAL_LEARNER``, a key is never."""
+        if (name == GLOBAL_LEARNER) != (self.record.scope == "global"):
+            expected = f"only {GLOBAL_LEARNER}" if self.record.scope == "global" else "one per key"
+            raise NotFound(f"no such learner: a bandit of scope {self.record.scope} has {expected}")
+        return LearnerId(self.uid, name)
+
+
+def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[str, PolicyTerms]) -> Bandit:
+    """The bandit of a stored version. Raises Unavailable for one that needs a newer service."""
+    uid, version = bytes_to_version(stored)
+    record = version.record
+    if record.policy not in policies:
+        raise Unavailable("the bandit has a policy of a newer version of the service")
+    context, policy = Context.of(record, catalogue.dim), policies[record.policy]
+    dim = learner_dim(record, catalogue, context)
+    return Bandit(
+        name=name,
+        uid=uid,
+        stored=stored,
+        record=record,
+        catalogue=catalogue,
+        exploration=policy.exploration(record, dim),
+        eta=policy.eta(record),
+        scales=policy.scales(record, dim),
+        arm_filter=None if record.filter is None else parse(record.filter),
+        version=version,
+        context=context,
+        weighing=signals.weighing_of(record),
+        fixed_weights=policy.most_signals is not None,
+    )
+
+
+def learner_dim(record: BanditRecord, catalogue: Catalogue, context: Context | None) -> int:
+    """The catalogue's, and more with a context; one more when rewards are shifted."""
+    more = 0 if context is None else context.more_numbers(catalogue.dim)
+    return catalogue.dim + more + record.shift_rewards

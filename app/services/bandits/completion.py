@@ -1,0 +1,89 @@
+"""From what is asked of a bandit to its record: defaults, what does not go together, and what arms decide.
+
+What arms decide, the unit of the features and the directions of a context, is settled when a bandit is made.
+A bandit that is asked for again is the same one whatever the arms are by then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from app.errors import Invalid
+from app.indexes.snapshot import Snapshot
+from app.services.bandits import context as contexts
+from app.services.bandits import signals
+from app.services.bandits.policy_terms import PolicyTerms
+from app.services.bandits.settings import AUTO, BEFORE_AUTO, BanditRecord
+from app.services.formats.records import differing, state_bytes
+
+MAX_LEARNER_BYTES = 16 << 20
+MAX_KEY_LEARNER_BYTES = 4 << 20
+MOST_MEASURED = 1 << 20  # numbers of features
+
+
+def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> BanditRecord:
+    """The record with the defaults of its policy and of its context. Raises Invalid."""
+    if record.prior == "pooled" and record.scope == "global":
+        reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
+        raise Invalid(reason, path=("prior",))
+    signals.check(record, most=policies[record.policy].most_signals)
+    _check_position(record, policies[record.policy])
+    return contexts.completed(policies[record.policy].completed(record))
+
+
+def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
+    if record.position is None:
+        return
+    if policy.most_signals is not None:
+        message = f"position does not go with the policy {record.policy}: what it eliminates is so for good"
+        raise Invalid(message, path=("position",))
+    if record.shift_rewards:
+        raise Invalid("position does not go with shift_rewards", path=("position",))
+
+
+def check_size(record: BanditRecord, dim: int) -> None:
+    """Raise Invalid for learners that would be too large."""
+    size = state_bytes(dim, discounted=record.half_life_s is not None, signals=len(record.signals or (0,)))
+    per_key = record.scope == "per_key"
+    most = MAX_KEY_LEARNER_BYTES if per_key else MAX_LEARNER_BYTES
+    if size > most:
+        raise Invalid(
+            f"a learner of dimension {dim} takes {size:,} bytes: at most {most:,} with scope {record.scope}",
+            path=("scope" if per_key and size <= MAX_LEARNER_BYTES else "catalogue",),
+        )
+
+
+def differences(record: BanditRecord, standing: BanditRecord, absent: Collection[str]) -> Sequence[str]:
+    """The settings that are asked for and not those of the bandit that stands.
+
+    ``absent``: settings that nobody asked for; those that had another default once are then what stands.
+    """
+    kept = {name: getattr(standing, name) for name in BEFORE_AUTO if name in absent}
+    return differing(_asked(standing), _asked(replace(record, **kept)))
+
+
+def _asked(record: BanditRecord) -> BanditRecord:
+    """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
+    return replace(record, directions=None, mean_square=None)
+
+
+def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
+    """The record with the unit of the features, if from now on its ridge is in it."""
+    if record.ridge != AUTO or before.ridge == AUTO or record.mean_square is not None:
+        return record
+    return replace(record, mean_square=mean_square_of(arms))
+
+
+def mean_square_of(arms: Snapshot) -> float | None:
+    """The mean squared length of the arms, or of an even sample of them; None where that is 0."""
+    rows = arms.eligible()
+    if not len(rows):
+        return None
+    rows = rows[:: -(-len(rows) * arms.table.dim // MOST_MEASURED)]
+    features = arms.features_of(rows).astype(np.float64, copy=False)
+    square = float(np.einsum("ij,ij->", features, features)) / len(rows)
+    return square if 0.0 < square < math.inf else None
