@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from api_client import Api, running
+from workers import housekeeping
 
 
 @pytest.fixture
@@ -20,3 +21,9 @@ async def shared(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> As
     """One application for the tests of a module: each uses names of its own."""
     async with running(store_url, tmp_path_factory.mktemp("shared")) as api:
         yield api
+
+
+@pytest.fixture
+def housekeeping_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that starts after it looks for what is due every 10 ms."""
+    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)

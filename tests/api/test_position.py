@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,21 +9,16 @@ import pytest
 
 from api_client import Api, Json
 from app.services.learning.replay import compare
+from ridge_estimate import ridge_estimate
 from store_server import patient_store
 from waiting import until
-from workers import housekeeping
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
 
 P = [1.0, 0.5, 0.2]
 POSITION = {"examination": P}
 ARMS = {f"a{i}": list(np.random.default_rng(i).standard_normal(3)) for i in range(8)}
 LOG = {"keep_s": 3600}
-
-
-@pytest.fixture(autouse=True)
-def housekeeping_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
 
 
 @pytest.fixture
@@ -35,12 +29,6 @@ async def world(api: Api) -> Api:
 
 def p(place: int) -> float:
     return P[min(place, len(P) - 1)]
-
-
-def solved(rows: Sequence[tuple[list[float], float]]) -> list[float]:
-    """Equation 1 for these features and rewards."""
-    X, r = np.array([x for x, _ in rows]), np.array([value for _, value in rows])
-    return list(np.linalg.solve(np.eye(X.shape[1]) + X.T @ X, X.T @ r))
 
 
 def looked_at(arm: str, place: int, scale: float = 1.0) -> list[float]:
@@ -58,7 +46,7 @@ async def test_a_reward_is_regressed_on_what_was_looked_at(world: Api):
                 value = float(rng.standard_normal())
                 await world.reward({"decision": choice["decision"], "arm": arm["id"], "value": value})
                 rows.append((looked_at(arm["id"], place), value))
-    np.testing.assert_allclose((await world.learner("b"))["theta"], solved(rows), rtol=1e-9)
+    np.testing.assert_allclose((await world.learner("b"))["theta"], ridge_estimate(rows), rtol=1e-9)
 
 
 async def test_what_is_pinned_stands_where_it_stands(world: Api):
@@ -70,7 +58,7 @@ async def test_what_is_pinned_stands_where_it_stands(world: Api):
         *({"decision": choice["decision"], "arm": arm["id"], "value": 1.0} for arm in choice["arms"])
     )
     rows = [(looked_at(arm["id"], place), 1.0) for place, arm in enumerate(choice["arms"])]
-    np.testing.assert_allclose((await world.learner("b"))["theta"], solved(rows), rtol=1e-9)
+    np.testing.assert_allclose((await world.learner("b"))["theta"], ridge_estimate(rows), rtol=1e-9)
 
 
 async def test_signals_defaults_and_contexts_know_places(world: Api):
@@ -94,7 +82,7 @@ async def test_signals_defaults_and_contexts_know_places(world: Api):
         both = [[*looked_at(arm, place), *looked_at(arm, place, 2.0)] for place, arm in enumerate(arms)]
         found = learner["signals"][name]
         theta = [*found["theta"], *np.ravel(found["weights"])]
-        np.testing.assert_allclose(theta, solved(list(zip(both, values, strict=True))), rtol=1e-9)
+        np.testing.assert_allclose(theta, ridge_estimate(list(zip(both, values, strict=True))), rtol=1e-9)
 
 
 async def test_a_decision_is_learned_by_the_places_of_then(world: Api):
@@ -107,7 +95,7 @@ async def test_a_decision_is_learned_by_the_places_of_then(world: Api):
         arm = choice["arms"][1]["id"]
         await world.reward({"decision": choice["decision"], "arm": arm, "value": 2.0})
         rows.append(([looked[1] * x for x in ARMS[arm]], 2.0))
-    np.testing.assert_allclose((await world.learner("b"))["theta"], solved(rows), rtol=1e-9)
+    np.testing.assert_allclose((await world.learner("b"))["theta"], ridge_estimate(rows), rtol=1e-9)
 
 
 async def test_learners_are_what_their_log_says(world: Api, store_url: str):

@@ -12,12 +12,12 @@ import pytest
 
 from api_client import Api, Json
 from app.services.learning.replay import compare
+from ridge_estimate import ridge_estimate
 from server.evaluation_files import rows_of
 from store_server import patient_store
 from waiting import until
-from workers import housekeeping
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
 
 ARMS = {f"a{i}": [1.0, float(i % 3) - 1.0, float(i) / 2 - 1.0] for i in range(6)}
 LAST = {"aggregate": "last"}
@@ -31,11 +31,6 @@ FORMS: list[tuple[Json, Json]] = [
 in_each_form = pytest.mark.parametrize(("bandit", "of"), FORMS)
 
 
-@pytest.fixture(autouse=True)
-def housekeeping_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
-
-
 @pytest.fixture
 async def world(api: Api) -> Api:
     await api.catalogue("c", ARMS)
@@ -43,10 +38,7 @@ async def world(api: Api) -> Api:
 
 
 def solved(rows: Sequence[tuple[str, float]], weights: Sequence[float] | None = None) -> list[float]:
-    """Equation 1 for these arms and rewards."""
-    X, r = np.array([ARMS[arm] for arm, _ in rows]), np.array([value for _, value in rows])
-    w = np.ones(len(rows)) if weights is None else np.array(weights)
-    return list(np.linalg.solve(np.eye(3) + X.T * w @ X, X.T * w @ r))
+    return ridge_estimate([(ARMS[arm], value) for arm, value in rows], weights)
 
 
 async def estimate(api: Api, of: Json, key: str = "_global") -> list[float]:

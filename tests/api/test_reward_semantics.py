@@ -11,18 +11,14 @@ import pytest
 from api_client import Api, Json, running
 from app.services.formats.records import LoggedDecision, unpack
 from app.storage import redis_keys
+from ridge_estimate import ridge_estimate
 from waiting import until
 from workers import housekeeping
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
 
 ARMS = {f"a{i}": [1.0, float(i), 0.5 * i * i] for i in range(4)}
 WAIT = {"wait_s": 0.05, "default": -1.0}
-
-
-@pytest.fixture(autouse=True)
-def housekeeping_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
 
 
 @pytest.fixture
@@ -32,10 +28,7 @@ async def world(api: Api) -> Api:
 
 
 def theta(*rows: tuple[str, float], weights: list[float] | None = None) -> list[float]:
-    """Equation 1 for these arms and rewards."""
-    X, r = np.array([ARMS[arm] for arm, _ in rows]).reshape(-1, 3), np.array([value for _, value in rows])
-    w = np.ones(len(r)) if weights is None else np.array(weights)
-    return list(np.linalg.solve(np.eye(3) + (X.T * w) @ X, (X.T * w) @ r))
+    return ridge_estimate([(ARMS[arm], value) for arm, value in rows], weights)
 
 
 async def learned(api: Api, bandit: str, observations: int, key: str = "_global") -> Json:

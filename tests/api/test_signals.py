@@ -10,23 +10,18 @@ import pytest
 
 from api_client import Api, Json
 from app.services.learning.replay import compare
+from ridge_estimate import ridge_estimate
 from server.evaluation_files import rows_of
 from store_server import patient_store
 from waiting import until
-from workers import housekeeping
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
 
 ARMS = {f"a{i}": list(np.random.default_rng(i).standard_normal(4)) for i in range(30)}
 DIAL = {"click": 1.0, "purchase": 20.0, "hide": -5.0}
 SIGNALS: dict[str, Json] = {name: {"weight": weight} for name, weight in DIAL.items()}
 DEFAULTS = {"click": 0.0, "purchase": 0.25, "hide": 0.0}
 WITH_DEFAULTS = {name: {"weight": w, "default": DEFAULTS[name]} for name, w in DIAL.items()}
-
-
-@pytest.fixture(autouse=True)
-def housekeeping_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "EVERY_S", 0.01)
 
 
 @pytest.fixture
@@ -36,9 +31,7 @@ async def world(api: Api) -> Api:
 
 
 def solved(rows: list[str], rewards: list[float]) -> list[float]:
-    """Equation 1 for these arms and rewards."""
-    X = np.array([ARMS[arm] for arm in rows])
-    return list(np.linalg.solve(np.eye(4) + X.T @ X, X.T @ np.array(rewards)))
+    return ridge_estimate([(ARMS[arm], reward) for arm, reward in zip(rows, rewards, strict=True)])
 
 
 async def test_signals_come_in_any_order_each_once(world: Api):

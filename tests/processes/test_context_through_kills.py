@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import httpx
 import numpy as np
 import pytest
-from test_kills import one_kill
+from test_kills import kill_service
 from traffic import ARMS, KEYS, Traffic
 
 from redis_cluster import RedisCluster
@@ -43,16 +43,8 @@ class ContextTraffic(Traffic):
 
 @pytest.mark.slow
 async def test_a_killed_service_counts_every_reward_once_in_its_context(tmp_path: Path):
-    traffic, kills = ContextTraffic(), 3
-    for number in range(kills + 1):
-        with serving(tmp_path) as service:
-            async with service.client() as http:
-                if number == 0:
-                    await traffic.build(http)
-                await traffic.settle(http)
-                if number < kills:
-                    await one_kill(traffic, service, http, number)
-    assert traffic.sent_again >= kills, "kills hit rewards under way"
+    traffic = await kill_service(tmp_path, ContextTraffic(), kills=3)
+    assert traffic.sent_again >= 3, "kills hit rewards under way"
     done = await asyncio.to_thread(
         run, "replay", "--check", "--data-dir", str(tmp_path / "data"), cwd=tmp_path
     )

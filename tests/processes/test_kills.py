@@ -15,8 +15,7 @@ from waiting import until
 pytestmark = pytest.mark.anyio
 
 
-async def kill_service(folder: Path, kills: int) -> Traffic:
-    traffic = Traffic()
+async def kill_service(folder: Path, traffic: Traffic, kills: int) -> Traffic:
     for number in range(kills + 1):
         with serving(folder) as service:
             async with service.client() as http:
@@ -43,14 +42,14 @@ async def one_kill(traffic: Traffic, service: Service, http: httpx.AsyncClient, 
 
 
 async def test_a_killed_service_counts_every_reward_once(tmp_path: Path):
-    traffic = await kill_service(tmp_path, kills=3)
+    traffic = await kill_service(tmp_path, Traffic(), kills=3)
     assert traffic.acknowledged > 3 * 50 + 37 * (1 + 2), "each kill comes after some more"
     assert traffic.sent_again >= 3, "kills hit rewards under way"
 
 
 @pytest.mark.slow
 async def test_a_service_killed_many_times_counts_every_reward_once(tmp_path: Path):
-    traffic = await kill_service(tmp_path, kills=30)
+    traffic = await kill_service(tmp_path, Traffic(), kills=30)
     assert traffic.sent_again >= 30
 
 

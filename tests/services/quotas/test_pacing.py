@@ -14,22 +14,11 @@ from scipy.optimize import linprog
 from app.services.quotas.pace import SLICE_S
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule
 from app.services.quotas.shares import Shares
-from store_by_clock import OwnClock, StoreByClock
+from store_by_clock import OwnClock, Row, StoreByClock
 
 pytestmark = pytest.mark.anyio
 
 DAY_S = 3_600.0  # a short one: what is drawn is drawn for slices of 100 ms
-
-
-class Row:
-    """Every row counts for the one quota."""
-
-    @staticmethod
-    def follow(_: object) -> None: ...
-
-    @staticmethod
-    def of(_: int) -> tuple[int]:
-        return (0,)
 
 
 @pytest.mark.parametrize("processes", [1, 3])

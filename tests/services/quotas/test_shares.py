@@ -19,6 +19,7 @@ from app.services.quotas.shares import Live, Shares
 from app.storage.redis_store import RedisStore
 from clock_shim import Clocks
 from lossy_store import LossyStore
+from store_by_clock import Row
 from store_server import ON_CLUSTER, patient_store
 from town import Redis
 from waiting import until
@@ -27,17 +28,6 @@ pytestmark = pytest.mark.anyio
 
 UID = "0123456789abcdef"
 HOUR_MS = 3_600_000
-
-
-class Row:
-    """Every row counts for the one quota."""
-
-    @staticmethod
-    def follow(_: object) -> None: ...
-
-    @staticmethod
-    def of(_: int) -> tuple[int]:
-        return (0,)
 
 
 class Process:
