@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json
+from app.storage import redis_quotas
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +37,16 @@ async def test_nobody_has_an_arm_more_often(api: Api, policy: str):
     assert set(shown.values()) == {2}
     await api.refused("POST", "/v1/bandits/b/choose", {"key": "ann"}, status=409, code="no_arms")
     assert len(ids(await api.choose("b", key="bob", k=8))) == 8
+
+
+async def test_a_decision_that_no_quota_can_hold_gives_all_back(api: Api, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(redis_quotas, "MOST_HELD", 1)
+    await build(api, {"most": 1, "within_s": DAY})
+    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"arm": "a7", "most": 2, "per_s": DAY}, status=201)
+    await api.choose("b", key="ann", k=8, activate=False)
+    refused = {"key": "bob", "k": 8, "activate": False}
+    await api.refused("POST", "/v1/bandits/b/choose", refused, status=429, code="quota_reached")
+    assert sorted(ids(await api.choose("b", key="bob", k=8))) == sorted(ARMS)
 
 
 async def test_callers_at_once_events_dry_runs_pins_and_batches(api: Api):

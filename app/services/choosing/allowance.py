@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import msgspec
 
-from app.errors import Unavailable
+from app.errors import QuotaReached, Unavailable
 from app.indexes.snapshot import Snapshot
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.had import kept_of
@@ -100,7 +100,11 @@ class Allowance:
         """Of quotas a deferred decision gives back what it took when it expires, and nobody else does."""
         quotas = self._quotas.shares.get(spent.bandit_uid)
         if quotas is not None:
-            await quotas.hold(decision.id, spent.taken, expires_ms=decision.expires_ms)
+            try:
+                await quotas.hold(decision.id, spent.taken, expires_ms=decision.expires_ms)
+            except QuotaReached:  # what was taken of quotas is back already
+                await self.give_back(msgspec.structs.replace(spent, taken=()))
+                raise
         return msgspec.structs.replace(spent, taken=())
 
     async def give_back(self, spent: Spent) -> None:
