@@ -59,8 +59,8 @@ _RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
 _FRESH_SHARE = 0.5
 _LEAST_FRESH = 2_048
 # After planning, rest for this multiple of the time it took, unless nothing but a scan is left to serve.
-# Likewise after a publication.
-_REST = 1.0
+# Likewise after a publication. A short rest is enough where the next plan is due by then.
+_REST, _SHORT_REST = 1.0, 0.25
 # When to make a publication: arms and attributes that are not in the last one are this share of what is in
 # it, and at rest this one.
 _OWN_SHARE, _OWN_AT_REST = 0.4, 0.05
@@ -305,7 +305,8 @@ class LiveIndex:
                 self._swap_table(job.compacted, job.table, job.positions)
         elif job.plan is not None:
             self._take_plan(job.plan, job.structure, job.table)
-        self._rest_until = time.monotonic() + _REST * job.seconds
+        is_behind = self._plan is not None and self._has_grown(self._plan)
+        self._rest_until = time.monotonic() + (_SHORT_REST if is_behind else _REST) * job.seconds
         self._snapshot = None
 
     def begin_segment(self) -> SegmentBuild | None:

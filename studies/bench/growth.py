@@ -118,11 +118,12 @@ def imported(arms: int) -> list[dict[str, Any]]:
                 if last * 10 // arms > len(rows):
                     rows.append(_import_row(loop, stretch))
                     stretch = Stretch()
-            rest_from = time.monotonic() + REST_S
+            builds, rest_from = loop.builds, time.monotonic() + REST_S + loop.last_s
             while time.monotonic() < rest_from:
                 loop.search_until(time.monotonic() + 1.0, Stretch())
-                if loop.is_busy:
-                    rest_from = time.monotonic() + REST_S + loop.last_s  # the planner rests as long
+                if loop.is_busy or loop.builds > builds:
+                    # The planner rests as long as its last build took.
+                    builds, rest_from = loop.builds, time.monotonic() + REST_S + loop.last_s
             quiet = Stretch()
             loop.search_until(time.monotonic() + QUIET_S, quiet)
         finally:

@@ -140,6 +140,20 @@ def test_work_rests_as_long_as_it_took_unless_only_a_scan_is_left(index, monkeyp
     assert index.begin_maintenance() is not None
 
 
+@pytest.mark.parametrize(("came", "rests"), [(1_500, True), (1_600, False)])
+def test_the_rest_is_short_where_the_next_plan_is_due_already(monkeypatch, index, came, rests):
+    monkeypatch.setattr(live, "_REST", 1e9)
+    monkeypatch.setattr(live, "_SHORT_REST", 0.0)
+    add(index, 2_000, 1_100)
+    job = index.begin_maintenance()
+    add(index, 3_100, came)
+    job.run()
+    index.finish_maintenance(job)
+    measured(index, scan_us=1_000.0, expected_us=40.0)
+    add(index, 20_000, 200)
+    assert (index.begin_maintenance() is None) == rests
+
+
 def test_auto_never_serves_a_graph_that_has_become_slower_than_a_scan(index):
     index._options = IndexOptions(kind="auto")
     measured(index, scan_us=1_000.0, expected_us=800.0)
