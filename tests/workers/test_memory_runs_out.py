@@ -18,6 +18,7 @@ from workers.index_maintenance import make_segment, maintain
 
 COUNT, DIM = 20_000, 32
 features = np.random.default_rng(0).standard_normal((8 * COUNT, DIM))
+features[COUNT:] *= 2.0  # none is too short for a segment
 live._LEAST_FRESH, live._FRESH_SHARE, live._REST = 1, 0.0, 0.0
 
 
