@@ -17,7 +17,7 @@ from app.indexes.live import IndexOptions, LiveIndex
 from workers.index_maintenance import make_segment, maintain
 
 COUNT, DIM = 20_000, 32
-features = np.random.default_rng(0).standard_normal((8 * COUNT, DIM))
+features = np.random.default_rng(0).standard_normal((24 * COUNT, DIM))
 features[COUNT:] *= 2.0  # none is too short for a segment
 live._LEAST_FRESH, live._FRESH_SHARE, live._REST = 1, 0.0, 0.0
 
@@ -37,7 +37,7 @@ add(0, COUNT)
 work = maintain
 if sys.argv[1] == "segment":
     assert asyncio.run(maintain(catalogue)) == "done"
-    add(COUNT, 8 * COUNT)
+    add(COUNT, 24 * COUNT)
     work = make_segment
 before, status = answers(), index.status()
 
