@@ -90,6 +90,7 @@ class Engine:
         self._errors: tuple[type[Exception], ...] = ()
         self._away_until = 0.0
         self._is_known = False  # its version was checked
+        self._is_closed = False
         self._opening = asyncio.Lock()
         self._waiting: dict[_Search, list[tuple[NDArray[np.float32], asyncio.Future[list[Proposal]]]]] = {}
         self._searching: dict[_Search, asyncio.Task[None]] = {}
@@ -127,6 +128,7 @@ class Engine:
                 log.info("the engine of the arms is %s", version)
 
     async def close(self) -> None:
+        self._is_closed = True
         for task in self._searching.values():
             task.cancel()
         if self._client is not None:
@@ -253,6 +255,8 @@ class Engine:
         """Make a call. Raises Unavailable: it failed, or one did a moment ago."""
         if time.monotonic() < self._away_until:
             raise Unavailable(AWAY)
+        if self._is_closed:
+            raise asyncio.CancelledError  # while it connects the client may miss that a task was cancelled
         try:
             return await call()
         except self._errors as error:
@@ -267,7 +271,7 @@ class Engine:
             log.error("the engine of the arms refused a call", exc_info=error)
             return Unavailable("the engine of the arms (Milvus) refused a call")
         self._away_until, self._is_known = time.monotonic() + REST_S, False
-        log.warning("%s: %s", AWAY, type(error).__name__)
+        log.warning("%s: %s", AWAY, error)
         return Unavailable(AWAY)
 
 
