@@ -593,7 +593,7 @@ async def test_the_log_of_the_service_is_read(shared: Api):
     log = MemoryLog()
     for number in range(24):
         ask = asks[number % len(asks)]
-        answer = await shared.choose("real", **ask)
+        answer = await shared.choose("real", **ask, seed=number)
         log.excluded[answer["decision"]] = ask.get("exclude", ())
         arm = answer["arms"][number % len(answer["arms"])]["id"]
         await shared.reward({"decision": answer["decision"], "arm": arm, "value": float(number % 3)})
