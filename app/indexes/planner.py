@@ -188,7 +188,7 @@ def _with_graph(
     graph.with_head(table)
     graph.with_reserve(table, reserve, substitutes)
     build_s = time.perf_counter() - started
-    trials = _climb(table, graph, options, exact, probes)
+    trials = _measured_efs(table, graph, options, exact, probes)
     ef = choose_ef(trials, options.target_recall, forced=options.kind == "hnsw")
     if ef is None:
         tried = _comparison(exact.plan, *list(trials.items())[-1], options.target_recall)
@@ -202,7 +202,7 @@ def _with_graph(
     return _served(exact.plan, ef, trial, build_s, options.target_recall), graph
 
 
-def _climb(
+def _measured_efs(
     table: TableSnapshot, graph: HnswGraph, options: IndexOptions, exact: _ExactSearch, probes: Probes
 ) -> dict[int, Trial]:
     """Measure some ef: by bisection the least for which it is settled that no larger one is chosen."""

@@ -90,7 +90,6 @@ class Engine:
         self._errors: tuple[type[Exception], ...] = ()
         self._away_until = 0.0
         self._is_known = False  # its version was checked
-        self._is_closed = False
         self._opening = asyncio.Lock()
         self._waiting: dict[_Search, list[tuple[NDArray[np.float32], asyncio.Future[list[Proposal]]]]] = {}
         self._searching: dict[_Search, asyncio.Task[None]] = {}
@@ -128,11 +127,11 @@ class Engine:
                 log.info("the engine of the arms is %s", version)
 
     async def close(self) -> None:
-        self._is_closed = True
         for task in self._searching.values():
             task.cancel()
-        if self._client is not None:
-            await self._client.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     async def create(self, name: str, dim: int, *, m: int, ef_construction: int) -> None:
         """Make an empty collection, ready to be written and searched.
@@ -255,8 +254,8 @@ class Engine:
         """Make a call. Raises Unavailable: it failed, or one did a moment ago."""
         if time.monotonic() < self._away_until:
             raise Unavailable(AWAY)
-        if self._is_closed:
-            raise asyncio.CancelledError  # while it connects the client may miss that a task was cancelled
+        if self._client is None:  # closed: while it connects the client may miss that a task was cancelled
+            raise asyncio.CancelledError
         try:
             return await call()
         except self._errors as error:
