@@ -56,6 +56,7 @@ _SIMD_FLOATS = 16
 _SERIAL_ARMS = 4_000
 _CHUNK = 5_000
 HEAD_NUMBERS = 32_768
+_FEW_DEAD = 0.025  # of the reserve: until more have died, the winners are about those of the probes
 # hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30
 _NUMBERS = counting()
@@ -71,6 +72,7 @@ class GraphTuning:
     shortlist: int
     most: int
     reserve: int
+    cut: float
 
 
 class HnswGraph:
@@ -94,7 +96,7 @@ class HnswGraph:
         self.covered = covered
         self.degradation = Degradation(len(rows))
         self._substitutes = self._head = ExactOverlay.empty()
-        self._cuts: tuple[float, ...] = (0.0, 0.0)
+        self._cuts: tuple[float, ...] = (0.0, 0.0, 0.0)
         # A distance 1 - x.q takes one operation more than x.q.
         self._error_line = error_line(index.dim + 1, 2.0**_LARGEST_NORM_EXPONENT, np.dtype(np.float32))
 
@@ -160,11 +162,13 @@ class HnswGraph:
 
     @property
     def cut_norm(self) -> float:
-        """The norm from which on an arm can win: that of the shortest in the graph, 0 if it has all arms.
+        """The norm from which on an arm can win, 0 if the graph has all arms.
 
-        When substitutes are scanned, the norm of the shortest of these.
+        While few have died, that of ``with_reserve``. Then that of the shortest in the graph, and when
+        substitutes are scanned, that of the shortest of these.
         """
-        return self._cuts[min(self.degradation.missing, 1)]
+        lost = self.degradation
+        return self._cuts[2 if lost.missing else int(lost.reserve_used > _FEW_DEAD)]
 
     @property
     def memory_bytes(self) -> int:
@@ -176,17 +180,18 @@ class HnswGraph:
         rows = self._rows[: HEAD_NUMBERS // table.dim]
         self._head = ExactOverlay(rows, np.asfortranarray(table.working[np.maximum(rows, 0)]))
 
-    def with_reserve(self, table: TableSnapshot, reserve: int, substitutes: Rows) -> None:
+    def with_reserve(self, table: TableSnapshot, reserve: int, substitutes: Rows, cut: float) -> None:
         """Say how many deaths the core was chosen for, and which arms stand in after more of them.
 
-        The labels of the substitutes follow those of the core.
+        ``cut``: the norm from which on an arm can win while few have died. The labels of the substitutes
+        follow those of the core.
         """
         self._substitutes = ExactOverlay.copied(table, substitutes)
         self._labels = positions_of(np.append(self._rows, self._substitutes.rows), self.covered)
         self.degradation.with_reserve(reserve, len(substitutes))
         if reserve:
             parts = (self._rows[self._rows >= 0], substitutes)
-            self._cuts = tuple(float(table.norms[rows].min(initial=np.inf)) for rows in parts)
+            self._cuts = (cut, *(float(table.norms[rows].min(initial=np.inf)) for rows in parts))
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
         """Search with ``ef``, score ``shortlist`` arms again, and never ask for more than ``most``."""
@@ -195,7 +200,9 @@ class HnswGraph:
 
     @property
     def tuning(self) -> GraphTuning:
-        return GraphTuning(self.degradation.ef, self._shortlist, self._most, self.degradation.reserve)
+        return GraphTuning(
+            self.degradation.ef, self._shortlist, self._most, self.degradation.reserve, self._cuts[0]
+        )
 
     @property
     def substitutes(self) -> Rows:
@@ -216,7 +223,7 @@ class HnswGraph:
         if appearances.shape != (self.arms,):
             raise ValueError("the appearances are of another graph")
         self.with_head(table)
-        self.with_reserve(table, tuning.reserve, substitutes)
+        self.with_reserve(table, tuning.reserve, substitutes, tuning.cut)
         self.degradation.appearances = appearances
         self.degradation.dead = 0  # they are counted again: now it is known what each costs
         self.tuned(tuning.ef, shortlist=tuning.shortlist, most=tuning.most)

@@ -35,7 +35,7 @@ from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time
 from app.indexes.snapshot import IndexKind, Structure
 from app.indexes.table import TableSnapshot, longest_first
 from shortlist import checks
-from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 MakeGraph = Callable[[Rows], HnswGraph]
 
@@ -142,7 +142,7 @@ def plan(
         return replace(plain, reason="as configured"), None
     if is_small(table) and options.kind != "hnsw":
         return plain, None
-    probes = solve(table, queries)
+    probes = solve(table, queries, reserve=reserve_of(table))
     exact = _ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if options.kind != "hnsw":
         exact = _faster_exact(table, exact, probes)
@@ -180,13 +180,13 @@ def _with_graph(
     if not np.isfinite(table.largest_norm):
         return replace(exact.plan, reason="norms out of range"), exact.blocks
     started = time.perf_counter()
-    rows, reserve, substitutes = core(table, probes.queries)
-    graph = make(rows)
+    chosen = core(table, probes)
+    graph, substitutes = make(chosen.rows), chosen.substitutes
     if graph.covered < table.rows:  # of an earlier run: arms that came since are searched beside it
         probes = solve(table, probes.queries, among=np.arange(table.rows) < graph.covered)
         substitutes = substitutes[substitutes < graph.covered]
     graph.with_head(table)
-    graph.with_reserve(table, reserve, substitutes)
+    graph.with_reserve(table, chosen.reserve, substitutes, chosen.cut)
     build_s = time.perf_counter() - started
     trials = _measured_efs(table, graph, options, exact, probes)
     ef = choose_ef(trials, options.target_recall, forced=options.kind == "hnsw")
@@ -244,21 +244,39 @@ def _comparison(exact: Plan, ef: int, trial: Trial, target: float) -> str:
     return f"{trial.speedup:.1f} times as fast as the {other}, {result}"
 
 
-def core(table: TableSnapshot, queries: Matrix) -> tuple[Rows, int, Rows]:
-    """The rows for a graph, the longest first, the size of its reserve, and its substitutes.
+@dataclass(frozen=True, slots=True, eq=False)
+class Core:
+    """The arms for a graph: the longest.
 
-    The rows are those long enough to win though the longest arms, the reserve, were dead. They have the norms
-    of 98 % of the winners on ``queries`` (P, d) then; a quarter more arms are added. Substitutes are the
-    longest of the others. Where the core is most of the catalogue, all of it is taken, without a reserve.
+    ``rows`` (n,): the longest first. ``reserve``: how many of the longest may be dead. ``substitutes`` (m,):
+    rows of the longest of the others. ``cut``: the norm of 98 % of the winners while few have died.
+    """
+
+    rows: Rows
+    reserve: int
+    substitutes: Rows
+    cut: float
+
+
+def core(table: TableSnapshot, probes: Probes) -> Core:
+    """The arms for a graph, those long enough to win though the reserve was dead.
+
+    They have the norms of 98 % of the heirs of the ``probes``; a quarter more arms are added. Where the core
+    is most of the catalogue, all of it is taken, without a reserve.
     """
     rows = table.live_rows
-    norms = table.norms[rows]
-    reserve = max(1, int(_RESERVE * len(rows)))
-    shortest = float(np.partition(norms, len(rows) - reserve)[len(rows) - reserve])
-    winners = solve(table, queries, shorter_than=shortest).winners
-    count = int(_CORE_MARGIN * np.count_nonzero(norms >= np.quantile(table.norms[winners], _CORE_QUANTILE)))
+    norms, reserve = table.norms[rows], reserve_of(table)
+    cut, heirs_cut = (
+        float(np.quantile(table.norms[each], _CORE_QUANTILE)) for each in (probes.winners, probes.heirs)
+    )
+    count = int(_CORE_MARGIN * np.count_nonzero(norms >= heirs_cut))
     if count >= _LARGEST_CORE * len(rows):
-        return longest_first(table, rows), 0, NO_ROWS
+        return Core(longest_first(table, rows), 0, NO_ROWS, 0.0)
     standing = min(count + _SUBSTITUTES * reserve, len(rows) - 1)
     order = np.argpartition(-norms, (count, standing))
-    return longest_first(table, rows[order[:count]]), reserve, rows[order[count:standing]]
+    return Core(longest_first(table, rows[order[:count]]), reserve, rows[order[count:standing]], cut)
+
+
+def reserve_of(table: TableSnapshot) -> int:
+    """How many of the longest arms may die before arms outside of the core begin to win."""
+    return max(1, int(_RESERVE * table.live))

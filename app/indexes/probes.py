@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,20 @@ _FINE_S = 1e-5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probes:
-    """Shapes: queries (P, d), winners (P,) rows, best (P,)."""
+    """Shapes: queries (P, d), winners (P,) rows, best (P,), heirs (P,) rows.
+
+    ``heirs``: they would win if the longest arms, the reserve of ``solve``, were dead.
+    """
 
     queries: Matrix
     winners: Rows
     best: Vector
+    heirs: Rows
 
     def some(self, positions: Rows) -> Probes:
-        return Probes(self.queries[positions], self.winners[positions], self.best[positions])
+        return Probes(
+            self.queries[positions], self.winners[positions], self.best[positions], self.heirs[positions]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,32 +135,50 @@ def solve(
     table: TableSnapshot,
     queries: Matrix,
     *,
-    shorter_than: float = np.inf,
     among: NDArray[np.bool_] | None = None,
     first: int = 0,
+    reserve: int = 0,
 ) -> Probes:
-    """Find the best live arm of every query, among those of smaller norm if there are any.
+    """Find the best live arm of every query.
 
     Shapes: queries (P, d). ``among`` (K,): True for rows that count, at least one of them alive; None: all.
-    ``first``: rows before it do not count. Cost: (K - first) * P * d multiply-adds.
+    ``first``: rows before it do not count. ``reserve``: how many of the longest arms are dead to the heirs;
+    if no arm would be left, the heirs are the winners. Cost: (K - first) * P * d multiply-adds.
     """
     each = np.arange(len(queries))
     working = queries.astype(table.working.dtype)
     best = np.full(len(queries), -np.inf)
     winners = np.full(len(queries), table.live_rows[0] if among is None else int(among.argmax()))
+    best_heirs, heirs = best.copy(), winners.copy()
+    shortest = _shortest_of(table, reserve)
     for start in range(first, table.rows, _CHUNK_ROWS):
         rows = np.arange(start, min(start + _CHUNK_ROWS, table.rows))
         scores = working @ table.working[start : start + _CHUNK_ROWS].T
-        counted = table.is_alive(rows) & (table.norms[rows] < shorter_than)
+        counted = table.is_alive(rows)
         if among is not None:
             counted &= among[rows]
         scores[:, ~counted] = -np.inf
         top = scores.argmax(axis=1)
-        better = scores[each, top] > best
-        best[better] = scores[each, top][better]
-        winners[better] = start + top[better]
+        _take_better(best, winners, scores[each, top], start + top)
+        is_dead = table.norms[rows] >= shortest
+        passed_on = np.flatnonzero(is_dead[top])
+        scores[:, is_dead] = -np.inf
+        top[passed_on] = scores[passed_on].argmax(axis=1)
+        _take_better(best_heirs, heirs, scores[each, top], start + top)
+    heirs = np.where(np.isfinite(best_heirs), heirs, winners)
     best = np.add.reduce(table.features.take(winners, axis=0) * queries, axis=1)
-    return Probes(queries, winners, best)
+    return Probes(queries, winners, best, heirs)
+
+
+def _shortest_of(table: TableSnapshot, reserve: int) -> float:
+    """The norm of the shortest of the longest ``reserve`` arms; infinite if there are none in it."""
+    norms = table.norms[table.live_rows]
+    return float(np.partition(norms, len(norms) - reserve)[len(norms) - reserve]) if reserve else np.inf
+
+
+def _take_better(best: Vector, winners: Rows, scores: NDArray[np.floating[Any]], rows: Rows) -> None:
+    better = scores > best
+    best[better], winners[better] = scores[better], rows[better]
 
 
 def compare(search: Search, exact: Search, probes: Probes, apart: NDArray[np.bool_] | None = None) -> Trial:

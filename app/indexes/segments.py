@@ -10,8 +10,9 @@ as long as a search, they become a segment, together with the segments before it
 there are few: each is more than four times as large as the next. The structure takes over what they have
 when it is built again.
 
-A segment leaves out the arms that the graph of the catalogue leaves out: those too short to win (``cut``).
-When so many long arms have died that shorter ones can win, it is made anew with these.
+A segment leaves out the arms that are too short to win (``cut``). As long as hardly any of the longest have
+died, these are more than the graph leaves out, which is made for a time when its reserve is dead. When so many
+long arms have died that shorter ones can win, the segment is made anew with these.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from app.indexes.ef_choice import LADDER, TARGET_RECALL, reaches
 from app.indexes.exact import scan
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.hnsw import HEAD_NUMBERS, HnswGraph
-from app.indexes.planner import core
+from app.indexes.planner import core, reserve_of
 from app.indexes.probes import Trial, compare, make_queries, solve
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist.mips.exact import ranked, unit_scale
@@ -76,7 +76,7 @@ def case(arms: int, dim: int, data: choose.Data) -> list[dict[str, Any]]:
     rng = np.random.default_rng((SEED, arms, dim))
     table = table_of(choose.make(arms, dim, data, rng))
     probes = solve(table, make_queries(dim, PROBES, (), rng)[0])
-    rows, _, _ = core(table, make_queries(dim, PROBES, (), rng)[0])
+    rows = core(table, solve(table, make_queries(dim, PROBES, (), rng)[0], reserve=reserve_of(table))).rows
     graphs = {"hnswlib": hnswlib_graph(table, rows), "faiss_sq8": faiss_graph(table, rows)}
     found = []
     trials: dict[str, dict[int, Trial]] = {name: {} for name in graphs}

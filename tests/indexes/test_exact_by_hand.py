@@ -21,8 +21,8 @@ from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.planner import core, plan
-from app.indexes.probes import Quality, Trial
+from app.indexes.planner import core, plan, reserve_of
+from app.indexes.probes import Quality, Trial, solve
 from app.indexes.search_strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
 from app.indexes.table import ArmTable
 from shortlist.types import NO_ROWS
@@ -690,11 +690,11 @@ def test_the_core_and_its_substitutes_are_counted_on_arms_of_known_lengths(live,
     view = filled(np.vstack((lengths, np.zeros(live))).T).snapshot().table
     winner = reserve + 1
     expected = int(1.25 * winner)
-    rows, kept, substitutes = core(view, np.tile([[1.0, 0.0]], (60, 1)))
-    assert kept == reserve
-    assert sorted(rows.tolist()) == list(range(expected))
+    chosen = core(view, solve(view, np.tile([[1.0, 0.0]], (60, 1)), reserve=reserve_of(view)))
+    assert (chosen.reserve, chosen.cut) == (reserve, live)
+    assert sorted(chosen.rows.tolist()) == list(range(expected))
     standing = min(expected + 15 * reserve, live - 1)
-    assert sorted(substitutes.tolist()) == list(range(expected, standing))
+    assert sorted(chosen.substitutes.tolist()) == list(range(expected, standing))
     assert count <= expected
 
 
@@ -702,8 +702,8 @@ def test_where_most_arms_can_win_all_are_taken():
     """Three quarters of them is most."""
     features = np.vstack((np.ones(8), np.linspace(1.0, 0.0, 8))).T
     view = filled(features).snapshot().table
-    rows, reserve, substitutes = core(view, np.tile([[0.0, -1.0]], (60, 1)))
-    assert (len(rows), reserve, len(substitutes)) == (8, 0, 0)
+    chosen = core(view, solve(view, np.tile([[0.0, -1.0]], (60, 1)), reserve=reserve_of(view)))
+    assert (len(chosen.rows), chosen.reserve, len(chosen.substitutes)) == (8, 0, 0)
 
 
 @pytest.mark.parametrize(

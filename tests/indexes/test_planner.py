@@ -8,7 +8,7 @@ import pytest
 from app.filters.attributes import AttributeTable
 from app.indexes import ef_choice, planner
 from app.indexes.hnsw import HnswGraph
-from app.indexes.planner import IndexOptions, core, plan
+from app.indexes.planner import IndexOptions, core, plan, reserve_of
 from app.indexes.probes import Quality, Trial, compare, make_queries, queries_like, solve
 from app.indexes.snapshot import Snapshot
 from tests.indexes.brute_force import filled, maintain, measure
@@ -218,7 +218,8 @@ def test_norms_that_overflow_are_never_given_to_a_graph():
 
 def test_the_core_holds_the_arms_that_win_on_probes_it_was_not_chosen_by():
     view = view_of(gaussian(20_000, 8))
-    rows, reserve, substitutes = core(view, gaussian(400, 8, seed=1))
+    chosen = core_of(view, gaussian(400, 8, seed=1))
+    rows, reserve, substitutes = chosen.rows, chosen.reserve, chosen.substitutes
     assert len(rows) < 4_000
     assert (reserve, len(substitutes)) == (400, 6_000)
     assert view.norms[rows].min() >= view.norms[substitutes].max()
@@ -227,12 +228,36 @@ def test_the_core_holds_the_arms_that_win_on_probes_it_was_not_chosen_by():
     assert held(view, rows, unseen, dead=reserve) > 0.98
     assert held(view, rows, unseen, dead=4 * reserve) < 0.98
     assert held(view, np.append(rows, substitutes), unseen, dead=12 * reserve) > 0.95
+    longest = np.flatnonzero(view.norms >= chosen.cut)
+    assert len(longest) < 0.6 * len(rows)
+    assert held(view, longest, unseen, dead=0) > 0.96
+    assert held(view, longest, unseen, dead=reserve // 40) > 0.95
+
+
+def core_of(view, queries):
+    return core(view, solve(view, queries, reserve=reserve_of(view)))
 
 
 def held(view, rows, queries, *, dead):
     """Share of the winners in ``rows`` after the death of the longest arms."""
-    shorter_than = np.sort(view.norms)[-dead] if dead else np.inf
-    return np.isin(solve(view, queries, shorter_than=shorter_than).winners, rows).mean()
+    return np.isin(solve(view, queries, reserve=dead).heirs, rows).mean()
+
+
+@pytest.mark.parametrize("reserve", [0, 1, 700, 5_999, 6_000])
+def test_heirs_win_when_the_longest_arms_are_dead(reserve):
+    """By brute force, with dead arms among the others, and more rows than are scored at once."""
+    features = gaussian(9_000, 5)
+    index = filled(features)
+    index.remove([str(row) for row in range(0, 9_000, 3)])
+    view = index.snapshot().table
+    probes = solve(view, gaussian(50, 5, seed=2), reserve=reserve)
+    scores = features @ probes.queries.T
+    scores[::3] = -np.inf
+    assert probes.winners.tolist() == scores.argmax(axis=0).tolist()
+    if reserve < 6_000:
+        lengths = np.where(np.isin(np.arange(9_000), view.live_rows), view.norms, 0.0)
+        scores[np.argsort(-lengths)[:reserve]] = -np.inf
+    assert probes.heirs.tolist() == scores.argmax(axis=0).tolist()
 
 
 def test_the_core_holds_short_arms_when_those_win():
@@ -240,8 +265,8 @@ def test_the_core_holds_short_arms_when_those_win():
     features = np.abs(gaussian(2_000, 3)) + 0.1
     view = view_of(features)
     queries = -np.abs(gaussian(400, 3, seed=5))
-    rows, reserve, substitutes = core(view, queries)
-    assert (len(rows), reserve, len(substitutes)) == (2_000, 0, 0)
+    chosen = core_of(view, queries)
+    assert (len(chosen.rows), chosen.reserve, len(chosen.substitutes), chosen.cut) == (2_000, 0, 0, 0.0)
     assert (solve(view, queries).best < 0).all()
 
 
