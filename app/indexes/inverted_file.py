@@ -31,7 +31,7 @@ from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 _FEWEST, _MOST = 16, 1_024
-_LISTS = 4.0  # times the square root of the rows
+_LISTS = 0.5  # times the square root of the rows
 _SAMPLE = 64  # rows for each centroid that it is trained on
 _ROUNDS = 5
 _CHUNK = 1_024  # rows: their products with all centroids fit into a cache

@@ -11,8 +11,8 @@ there are few: each is more than four times as large as the next. The structure 
 when it is built again.
 
 A segment leaves out the arms that are too short to win (``cut``). As long as hardly any of the longest have
-died, these are more than the graph leaves out, which is made for a time when its reserve is dead. When so many
-long arms have died that shorter ones can win, the segment is made anew with these.
+died, these are more than the graph leaves out, which is made for a time when its reserve is dead. When so
+many long arms have died that shorter ones can win, the segment is made anew with these.
 """
 
 from __future__ import annotations
