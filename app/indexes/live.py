@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -23,15 +22,14 @@ from app.errors import DimensionMismatch
 from app.filters.attributes import AttributeTable, Compaction, Document
 from app.indexes import graph_file
 from app.indexes.described_rows import DescribedRows
-from app.indexes.hnsw import HnswGraph
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.maintenance import Maintenance
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan, is_small
+from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan
 from app.indexes.publishing import Adoption, Publishing
-from app.indexes.scan_cost import measured_scan_cost
 from app.indexes.segment_build import SegmentBuild
-from app.indexes.segments import Segment, end_of, joined
+from app.indexes.segments import Segment, end_of
+from app.indexes.serving import Serving
 from app.indexes.shared_arms import SharedArms
 from app.indexes.snapshot import IndexKind, Snapshot, Structure
 from app.indexes.table import ArmTable, TableSnapshot
@@ -47,17 +45,8 @@ LEAST_SHARED_NUMBERS = SMALL_NUMBERS
 _LEAST_DEAD = 1_024
 _DEAD_SHARE = 0.2
 
-# When to plan again.
-_GROWTH = 1.5  # the catalogue has grown or shrunk by this factor since the last plan
-_CHANGED_SHARE = 0.5  # this share of it was written
-_NEWER_SHARE = 0.2  # what is searched beside the structure takes this share of its time, and
-_AT_REST_S = 5.0  # nothing was written for so long
-_DEAD_IN_INDEX = 0.1  # this share of the index is dead
-_DEAD_IN_SEARCH = 0.25  # this share of the arms that a search comes across is dead
-_RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
-# When to make a segment: scanning the fresh arms takes this share of a search.
-_FRESH_SHARE = 0.5
-_LEAST_FRESH = 2_048
+_CHANGED_SHARE = 0.5  # a plan is due when this share of the catalogue was written
+_AT_REST_S = 5.0  # it is when nothing was written for so long
 # After planning, rest for this multiple of the time it took, unless nothing but a scan is left to serve.
 # Likewise after a publication. A short rest is enough where the next plan is due by then.
 _REST, _SHORT_REST = 1.0, 0.25
@@ -305,23 +294,22 @@ class LiveIndex:
                 self._swap_table(job.compacted, job.table, job.positions)
         elif job.plan is not None:
             self._take_plan(job.plan, job.structure, job.table)
-        is_behind = self._plan is not None and self._has_grown(self._plan)
-        self._rest_until = time.monotonic() + (_SHORT_REST if is_behind else _REST) * job.seconds
+        self._rest_until = time.monotonic() + (_SHORT_REST if self._now.has_grown else _REST) * job.seconds
         self._snapshot = None
 
     def begin_segment(self) -> SegmentBuild | None:
         """A segment of fresh arms that is due, or None; it may be made while other work is going on."""
-        if self._segment_job is not None or not self._segment_is_due() or self._awaits_segments():
+        now = self._now
+        if self._segment_job is not None or not now.segment_is_due(awaits_graph=self._awaits_graph()):
             return None
-        table, fresh = self._table.snapshot(), self._fresh
-        last = self._segments[-1].structure if self._segments else None
-        together = self._segments if self._is_half_covered() else joined(self._serving(), fresh)
-        first = max(together[0].first if together else table.rows - fresh, self._covered)
+        if self._awaits_segments():
+            return None
+        first, last = now.next_segment(), now.made[-1].structure if now.made else None
         self._segment_job = SegmentBuild(
-            table=table,
-            structure=self._structure,
+            table=now.table,
+            structure=now.structure,
             first=first,
-            cut=self._cut_norm,
+            cut=now.cut_norm,
             joined=tuple(segment for segment in self._segments if segment.covered > first),
             centroids=last.centroids if isinstance(last, InvertedFile) else None,
             target=self._options.target_recall,
@@ -367,7 +355,7 @@ class LiveIndex:
             + self._attributes.memory_bytes
             + (structure.memory_bytes if structure else 0)
             + sum(segment.memory_bytes for segment in self._segments),
-            reason=plan.reason if plan else SMALL if self._is_too_small() else "not measured yet",
+            reason=plan.reason if plan else SMALL if self._now.is_too_small else "not measured yet",
             failure=self.failure,
             seed=self._seed,
             build_threads=self._threads,
@@ -407,7 +395,7 @@ class LiveIndex:
             version=self.version,
             plan=self._plan,
             structure=self._structure,
-            segments=self._serving(),
+            segments=self._now.segments,
             same_arms=number if self._table.is_as_mapped and self._mapped == number else None,
             cache=self._cache,
         )
@@ -454,7 +442,7 @@ class LiveIndex:
     def _take_plan(self, plan: Plan, structure: Structure | None, since: TableSnapshot) -> None:
         """Serve by a structure that was built over an earlier moment; keep the segments that follow it."""
         self._plan, self._changes = plan, 0
-        if structure is None and not self._has_grown(plan):
+        if structure is None and not self._now.has_grown:
             self._segments = ()  # a scan is better
         table, positions = self._table.snapshot(), self._job_positions
         if structure is not None and positions is not None:
@@ -507,127 +495,39 @@ class LiveIndex:
         self._described = described.after(job.version, positions)
 
     def _take_snapshot(self) -> Snapshot:
-        table, structure = self._table.snapshot(), self._structure
-        expected_us = self._search_us()
-        is_lost = structure is not None and structure.degradation.is_degraded
-        if is_lost or (self._options.kind != "hnsw" and expected_us > self._scan_us()):
-            # A scan is faster by now.
-            structure, expected_us = None, self._scan_us()
-            segments: tuple[Segment, ...] = ()
-        else:
-            segments = self._serving()
-        return Snapshot(table, structure, segments, expected_us, self._recent, self._attributes.snapshot())
-
-    def _serving(self) -> tuple[Segment, ...]:
-        """The segments, from the first on that leaves out no arm which could win.
-
-        After many deaths shorter arms can: then others are made.
-        """
-        cut = self._cut_norm
-        return tuple(takewhile(lambda segment: segment.cut <= cut, self._segments))
+        now, attributes = self._now, self._attributes.snapshot()
+        if now.is_scan_better:
+            return Snapshot(now.table, None, (), now.scan_us(), self._recent, attributes)
+        return Snapshot(now.table, now.structure, now.segments, now.search_us, self._recent, attributes)
 
     @property
-    def _cut_norm(self) -> float:
-        return self._structure.cut_norm if isinstance(self._structure, HnswGraph) else 0.0
-
-    def _scan_us(self, rows: float | None = None) -> float:
-        """Time that a plain scan of so many rows should take, in microseconds; None: of all."""
-        table, plan = self._table.snapshot(), self._plan
-        count = table.rows if rows is None else rows
-        if plan is None or not plan.size:
-            return measured_scan_cost().us(count * table.dim)
-        return plan.scan_us * count / plan.size
-
-    def _search_us(self) -> float:
-        """Time that a search of the structure and of all beside it should take, in microseconds."""
-        structure, plan = self._structure, self._plan
-        if structure is None or plan is None:
-            return self._newer_us()
-        return plan.expected_us * structure.degradation.slowdown + self._newer_us()
-
-    def _newer_us(self) -> float:
-        """Time that the segments and scanning fresh arms and substitutes should take, in microseconds."""
-        missing = self._structure.degradation.missing if self._structure is not None else 0
-        return self._scan_us(self._fresh + missing + sum(each.scan_rows for each in self._serving()))
-
-    @property
-    def _fresh(self) -> int:
-        """Arms that come after the structure and the segments."""
-        segments = self._serving()
-        return self._table.snapshot().rows - (segments[-1].covered if segments else self._covered)
-
-    @property
-    def _covered(self) -> int:
-        return self._structure.covered if self._structure is not None else 0
+    def _now(self) -> Serving:
+        """What there is at this moment."""
+        return Serving(self._table.snapshot(), self._options, self._plan, self._structure, self._segments)
 
     def _awaits_segments(self) -> bool:
         """Whether another process will soon have made segments of the fresh arms for all."""
-        few = self._fresh < _FRESH_ALONE * self._table.snapshot().rows
+        now = self._now
+        few = now.fresh < _FRESH_ALONE * now.table.rows
         return few and self._sharing is not None and not self._sharing.is_maker()
-
-    def _segment_is_due(self) -> bool:
-        """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has."""
-        structure, plan, fresh = self._structure, self._plan, self._fresh
-        if self._options.kind == "exact" or self._table.snapshot().working.dtype != np.float32:
-            return False
-        if structure is None or plan is None:
-            # Where a scan was found to be the best, it is until the catalogue has grown.
-            is_planned = plan is not None and not self._has_grown(plan)
-            return not is_planned and fresh * self._dim >= SMALL_NUMBERS and not self._awaits_graph()
-        if self._is_half_covered():
-            return True
-        return fresh >= _LEAST_FRESH and self._scan_us(fresh) > _FRESH_SHARE * plan.expected_us
 
     def _awaits_graph(self) -> bool:
         """Whether the graph of an earlier run may soon serve most arms."""
         return self._plan is None and self._cache is not None and self._cache.exists()
-
-    def _is_half_covered(self) -> bool:
-        """Whether the structure has most of the arms of the first segment, which was made meanwhile."""
-        first = self._segments[0] if self._segments else None
-        return first is not None and 2 * (self._covered - first.first) > first.covered - first.first
-
-    def _has_grown(self, plan: Plan) -> bool:
-        """Whether the catalogue has grown or shrunk so much that it should be planned again."""
-        return not plan.size / _GROWTH <= self._table.snapshot().live <= plan.size * _GROWTH
 
     def _compaction_is_due(self, share: float = _DEAD_SHARE) -> bool:
         table = self._table.snapshot()
         return len(table.dead) > max(_LEAST_DEAD, share * table.rows)
 
     def _plan_is_due(self) -> bool:
-        table, plan, structure = self._table.snapshot(), self._plan, self._structure
-        if not table.live or self._is_too_small():
+        now, moment = self._now, time.monotonic()
+        if not now.table.live or now.is_too_small:
             return False
-        if time.monotonic() < self._rest_until and not self._is_urgent():
+        if moment < self._rest_until and not now.is_urgent:
             return False
-        if plan is None:
+        if now.plan is None or now.has_grown or self._changes > _CHANGED_SHARE * now.plan.size:
             return True
-        if self._has_grown(plan):
-            return True
-        if self._changes > _CHANGED_SHARE * plan.size:
-            return True
-        return structure is not None and self._is_stale(structure, plan)
-
-    def _is_too_small(self) -> bool:
-        """Whether a plan would change nothing: a scan serves, and is all that is needed."""
-        return self._structure is None and self._options.kind != "hnsw" and is_small(self._table.snapshot())
-
-    def _is_urgent(self) -> bool:
-        """Whether the structure serves no longer, or soon will not."""
-        plan, structure = self._plan, self._structure
-        if plan is None or structure is None:
-            return False
-        return self._search_us() > self._scan_us() or structure.degradation.reserve_used > 1.0
-
-    def _is_stale(self, structure: Structure, plan: Plan) -> bool:
-        at_rest = time.monotonic() > self._written_at + _AT_REST_S
-        return (
-            (at_rest and self._newer_us() > _NEWER_SHARE * plan.expected_us)
-            or structure.degradation.load_share > _DEAD_IN_SEARCH
-            or structure.degradation.dead > _DEAD_IN_INDEX * structure.arms
-            or structure.degradation.reserve_used > _RESERVE_USED
-        )
+        return now.is_stale(at_rest=moment > self._written_at + _AT_REST_S)
 
     def _check(self, ids: Sequence[str], features: Matrix, revisions: Sequence[int]) -> None:
         checks.shape("features", features, (len(ids), None))

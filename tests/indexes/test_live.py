@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from app.errors import DimensionMismatch
-from app.indexes import live, planner
+from app.indexes import live, planner, serving
 from app.indexes.live import IndexOptions, LiveIndex
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from tests.indexes.brute_force import best_ids, filled, maintain, scores_of
@@ -181,9 +181,9 @@ def eager():
         patch.setattr(planner, "SMALL_NUMBERS", 1)
         patch.setattr(live, "_REST", 0.0)
         patch.setattr(planner, "_PROBES", 20)
-        patch.setattr(live, "SMALL_NUMBERS", 1)
-        patch.setattr(live, "_LEAST_FRESH", 3)
-        patch.setattr(live, "_FRESH_SHARE", 0.0)
+        patch.setattr(serving, "SMALL_NUMBERS", 1)
+        patch.setattr(serving, "_LEAST_FRESH", 3)
+        patch.setattr(serving, "_FRESH_SHARE", 0.0)
         yield
 
 

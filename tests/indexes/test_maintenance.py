@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.indexes import live, planner
+from app.indexes import live, planner, serving
 from app.indexes.live import IndexOptions
 from app.indexes.scan_cost import ScanCost, measured_scan_cost
 from tests.indexes.brute_force import filled, maintain
@@ -58,7 +58,7 @@ def test_nothing_is_due_after_maintenance_nor_for_small_exact_catalogues(index):
 
 
 def test_fresh_arms_become_a_segment_when_scanning_them_takes_half_of_a_search(index, monkeypatch):
-    monkeypatch.setattr(live, "_LEAST_FRESH", 1)
+    monkeypatch.setattr(serving, "_LEAST_FRESH", 1)
     measured(index, scan_us=1_000.0, expected_us=40.0)
     add(index, 2_000, 39)
     assert index.begin_segment() is None
@@ -191,7 +191,7 @@ def test_a_job_is_finished_once(index):
 def test_until_a_scan_is_timed_its_time_is_that_of_this_machine(monkeypatch):
     features = of_one_length(100, 8)
     with monkeypatch.context() as patch:
-        patch.setattr("app.indexes.live.measured_scan_cost", lambda: ScanCost(call_us=5.0, number_us=0.5))
+        patch.setattr("app.indexes.serving.measured_scan_cost", lambda: ScanCost(call_us=5.0, number_us=0.5))
         index = filled(features)
         index.snapshot()
     assert index.snapshot().expected_us == 5.0 + 0.5 * 800

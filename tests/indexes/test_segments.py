@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes import live
+from app.indexes import live, serving
 from app.indexes.inverted_file import Centroids, InvertedFile
 from app.indexes.live import IndexOptions
 from app.indexes.norm_pruned import NormBlocks
@@ -119,8 +119,8 @@ class _Sized:
 
 @pytest.fixture
 def eager(monkeypatch):
-    monkeypatch.setattr(live, "_LEAST_FRESH", 1)
-    monkeypatch.setattr(live, "_FRESH_SHARE", 0.0)
+    monkeypatch.setattr(serving, "_LEAST_FRESH", 1)
+    monkeypatch.setattr(serving, "_FRESH_SHARE", 0.0)
     monkeypatch.setattr(live, "_REST", 0.0)
 
 
@@ -170,7 +170,7 @@ def test_what_came_since_is_found_in_its_segment(eager):
 
 
 def test_before_there_is_a_graph_a_growing_catalogue_is_served_by_an_inverted_file(monkeypatch):
-    monkeypatch.setattr(live, "SMALL_NUMBERS", 1)
+    monkeypatch.setattr(serving, "SMALL_NUMBERS", 1)
     features = gaussian(4_000)
     index = filled(features, HNSW)
     index.begin_maintenance()  # which takes its time

@@ -443,7 +443,7 @@ def test_a_graph_serves_on_when_it_is_shared_again_with_deaths(tmp_path: Path) -
 
 def test_segments_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the maker: the others need not make them."""
-    monkeypatch.setattr("app.indexes.live.SMALL_NUMBERS", 500)
+    monkeypatch.setattr("app.indexes.serving.SMALL_NUMBERS", 500)
     maker, other = group(tmp_path)
     assert done(maker, "segment") is not None
     share(maker)

@@ -12,14 +12,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from app.indexes import live
+from app.indexes import live, serving
 from app.indexes.live import IndexOptions, LiveIndex
 from workers.index_maintenance import make_segment, maintain
 
 COUNT, DIM = 20_000, 32
 features = np.random.default_rng(0).standard_normal((24 * COUNT, DIM))
 features[COUNT:] *= 2.0  # none is too short for a segment
-live._LEAST_FRESH, live._FRESH_SHARE, live._REST = 1, 0.0, 0.0
+serving._LEAST_FRESH, serving._FRESH_SHARE, live._REST = 1, 0.0, 0.0
 
 
 def add(first, last):

@@ -1,0 +1,147 @@
+"""What answers searches at one moment, how long a search should take, and whether something better is due."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import takewhile
+
+import numpy as np
+
+from app.indexes.hnsw import HnswGraph
+from app.indexes.planner import SMALL_NUMBERS, IndexOptions, Plan, is_small
+from app.indexes.scan_cost import measured_scan_cost
+from app.indexes.segments import Segment, joined
+from app.indexes.snapshot import Structure
+from app.indexes.table import TableSnapshot
+
+# When to plan again.
+_GROWTH = 1.5  # the catalogue has grown or shrunk by this factor since the last plan
+_NEWER_SHARE = 0.2  # what is searched beside the structure takes this share of its time, at rest
+_DEAD_IN_INDEX = 0.1  # this share of the index is dead
+_DEAD_IN_SEARCH = 0.25  # this share of the arms that a search comes across is dead
+_RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
+# When to make a segment: scanning the fresh arms takes this share of a search.
+_FRESH_SHARE = 0.5
+_LEAST_FRESH = 2_048
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Serving:
+    """The parts of an index. Times are in microseconds.
+
+    ``plan``: the last one, None: nothing was measured yet. ``structure``: None where all arms are scanned, or
+    in segments. ``made``: all segments, in their order.
+    """
+
+    table: TableSnapshot
+    options: IndexOptions
+    plan: Plan | None
+    structure: Structure | None
+    made: tuple[Segment, ...]
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Those that serve: from the first on that leaves out no arm which could win.
+
+        After many deaths shorter arms can: then others are made.
+        """
+        cut = self.cut_norm
+        return tuple(takewhile(lambda segment: segment.cut <= cut, self.made))
+
+    @property
+    def cut_norm(self) -> float:
+        """Shorter arms cannot win."""
+        return self.structure.cut_norm if isinstance(self.structure, HnswGraph) else 0.0
+
+    @property
+    def covered(self) -> int:
+        """Rows below are for the structure."""
+        return self.structure.covered if self.structure is not None else 0
+
+    @property
+    def fresh(self) -> int:
+        """Arms that come after the structure and the segments: they are scanned."""
+        segments = self.segments
+        return self.table.rows - (segments[-1].covered if segments else self.covered)
+
+    def scan_us(self, rows: float | None = None) -> float:
+        """Time of a plain scan of so many rows; None: of all."""
+        count = self.table.rows if rows is None else rows
+        if self.plan is None or not self.plan.size:
+            return measured_scan_cost().us(count * self.table.dim)
+        return self.plan.scan_us * count / self.plan.size
+
+    @property
+    def search_us(self) -> float:
+        """Time of a search of the structure and of all beside it."""
+        if self.structure is None or self.plan is None:
+            return self.newer_us
+        return self.plan.expected_us * self.structure.degradation.slowdown + self.newer_us
+
+    @property
+    def newer_us(self) -> float:
+        """Time of searching the segments and scanning fresh arms and substitutes."""
+        missing = self.structure.degradation.missing if self.structure is not None else 0
+        return self.scan_us(self.fresh + missing + sum(each.scan_rows for each in self.segments))
+
+    @property
+    def is_scan_better(self) -> bool:
+        """Whether a scan is faster by now, or the structure is no longer as good as it was measured to be."""
+        is_lost = self.structure is not None and self.structure.degradation.is_degraded
+        return is_lost or (self.options.kind != "hnsw" and self.search_us > self.scan_us())
+
+    @property
+    def is_too_small(self) -> bool:
+        """Whether a plan would change nothing: a scan serves, and is all that is needed."""
+        return self.structure is None and self.options.kind != "hnsw" and is_small(self.table)
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the catalogue has grown or shrunk so much since the plan that another is due."""
+        plan = self.plan
+        return plan is not None and not plan.size / _GROWTH <= self.table.live <= plan.size * _GROWTH
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the structure serves no longer, or soon will not."""
+        if self.plan is None or self.structure is None:
+            return False
+        return self.search_us > self.scan_us() or self.structure.degradation.reserve_used > 1.0
+
+    def is_stale(self, *, at_rest: bool) -> bool:
+        """Whether deaths have spoilt the structure or, ``at_rest``, much is searched beside it."""
+        if self.plan is None or self.structure is None:
+            return False
+        lost = self.structure.degradation
+        return (
+            (at_rest and self.newer_us > _NEWER_SHARE * self.plan.expected_us)
+            or lost.load_share > _DEAD_IN_SEARCH
+            or lost.dead > _DEAD_IN_INDEX * self.structure.arms
+            or lost.reserve_used > _RESERVE_USED
+        )
+
+    def segment_is_due(self, *, awaits_graph: bool) -> bool:
+        """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has.
+
+        ``awaits_graph``: that of an earlier run may soon serve most arms.
+        """
+        if self.options.kind == "exact" or self.table.working.dtype != np.float32:
+            return False
+        if self.structure is None or self.plan is None:
+            # Where a scan was found to be the best, it is until the catalogue has grown.
+            is_planned = self.plan is not None and not self.has_grown
+            return not is_planned and self.fresh * self.table.dim >= SMALL_NUMBERS and not awaits_graph
+        if self._is_half_covered:
+            return True
+        return self.fresh >= _LEAST_FRESH and self.scan_us(self.fresh) > _FRESH_SHARE * self.plan.expected_us
+
+    def next_segment(self) -> int:
+        """The first row of the segment to make: it takes in the last ones that are not much larger."""
+        together = self.made if self._is_half_covered else joined(self.segments, self.fresh)
+        return max(together[0].first if together else self.table.rows - self.fresh, self.covered)
+
+    @property
+    def _is_half_covered(self) -> bool:
+        """Whether the structure has most of the arms of the first segment, which was made meanwhile."""
+        first = self.made[0] if self.made else None
+        return first is not None and 2 * (self.covered - first.first) > first.covered - first.first
