@@ -115,3 +115,15 @@ def test_the_table_of_replicas_is_that_of_its_file() -> None:
         for row in rows
     )
     assert text in (ROOT / "docs/scale.md").read_text(), text
+
+
+def test_the_largest_catalogue_is_that_of_its_file() -> None:
+    [row] = json.loads((ROOT / "load_tests/results/scale.json").read_text())["rows"]
+    ratio = f"{row['ratio']:.3f}".removeprefix("0")
+    text = (
+        f"| {row['arms']:,} | {row['gb']:.1f} GiB, {row['peak_gb']:.1f} during the import "
+        f"| {round(row['arms_per_s'], -2):,.0f} a second | {row['import_p50_ms']:.0f} ms "
+        f"| {row['built_s']:.0f} s | {row['p50_ms']:.1f} ms | {ratio} "
+        f"| {row['restart_s']:.0f} s, {row['restart_index_s']:.0f} s |"
+    )
+    assert text in (ROOT / "docs/scale.md").read_text(), text
