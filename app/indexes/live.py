@@ -300,9 +300,9 @@ class LiveIndex:
     def begin_segment(self) -> SegmentBuild | None:
         """A segment of fresh arms that is due, or None; it may be made while other work is going on."""
         now = self._now
-        if self._segment_job is not None or not now.segment_is_due(awaits_graph=self._awaits_graph()):
+        if self._segment_job is not None or not now.segment_is_due:
             return None
-        if self._awaits_segments():
+        if self._awaits_graph() or self._awaits_segments():
             return None
         first, last = now.next_segment(), now.made[-1].structure if now.made else None
         self._segment_job = SegmentBuild(

@@ -150,7 +150,7 @@ def solve(
     best = np.full(len(queries), -np.inf)
     winners = np.full(len(queries), table.live_rows[0] if among is None else int(among.argmax()))
     best_heirs, heirs = best.copy(), winners.copy()
-    shortest = _shortest_of(table, reserve)
+    shortest = _shortest_of(table, reserve) if reserve else np.inf
     for start in range(first, table.rows, _CHUNK_ROWS):
         rows = np.arange(start, min(start + _CHUNK_ROWS, table.rows))
         scores = working @ table.working[start : start + _CHUNK_ROWS].T
@@ -160,20 +160,21 @@ def solve(
         scores[:, ~counted] = -np.inf
         top = scores.argmax(axis=1)
         _take_better(best, winners, scores[each, top], start + top)
-        is_dead = table.norms[rows] >= shortest
-        passed_on = np.flatnonzero(is_dead[top])
-        scores[:, is_dead] = -np.inf
-        top[passed_on] = scores[passed_on].argmax(axis=1)
-        _take_better(best_heirs, heirs, scores[each, top], start + top)
+        if reserve:
+            is_dead = table.norms[rows] >= shortest
+            passed_on = np.flatnonzero(is_dead[top])
+            scores[:, is_dead] = -np.inf
+            top[passed_on] = scores[passed_on].argmax(axis=1)
+            _take_better(best_heirs, heirs, scores[each, top], start + top)
     heirs = np.where(np.isfinite(best_heirs), heirs, winners)
     best = np.add.reduce(table.features.take(winners, axis=0) * queries, axis=1)
     return Probes(queries, winners, best, heirs)
 
 
 def _shortest_of(table: TableSnapshot, reserve: int) -> float:
-    """The norm of the shortest of the longest ``reserve`` arms; infinite if there are none in it."""
+    """The norm of the shortest of the longest ``reserve`` arms, at least one."""
     norms = table.norms[table.live_rows]
-    return float(np.partition(norms, len(norms) - reserve)[len(norms) - reserve]) if reserve else np.inf
+    return float(np.partition(norms, len(norms) - reserve)[len(norms) - reserve])
 
 
 def _take_better(best: Vector, winners: Rows, scores: NDArray[np.floating[Any]], rows: Rows) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import takewhile
 
 import numpy as np
@@ -25,9 +26,9 @@ _FRESH_SHARE = 0.5
 _LEAST_FRESH = 2_048
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Serving:
-    """The parts of an index. Times are in microseconds.
+    """The parts of an index at one moment: not to be kept, since deaths change them. Times in microseconds.
 
     ``plan``: the last one, None: nothing was measured yet. ``structure``: None where all arms are scanned, or
     in segments. ``made``: all segments, in their order.
@@ -39,7 +40,7 @@ class Serving:
     structure: Structure | None
     made: tuple[Segment, ...]
 
-    @property
+    @cached_property
     def segments(self) -> tuple[Segment, ...]:
         """Those that serve: from the first on that leaves out no arm which could win.
 
@@ -71,7 +72,7 @@ class Serving:
             return measured_scan_cost().us(count * self.table.dim)
         return self.plan.scan_us * count / self.plan.size
 
-    @property
+    @cached_property
     def search_us(self) -> float:
         """Time of a search of the structure and of all beside it."""
         if self.structure is None or self.plan is None:
@@ -120,17 +121,15 @@ class Serving:
             or lost.reserve_used > _RESERVE_USED
         )
 
-    def segment_is_due(self, *, awaits_graph: bool) -> bool:
-        """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has.
-
-        ``awaits_graph``: that of an earlier run may soon serve most arms.
-        """
+    @property
+    def segment_is_due(self) -> bool:
+        """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has."""
         if self.options.kind == "exact" or self.table.working.dtype != np.float32:
             return False
         if self.structure is None or self.plan is None:
             # Where a scan was found to be the best, it is until the catalogue has grown.
             is_planned = self.plan is not None and not self.has_grown
-            return not is_planned and self.fresh * self.table.dim >= SMALL_NUMBERS and not awaits_graph
+            return not is_planned and self.fresh * self.table.dim >= SMALL_NUMBERS
         if self._is_half_covered:
             return True
         return self.fresh >= _LEAST_FRESH and self.scan_us(self.fresh) > _FRESH_SHARE * self.plan.expected_us
