@@ -76,9 +76,14 @@ class Degradation:
     def reserve_used(self) -> float:
         """Share of the reserve that died; more than 1: all of it, and others.
 
-        The reserve is not a list of arms: the dead among twice as many of the longest arms are counted.
+        The reserve is not a list of arms: see ``longest_dead``.
         """
-        return np.count_nonzero(self.gone[: 2 * self.reserve]) / max(self.reserve, 1)
+        return self.longest_dead / max(self.reserve, 1)
+
+    @property
+    def longest_dead(self) -> int:
+        """The dead among twice as many of the longest arms as there are in the reserve."""
+        return int(np.count_nonzero(self.gone[: 2 * self.reserve]))
 
     @property
     def is_degraded(self) -> bool:

@@ -77,7 +77,7 @@ def write(path: Path, graph: HnswGraph, table: TableSnapshot, *, m: int, ef_cons
             cut_norm=float(left_out.max(initial=0.0)),
             payload_bytes=payload.stat().st_size,
         )
-        revisions = table.revisions[graph.rows].astype("<i8").tobytes()
+        revisions = np.where(graph.rows < 0, -1, table.revisions[graph.rows]).astype("<i8").tobytes()
         fingerprints = _fingerprints(table, graph.rows).astype("<f8").tobytes()
         text = json.dumps(asdict(header)).encode()
         head = _MAGIC + _LENGTH.pack(len(text)) + text + revisions + fingerprints

@@ -22,6 +22,7 @@ from app.errors import DimensionMismatch
 from app.filters.attributes import AttributeTable, Compaction, Document
 from app.indexes import graph_file
 from app.indexes.described_rows import DescribedRows
+from app.indexes.hnsw import HnswGraph
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.maintenance import Maintenance
 from app.indexes.norm_pruned import NormBlocks
@@ -237,7 +238,7 @@ class LiveIndex:
         elif self._attributes.is_wasteful:
             self._job = self._maintenance(attributes=self._attributes.begin_compaction())
         elif self._plan_is_due() and (shared is None or shared.is_maker()):
-            self._job = self._maintenance()
+            self._job = self._maintenance(growing=None if self._is_at_rest else self._now.growing)
         self._job_positions = None
         return self._job
 
@@ -294,7 +295,8 @@ class LiveIndex:
                 self._swap_table(job.compacted, job.table, job.positions)
         elif job.plan is not None:
             self._take_plan(job.plan, job.structure, job.table)
-        self._rest_until = time.monotonic() + (_SHORT_REST if self._now.has_grown else _REST) * job.seconds
+        is_growing = self._now.has_grown or self._now.growing is not None
+        self._rest_until = time.monotonic() + (_SHORT_REST if is_growing else _REST) * job.seconds
         self._snapshot = None
 
     def begin_segment(self) -> SegmentBuild | None:
@@ -362,7 +364,13 @@ class LiveIndex:
             recent_probes=plan.recent_probes if plan else 0,
         )
 
-    def _maintenance(self, *, compaction: bool = False, attributes: Compaction | None = None) -> Maintenance:
+    def _maintenance(
+        self,
+        *,
+        compaction: bool = False,
+        attributes: Compaction | None = None,
+        growing: HnswGraph | None = None,
+    ) -> Maintenance:
         return Maintenance(
             table=self._table.snapshot(),
             options=self._options,
@@ -373,6 +381,7 @@ class LiveIndex:
             recent=tuple(self._recent),
             threads=self._threads,
             attributes=attributes,
+            growing=growing,
         )
 
     def _adoption(self, shared: SharedArms) -> Adoption:
@@ -402,15 +411,15 @@ class LiveIndex:
 
     def _publication_is_due(self, number: int | None) -> bool:
         """Whether the last publication, of this number, lacks a part of what is here, or much of it died."""
-        if number is None or self._plan is not self._shared_plan:
+        is_interim = isinstance(self._structure, HnswGraph) and self._structure.is_interim
+        if number is None or (self._plan is not self._shared_plan and not is_interim):
             return True
         if time.monotonic() < self._shares_from:
             return False
         table, attributes = self._table.snapshot(), self._attributes
         mapped = table.ids.mapped
         own = max(table.rows - mapped, attributes.entries - attributes.mapped)
-        at_rest = time.monotonic() > self._written_at + _AT_REST_S
-        return own > (_OWN_AT_REST if at_rest else _OWN_SHARE) * mapped or self._compaction_is_due()
+        return own > (_OWN_AT_REST if self._is_at_rest else _OWN_SHARE) * mapped or self._compaction_is_due()
 
     @property
     def _sharing(self) -> SharedArms | None:
@@ -527,7 +536,11 @@ class LiveIndex:
             return False
         if now.plan is None or now.has_grown or self._changes > _CHANGED_SHARE * now.plan.size:
             return True
-        return now.is_stale(at_rest=moment > self._written_at + _AT_REST_S)
+        return now.growing is not None or now.is_stale(at_rest=self._is_at_rest)
+
+    @property
+    def _is_at_rest(self) -> bool:
+        return time.monotonic() > self._written_at + _AT_REST_S
 
     def _check(self, ids: Sequence[str], features: Matrix, revisions: Sequence[int]) -> None:
         checks.shape("features", features, (len(ids), None))

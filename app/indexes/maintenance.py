@@ -55,7 +55,8 @@ class Maintenance(Cancellation):
     ``positions`` of the rows in it; ``plan`` and ``structure`` otherwise; ``seconds`` it took.
 
     ``seed`` fixes probes and graph. ``recent``: queries served lately, each (d,). ``threads``: of a build.
-    ``attributes``: if given, their compaction is all that is done.
+    ``attributes``: if given, their compaction is all that is done. ``growing``: the graph of a catalogue that
+    grows, to be added to where that can be.
     With one thread the graph is a function of the arms, the options, the seed and ``recent``.
     """
 
@@ -68,6 +69,7 @@ class Maintenance(Cancellation):
     recent: Sequence[Vector]
     threads: int
     attributes: Compaction | None = None
+    growing: HnswGraph | None = None
     compacted: ArmTable | None = None
     positions: Rows = field(default_factory=lambda: NO_ROWS)
     plan: Plan | None = None
@@ -94,7 +96,14 @@ class Maintenance(Cancellation):
 
     def _measure_and_build(self) -> None:
         rng = probe_generator(self.seed)
-        chosen, structure = plan(self.table, self.options, self._graph, recent=self.recent, rng=rng)
+        chosen, structure = plan(
+            self.table,
+            self.options,
+            self._graph,
+            recent=self.recent,
+            rng=rng,
+            is_growing=self.growing is not None,
+        )
         self.check()
         self.plan, self.structure = chosen, structure
 
@@ -106,10 +115,15 @@ class Maintenance(Cancellation):
                 return loaded
             with suppress(OSError):  # nobody is to wait for it
                 self.load_from.unlink(missing_ok=True)
-        graph = HnswGraph.build(
-            self.table, rows, seed=self.seed, threads=self.threads, check=self.check, **shape
-        )
-        if self.save_to is not None:
+        graph = None
+        if self.growing is not None:
+            graph = self.growing.grown(self.table, rows, threads=self.threads, check=self.check)
+        if graph is None:
+            graph = HnswGraph.build(
+                self.table, rows, seed=self.seed, threads=self.threads, check=self.check, **shape
+            )
+        graph.is_interim = self.growing is not None
+        if self.save_to is not None and not graph.is_interim:
             # If the cache cannot be written, the next start builds the graph again.
             with suppress(OSError):
                 graph_file.write(self.save_to, graph, self.table, **shape)

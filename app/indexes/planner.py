@@ -29,7 +29,7 @@ import numpy as np
 from app.indexes import ef_choice
 from app.indexes.ef_choice import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_RECALL, choose_ef
 from app.indexes.exact import scan
-from app.indexes.hnsw import HnswGraph
+from app.indexes.hnsw import FEW_DEAD, HnswGraph
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_alternately, typical_us
 from app.indexes.snapshot import IndexKind, Structure
@@ -42,7 +42,7 @@ MakeGraph = Callable[[Rows], HnswGraph]
 SMALL = "small enough to be scanned"
 SMALL_NUMBERS = 500_000
 
-_PROBES = 1_000
+_PROBES, _FEWER_PROBES = 1_000, 400
 _TIMED = 25
 _TIMED_EXACT = 200
 # Blocks are built if they promise to read at most this share, and kept if they are this many times as fast.
@@ -130,19 +130,22 @@ def plan(
     *,
     recent: Sequence[Vector],
     rng: np.random.Generator,
+    is_growing: bool = False,
 ) -> tuple[Plan, Structure | None]:
     """Measure, build what is needed, decide. ``make`` builds a graph over given rows.
 
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
+    ``is_growing``: this plan serves for a short while only. So it is quick, and its graph is small.
     """
-    queries, recent_probes = make_queries(table.dim, _PROBES, recent, rng)
+    count = _FEWER_PROBES if is_growing else _PROBES
+    queries, recent_probes = make_queries(table.dim, count, recent, rng)
     scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
     plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
     if options.kind == "exact" or not table.live:
         return replace(plain, reason="as configured"), None
     if is_small(table) and options.kind != "hnsw":
         return plain, None
-    probes = solve(table, queries, reserve=reserve_of(table))
+    probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing))
     exact = _ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if options.kind != "hnsw":
         exact = _faster_exact(table, exact, probes)
@@ -259,13 +262,13 @@ class Core:
 
 
 def core(table: TableSnapshot, probes: Probes) -> Core:
-    """The arms for a graph, those long enough to win though the reserve was dead.
+    """The arms for a graph, those long enough to win though the reserve of the ``probes`` was dead.
 
     They have the norms of 98 % of the heirs of the ``probes``; a quarter more arms are added. Where the core
     is most of the catalogue, all of it is taken, without a reserve.
     """
     rows = table.live_rows
-    norms, reserve = table.norms[rows], reserve_of(table)
+    norms, reserve = table.norms[rows], probes.reserve
     cut, heirs_cut = (
         float(np.quantile(table.norms[each], _CORE_QUANTILE)) for each in (probes.winners, probes.heirs)
     )
@@ -277,6 +280,9 @@ def core(table: TableSnapshot, probes: Probes) -> Core:
     return Core(longest_first(table, rows[order[:count]]), reserve, rows[order[count:standing]], cut)
 
 
-def reserve_of(table: TableSnapshot) -> int:
-    """How many of the longest arms may die before arms outside of the core begin to win."""
-    return max(1, int(_RESERVE * table.live))
+def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
+    """How many of the longest arms may die before arms outside of the core begin to win.
+
+    Few while the catalogue ``is_growing``: then it will soon be planned anew.
+    """
+    return max(1, int((FEW_DEAD if is_growing else _RESERVE) * table.live))

@@ -45,18 +45,18 @@ _FINE_S = 1e-5
 class Probes:
     """Shapes: queries (P, d), winners (P,) rows, best (P,), heirs (P,) rows.
 
-    ``heirs``: they would win if the longest arms, the reserve of ``solve``, were dead.
+    ``heirs``: they would win if the longest arms, ``reserve`` of them, were dead.
     """
 
     queries: Matrix
     winners: Rows
     best: Vector
     heirs: Rows
+    reserve: int
 
     def some(self, positions: Rows) -> Probes:
-        return Probes(
-            self.queries[positions], self.winners[positions], self.best[positions], self.heirs[positions]
-        )
+        queries, winners, best = self.queries[positions], self.winners[positions], self.best[positions]
+        return Probes(queries, winners, best, self.heirs[positions], self.reserve)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def solve(
             _take_better(best_heirs, heirs, scores[each, top], start + top)
     heirs = np.where(np.isfinite(best_heirs), heirs, winners)
     best = np.add.reduce(table.features.take(winners, axis=0) * queries, axis=1)
-    return Probes(queries, winners, best, heirs)
+    return Probes(queries, winners, best, heirs, reserve)
 
 
 def _shortest_of(table: TableSnapshot, reserve: int) -> float:

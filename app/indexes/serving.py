@@ -16,7 +16,8 @@ from app.indexes.snapshot import Structure
 from app.indexes.table import TableSnapshot
 
 # When to plan again.
-_GROWTH = 1.5  # the catalogue has grown or shrunk by this factor since the last plan
+_GROWTH = 1.5  # the catalogue has grown or shrunk by this factor since the last plan,
+_ADDED = 1.1  # or grown by this one, and the arms that came can be added to the graph
 _NEWER_SHARE = 0.2  # what is searched beside the structure takes this share of its time, at rest
 _DEAD_IN_INDEX = 0.1  # this share of the index is dead
 _DEAD_IN_SEARCH = 0.25  # this share of the arms that a search comes across is dead
@@ -103,6 +104,18 @@ class Serving:
         return plan is not None and not plan.size / _GROWTH <= self.table.live <= plan.size * _GROWTH
 
     @property
+    def growing(self) -> HnswGraph | None:
+        """The graph, if so many arms came since the plan that they are to be added to it.
+
+        None also where that would not do, since some of its longest arms died.
+        """
+        graph = self.structure
+        if self.plan is None or not isinstance(graph, HnswGraph) or self.is_stale(at_rest=False):
+            return None
+        is_due = self.table.live > _ADDED * self.plan.size and graph.has_few_dead
+        return graph if is_due else None
+
+    @property
     def is_urgent(self) -> bool:
         """Whether the structure serves no longer, or soon will not."""
         if self.plan is None or self.structure is None:
@@ -110,16 +123,23 @@ class Serving:
         return self.search_us > self.scan_us() or self.structure.degradation.reserve_used > 1.0
 
     def is_stale(self, *, at_rest: bool) -> bool:
-        """Whether deaths have spoilt the structure or, ``at_rest``, much is searched beside it."""
+        """Whether deaths have spoilt the structure or, ``at_rest``, a better one is worth its while."""
         if self.plan is None or self.structure is None:
             return False
         lost = self.structure.degradation
         return (
-            (at_rest and self.newer_us > _NEWER_SHARE * self.plan.expected_us)
+            (at_rest and self._is_interim)
             or lost.load_share > _DEAD_IN_SEARCH
             or lost.dead > _DEAD_IN_INDEX * self.structure.arms
             or lost.reserve_used > _RESERVE_USED
         )
+
+    @property
+    def _is_interim(self) -> bool:
+        """Whether much is searched beside the structure, or it was made while others came."""
+        if self.plan is None or self.newer_us > _NEWER_SHARE * self.plan.expected_us:
+            return True
+        return isinstance(self.structure, HnswGraph) and self.structure.is_interim
 
     @property
     def segment_is_due(self) -> bool:
