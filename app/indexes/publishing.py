@@ -206,7 +206,7 @@ class Publishing(Adoption):
         self.compacted = table
 
     def _write_graph(self, path: Path, graph: HnswGraph) -> None:
-        """Its file was written when it was made, or is in the last publication."""
+        """Mostly its file was written when it was made, or is in the last publication."""
         last = self.shared.current
         known = [self.shared.folder_of(last) / _GRAPH] if last is not None else []
         for source in (*known, *([self.cache] if self.cache is not None else [])):
@@ -215,8 +215,6 @@ class Publishing(Adoption):
                 if graph_file.checksum_of(path) == graph.checksum:
                     return
                 path.unlink()
-        if graph.degradation.dead:
-            raise OSError("the graph could not be written when it was made")
         graph_file.write(
             path, graph, self.table, m=self.options.m, ef_construction=self.options.ef_construction
         )

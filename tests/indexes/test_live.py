@@ -189,8 +189,7 @@ def eager():
 
 @pytest.fixture
 def pruned(monkeypatch):
-    def always_pruned(view, options, make, *, recent, rng):
-        del options, make, recent, rng
+    def always_pruned(view, *_, **__):
         plan = planner.Plan("norm_pruned", view.live, scan_us=1e9, expected_us=1e3)
         return plan, planner.NormBlocks(view)
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.indexes import live, planner, serving
+from app.indexes import hnsw, live, planner, serving
 from app.indexes.live import IndexOptions
 from app.indexes.scan_cost import ScanCost, measured_scan_cost
 from tests.indexes.brute_force import filled, maintain
@@ -114,10 +114,22 @@ def test_a_catalogue_that_became_small_loses_its_graph():
 
 def test_growth_and_shrinking_fall_due(index):
     measured(index, scan_us=1.0, expected_us=1e6)
+    add(index, 2_000, 200)
+    assert index.begin_maintenance() is None
+    add(index, 2_200, 2)
+    assert maintain(index) == ["plan"]
+    index.remove([str(row) for row in range(2_202 // 3 + 1)])
+    assert maintain(index)[-1] == "plan"
+
+
+def test_a_graph_that_is_not_to_be_added_to_is_built_anew_after_more_growth(index, monkeypatch):
+    monkeypatch.setattr(hnsw.HnswGraph, "has_few_dead", False)
+    measured(index, scan_us=1.0, expected_us=1e6)
     add(index, 2_000, 999)
     assert index.begin_maintenance() is None
     add(index, 2_999, 2)
-    assert maintain(index) == ["plan"]
+    job = index.begin_maintenance()
+    assert job.growing is None
 
 
 def test_many_changes_fall_due_though_the_size_stays(monkeypatch):
@@ -140,7 +152,7 @@ def test_work_rests_as_long_as_it_took_unless_only_a_scan_is_left(index, monkeyp
     assert index.begin_maintenance() is not None
 
 
-@pytest.mark.parametrize(("came", "rests"), [(1_500, True), (1_600, False)])
+@pytest.mark.parametrize(("came", "rests"), [(300, True), (320, False)])
 def test_the_rest_is_short_where_the_next_plan_is_due_already(monkeypatch, index, came, rests):
     monkeypatch.setattr(live, "_REST", 1e9)
     monkeypatch.setattr(live, "_SHORT_REST", 0.0)
@@ -150,7 +162,7 @@ def test_the_rest_is_short_where_the_next_plan_is_due_already(monkeypatch, index
     job.run()
     index.finish_maintenance(job)
     measured(index, scan_us=1_000.0, expected_us=40.0)
-    add(index, 20_000, 200)
+    add(index, 20_000, 400)
     assert (index.begin_maintenance() is None) == rests
 
 

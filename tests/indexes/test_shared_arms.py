@@ -441,6 +441,30 @@ def test_a_graph_serves_on_when_it_is_shared_again_with_deaths(tmp_path: Path) -
         assert one.id_of(one.search(query, 1).rows[0]) == two.id_of(two.search(query, 1).rows[0])
 
 
+def test_a_graph_that_was_added_to_is_shared_when_much_came(tmp_path: Path) -> None:
+    """It is in no file of its own, and some of its arms are dead."""
+    maker, other = group(tmp_path)
+    built(maker)
+    share(other)
+    features = np.random.default_rng(2).standard_normal((150, DIM)) * 0.9
+    shortest = [str(row) for row in maker.snapshot().structure.rows[-1:]]
+    for first, last in ((0, 40), (40, 150)):
+        ids = [f"n{row}" for row in range(first, last)]
+        for index in (maker, other):
+            index.upsert(ids, features[first:last], list(range(400 + first, 400 + last)))
+            index.remove(shortest)
+            index.version += 1
+        assert done(maker, "maintenance").growing is not None
+        assert (share(maker) is not None) == (last == 150), "not for a few"
+    assert type(share(other)) is Adoption
+    one, two = maker.snapshot(), other.snapshot()
+    assert one.structure.is_interim
+    assert one.structure.tuning == two.structure.tuning
+    assert two.structure.degradation.dead == one.structure.degradation.dead > 0
+    for query in np.random.default_rng(1).standard_normal((50, DIM)):
+        assert one.id_of(one.search(query, 1).rows[0]) == two.id_of(two.search(query, 1).rows[0])
+
+
 def test_segments_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the maker: the others need not make them."""
     monkeypatch.setattr("app.indexes.serving.SMALL_NUMBERS", 500)
