@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,10 @@ def choices(features: np.ndarray[Any, Any], turns: int) -> list[dict[str, Any]]:
         def by_own(own: Any = own) -> object:
             return sub_ts.choose(own, snapshot, k=1, exploration=0.4, rng=rng)
 
-        def by_request(known: Any = known, count: int = count, nothing: Any = nothing) -> object:
-            weighing = Weighing(tuple(rng.random(count).tolist()), nothing, nothing)
+        asked = cycle([tuple(each) for each in rng.random((TURN, count)).tolist()])
+
+        def by_request(known: Any = known, nothing: Any = nothing, asked: Any = asked) -> object:
+            weighing = Weighing(next(asked), nothing, nothing)
             return sub_ts.choose(known.weighed(weighing, scales), snapshot, k=1, exploration=0.4, rng=rng)
 
         ways[count, "own"], ways[count, "request"] = by_own, by_request

@@ -35,6 +35,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shortlist import checks
 from shortlist.linear import ridge as regression
@@ -112,14 +113,13 @@ class WeighedSum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What is known of all signals. Shapes: thetas (J, d), root (d, d), products, residuals (J, J)."""
+    """What is known of all signals. Shapes: thetas (J, d), root (d, d), forms (2, J, J): P and R."""
 
     thetas: Matrix
     root: Matrix
     ridge: float
     weight: float
-    products: Matrix
-    residuals: Matrix
+    forms: NDArray[np.float64]
 
     def weighed(self, weighing: Weighing, scales: Scales) -> Posterior:
         """Return the posterior of the weighted sum. Signals that no reward has named yet are 0.
@@ -148,7 +148,7 @@ class Known:
             if given and not own.any():
                 return math.sqrt(given)
             own = own[: len(weights)]
-        squares, left = float(own.dot(self.products).dot(own)), float(own.dot(self.residuals).dot(own))
+        squares, left = self.forms.dot(own).dot(own).tolist()
         sigma = noise_of(squares, left, self.weight, spread=weighing.spread)
         return math.sqrt(sigma**2 + given) if given else sigma
 
@@ -159,10 +159,10 @@ def known(sums: RidgeSums, scales: Scales) -> Known:
     columns = moments[0] if len(moments) == 1 else moments.T
     thetas, root, used = regression.solved(sums, columns, ridge=scales.ridge_of(sums))
     thetas = np.ascontiguousarray(thetas.T).reshape(moments.shape)
-    residuals = products - _products(moments, thetas)
-    for array in (thetas, root, products, residuals):
+    forms = np.stack((products, products - _products(moments, thetas)))
+    for array in (thetas, root, forms):
         array.setflags(write=False)
-    return Known(thetas, root, used, sums.weight, products, residuals)
+    return Known(thetas, root, used, sums.weight, forms)
 
 
 def _products(moments: Matrix, thetas: Matrix) -> Matrix:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from app.errors import Invalid, NotFound, Unavailable
 from app.filters.filter import Filter, parse
@@ -29,8 +29,7 @@ from shortlist.types import TopK, Vector
 GLOBAL_LEARNER = "_global"
 
 
-@dataclass(frozen=True, slots=True)
-class Bandit:
+class Bandit(msgspec.Struct, frozen=True):
     """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
 
     ``weighing``: of its signals; None without any.
@@ -77,7 +76,8 @@ class Bandit:
             return self
         if self.fixed_weights:
             raise Invalid(f"weights do not go with the policy {self.record.policy}", path=("weights",))
-        return dataclasses.replace(self, weighing=signals.weighed_anew(self.record, self.weighing, weights))
+        weighing = signals.weighed_anew(self.record, self.weighing, weights)
+        return msgspec.structs.replace(self, weighing=weighing)
 
     def posterior(self, sums: RidgeSums) -> Posterior:
         """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""

@@ -1,9 +1,9 @@
 """Pooled priors: within their memory, as new as promised, and there while the store is away."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(world:
     priors = PooledPriors(reader, store.partitions, capacity_bytes=3 * size)
 
     async def ask(number: int) -> Bandit:
-        asked = replace(bandit, uid=f"uid-{number}")
+        asked = msgspec.structs.replace(bandit, uid=f"uid-{number}")
         found = await priors.get(asked)
         assert found is not None
         assert found.version == store.partitions
