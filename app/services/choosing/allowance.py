@@ -20,8 +20,9 @@ from app.services.choosing.repeats import Repeats, Subject, often, subject_of, w
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.selector import Selector
 from app.services.learning.tokens import Decision
+from app.services.quotas.quota_share import Taken
 from app.services.quotas.quotas import Quotas
-from app.services.quotas.shares import Shares, Taken
+from app.services.quotas.shares import Shares
 
 TRIES = 20  # to choose arms that no quota has used up meanwhile
 

@@ -22,7 +22,7 @@ from app.filters.fields import Value
 from app.filters.names import Stored
 from app.indexes.snapshot import Snapshot
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
-from app.services.quotas.shares import Few
+from app.services.quotas.moment import Few
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 MORE = 4

@@ -20,7 +20,7 @@ from app.services.choosing.diverse import DiverseSolver, shortlist_of
 from app.services.choosing.limits import HadValues, LimitedSolver, Limits
 from app.services.choosing.rules import NO_RULES, Rules
 from app.services.learning.learners import Learners
-from app.services.quotas.shares import Few, Now
+from app.services.quotas.moment import Few, Moment
 from app.storage.protocol import LearnerId
 from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
@@ -56,7 +56,7 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     context: Numbers32 | None = None
     seeded: bool = False
     dry_run: bool = False
-    quotas: Now | None = None
+    quotas: Moment | None = None
     few: Few | None = None
     had: HadValues | None = None
 

@@ -18,7 +18,8 @@ from app.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
 from app.services.bandits.bandit import Bandit
 from app.services.formats.pages import page_by_name
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule, quotas_of
-from app.services.quotas.shares import STATES, Live, Shares
+from app.services.quotas.quota_share import QuotaShare
+from app.services.quotas.shares import STATES, Shares
 from app.storage.protocol import Store
 
 log = logging.getLogger("shortlist.quotas")
@@ -193,7 +194,7 @@ def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
             raise Invalid("no arm has this field", path=("filter", field))
 
 
-def _state(live: Live, now_ms: int) -> QuotaState:
+def _state(live: QuotaShare, now_ms: int) -> QuotaState:
     rule = live.quota.rule
     shown = live.others + live.reported
     used = live.rewarded if rule.counts == "rewarded" else shown

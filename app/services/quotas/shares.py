@@ -18,32 +18,19 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.errors import QuotaReached, Unavailable
 from app.indexes.snapshot import Snapshot
-from app.indexes.without_rows import without_rows
-from app.services.formats.left_out import (
-    BLOCK,
-    MOST_BLOCKS,
-    NOT_KEPT,
-    Counted,
-    block_name,
-    packed,
-    text_of,
-    today,
-)
+from app.services.quotas.left_out_blocks import LeftOutBlocks
 from app.services.quotas.membership import Membership
+from app.services.quotas.moment import Moment
 from app.services.quotas.pace import SLICE_S, Pace
 from app.services.quotas.quota_rules import BanditQuota
+from app.services.quotas.quota_share import NEVER, QuotaShare, Taken
 from app.storage.protocol import LEAVES, Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
-from shortlist.types import Rows
 
-T = TypeVar("T")
 STATES = ("open", "used_up", "held_back")
 
 FIRST = 8  # how much is asked for where there is none
@@ -52,121 +39,8 @@ MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
 TOGETHER = 500  # quotas that one script counts for
 RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
-NEVER, FOREVER_MS = float("inf"), 2**52
-MADE_KEPT = 64
+FOREVER_MS = 2**52
 ASKS = 20  # for one choice
-
-
-@dataclass(slots=True, eq=False)
-class Live:
-    """One quota as this process knows it. Times are monotonic seconds.
-
-    ``size``: how much to hold; ``idle``: rounds since it was spent of. ``paced``: its place among those with
-    an even pace, -1 of another.
-    """
-
-    quota: BanditQuota
-    number: int = 0
-    holds: bool = True
-    window: int = -1
-    ends_ms: int | None = None
-    until: float = NEVER
-    began: float = 0.0
-    share: int = 0
-    spent: int = 0
-    reported: int = 0
-    others: int = 0
-    granted: int = 0
-    rewarded: int = 0
-    used_up: bool = False
-    size: int = 0
-    idle: int = 0
-    paced: int = -1
-
-    @property
-    def left(self) -> int:
-        return self.share - self.spent
-
-    def end_window(self) -> None:
-        """Its window is over, or will be soon: nothing more is spent in it. Of the next nothing is known."""
-        self.until, self.share, self.used_up, self.holds = NEVER, 0, False, True
-
-    def begin_window(self, start_ms: int) -> None:
-        """Another window has begun."""
-        self.window, self.spent, self.reported = start_ms, 0, 0
-
-
-Taken = Sequence[tuple[Live, int, int]]
-"""How much was spent of each quota, and in which window."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Few:
-    """How much is left of some quotas: of each by its number."""
-
-    members: Membership
-    left: Mapping[int, int]
-
-    def pairs(self, rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32], Rows]:
-        """Positions in ``rows`` and codes of their quotas (v,), and how much is left of each code.
-
-        ``rows``: of a snapshot that the members follow.
-        """
-        places, codes = self.members.pairs(rows, [*self.left])
-        return places, codes, np.array([*self.left.values()])
-
-
-@dataclass(eq=False)
-class Now:
-    """The quotas of a bandit at one moment. ``out``: of each, and False at last."""
-
-    shares: Shares
-    lives: Sequence[Live]
-    members: Membership
-    out: NDArray[np.bool_]
-    _made: dict[Snapshot, Snapshot] = field(default_factory=dict)
-    _left_out: tuple[int, str] = -1, ""
-
-    def left_out(self, *, ttl_ms: int) -> str:
-        """The arms that are out, as a row of the log names them.
-
-        What that needs is stored soon, for ``ttl_ms``. Not known where quotas came or went meanwhile.
-        """
-        if self.lives is not self.shares.lives:
-            return NOT_KEPT
-        day = today()
-        if self._left_out[0] != day:
-            self._left_out = day, self.shares.named(self.out, day=day, ttl_ms=ttl_ms)
-        return self._left_out[1]
-
-    def eligible(self, base: Snapshot) -> Snapshot:
-        """``base`` without the arms of quotas that are out. Made once; then it costs nothing."""
-        if not self.out.any():
-            return base
-        made = self._made.get(base)
-        if made is None:
-            if len(self._made) >= MADE_KEPT:
-                self._made.clear()
-            self.members.follow(base)
-            made = self._made[base] = without_rows(base, self.members.are_out(self.out, base.table.rows))
-        return made
-
-    def standing(self, pins: Sequence[tuple[T, int]], whole: Snapshot) -> list[T]:
-        """Those pins that quotas leave, the first ones first. Each has the row of its arm, -1: it is gone."""
-        members, lives = self.members, self.lives
-        members.follow(whole)
-        standing, taken = list[T](), dict[int, int]()
-        for pin, row in pins:
-            own = [n for n in members.of(row) if lives[n].used_up] if row >= 0 else []
-            if not any(self.out[n] or lives[n].left <= taken.get(n, 0) for n in own):
-                taken |= {n: taken.get(n, 0) + 1 for n in own}
-                standing.append(pin)
-        return standing
-
-    def few(self, k: int) -> Few | None:
-        """The quotas of which fewer than k are left."""
-        scarce = {} if k == 1 else self.shares.scarce(k)
-        return Few(self.members, scarce) if scarce else None
 
 
 class Shares:
@@ -186,7 +60,6 @@ class Shares:
         rng: np.random.Generator | None = None,
     ) -> None:
         self._store = store
-        self._words = words
         self._uid = bandit_uid
         self._process = secrets.token_hex(8)  # no other has, or will have, this name
         self._clock = clock
@@ -194,14 +67,14 @@ class Shares:
         self._asking = asyncio.Lock()
         self._number = 0
         self._time = 0, 0.0  # of the store in ms, when it was heard
-        self.lives: list[Live] = []
+        self.lives: list[QuotaShare] = []
         self._due = NEVER  # when something changes by itself
         self._slice_ends = -NEVER
         self._next = 0  # to be looked at
-        self._low: set[Live] = set()
+        self._low: set[QuotaShare] = set()
         self._some_low = low
         self._pace = Pace(0)
-        self._unkept: dict[str, tuple[bytes, int]] = {}
+        self._blocks = LeftOutBlocks(words, bandit_uid, low)
         self._set([])
 
     async def become(self, quotas: Sequence[BanditQuota]) -> None:
@@ -216,7 +89,7 @@ class Shares:
 
     def _set(self, quotas: Sequence[BanditQuota]) -> None:
         before = {live.quota.uid: live for live in self.lives}
-        self.lives = [before.get(quota.uid) or Live(quota) for quota in quotas]
+        self.lives = [before.get(quota.uid) or QuotaShare(quota) for quota in quotas]
         for number, (live, quota) in enumerate(zip(self.lives, quotas, strict=True)):
             live.number, live.quota = number, quota
         self.by_id = {live.quota.id: live for live in self.lives}
@@ -224,9 +97,9 @@ class Shares:
         self._set_pace()
         self._used_up = np.zeros(len(quotas) + 1, dtype=np.bool_)
         self._held_back = np.zeros(len(quotas) + 1, dtype=np.bool_)
-        self._scarce: set[Live] = set()
-        self._now: Now | None = None
-        self._blocks: dict[int, tuple[int, str]] = {}
+        self._scarce: set[QuotaShare] = set()
+        self._now: Moment | None = None
+        self._blocks.become(self.lives)
         for live in self.lives:
             self._note(live)
 
@@ -246,13 +119,14 @@ class Shares:
         heard_ms, moment = self._time
         return heard_ms + round(1_000 * (self._clock() - moment))
 
-    def now(self) -> Now:
+    def now(self) -> Moment:
         """The quotas now. Cost: nothing but once in a slice, or after one was used up."""
         self._end_windows()
         if self._paced and (moment := self._clock()) >= self._slice_ends:
             self._draw(moment)
         if self._now is None:
-            self._now = Now(self, self.lives, self.members, self._used_up | self._held_back)
+            out = self._used_up | self._held_back
+            self._now = Moment(self._blocks, self._scarce_by, self.lives, self.members, out)
         return self._now
 
     def states(self) -> Mapping[str, int]:
@@ -261,7 +135,7 @@ class Shares:
         counts = int(used_up.sum()), int(held_back.sum())
         return {"used_up": counts[0], "held_back": counts[1], "open": len(self.lives) - sum(counts)}
 
-    def scarce(self, k: int) -> Mapping[int, int]:
+    def _scarce_by(self, k: int) -> Mapping[int, int]:
         return {live.number: live.left for live in self._scarce if live.left < k}
 
     async def take(self, snapshot: Snapshot, rows: Iterable[int]) -> Taken | None:
@@ -282,7 +156,7 @@ class Shares:
                     await self._ask(asked, grows=True)
         else:
             raise Unavailable("a window of a quota is over before the store has answered")
-        taken: list[tuple[Live, int, int]] = []
+        taken: list[tuple[QuotaShare, int, int]] = []
         for live, count in needed.items():
             if live.holds:
                 self._spend(live, count)
@@ -297,7 +171,7 @@ class Shares:
         Raises Unavailable: whether they were counted is not known then.
         """
         self.members.follow(snapshot)
-        counts = Counter[Live]()
+        counts = Counter[QuotaShare]()
         rows = snapshot.table.row_of_each([arm for arm, _ in rewarded]).tolist()
         for row, (_, signal) in zip(rows, rewarded, strict=True):
             counts.update(live for live in self._of(row) if live.quota.rule.counts_reward_of(signal))
@@ -306,35 +180,6 @@ class Shares:
             await self._store.reward(self._uid, named)
             async with self._asking:
                 await self._ask(dict.fromkeys(counts, 0), grows=False)
-
-    def named(self, out: NDArray[np.bool_], *, day: int, ttl_ms: int) -> str:
-        """Which quotas are out, as a row of the log names them. Blocks that are new are stored soon."""
-        numbers = np.flatnonzero(out).tolist()
-        masks = dict[int, int]()
-        for number in numbers:
-            block, place = divmod(number, BLOCK)
-            masks[block] = masks.get(block, 0) | 1 << place
-        if len(masks) > MOST_BLOCKS:
-            return NOT_KEPT
-        return text_of((self._block(block, day, ttl_ms), mask) for block, mask in masks.items())
-
-    def _block(self, block: int, day: int, ttl_ms: int) -> str:
-        """The name of a block of quotas for a day."""
-        known = self._blocks.get(block)
-        if known is not None and known[0] == day:
-            return known[1]
-        lives = self.lives[block * BLOCK : (block + 1) * BLOCK]
-        name, data = packed([Counted(live.quota.rule.filter, live.quota.rule.arm) for live in lives], day)
-        self._blocks[block] = day, name
-        self._unkept[name] = data, ttl_ms
-        self._some_low.set()
-        return name
-
-    async def _keep(self) -> None:
-        """Store what rows of the log name. Raises Unavailable: it is tried again."""
-        for name, (data, ttl_ms) in tuple(self._unkept.items()):
-            await self._words.put(None, block_name(self._uid, name), data, ttl_ms=ttl_ms)
-            self._unkept.pop(name, None)
 
     async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> None:
         """What a deferred decision took is given back when it expires. Raises QuotaReached, Unavailable."""
@@ -352,21 +197,21 @@ class Shares:
             self._uid, decision, expires_ms=expires_ms, margin_ms=RELEASE_MARGIN_MS
         )
 
-    def _spend(self, live: Live, count: int) -> None:
+    def _spend(self, live: QuotaShare, count: int) -> None:
         live.spent += count
         if live.paced >= 0:
             self._pace.show(live.paced, count)
 
-    def needed(self, snapshot: Snapshot, rows: Iterable[int]) -> dict[Live, int]:
+    def needed(self, snapshot: Snapshot, rows: Iterable[int]) -> dict[QuotaShare, int]:
         """How much these arms take of each quota."""
         self.members.follow(snapshot)
-        needed: dict[Live, int] = {}
+        needed: dict[QuotaShare, int] = {}
         for row in rows:
             for live in self._of(row):
                 needed[live] = needed.get(live, 0) + 1
         return needed
 
-    def _of(self, row: int) -> Iterator[Live]:
+    def _of(self, row: int) -> Iterator[QuotaShare]:
         """The quotas of an arm; none of one that is gone: -1."""
         return (self.lives[number] for number in self.members.of(row)) if row >= 0 else iter(())
 
@@ -379,7 +224,7 @@ class Shares:
 
     async def look(self) -> None:
         """Report what was spent, give back what is not used, and hear of the others."""
-        await self._keep()
+        await self._blocks.keep()
         self._end_windows()
         async with self._asking:
             lives = self._worth_a_look()
@@ -389,7 +234,7 @@ class Shares:
 
     async def refill(self) -> None:
         """Ask for more where a share runs low."""
-        await self._keep()
+        await self._blocks.keep()
         if not self._low:
             return
         async with self._asking:
@@ -399,7 +244,7 @@ class Shares:
 
     async def end(self) -> None:
         """Give everything back."""
-        await self._keep()
+        await self._blocks.keep()
         async with self._asking:
             own = [live for live in self.lives if live.share > 0 or live.spent > 0]
             for live in own:
@@ -407,13 +252,13 @@ class Shares:
             for start in range(0, len(own), TOGETHER):
                 await self._ask(dict.fromkeys(own[start : start + TOGETHER], LEAVES), grows=False)
 
-    async def hear(self, live: Live) -> None:
+    async def hear(self, live: QuotaShare) -> None:
         """Know a quota as it is now in the store."""
         self._end_windows()
         async with self._asking:
             await self._ask({live: 0}, grows=False)
 
-    def _lacking(self, needed: Mapping[Live, int]) -> list[Live]:
+    def _lacking(self, needed: Mapping[QuotaShare, int]) -> list[QuotaShare]:
         self._end_windows()
         return [
             live
@@ -421,7 +266,7 @@ class Shares:
             if live.holds and live.left < count and live.quota.rule.counts == "shown"
         ]
 
-    def _worth_a_look(self) -> list[Live]:
+    def _worth_a_look(self) -> list[QuotaShare]:
         """Those that were spent of or have something left, and some of those that others may have changed."""
         own = [live for live in self.lives if live.left > 0 or live.spent != live.reported]
         first, self._next = self._next, self._next + LOOKED_AT
@@ -429,7 +274,7 @@ class Shares:
             self._next = 0
         return list(dict.fromkeys((*own, *self.lives[first : first + LOOKED_AT])))
 
-    async def _ask(self, needed: Mapping[Live, int], *, grows: bool) -> None:
+    async def _ask(self, needed: Mapping[QuotaShare, int], *, grows: bool) -> None:
         """Change the shares of these quotas. ``needed``: what each must hold, if it can. ``grows``: ran low.
 
         The caller holds ``_asking``. What is given back is not spent from now on, whatever the answer.
@@ -452,7 +297,7 @@ class Shares:
             self._hear(live, sent, share, moment, now_ms)
             self._note(live)
 
-    def _hear(self, live: Live, sent: ShareAsked, share: Share, moment: float, now_ms: int) -> None:
+    def _hear(self, live: QuotaShare, sent: ShareAsked, share: Share, moment: float, now_ms: int) -> None:
         is_new = share.start_ms != live.window
         if is_new:
             live.begin_window(share.start_ms)
@@ -480,7 +325,7 @@ class Shares:
         elif live.paced >= 0:
             self._pace.stop(live.paced)
 
-    def _note(self, live: Live) -> None:
+    def _note(self, live: QuotaShare) -> None:
         """Whether a quota is out now."""
         if live.number >= len(self.lives) or self.lives[live.number] is not live:
             return  # it was deleted
@@ -491,7 +336,7 @@ class Shares:
             self._used_up[live.number] = is_out
             self._now = None
 
-    def _runs_low(self, live: Live) -> None:
+    def _runs_low(self, live: QuotaShare) -> None:
         if live.used_up:
             self._note(live)
         else:

@@ -15,7 +15,8 @@ import pytest
 
 from app.errors import Unavailable
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule
-from app.services.quotas.shares import Live, Shares
+from app.services.quotas.quota_share import QuotaShare
+from app.services.quotas.shares import Shares
 from app.storage.redis_store import RedisStore
 from clock_shim import Clocks
 from lossy_store import LossyStore
@@ -46,7 +47,7 @@ class Process:
         self.shares.members = Row()  # type: ignore[assignment]
 
     @property
-    def live(self) -> Live:
+    def live(self) -> QuotaShare:
         return self.shares.by_id["q"]
 
     async def show(self, count: int = 1) -> int:
