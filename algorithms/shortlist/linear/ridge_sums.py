@@ -340,19 +340,35 @@ def _each(features: Matrix, values: Vector, before: Vector | None, *, least: int
     had = np.zeros(values.shape) if before is None else before
     checks.shape("before", had, values.shape)
     if values.shape[1] < least:
-        missing = ((0, 0), (0, least - values.shape[1]))
-        values, had = np.pad(values, missing), np.pad(had, missing)
-    dim, signals = features.shape[1], values.shape[1]
-    more = np.empty((count, more_size(signals, dim)))
+        values, had = _widened(values, least), _widened(had, least)
+    signals, squares = values.shape[1], _squares(values, had)
+    if signals == 1:
+        return _Each(values[:, 0], squares[:, 0], np.empty((count, 0)))
     with np.errstate(over="ignore", invalid="ignore"):
         after = had + values
-        for j in range(1, signals):
-            start = more_size(j, dim)
-            np.multiply(features, values[:, j, None], out=more[:, start : start + dim])
-            products = had[:, j, None] * values[:, : j + 1] + values[:, j, None] * after[:, : j + 1]
-            products[:, j] = _squares(values[:, j], had[:, j])
-            more[:, start + dim : start + dim + j + 1] = products
-    return _Each(values[:, 0], _squares(values[:, 0], had[:, 0]), more, signals)
+        parts = np.empty((count, signals - 1, features.shape[1] + signals))
+        moments, products = parts[:, :, : features.shape[1]], parts[:, :, features.shape[1] :]
+        np.multiply(features[:, None], values[:, 1:, None], out=moments)
+        np.multiply(had[:, 1:, None], values[:, None], out=products)
+        products += values[:, 1:, None] * after[:, None]
+        each = np.arange(signals - 1)
+        products[:, each, each + 1] = squares[:, 1:]
+    more = parts.reshape(count, -1).take(_places(signals, features.shape[1]), axis=1)
+    return _Each(values[:, 0], squares[:, 0], more, signals)
+
+
+def _widened(values: Matrix, columns: int) -> Matrix:
+    """The same and zeros. Shapes: (n, J) -> (n, columns)."""
+    wide = np.zeros((len(values), columns))
+    wide[:, : values.shape[1]] = values
+    return wide
+
+
+@lru_cache(maxsize=256)
+def _places(signals: int, dim: int) -> Rows:
+    """Where the numbers of ``more`` are among a moment and J products of each further signal. Shape: (p,)."""
+    place, further = np.arange(dim + signals), np.arange(1, signals)[:, None]
+    return np.flatnonzero(place - dim <= further)
 
 
 def _squares(values: Vector, before: Vector | None) -> Vector:
