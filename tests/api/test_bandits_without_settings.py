@@ -132,7 +132,7 @@ async def test_what_is_summed_is_the_noise_of_decisions(api: Api):
         for place, value in enumerate(parts):
             await api.reward({"decision": decision, "value": value, "reward_id": f"{place}"})
         noises.append((await api.learner(name))["used"]["noise"])
-    assert noises[0] == noises[1]
+    assert noises[0] == pytest.approx(noises[1], rel=1e-12)
 
 
 async def test_a_default_that_a_reward_replaces_leaves_the_noise(api: Api):
