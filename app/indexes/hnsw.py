@@ -141,14 +141,14 @@ class HnswGraph:
 
         It finds a little less at the same ef than one that is built, since its longest arms do not come
         first. What this graph has and ``rows`` have not stays in it. None: that would be too much of it, or
-        some arm is much longer than all in it. Arguments: see ``build``. To copy holds the GIL, .4 s for
-        1,000,000 arms.
+        some arm is much longer than all in it, or these have no length. Arguments: see ``build``. To copy
+        holds the GIL, .4 s for 1,000,000 arms.
         """
         known = self._rows >= 0
         known[known] = table.is_alive(self._rows[known])
         old, new = self._rows[known], rows[not_in(rows, self._rows[known])]
         burden = len(self._rows) + len(new) - len(rows)
-        if not len(old) or burden > _MOST_BURDEN * (len(rows) + burden):
+        if not table.norms[old].any() or burden > _MOST_BURDEN * (len(rows) + burden):
             return None
         exponent = self._exponent(table, int(known.argmax()))
         if np.ldexp(table.norms[new].max(initial=0.0), exponent) > 2.0**_LARGEST_NORM_EXPONENT:

@@ -154,6 +154,15 @@ def test_arms_that_are_much_longer_do_not_fit(times, fits):
     assert (grown(graph, index.snapshot().table) is not None) == fits
 
 
+def test_arms_without_a_length_say_nothing_of_the_scale():
+    features = np.zeros((1_100, 8))
+    features[1_000:] = gaussian(100, 8)
+    index = filled(features[:1_000])
+    graph = built(index.snapshot().table)
+    upsert(index, features, 1_000, 1_100)
+    assert grown(graph, index.snapshot().table) is None
+
+
 @pytest.mark.parametrize(("needed", "fits"), [(600, True), (300, False)])
 def test_a_graph_that_has_mostly_what_is_not_needed_is_not_added_to(needed, fits):
     features = gaussian(1_100, 8)
