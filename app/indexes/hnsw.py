@@ -21,10 +21,6 @@ A graph is never added to once it is searched (hnswlib #562, #590). Later arms a
 graph, which searches read without a lock. That is safe: the flag is a byte of its own, and every result is
 checked against the snapshot of the caller.
 
-A process inserts into one graph at a time, a chunk of arms of one and then of the other. Two builds at once
-would leave no core to the event loop where there are two, and its searches would wait for whole time slices
-of the scheduler.
-
 The head is scanned because a graph can miss a long arm for one narrow range of queries, again and again
 (``exact_overlay``).
 """
@@ -34,9 +30,8 @@ from __future__ import annotations
 import copy
 import math
 import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count as counting
 from pathlib import Path
@@ -49,20 +44,17 @@ from numpy.typing import NDArray
 from app.indexes.degradation import Degradation
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.huge_pages import huge_pages
+from app.indexes.insertion import copied, insert, padded
 from app.indexes.table import TableSnapshot, longest_first, not_in, positions_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
-_SIMD_FLOATS = 16
 _SERIAL_ARMS = 4_000
-_CHUNK = 5_000
 HEAD_NUMBERS = 32_768
 FEW_DEAD = 0.0005  # of the arms, all long ones: until more have died, the winners are those of the probes
 # hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30
 _NUMBERS = counting()
-_INSERTING = threading.Lock()
-_LOOK_EVERY_S = 0.05
 _MOST_BURDEN = 0.5  # of the arms of a graph: so many may be dead or too short, and it is added to
 
 
@@ -124,14 +116,14 @@ class HnswGraph:
         is released during insertion. With one thread the graph is a function of the arguments; with several,
         the order in which they insert is not fixed.
         """
-        index = hnswlib.Index(space="ip", dim=_padded(table.dim))
+        index = hnswlib.Index(space="ip", dim=padded(table.dim))
         with huge_pages(len(rows) * lowest_layer_bytes(table.dim, m)):
             index.init_index(len(rows), M=m, ef_construction=ef_construction, random_seed=seed)
         exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(table.norms[rows].max())[1])
         # Parallel insertion into a small graph can strand points (hnswlib #579).
         few, labels = rows[:_SERIAL_ARMS], np.arange(len(rows))
-        _insert(index, table, few, labels[: len(few)], exponent, threads=1, check=check)
-        _insert(index, table, rows[len(few) :], labels[len(few) :], exponent, threads=threads, check=check)
+        insert(index, table, few, labels[: len(few)], exponent, threads=1, check=check)
+        insert(index, table, rows[len(few) :], labels[len(few) :], exponent, threads=threads, check=check)
         return cls(index, rows, covered=table.rows, m=m)
 
     def grown(
@@ -159,8 +151,8 @@ class HnswGraph:
         labels[known] = position[old]
         total = len(in_order) + int(np.count_nonzero(~known))
         with huge_pages(total * lowest_layer_bytes(table.dim, self._m)):
-            index = _copied(self._index, labels, total)
-        _insert(index, table, new, position[new], exponent, threads=threads, check=check)
+            index = hnswlib.Index(params=copied(self._index, labels, total))
+        insert(index, table, new, position[new], exponent, threads=threads, check=check)
         graph = HnswGraph(index, np.append(in_order, self._rows[~known]), covered=table.rows, m=self._m)
         graph._tombstone_labels(np.arange(len(in_order), total))
         return graph
@@ -175,7 +167,7 @@ class HnswGraph:
     @classmethod
     def load_verified(cls, path: Path, rows: Rows, *, dim: int, covered: int, m: int) -> HnswGraph:
         """Read what ``save`` wrote. The caller vouches for every byte: hnswlib checks nothing (#673)."""
-        index = hnswlib.Index(space="ip", dim=_padded(dim))
+        index = hnswlib.Index(space="ip", dim=padded(dim))
         with huge_pages(len(rows) * lowest_layer_bytes(dim, m)):
             index.load_index(os.fspath(path), max_elements=len(rows))
         graph = cls(index, rows, covered=covered, m=m)
@@ -369,53 +361,6 @@ class HnswGraph:
         self._index.set_ef(self.degradation.lowered_ef)
 
 
-@contextmanager
-def build_lock(check: Callable[[], None]) -> Iterator[None]:
-    """Wait until no other graph is inserted into, and hold all others back; ``check`` may raise meanwhile."""
-    while not _INSERTING.acquire(timeout=_LOOK_EVERY_S):
-        check()
-    try:
-        yield
-    finally:
-        _INSERTING.release()
-
-
-def _insert(
-    index: Any,
-    table: TableSnapshot,
-    rows: Rows,
-    labels: NDArray[np.int64],
-    exponent: int,
-    *,
-    threads: int,
-    check: Callable[[], None],
-) -> None:
-    """Insert ``rows`` (n,) under ``labels`` (n,), their features times 2 to the power ``exponent``."""
-    for start in range(0, len(rows), _CHUNK):
-        check()
-        some = slice(start, start + _CHUNK)
-        block = np.zeros((len(rows[some]), _padded(table.dim)), dtype=np.float32)
-        block[:, : table.dim] = np.ldexp(table.features[rows[some]], exponent)
-        with build_lock(check):
-            index.add_items(block, labels[some], num_threads=threads)
-
-
-def _copied(index: Any, labels: NDArray[np.int64], room: int) -> Any:
-    """A copy of hnswlib's graph with ``room`` for so many arms, where label i is ``labels[i]``."""
-    (state,) = index.__getstate__()
-    external, internal = state["label_lookup_external"], state["label_lookup_internal"]
-    external[:] = labels[external.astype(np.int64)]
-    count, first = state["cur_element_count"], state["label_offset"]
-    nodes = state["data_level0"].view(np.uint8)[: count * state["size_data_per_element"]]
-    nodes = nodes.reshape(count, -1)
-    nodes[internal, first : first + 8] = external.astype("<u8").view(np.uint8).reshape(count, 8)
-    return hnswlib.Index(params={**state, "max_elements": room})
-
-
-def _padded(dim: int) -> int:
-    return -(-dim // _SIMD_FLOATS) * _SIMD_FLOATS
-
-
 def arm_bytes(dim: int, m: int) -> int:
     """Memory that a graph takes for each arm, besides its label: its part of all layers, and its numbers."""
     return lowest_layer_bytes(dim, m) + 96 + 12
@@ -423,4 +368,4 @@ def arm_bytes(dim: int, m: int) -> int:
 
 def lowest_layer_bytes(dim: int, m: int) -> int:
     """Memory of an arm in the lowest layer, which is one block: links, features, label."""
-    return 4 * (2 * m + 1) + 4 * _padded(dim) + 8
+    return 4 * (2 * m + 1) + 4 * padded(dim) + 8

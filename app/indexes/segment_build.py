@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.indexes.exact import scan
-from app.indexes.hnsw import HnswGraph, build_lock
+from app.indexes.hnsw import HnswGraph
+from app.indexes.insertion import build_lock
 from app.indexes.inverted_file import Centroids, InvertedFile, batched
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.norm_pruned import NormBlocks

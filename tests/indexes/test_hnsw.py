@@ -8,6 +8,7 @@ import pytest
 from app.indexes import hnsw
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
+from app.indexes.insertion import build_lock
 from app.indexes.live import IndexOptions
 from app.indexes.probes import solve
 from app.indexes.table import longest_first
@@ -88,7 +89,7 @@ def test_a_graph_waits_while_another_is_inserted_into_and_can_be_stopped_meanwhi
         check, shape = stop_at_the_third_look, {"m": 4, "ef_construction": 10, "seed": 1, "threads": 1}
         return HnswGraph.build(view, view.live_rows, check=check, **shape)
 
-    with hnsw.build_lock(lambda: None), pytest.raises(Stopped):
+    with build_lock(lambda: None), pytest.raises(Stopped):
         build()
     looks.clear()
     assert build().arms == 100
