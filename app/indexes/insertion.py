@@ -56,7 +56,7 @@ def insert(
 
 
 def copied(index: Any, labels: NDArray[np.int64], room: int) -> dict[str, Any]:
-    """Of what hnswlib makes a copy of a graph with ``room`` for so many arms. Its label i is ``labels[i]``."""
+    """Of what hnswlib makes a copy of a graph with ``room`` for so many arms. Label i is ``labels[i]``."""
     (state,) = index.__getstate__()
     external, internal = state["label_lookup_external"], state["label_lookup_internal"]
     external[:] = labels[external.astype(np.int64)]
