@@ -295,7 +295,8 @@ class LiveIndex:
                 self._swap_table(job.compacted, job.table, job.positions)
         elif job.plan is not None:
             self._take_plan(job.plan, job.structure, job.table)
-        is_growing = self._now.has_grown or self._now.growing is not None
+        now = self._now
+        is_growing = now.has_grown or now.growing is not None
         self._rest_until = time.monotonic() + (_SHORT_REST if is_growing else _REST) * job.seconds
         self._snapshot = None
 
@@ -411,8 +412,7 @@ class LiveIndex:
 
     def _publication_is_due(self, number: int | None) -> bool:
         """Whether the last publication, of this number, lacks a part of what is here, or much of it died."""
-        is_interim = isinstance(self._structure, HnswGraph) and self._structure.is_interim
-        if number is None or (self._plan is not self._shared_plan and not is_interim):
+        if number is None or (self._plan is not self._shared_plan and not self._now.is_interim):
             return True
         if time.monotonic() < self._shares_from:
             return False

@@ -104,16 +104,20 @@ class Serving:
         return plan is not None and not plan.size / _GROWTH <= self.table.live <= plan.size * _GROWTH
 
     @property
+    def is_interim(self) -> bool:
+        """Whether the graph was made while the catalogue was growing."""
+        return isinstance(self.structure, HnswGraph) and self.structure.is_interim
+
+    @property
     def growing(self) -> HnswGraph | None:
         """The graph, if so many arms came since the plan that they are to be added to it.
 
         None also where that would not do, since some of its longest arms died.
         """
-        graph = self.structure
-        if self.plan is None or not isinstance(graph, HnswGraph) or self.is_stale(at_rest=False):
+        graph, plan = self.structure, self.plan
+        if plan is None or not isinstance(graph, HnswGraph) or self.table.live <= _ADDED * plan.size:
             return None
-        is_due = self.table.live > _ADDED * self.plan.size and graph.has_few_dead
-        return graph if is_due else None
+        return graph if graph.has_few_dead and not self.is_stale(at_rest=False) else None
 
     @property
     def is_urgent(self) -> bool:
@@ -128,18 +132,11 @@ class Serving:
             return False
         lost = self.structure.degradation
         return (
-            (at_rest and self._is_interim)
+            (at_rest and (self.is_interim or self.newer_us > _NEWER_SHARE * self.plan.expected_us))
             or lost.load_share > _DEAD_IN_SEARCH
             or lost.dead > _DEAD_IN_INDEX * self.structure.arms
             or lost.reserve_used > _RESERVE_USED
         )
-
-    @property
-    def _is_interim(self) -> bool:
-        """Whether much is searched beside the structure, or it was made while others came."""
-        if self.plan is None or self.newer_us > _NEWER_SHARE * self.plan.expected_us:
-            return True
-        return isinstance(self.structure, HnswGraph) and self.structure.is_interim
 
     @property
     def segment_is_due(self) -> bool:

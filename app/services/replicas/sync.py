@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandits
@@ -122,9 +121,14 @@ class Sync:
 
     async def _poll(self) -> None:
         self._began = began = time.monotonic()
-        learners = map(self._sync_learners, range(self._store.partitions))
-        await _all(self._sync_registry(), *learners)  # in one exchange with the store
-        await _all(*map(self._catalogues.sync, self._catalogues))
+        await self._sync_registry()
+        outcomes = await asyncio.gather(
+            *map(self._catalogues.sync, self._catalogues),
+            *map(self._sync_learners, range(self._store.partitions)),
+            return_exceptions=True,
+        )
+        for failure in filter(None, outcomes):
+            raise failure
         self._confirmed, self._failing = began, False
 
     async def _sync_registry(self) -> None:
@@ -143,9 +147,3 @@ class Sync:
         if changes.learners is None or len(changes.learners):
             self._is_quiet = False
         self._changed(partition, changes)
-
-
-async def _all(*parts: Coroutine[Any, Any, None]) -> None:
-    """Let all come to their end, and raise the first failure."""
-    for failure in filter(None, await asyncio.gather(*parts, return_exceptions=True)):
-        raise failure
