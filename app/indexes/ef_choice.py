@@ -27,7 +27,7 @@ from collections.abc import Mapping
 
 from app.indexes.probes import Quality, Trial
 
-LADDER = (32, 40, 48, 56, 64, 72, 80, 88, 96, 112, 128, 160, 192, 256, 384, 512)
+LADDER = (*range(32, 128, 4), *range(128, 256, 16), *range(256, 513, 64))
 
 TARGET_RECALL = 0.95
 LEAST_TARGET, LARGEST_TARGET = 0.80, 0.999

@@ -63,14 +63,18 @@ class ExactOverlay:
         gone: NDArray[np.bool_],
         *,
         any_gone: bool,
+        least: float = -np.inf,
     ) -> Rows:
         """Rows that could be the best ``k`` among the first len(gone) arms.
 
-        ``scaled`` (d,) is the query. ``error`` bounds the rounding error of a product in working precision.
-        ``gone`` (m,) marks the arms that died; ``any_gone`` False promises that it marks none.
+        None, if all score below ``least``. ``scaled`` (d,) is the query. ``error`` bounds the rounding error
+        of a product in working precision. ``gone`` (m,) marks the arms that died; ``any_gone`` False promises
+        that it marks none.
         """
         features = self._features[: len(gone)]
         approximate = features @ scaled.astype(features.dtype, copy=False)
         if any_gone:
             approximate[gone] = -np.inf
+        if approximate.item(approximate.argmax()) + error < least:
+            return NO_ROWS
         return self.rows[candidates(approximate, error, k)]

@@ -94,6 +94,7 @@ class HnswGraph:
         self._substitutes = self._head = ExactOverlay.empty()
         self._cuts: tuple[float, ...] = (0.0, 0.0, 0.0)
         self._few = 0.0
+        self._unscaled = 0.0  # times a product in the graph: one in the table
         # A distance 1 - x.q takes one operation more than x.q.
         self._error_line = error_line(index.dim + 1, 2.0**_LARGEST_NORM_EXPONENT, np.dtype(np.float32))
 
@@ -212,6 +213,9 @@ class HnswGraph:
     def with_head(self, table: TableSnapshot) -> None:
         """Scan the longest arms in every search, for a graph of ``build``: its first arms are the longest."""
         rows = self._rows[: HEAD_NUMBERS // table.dim]
+        alive = np.flatnonzero(~self.degradation.gone[: len(self._rows)])
+        if len(alive) and table.norms[self._rows[alive[0]]] > 0.0:
+            self._unscaled = 2.0 ** -self._exponent(table, int(alive[0]))
         self._head = ExactOverlay(rows, np.asfortranarray(table.working[np.maximum(rows, 0)]))
 
     def with_reserve(self, table: TableSnapshot, reserve: int, substitutes: Rows, cut: float) -> None:
@@ -286,7 +290,7 @@ class HnswGraph:
             # "Cannot return the results in a contiguous 2D array": everything reachable was seen, so a
             # larger ef would find no more (#608).
             return None
-        return labels[0].astype(np.int64), distances[0]
+        return labels[0].view(np.int64), distances[0]
 
     def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
         """Return about the ``k`` best rows below ``covered``; None when that needs a scan.
@@ -302,13 +306,16 @@ class HnswGraph:
         near = self._near(scaled, count)
         if near is None:
             return None
-        labels, distances = near
+        (labels, distances), least = near, -math.inf
         any_dead = dead > 0 or len(table.dead) > 0
         if not any_dead and not len(exclude):
             slope, offset = self._error_line
-            farthest = float(distances[k - 1]) + 2.0 * (slope * query_norm + offset)
-            labels = labels[: distances.searchsorted(farthest, side="right")]  # others cannot be the best k
-        rows = self._with_overlays(self._rows[labels], table, scaled, query_norm, k + len(exclude))
+            error, kth = slope * query_norm + offset, distances.item(k - 1)
+            labels = labels[: distances.searchsorted(kth + 2.0 * error, side="right")]
+            least = (1.0 - kth - error) * self._unscaled  # what scores less cannot be the best k
+        rows = self._with_overlays(
+            self._rows[labels], table, scaled, query_norm, k + len(exclude), least=least
+        )
         if any_dead:
             rows = rows[(rows >= 0) & table.is_alive(rows)]
         if len(exclude):
@@ -320,14 +327,19 @@ class HnswGraph:
         return ranked(rows, k, table.features, query, exact=False)
 
     def _with_overlays(
-        self, rows: Rows, table: TableSnapshot, scaled: Vector, query_norm: float, k: int
+        self, rows: Rows, table: TableSnapshot, scaled: Vector, query_norm: float, k: int, *, least: float
     ) -> Rows:
-        """``rows``, and those of the head and of the substitutes that could be the best ``k``."""
+        """``rows``, and those of the head and of the substitutes that could be the best ``k``.
+
+        ``least``: no arm of the head is among these if all score less.
+        """
         slope, offset = table.error_line
         error, degradation, parts = slope * query_norm + offset, self.degradation, [rows]
         if len(self._head):
             gone = degradation.gone[: len(self._head)]
-            parts.append(self._head.best(scaled, error, k, gone, any_gone=degradation.dead > 0))
+            any_gone = degradation.dead > 0
+            if len(longest := self._head.best(scaled, error, k, gone, any_gone=any_gone, least=least)):
+                parts.append(longest)
         if degradation.missing:
             gone = degradation.gone[len(self._rows) :][: degradation.missing]
             parts.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))

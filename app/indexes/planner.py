@@ -42,7 +42,9 @@ MakeGraph = Callable[[Rows], HnswGraph]
 SMALL = "small enough to be scanned"
 SMALL_NUMBERS = 500_000
 
-_PROBES, _FEWER_PROBES = 1_000, 400
+# More probes leave less to chance: what is asked of the recall for certain, costs a smaller ef.
+_LEAST_PROBES, _MOST_PROBES, _ARMS_A_PROBE = 1_000, 4_000, 100
+_FEWER_PROBES = 400
 _TIMED = 25
 _TIMED_EXACT = 200
 # Blocks are built if they promise to read at most this share, and kept if they are this many times as fast.
@@ -137,8 +139,7 @@ def plan(
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
     ``is_growing``: this plan serves for a short while only. So it is quick, and its graph is small.
     """
-    count = _FEWER_PROBES if is_growing else _PROBES
-    queries, recent_probes = make_queries(table.dim, count, recent, rng)
+    queries, recent_probes = make_queries(table.dim, _probes_for(table, is_growing), recent, rng)
     scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
     plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
     if options.kind == "exact" or not table.live:
@@ -152,6 +153,12 @@ def plan(
         if exact.numbers < SMALL_NUMBERS:
             return exact.plan, exact.blocks
     return _with_graph(table, options, make, exact, probes)
+
+
+def _probes_for(table: TableSnapshot, is_growing: bool) -> int:
+    if is_growing:
+        return _FEWER_PROBES
+    return min(max(_LEAST_PROBES, table.live // _ARMS_A_PROBE), _MOST_PROBES)
 
 
 def _faster_exact(table: TableSnapshot, plain: _ExactSearch, probes: Probes) -> _ExactSearch:

@@ -37,6 +37,7 @@ _ENOUGH_RECENT = 64
 _SAME_SCORE = 1e-6
 # In a round the index answers this many queries, and the exact search this many, or until it took so long.
 _ROUND, _EXACT_ROUND, _EXACT_ROUND_S = 40, 5, 0.02
+_MOST_ROUNDS = 25
 _TYPICAL_S = 0.5
 _FINE_S = 1e-5
 
@@ -202,7 +203,9 @@ def compare(search: Search, exact: Search, probes: Probes, apart: NDArray[np.boo
 
 
 def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[list[TopK], float, float]:
-    """Let both searches answer queries by turns: 40 by ``search``, 1 to 5 of these by ``exact``, and so on.
+    """Let both searches answer queries by turns: 40 by ``search``, then 1 to 5 of these by ``exact``.
+
+    There are at most 25 turns, so of many queries ``search`` answers more in a turn.
 
     Returns the answers of ``search``, its median time in microseconds, and that time multiplied by the
     median over all rounds of (median time of ``exact`` / median time of ``search``).
@@ -212,7 +215,7 @@ def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[li
     ratios = []
     search(queries[0])
     exact(queries[0])
-    for round_ in np.array_split(queries, max(1, len(queries) // _ROUND)):
+    for round_ in np.array_split(queries, min(max(1, len(queries) // _ROUND), _MOST_ROUNDS)):
         mine = [_timed(search, query, answers) for query in round_]
         others = _times(exact, round_[:_EXACT_ROUND], _EXACT_ROUND_S)
         ratios.append(float(np.median(others) / np.median(mine)))

@@ -10,9 +10,10 @@ Notation
     auto, igw   Sub-TS by the index of the planner, and inverse-gap weighting: it draws from the 30 best
                 arms and a cover of 30, so its ratio shows how it explores
 
-Methods take turns, some queries each, so that all see the machine in one state. BLAS has one thread, for a
-service answers one request a core; ``scan_all_cores`` shows what the scan does with all of them. Graphs are
-built with all cores but one, as in the service.
+Methods take turns, so that all see the machine in one state. A turn is 250 queries long, for a service
+answers one request after another: the first few after a turn of the scan find the caches full of its arms.
+BLAS has one thread, for a service answers one request a core; ``scan_all_cores`` shows what the scan does
+with all of them. Graphs are built with all cores but one, as in the service.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ CLUSTERS, RANK = 200, 12
 CLUSTER_SIGMA, NOISE_SIGMA = 0.5, 0.03  # where the centres of the clusters have 1
 EXPLORATION = 1.0
 CANDIDATES, GAMMA = 30, 100.0
-BLOCK = 50
+BLOCK = 250
 
 
 @dataclass(frozen=True, slots=True)

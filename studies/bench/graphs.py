@@ -80,7 +80,7 @@ def case(arms: int, dim: int, data: choose.Data) -> list[dict[str, Any]]:
     graphs = {"hnswlib": hnswlib_graph(table, rows), "faiss_sq8": faiss_graph(table, rows)}
     found = []
     trials: dict[str, dict[int, Trial]] = {name: {} for name in graphs}
-    for ef in (each for each in LADDER if each <= MOST_EF):
+    for ef in (each for each in LADDER[::2] if each <= MOST_EF):
         for name, (search, tune, build_s, memory_mb) in graphs.items():
             tune(ef)
             trial = trials[name][ef] = compare(search, lambda query: scan(table, query, 1), probes)

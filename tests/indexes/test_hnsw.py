@@ -250,8 +250,10 @@ def test_a_compaction_moves_the_graph_along():
         assert (2 * found.rows + 1).tolist() == graph.search(before, query, 5).rows.tolist()
 
 
-def test_the_longest_arms_are_never_missed_because_the_head_is_scanned():
-    index = filled(gaussian(8_000, 16))
+@pytest.mark.parametrize("scale", [1.0, 3e-9, 7e11])
+def test_the_longest_arms_are_never_missed_because_the_head_is_scanned(monkeypatch, scale):
+    monkeypatch.setattr(hnsw, "HEAD_NUMBERS", 500 * 16)
+    index = filled(gaussian(8_000, 16) * scale)
     view = index.snapshot().table
     graph = built(view, ef=1)
     queries = gaussian(300, 16, seed=8)
@@ -264,7 +266,15 @@ def test_the_longest_arms_are_never_missed_because_the_head_is_scanned():
     longest = np.argsort(-view.norms)[: hnsw.HEAD_NUMBERS // 16].tolist()
     assert len(missed(longest)) > 20, "the graph alone misses some of them"
     graph.with_head(view)
+    counts, ranked = [], hnsw.ranked
+
+    def counted(rows, *arguments, **options):
+        counts.append(len(rows))
+        return ranked(rows, *arguments, **options)
+
+    monkeypatch.setattr(hnsw, "ranked", counted)
     assert missed(longest) == []
+    assert 1.0 < np.mean(counts) < 1.8, "the head's best is scored again only if it could be the best"
     index.remove([str(row) for row in longest[:50]])
     later = index.snapshot().table
     for query in queries:

@@ -180,7 +180,7 @@ def eager():
         patch.setattr(live, "_LEAST_DEAD", 5)
         patch.setattr(planner, "SMALL_NUMBERS", 1)
         patch.setattr(live, "_REST", 0.0)
-        patch.setattr(planner, "_PROBES", 20)
+        patch.setattr(planner, "_LEAST_PROBES", 20)
         patch.setattr(serving, "SMALL_NUMBERS", 1)
         patch.setattr(serving, "_LEAST_FRESH", 3)
         patch.setattr(serving, "_FRESH_SHARE", 0.0)

@@ -155,8 +155,8 @@ def test_the_least_ef_that_could_be_chosen_is_found_by_bisection(monkeypatch, an
 
     monkeypatch.setattr(planner, "compare", timed)
     decided, _ = decide(view, make=build(view))
-    assert seen == [96, 64, 80, 72]  # larger ones would find more than is wanted, and take longer
-    assert decided.ef_search == 80
+    assert seen == [104, 68, 88, 80, 76, 72]  # larger ones would find more than is wanted, and take longer
+    assert decided.ef_search == 76
 
 
 def test_a_higher_target_takes_a_larger_ef(monkeypatch, any_size):
@@ -168,7 +168,7 @@ def test_a_higher_target_takes_a_larger_ef(monkeypatch, any_size):
         return Trial(Quality(1.0 - 2.0 / ef, 0.9999, 0.9, 0.0), us=ef, exact_us=1e6)
 
     monkeypatch.setattr(planner, "compare", timed)
-    for target, ef in ((0.8, 32), (0.95, 40), (0.99, 256), (0.995, 512)):
+    for target, ef in ((0.8, 32), (0.95, 40), (0.99, 208), (0.995, 448)):
         decided, _ = decide(view, make=build(view), target=target)
         assert (decided.ef_search, decided.recall_at_1) == (ef, 1.0 - 2.0 / ef)
     decided, structure = decide(view, make=build(view), target=0.999)
