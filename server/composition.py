@@ -124,7 +124,9 @@ class Service:
         )
         self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
         remote = RemoteWorkers(self._sync_learners)
-        self._worker = self._make_worker(name or secrets.token_hex(8), remote) if settings.worker else None
+        is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
+        leases = None if is_alone else Leases(store, name or secrets.token_hex(8), lease_s=settings.lease_s)
+        self._worker = self._make_worker(leases, remote) if settings.worker else None
         self.quotas = Quotas(store, counted=metrics.quotas_are)
         self.sync = Sync(
             store,
@@ -286,8 +288,7 @@ class Service:
     async def _poll_for_news(self) -> bool:
         return await self.sync.poll_for_news()
 
-    def _make_worker(self, name: str, remote: RemoteWorkers) -> SharedWorker:
-        leases = Leases(self.store, name, lease_s=self.settings.lease_s)
+    def _make_worker(self, leases: Leases | None, remote: RemoteWorkers) -> SharedWorker:
         worker = RewardWorker(
             self.store,
             applied=self._applied,
@@ -295,7 +296,7 @@ class Service:
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
             capacity_bytes=self.settings.worker_cache_mb << 20,
-            owns=leases.owns,
+            owns=(lambda partition: True) if leases is None else leases.owns,  # noqa: ARG005
         )
         return SharedWorker(worker, leases, remote)
 
@@ -306,7 +307,7 @@ class Service:
 
     async def _sync_learners(self, partition: int) -> LearnerChanges:
         """Take over what others have written to the learners of a partition."""
-        changes = await self.learners.sync(partition)
+        changes = (await self.learners.sync([partition]))[partition]
         self.forgetting.dropped(None if changes.learners is None else changes.removed)
         return changes
 

@@ -210,6 +210,7 @@ class EmbeddedServer:
             "auto-aof-rewrite-min-size": "256mb",  # read in half a second; 64mb was rewritten every two
             "save": "",
             "maxmemory-policy": "noeviction",
+            "hz": "5",  # half of the server's own looks: they are much of what an idle one does
         }
         return [word for name, value in options.items() for word in (f"--{name}", value)]
 

@@ -288,6 +288,11 @@ class RedisClient:
             raise
         return max((bytes(answer[1]).decode() for answer in answers), key=_DURABLE.index)
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether keys of several hash tags may be on several servers."""
+        return isinstance(self._redis, RedisCluster)
+
     def _each(self) -> Sequence[Callable[..., Awaitable[Any]]]:
         """What asks one server, for each primary."""
         if not isinstance(self._redis, RedisCluster):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from app.storage.protocol import DeadLetter, LearnerChanges, LogEntry, StoredLea
 from app.storage.protocol.learner_id import UID_LENGTH, LearnerId
 from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, log_entry
+
+MOST_LISTED = 10_000  # names of learners in one answer, and those of one more partition
+_CHANGES_OF = keys.log, keys.watermark, keys.learner_changes
 
 
 class RedisLearnerStates(RedisPart):
@@ -80,18 +84,35 @@ class RedisLearnerStates(RedisPart):
         names += _of_bandits(partition, numbers)
         return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
-    async def changed(self, partition: int, since: str) -> LearnerChanges:
-        names = keys.of_partition(partition, keys.log, keys.watermark, keys.learner_changes)
-        result = await self._redis.script("changed_learners", names, [since, keys.CHANGES_KEPT])
-        watermark, newest, *listed = result
-        if not listed:
-            return LearnerChanges(watermark.decode(), newest.decode())
-        members: Sequence[bytes] | None = listed[0]
-        if members is None:
-            return LearnerChanges(watermark.decode(), newest.decode(), None)
-        learners = [_learner(member) for member in members if not member.startswith(b"-")]
-        removed = [_learner(member[1:]) for member in members if member.startswith(b"-")]
-        return LearnerChanges(watermark.decode(), newest.decode(), learners, removed)
+    async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
+        one_by_one = [{partition: known} for partition, known in since.items()]
+        together = one_by_one if self._redis.is_cluster else [since]
+        found = await asyncio.gather(*map(self._changed, together))
+        return {partition: changes for some in found for partition, changes in some.items()}
+
+    async def _changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
+        """Those of partitions that are on one node."""
+        found: dict[int, LearnerChanges] = {}
+        while len(found) < len(since):
+            rest = [partition for partition in since if partition not in found]
+            names = [name for partition in rest for name in keys.of_partition(partition, *_CHANGES_OF)]
+            arguments: list[Argument] = [keys.CHANGES_KEPT, MOST_LISTED]
+            arguments += (since[partition] for partition in rest)
+            results = await self._redis.script("changed_learners", names, arguments)
+            found.update(zip(rest, map(_changes, results), strict=False))
+        return found
+
+
+def _changes(result: Sequence[Any]) -> LearnerChanges:
+    watermark, newest, *listed = result
+    if not listed:
+        return LearnerChanges(watermark.decode(), newest.decode())
+    members: Sequence[bytes] | None = listed[0]
+    if members is None:
+        return LearnerChanges(watermark.decode(), newest.decode(), None)
+    learners = [_learner(member) for member in members if not member.startswith(b"-")]
+    removed = [_learner(member[1:]) for member in members if member.startswith(b"-")]
+    return LearnerChanges(watermark.decode(), newest.decode(), learners, removed)
 
 
 def _learner(member: bytes) -> LearnerId:

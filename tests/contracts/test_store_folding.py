@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_store_rewards import ANN, TTL_MS, UID, append, forget, log_of, order, reward
 
-from app.storage import redis_keys
+from app.storage import redis_keys, redis_learner_states
 from app.storage.protocol import RewardWrite, Store, StoredLearner
 from learner_names import learner_in
 from store_clients import connect
@@ -377,7 +377,7 @@ async def test_a_checkpoint_alone_is_no_change_of_a_learner(store: Store):
     await store.learners.apply(0, expected="0-0", watermark=ids[1], states={}, tails={ann: ids})
     assert await store.learners.apply(0, expected=ids[1], watermark=ids[1], states={ann: b"whole"})
     assert await store.learners.stored(0, [ann]) == [StoredLearner(b"whole")]
-    assert not (await store.learners.changed(0, ids[0])).removed
+    assert not (await store.learners.changed({0: ids[0]}))[0].removed
     assert await learners(store, ids[1]) == (ids[1], set())
     assert not await store.learners.apply(0, expected=ids[0], watermark=ids[0], states={ann: b"older"})
 
@@ -431,8 +431,29 @@ async def test_an_entry_that_the_log_has_lost_is_noticed(store: Store, store_ser
 
 
 async def learners(store, since):
-    found = await store.learners.changed(0, since)
+    found = (await store.learners.changed({0: since}))[0]
     return found.watermark, None if found.learners is None else set(found.learners)
+
+
+@pytest.mark.parametrize("most", [1, 3, 10_000])
+async def test_the_changes_of_all_partitions_come_together_however_many_are_listed(
+    store: Store, monkeypatch, most
+):
+    monkeypatch.setattr(redis_learner_states, "MOST_LISTED", most)
+    since: dict[int, str] = {}
+    for partition in range(store.partitions):
+        ids = await fill(store, 2, partition=partition)
+        states = {(UID, f"{partition}-{number}"): b"1" for number in range(partition)}
+        await store.learners.apply(partition, expected="0-0", watermark=ids[0], states=states)
+        since[partition] = ("0-0", ids[0], LOST, "")[partition % 4]
+    found = await store.learners.changed(since)
+    assert list(found) == list(since)
+    for partition, known in since.items():
+        assert found[partition] == (await store.learners.changed({partition: known}))[partition]
+        listed = [(UID, f"{partition}-{number}") for number in range(partition)]
+        learners = found[partition].learners
+        assert learners == (listed, (), None, None)[partition % 4]
+    assert await store.learners.changed({}) == {}
 
 
 async def test_changed_learners_are_those_applied_since(store: Store, monkeypatch):
@@ -448,8 +469,8 @@ async def test_changed_learners_are_those_applied_since(store: Store, monkeypatc
     assert await learners(store, ids[2]) == (ids[3], {ann}), "a removal is a change"
     assert await learners(store, ids[3]) == (ids[3], set())
     assert await learners(store, LOST) == (ids[3], None)
-    assert (await store.learners.changed(0, ids[2])).removed == [ann]
-    assert (await store.learners.changed(0, ids[3])).newest == ids[5]
+    assert (await store.learners.changed({0: ids[2]}))[0].removed == [ann]
+    assert (await store.learners.changed({0: ids[3]}))[0].newest == ids[5]
     assert await store.learners.apply(0, expected="0-0", watermark=ids[4], states={bob: b"2"}) is False
     assert await learners(store, ids[3]) == (ids[3], set())
     monkeypatch.setattr(redis_keys, "CHANGES_KEPT", 2)

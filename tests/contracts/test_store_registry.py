@@ -161,7 +161,7 @@ async def test_a_deleted_bandit_learns_nothing_from_entries_that_were_under_way(
         assert await store.learners.apply(partition, expected="0-0", watermark="1-1", states=states)
         assert await checkpoints(store, partition, list(states)) == [None, b"2", None]
         assert await store.learners.watermark(partition) == "1-1"
-        assert (await store.learners.changed(partition, "0-0")).learners == [(OTHER_UID, "ann")]
+        assert (await store.learners.changed({partition: "0-0"}))[partition].learners == [(OTHER_UID, "ann")]
 
 
 @pytest.mark.parametrize("fails", ["drop_states", "erase_catalogue"])

@@ -138,12 +138,11 @@ class ExpectedStore:
             identity = await self._store.write_once.get(None, _IDENTITY)
             registry_version, names = await self._registered()
             versions = await asyncio.gather(*map(self._store.arms.version, names))
-            partitions = range(self._store.partitions)
-            logs = await asyncio.gather(*(self._store.learners.changed(p, "") for p in partitions))
+            logs = await self._store.learners.changed(dict.fromkeys(range(self._store.partitions), ""))
             counters = {"registry": registry_version}
             for (uid, name), version in zip(names.items(), versions, strict=True):
                 counters[f"catalogue {name} ({uid})"] = version
-            for partition, log_end in enumerate(logs):
+            for partition, log_end in logs.items():
                 counters[f"reward log {partition}"] = _number(log_end.newest)
                 counters[f"watermark {partition}"] = _number(log_end.watermark)
             if await self._store.registry.version() == registry_version:

@@ -11,7 +11,7 @@ while the store does not answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -242,10 +242,16 @@ class Learners:
             if reading is not None or identity in self._cache:
                 self._keep(identity, Learner.of(state))
 
-    async def sync(self, partition: int) -> LearnerChanges:
+    async def sync(self, partitions: Iterable[int]) -> Mapping[int, LearnerChanges]:
         """Mark as outdated what others have written; return what has changed. Raises Unavailable."""
-        known = self._synced.get(partition, "")
-        changes = await self._store.learners.changed(partition, known)
+        known = {partition: self._synced.get(partition, "") for partition in partitions}
+        found = await self._store.learners.changed(known)
+        for partition, changes in found.items():
+            self._take(partition, changes, known[partition])
+        return found
+
+    def _take(self, partition: int, changes: LearnerChanges, known: str) -> None:
+        """Changes of a partition after the watermark ``known``."""
         newest = max(entry_order(entry)[1] for entry in (changes.newest, changes.watermark))
         if changes.learners is not None:  # else the store may have lost what was known
             newest = max(newest, self._newest.get(partition, 0))
@@ -253,7 +259,6 @@ class Learners:
         if changes.watermark != known and self._synced.get(partition, "") == known:
             self._synced[partition] = changes.watermark
             self._mark_outdated(partition, changes.learners)
-        return changes
 
     def _mark_outdated(self, partition: int, learners: Sequence[LearnerId] | None) -> None:
         """None: all learners of the partition."""

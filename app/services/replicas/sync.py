@@ -124,7 +124,7 @@ class Sync:
         await self._sync_registry()
         outcomes = await asyncio.gather(
             *map(self._catalogues.sync, self._catalogues),
-            *map(self._sync_learners, range(self._store.partitions)),
+            self._sync_learners(),
             return_exceptions=True,
         )
         for failure in filter(None, outcomes):
@@ -142,8 +142,8 @@ class Sync:
         await self._quotas.replace(registry.quotas)
         self._registry_version = registry.version
 
-    async def _sync_learners(self, partition: int) -> None:
-        changes = await self._learners.sync(partition)
-        if changes.learners is None or len(changes.learners):
-            self._is_quiet = False
-        self._changed(partition, changes)
+    async def _sync_learners(self) -> None:
+        for partition, changes in (await self._learners.sync(range(self._store.partitions))).items():
+            if changes.learners is None or len(changes.learners):
+                self._is_quiet = False
+            self._changed(partition, changes)

@@ -91,6 +91,9 @@ class LearnerStates(Protocol):
         """
         ...
 
-    async def changed(self, partition: int, since: str) -> LearnerChanges:
-        """Whose states have changed after the watermark ``since``; "" and one above it are not known."""
+    async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
+        """Whose states have changed in each of these partitions, after its watermark ``since``.
+
+        A watermark of "" and one above that of the partition are not known.
+        """
         ...
