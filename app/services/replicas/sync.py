@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from app.errors import Unavailable
 from app.services.bandits.bandits import Bandits
@@ -121,14 +121,8 @@ class Sync:
 
     async def _poll(self) -> None:
         self._began = began = time.monotonic()
-        await self._sync_registry()
-        outcomes = await asyncio.gather(
-            *map(self._catalogues.sync, self._catalogues),
-            self._sync_learners(),
-            return_exceptions=True,
-        )
-        for failure in filter(None, outcomes):
-            raise failure
+        await _all(self._sync_registry(), self._sync_learners())
+        await _all(*map(self._catalogues.sync, self._catalogues))
         self._confirmed, self._failing = began, False
 
     async def _sync_registry(self) -> None:
@@ -147,3 +141,9 @@ class Sync:
             if changes.learners is None or len(changes.learners):
                 self._is_quiet = False
             self._changed(partition, changes)
+
+
+async def _all(*work: Awaitable[None]) -> None:
+    """Return, or raise the first failure, when all of it has ended."""
+    for failure in filter(None, await asyncio.gather(*work, return_exceptions=True)):
+        raise failure
