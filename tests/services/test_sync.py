@@ -33,11 +33,13 @@ pytestmark = pytest.mark.anyio
 
 
 @contextlib.asynccontextmanager
-async def another(store: RedisStore, folder: Path, **options: Any) -> AsyncIterator[World]:
+async def another(
+    store: RedisStore, folder: Path, *, name: str | None = None, **options: Any
+) -> AsyncIterator[World]:
     """A service that polls only when it is told to, or must."""
     lossy: Any = LossyStore(store)
     configured = Settings(redis_url="unix:///not-used", data_dir=folder, **options)
-    service = Service(configured, lossy, Metrics())
+    service = Service(configured, lossy, Metrics(), name=name)
     service.sync._every_s = 3_600
     await service.start()
     try:
@@ -331,6 +333,20 @@ async def test_the_partitions_are_shared_and_taken_over(store: RedisStore, tmp_p
             return set(leases._owned) == everything
 
         await until(alone, what="the partitions of the one that left are taken over")
+
+
+async def test_a_service_alone_with_its_store_has_all_partitions_whoever_had_one(
+    store: RedisStore, tmp_path: Path
+):
+    for number in range(2, 9):
+        await store.leases.join(f"serve-{number}", 3_600_000)
+    async with another(store, tmp_path / "alone", name="serve-1") as world:
+        await world.catalogue()
+        bandit = await world.bandit()
+        for number in range(2 * store.partitions):
+            token = (await world.choose(bandit, f"key-{number}")).decision
+            assert (await world.reward(token)).applied
+        assert not world.store.calls["leases.join"]
 
 
 async def test_an_empty_catalogue_filled_elsewhere(pair: tuple[World, World]):
