@@ -42,8 +42,10 @@ MakeGraph = Callable[[Rows], HnswGraph]
 SMALL = "small enough to be scanned"
 SMALL_NUMBERS = 500_000
 
-# More probes leave less to chance: what is asked of the recall for certain, costs a smaller ef.
+# The more probes, the less is left to chance, and the smaller an ef is sure to reach the recall. Each takes a
+# scan, at every start again: together they scan _MOST_SCANNED numbers, or are the least number of probes.
 _LEAST_PROBES, _MOST_PROBES, _ARMS_A_PROBE = 1_000, 4_000, 100
+_MOST_SCANNED = 128 * 10**9
 _FEWER_PROBES = 400
 _TIMED = 25
 _TIMED_EXACT = 200
@@ -158,7 +160,8 @@ def plan(
 def _probes_for(table: TableSnapshot, is_growing: bool) -> int:
     if is_growing:
         return _FEWER_PROBES
-    return min(max(_LEAST_PROBES, table.live // _ARMS_A_PROBE), _MOST_PROBES)
+    affordable = _MOST_SCANNED // max(1, table.live * table.dim)
+    return max(_LEAST_PROBES, min(table.live // _ARMS_A_PROBE, _MOST_PROBES, affordable))
 
 
 def _faster_exact(table: TableSnapshot, plain: _ExactSearch, probes: Probes) -> _ExactSearch:
