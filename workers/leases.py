@@ -61,31 +61,28 @@ class SharedWorker:
     """Implements ``app.services.learning.workers.Workers``. ``start`` before use, ``stop`` afterwards.
 
     ``worker``   applies the partitions of this process
-    ``leases``   say which these are; None: all, for there is no other worker
+    ``leases``   say which these are
     ``remote``   waits for the partitions of other processes
     """
 
-    def __init__(self, worker: RewardWorker, leases: Leases | None, remote: RemoteWorkers) -> None:
+    def __init__(self, worker: RewardWorker, leases: Leases, remote: RemoteWorkers) -> None:
         self._worker = worker
         self._leases = leases
         self._remote = remote
-        self._working: asyncio.Task[None] | None = None
-        self._holding: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        if self._leases is not None:
-            await self._leases.renew()
-            self._holding = [asyncio.create_task(self._leases.run())]
-        self._working = asyncio.create_task(self._worker.run())
+        await self._leases.renew()
+        self._tasks = [asyncio.create_task(self._worker.run()), asyncio.create_task(self._leases.run())]
 
     async def stop(self) -> None:
         """Finish the batch at hand, and leave the rest to other workers."""
-        if self._working is not None:
+        if self._tasks:
+            working, holding = self._tasks
             self._worker.stop()
-            await self._working
-            await end(self._holding)
-            if self._leases is not None:
-                await self._leases.leave()
+            await working
+            await end([holding])
+            await self._leases.leave()
 
     def wake(self, partition: int) -> None:
         self._worker.wake(partition)
@@ -98,6 +95,6 @@ class SharedWorker:
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
         """True once the entry is applied; False when it is not in time."""
-        if self._leases is None or self._leases.owns(partition):
+        if self._leases.owns(partition):
             return await self._worker.wait_applied(partition, entry_id)
         return await self._remote.wait_applied(partition, entry_id)

@@ -75,6 +75,6 @@ class ExactOverlay:
         approximate = features @ scaled.astype(features.dtype, copy=False)
         if any_gone:
             approximate[gone] = -np.inf
-        if approximate.item(approximate.argmax()) + error < least:
+        if least > -np.inf and approximate.item(approximate.argmax()) + error < least:
             return NO_ROWS
         return self.rows[candidates(approximate, error, k)]

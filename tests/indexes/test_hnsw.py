@@ -288,6 +288,20 @@ def test_the_longest_arms_are_never_missed_because_the_head_is_scanned(monkeypat
         assert set(best) <= set(graph.search(later, query, 5).rows.tolist())
 
 
+@pytest.mark.parametrize("k", [1, 3])
+def test_more_deaths_than_the_reserve_are_searched_where_nobody_stands_in(k):
+    index = filled(gaussian(500, 5))
+    graph = built(index.snapshot().table)
+    graph.with_reserve(index.snapshot().table, 5, NO_ROWS, 1.0)
+    longest = np.argsort(-index.snapshot().table.norms)[:8]
+    index.remove([str(row) for row in longest.tolist()])
+    graph.tombstone(longest)
+    assert graph.degradation.missing > 0
+    found = graph.search(index.snapshot().table, gaussian(1, 5, seed=6)[0], k)
+    assert len(found.rows) == k
+    assert not set(found.rows.tolist()) & set(longest.tolist())
+
+
 @pytest.mark.parametrize(
     ("name", "k", "scored_least", "scored_most"),
     [
