@@ -66,7 +66,7 @@ from app.storage.protocol import LearnerChanges
 from app.storage.redis_store import RedisStore
 from workers import arm_following, index_maintenance
 from workers.housekeeping import Housekeeping
-from workers.leases import Leases, SharedWorker
+from workers.leases import Leases, OnlyWorker, SharedWorker
 from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker, Step
 
@@ -125,7 +125,11 @@ class Service:
         self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
         remote = RemoteWorkers(self._sync_learners)
         is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
-        leases = None if is_alone else Leases(store, name or secrets.token_hex(8), lease_s=settings.lease_s)
+        leases = (
+            OnlyWorker()
+            if is_alone
+            else Leases(store, name or secrets.token_hex(8), lease_s=settings.lease_s)
+        )
         self._worker = self._make_worker(leases, remote) if settings.worker else None
         self.quotas = Quotas(store, counted=metrics.quotas_are)
         self.sync = Sync(
@@ -288,7 +292,7 @@ class Service:
     async def _poll_for_news(self) -> bool:
         return await self.sync.poll_for_news()
 
-    def _make_worker(self, leases: Leases | None, remote: RemoteWorkers) -> SharedWorker:
+    def _make_worker(self, leases: Leases | OnlyWorker, remote: RemoteWorkers) -> SharedWorker:
         worker = RewardWorker(
             self.store,
             applied=self._applied,
@@ -296,7 +300,7 @@ class Service:
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
             capacity_bytes=self.settings.worker_cache_mb << 20,
-            owns=(lambda partition: True) if leases is None else leases.owns,  # noqa: ARG005
+            owns=leases.owns,
         )
         return SharedWorker(worker, leases, remote)
 

@@ -37,7 +37,7 @@ from app.storage.redis_store import RedisStore
 from server.application import create_app
 from server.http_protocol import ShortlistProtocol
 from workers.housekeeping import Housekeeping
-from workers.leases import Leases
+from workers.leases import Leases, OnlyWorker
 from workers.log_retention import LogRetention
 from workers.reward_ingestion import RewardWorker
 
@@ -206,7 +206,7 @@ async def _work(settings: Settings, store: RedisStore) -> None:
 async def _work_once(settings: Settings, store: RedisStore) -> None:
     """Apply what is in the log, without a lease. A worker with a lease may do the same work in vain."""
     expected = await _opened(settings, store)
-    await _worker(settings, store, lambda partition: True).drain()  # noqa: ARG005
+    await _worker(settings, store, OnlyWorker().owns).drain()
     await expected.finish()
     await store.close()
 

@@ -57,6 +57,22 @@ class Leases:
             await self._store.leases.leave(self._name)
 
 
+class OnlyWorker:
+    """In place of ``Leases`` where there can be no other worker: it has every partition, without a lease."""
+
+    def owns(self, partition: int) -> bool:  # noqa: ARG002 - as ``Leases`` asks it
+        return True
+
+    async def run(self) -> None:
+        """There is nothing to hold."""
+
+    async def renew(self) -> None:
+        """There is nothing to find out."""
+
+    async def leave(self) -> None:
+        """There is nobody to leave it to."""
+
+
 class SharedWorker:
     """Implements ``app.services.learning.workers.Workers``. ``start`` before use, ``stop`` afterwards.
 
@@ -65,7 +81,7 @@ class SharedWorker:
     ``remote``   waits for the partitions of other processes
     """
 
-    def __init__(self, worker: RewardWorker, leases: Leases, remote: RemoteWorkers) -> None:
+    def __init__(self, worker: RewardWorker, leases: Leases | OnlyWorker, remote: RemoteWorkers) -> None:
         self._worker = worker
         self._leases = leases
         self._remote = remote

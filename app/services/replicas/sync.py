@@ -121,7 +121,7 @@ class Sync:
 
     async def _poll(self) -> None:
         self._began = began = time.monotonic()
-        await _all(self._sync_registry(), self._sync_learners())
+        await _all(self._sync_registry(), self._sync_learners())  # in one exchange with the store
         await _all(*map(self._catalogues.sync, self._catalogues))
         self._confirmed, self._failing = began, False
 
