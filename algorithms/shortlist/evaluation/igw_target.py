@@ -28,8 +28,8 @@ def weigh(
     ``gamma``          of all decisions, or of each
     ``predicted``      what a model predicts of the candidates; None: their estimates
 
-    Shapes: estimates, is_candidate, predicted (n, c), drawn (n, k), gamma () or (n,) -> (n, k), (n, k). Cost: O(n c k).
-    Raises: InvalidShape, InvalidParameter (gamma < 0).
+    Shapes: estimates, is_candidate, predicted (n, c), drawn (n, k), gamma () or (n,) -> (n, k), (n, k).
+    Cost: O(n c k). Raises: InvalidShape, InvalidParameter (gamma < 0).
     """
     checks.shape("estimates", estimates, (None, None))
     checks.shape("is_candidate", is_candidate, estimates.shape)

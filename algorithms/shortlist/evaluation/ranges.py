@@ -20,8 +20,8 @@ _REWARDS, _PREDICTED, _EXPECTED = range(3)
 class Ranges:
     """Rows: of rewards, predictions and expected predictions. Shapes: low, high (3, k), largest (k,).
 
-    ``largest`` is the largest weight of each place. ``bounds``: of the reward of an arm, as they were given at
-    the start; None: nobody knows any. Then nothing says how far a mean can lie from what was seen.
+    ``largest`` is the largest weight of each place. ``bounds``: of the reward of an arm, as they were given
+    at the start; None: nobody knows any. Then nothing says how far a mean can lie from what was seen.
     """
 
     low: Matrix

@@ -109,7 +109,7 @@ def _predicted(scores: Matrix, lowest: Vector, highest: Vector, bounds: Bounds |
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoftmaxWeights:
-    """Of each list: ``propensities`` t and ``expected``, the mean prediction for what softmax would draw there.
+    """Of each list: ``propensities`` t, and ``expected``, the mean prediction of what it would draw there.
 
     ``lost``: lists that have to be walked. Shapes: propensities, expected (n, k), lost (n,).
     """
