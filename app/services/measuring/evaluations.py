@@ -45,6 +45,7 @@ from shortlist.linear.ridge import Posterior
 log = logging.getLogger("shortlist.evaluations")
 
 AT_ONCE, WAITING = 2, 8
+JOBS_WAITING = 8  # one runs at a time, beside those that clients wait for
 LOG_S = 10.0  # between two lines about how far an evaluation is
 
 Interval = tuple[float, float]
@@ -262,6 +263,14 @@ class Evaluations:
         self._rewarded_ms = rewarded_ms
         self._evaluated = evaluated
         self._slots = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
+        self._job_slots = Slots("evaluations", running=1, waiting=JOBS_WAITING)
+
+    @staticmethod
+    def check(bandit: Bandit, estimators: Sequence[str]) -> None:
+        """Raise Invalid for what cannot be evaluated on any log (policy, estimators)."""
+        check_estimators(estimators)
+        bandit.catalogue.need_arms("an evaluation")
+        targets_of(bandit)
 
     async def evaluate(
         self,
@@ -272,7 +281,7 @@ class Evaluations:
         to_ms: int | None,
         when: When,
         signal_places: bool = False,
-        progress: Progress = lambda done, of: None,  # noqa: ARG005
+        progress: Progress | None = None,
     ) -> list[Evaluation]:
         """What the policy of a bandit would have earned, by each of several weights of its signals.
 
@@ -281,60 +290,68 @@ class Evaluations:
 
         ``weighed``: the bandit by each of the weights, as ``Bandits.as_if`` makes it. ``when``: whether
         decisions are weighed with what learners knew before them, or with what they know now.
-        ``progress``: is told how many decisions were evaluated, of how many; None while that is not known.
-        It ends early where the log shows nothing of what the policy does. Cancelled, it ends at once.
+        ``progress``: of a job, is told how many decisions were evaluated, of how many; None while that is
+        not known. Jobs have slots of their own. It ends early where the log shows nothing of what the policy
+        does. Cancelled, it ends at once.
 
         Cost: one pass over the log, two with ``before``, where propensities are drawn or rewards have no
         bounds, however many weights there are, in threads, with one page in memory. Raises Invalid (policy,
         estimators; no decision can be used), TooLarge (too many learners), Unavailable (too many evaluations
         at once, the store).
         """
-        check_estimators(estimators)
-        bandit = weighed[0]
-        bandit.catalogue.need_arms("an evaluation")
-        targets = targets_of(bandit)
+        self.check(bandit := weighed[0], estimators)
+        async with (self._slots if progress is None else self._job_slots).one():
+            complete_from = await self._pages.complete_from(bandit, from_ms)
+            from_ms = complete_from or from_ms
+            if when == "before":
+                to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
+            known, seen = await self._surveyed(bandit, from_ms, to_ms, when)
+            evaluator = Evaluator(bandit, self._source, known, estimators, weighed=weighed, seen=seen)
+            await self._read(evaluator, from_ms, to_ms, progress or (lambda done, of: None))  # noqa: ARG005
+            check_usable(evaluator)
+            found = partial(evaluations_of, evaluator, when, complete_from, signal_places=signal_places)
+            return await MEASURING.run(found)
+
+    async def _surveyed(
+        self, bandit: Bandit, from_ms: int | None, to_ms: int | None, when: When
+    ) -> tuple[Known, SeenRewards | None]:
+        """What learners know, and what must be known of the whole log before it is evaluated, if anything."""
+        seen = SeenRewards(bandit.record, partial(self._source.terms, bandit))
+        pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
+        if when == "before":
+            past = PastLearners(bandit, self._source, self._learners)
+            if past.takes_back:
+                first_ms = None if from_ms is None else from_ms - self._rewarded_ms
+                pages = self._pages.pages(bandit, from_ms=first_ms, to_ms=None)
+            noted = seen.noted(pages, from_ms=from_ms, to_ms=to_ms)
+            await past.survey(noted, from_ms=from_ms, to_ms=to_ms)
+            return past, seen
 
         async def known_now(key: str | None, owner: Bandit) -> Posterior:
             return await self._learners.apart(owner, learner_of(owner, key))
 
-        async with self._slots.one():
-            started = said = time.monotonic()
-            complete_from = await self._pages.complete_from(bandit, from_ms)
-            from_ms = complete_from or from_ms
-            known: Known = known_now
-            seen = SeenRewards(bandit.record, partial(self._source.terms, bandit))
-            of: int | None = None
-            if when == "before":
-                known = past = PastLearners(bandit, self._source, self._learners)
-                to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
-                pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
-                if past.takes_back:
-                    first_ms = None if from_ms is None else from_ms - self._rewarded_ms
-                    pages = self._pages.pages(bandit, from_ms=first_ms, to_ms=None)
-                noted = seen.noted(pages, from_ms=from_ms, to_ms=to_ms)
-                await past.survey(noted, from_ms=from_ms, to_ms=to_ms)
-                of = seen.decisions
-            elif targets.needs_noise or not seen.are_bounded:
-                async for _ in seen.noted(self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)):
-                    pass
-                of = seen.decisions
-            progress(0, of)
-            evaluator = Evaluator(
-                bandit, self._source, known, estimators, weighed=weighed, seen=None if of is None else seen
-            )
-            async for page in self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms):
-                await evaluator.add(page)
-                self._evaluated(len(page))
-                progress(evaluator.decisions, of)
-                if time.monotonic() - said >= LOG_S:
-                    said = time.monotonic()
-                    _say(evaluator, said - started)
-                if evaluator.is_unsupported:
-                    break
-            _say(evaluator, time.monotonic() - started)
-            check_usable(evaluator)
-            found = partial(evaluations_of, evaluator, when, complete_from, signal_places=signal_places)
-            return await MEASURING.run(found)
+        if not targets_of(bandit).needs_noise and seen.are_bounded:
+            return known_now, None
+        async for _ in seen.noted(pages):
+            pass
+        return known_now, seen
+
+    async def _read(
+        self, evaluator: Evaluator, from_ms: int | None, to_ms: int | None, progress: Progress
+    ) -> None:
+        """Evaluate the log, as long as it tells anything."""
+        started = said = time.monotonic()
+        progress(0, evaluator.expected)
+        async for page in self._pages.pages(evaluator.bandit, from_ms=from_ms, to_ms=to_ms):
+            await evaluator.add(page)
+            self._evaluated(len(page))
+            progress(evaluator.decisions, evaluator.expected)
+            if time.monotonic() - said >= LOG_S:
+                said = time.monotonic()
+                _say(evaluator, said - started)
+            if evaluator.is_unsupported:
+                break
+        _say(evaluator, time.monotonic() - started)
 
 
 def check_usable(evaluator: Evaluator) -> None:

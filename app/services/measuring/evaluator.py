@@ -116,6 +116,7 @@ class Evaluator:
     ``unreadable``  of these, of which it is not known what they asked for
     ``cut``         of these, lists that are longer than what is evaluated
     ``unweighed``   of these, made when nothing was known yet
+    ``expected``    decisions of the whole log; None: nobody knows
     """
 
     def __init__(
@@ -132,12 +133,12 @@ class Evaluator:
         self.bandit = bandit
         self.estimators = estimators
         several = weighed or [bandit]
-        bounds = [bounds_of(each.record, each.weights, seen and seen.bounds) for each in several]
+        bounds = [bounds_of(each.record, each.weights, seen.bounds if seen else None) for each in several]
         self.policies = [
             _begun(number, each, estimators, own, UnshownArms(policies=len(several)))
             for number, (each, own) in enumerate(zip(several, bounds, strict=True))
         ]
-        self._expected = None if seen is None else seen.decisions
+        self.expected = None if seen is None else seen.decisions
         self._posterior = known.posterior if isinstance(known, PastLearners) else known
         self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
         self.decisions = self.unknown = self.unreadable = self.cut = self.unweighed = 0
@@ -160,14 +161,14 @@ class Evaluator:
         if any(policy.state.support.weights[0] > 0.0 for policy in self.policies):
             return False
         used, read = self.state.support.decisions, self.decisions - self.unweighed
-        if self._expected is None:
+        if self.expected is None:
             return used >= UNSUPPORTED_UNCOUNTED
-        return used >= UNSUPPORTED_LEAST and read >= UNSUPPORTED_AFTER * self._expected
+        return used >= UNSUPPORTED_LEAST and read >= UNSUPPORTED_AFTER * self.expected
 
     @property
     def ended_early(self) -> bool:
         """Whether there are decisions that it was spared, since it ``is_unsupported``."""
-        return self.is_unsupported and (self._expected is None or self.decisions < self._expected)
+        return self.is_unsupported and (self.expected is None or self.decisions < self.expected)
 
     @property
     def left_out(self) -> int:

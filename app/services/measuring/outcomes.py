@@ -65,7 +65,8 @@ def _terms_of(record: BanditRecord, weights: Weights | None) -> Terms:
     used = {name: weights.get(name, 0.0) for name in signals}
     defaults = {name: rule.default for name, rule in signals.items()}
     default = sum(used[name] * defaults[name] for name in signals)
-    return Terms(default, *(bounds_of(record, used) or (None, None)), used, defaults)
+    low, high = bounds_of(record, used) or (None, None)
+    return Terms(default, low, high, used, defaults)
 
 
 def bounds_of(

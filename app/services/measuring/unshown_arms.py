@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from app.indexes.table import TableSnapshot
-from shortlist.types import Matrix, Rows, Vector
+from shortlist.types import Rows, Vector
 
 CHANCE = 0.01
 MOST_ARMS = 20_000_000  # of all policies together: 9 bytes each
@@ -35,7 +35,7 @@ class UnshownArms:
         self._lists = 0.0
         self._numbers = FIRST_NUMBERS
 
-    def show(self, table: TableSnapshot, rows: Matrix) -> bool:
+    def show(self, table: TableSnapshot, rows: Rows) -> bool:
         """Note arms that decisions show, -1 for none. False: there are too many arms to look for others."""
         if table.rows * self._policies > MOST_ARMS:
             return False
