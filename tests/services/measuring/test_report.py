@@ -299,8 +299,10 @@ def test_intervals_of_keys_lie_within_what_decisions_can_earn():
         row(*([1.0] if number % 11 == 0 else []), key=f"user-{number}", group="policy")
         for number in range(64)
     ]
-    inside, free = report_of(rare, unit="key"), report_of(rare, FREE, unit="key")
-    (low, high), (plain_low, plain_high) = (each.groups[0].interval or (0, 0) for each in (inside, free))
+    folds = [ReportFold(unit="key", level=0.999) for _ in range(2)]
+    for fold, terms in zip(folds, (COINS, FREE), strict=True):
+        fold.add(rare, {1: terms})
+    (low, high), (plain_low, plain_high) = (fold.report().groups[0].interval or (0, 0) for fold in folds)
     assert plain_low < 0.0
     assert (low, high) == (0.0, plain_high)
 
