@@ -108,7 +108,7 @@ class StartedView(BaseModel):
 
 @router.post(
     "/{bandit}/evaluations",
-    response_model=Evaluation,
+    response_model=Evaluation | StartedView,
     responses={202: {"model": StartedView}, **problems(409, 429)},
 )
 async def evaluate(
