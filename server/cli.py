@@ -183,6 +183,12 @@ def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
         default="before",
         help="weigh a decision with what was learned before it, or with all of the log",
     )
+    evaluate.add_argument(
+        "--learners-from",
+        type=Path,
+        metavar="FILE",
+        help="what the learners know today, as export writes it, where the log does not say all",
+    )
     evaluate.set_defaults(run=_evaluate)
 
 
@@ -325,5 +331,6 @@ def _evaluate(parsed: argparse.Namespace) -> None:
             policy=parsed.policy,
             estimators=parsed.estimators,
             learners=parsed.learners,
+            learners_from=parsed.learners_from,
         )
     write(parsed.json, result)

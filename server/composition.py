@@ -49,6 +49,7 @@ from app.services.learning.reward_entries import RewardEntries
 from app.services.learning.rewards import Receipt, Rewards
 from app.services.learning.token_secrets import TokenSecrets
 from app.services.learning.tokens import TokenSigner
+from app.services.measuring.evaluation_jobs import EvaluationJobs
 from app.services.measuring.evaluations import Evaluations
 from app.services.measuring.explain import Explanations
 from app.services.measuring.export import Exports
@@ -168,6 +169,9 @@ class Service:
             rewarded_ms=token_ttl_ms,
             evaluated=metrics.evaluated.inc,
         )
+        self.evaluation_jobs = EvaluationJobs(
+            store.jobs, ended=lambda outcome: metrics.evaluation_jobs.labels(outcome).inc()
+        )
         repeats = Repeats(store.choices)
         self.selector = Selector(dependencies, self.sync)
         allowance = Allowance(self.selector, self.quotas, repeats)
@@ -236,6 +240,7 @@ class Service:
             self._ending.enter_context(contextlib.closing(service))
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
+        self._ending.push_async_callback(self.evaluation_jobs.stop)
         self._ending.push_async_callback(self.rows.stop)
         self._ending.push_async_callback(self.quotas.stop)
         self._background: list[asyncio.Task[None]] = []

@@ -1,15 +1,16 @@
 """`shortlist evaluate`: what a policy would have earned on an exported log, without a service.
 
 The log is read twice, a piece at a time; besides a piece the arms and the learners are in memory. Learners
-know nothing but its rewards: those that came before a decision, or all of them.
+know its rewards, those that came before a decision, or all of them, and what a file of learners says.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +32,40 @@ from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
 from app.services.decision_log.rows import Row
-from app.services.formats.records import CatalogueRecord, vector_to_bytes
+from app.services.formats.records import CatalogueRecord, LearnerState, vector_to_bytes
+from app.services.learning.learner_copies import checked_state
 from app.services.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluations_of
-from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
-from app.services.measuring.past_learners import PastLearners
+from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, Known, check_estimators, targets_of
+from app.services.measuring.outcomes import SeenRewards
+from app.services.measuring.past_learners import PastLearners, learner_of
 from app.services.measuring.sources import HeldSource
+from app.storage.protocol import LearnerId
 from app.text_tables import table
-from server.evaluation_files import rows_of
+from server.evaluation_files import ReadDecisions, rows_of
+from shortlist.linear import ridge_sums
+from shortlist.linear.ridge import Posterior
 from shortlist_client.files.arm_files import arms_of
-from shortlist_client.files.arm_rows import FileError
+from shortlist_client.files.arm_rows import FileError, wrong
+from shortlist_client.files.learner_files import learners_of
 
 NAME, UID = "log", "0" * 16
 
 
 def evaluate(
-    log: Path, catalogue: Path, *, policy: str, estimators: str | None, learners: When
+    log: Path,
+    catalogue: Path,
+    *,
+    policy: str,
+    estimators: str | None,
+    learners: When,
+    learners_from: Path | None = None,
 ) -> dict[str, Any]:
     """Print the estimates, and return them as the service answers them.
 
-    ``policy``      settings of a bandit as JSON, without its catalogue
-    ``estimators``  their names between commas; None: all
-    ``learners``    whether decisions are weighed with what was known before them, or with all of the log
+    ``policy``         settings of a bandit as JSON, without its catalogue
+    ``estimators``     their names between commas; None: all
+    ``learners``       whether decisions are weighed with what was known before them, or with all of the log
+    ``learners_from``  what the learners know today, as it was exported; None: what the log says
 
     Raises ShortlistError, in one line, for files and settings that cannot be used.
     """
@@ -64,31 +78,71 @@ def evaluate(
     with threadpool_limits(1):
         bandit = _bandit(settings, _index(catalogue), _first(log))
         targets_of(bandit)
-        evaluation = asyncio.run(_evaluated(bandit, log, names, learners))
+        evaluation = asyncio.run(_evaluated(bandit, log, names, learners, learners_from))
     _print(evaluation)
     answer: dict[str, Any] = msgspec.to_builtins(answer_of([evaluation]))
     return answer
 
 
-async def _evaluated(bandit: Bandit, log: Path, estimators: Sequence[str], when: When) -> Evaluation:
-    source = HeldSource()
-    known = PastLearners(bandit, source)
+async def _evaluated(
+    bandit: Bandit, log: Path, estimators: Sequence[str], when: When, learners_from: Path | None
+) -> Evaluation:
+    source, given = HeldSource(), None if learners_from is None else GivenLearners(bandit, learners_from)
+    past, read = PastLearners(bandit, source, given), ReadDecisions()
+    seen = SeenRewards(bandit.record, partial(source.terms, bandit))
+    known: Known = past
     if when == "before":
-        await known.survey(_pages(log), from_ms=None, to_ms=None)
+        await past.survey(seen.noted(_pages(log, "counting", read)), from_ms=None, to_ms=None)
+    elif given is not None:
+        known = given.posterior
+        async for _ in seen.noted(_pages(log, "counting", read)):
+            pass
     else:
-        for rows in rows_of(log, "learning"):
-            await known.learn(rows)
-        await known.begin(0)
-    evaluator = Evaluator(bandit, source, known, estimators)
+        async for rows in seen.noted(_pages(log, "learning", read)):
+            await past.learn(rows)
+        await past.begin(0)
+    evaluator = Evaluator(bandit, source, known, estimators, seen=seen)
     for rows in rows_of(log, "evaluating"):
         await evaluator.add(rows)
+        if evaluator.is_unsupported:
+            break
     check_usable(evaluator)
-    return evaluations_of(evaluator, when)[0]
+    evaluation = evaluations_of(evaluator, when)[0]
+    return replace(evaluation, warnings=[*_warnings(read, given), *evaluation.warnings])
 
 
-async def _pages(log: Path) -> AsyncIterator[Sequence[Row]]:
-    for rows in rows_of(log, "counting"):
+def _warnings(read: ReadDecisions, given: GivenLearners | None) -> Iterator[str]:
+    if read.repeated:
+        yield f"{read.repeated:,} rows repeat a decision of the log: each decision counts once"
+    if read.known_before and given is None:
+        knew = f"a learner knew {read.known_before:,} rewards before its first decision here"
+        give = "give what `shortlist export learners` has written with --learners-from"
+        yield f"{knew}, which this log does not hold: values are those of another policy; {give}"
+
+
+async def _pages(log: Path, desc: str, read: ReadDecisions) -> AsyncIterator[Sequence[Row]]:
+    for rows in rows_of(log, desc, read=read):
         yield rows
+
+
+class GivenLearners:
+    """Learners of a file, as ``PastLearners`` and the service have them. Memory: theirs. Raises FileError."""
+
+    def __init__(self, bandit: Bandit, path: Path) -> None:
+        self._bandit = bandit
+        self._states = dict[str, LearnerState]()
+        for number, learner in enumerate(learners_of(path)(), start=1):
+            try:
+                self._states[learner.key] = checked_state(learner.state, bandit)
+            except Invalid as error:
+                wrong(path, number, "state", error.errors[0][1] if error.errors else error.detail)
+
+    async def state(self, learner: LearnerId) -> LearnerState | None:
+        return self._states.get(learner.name)
+
+    async def posterior(self, key: str | None, bandit: Bandit) -> Posterior:
+        state = self._states.get(learner_of(bandit, key).name)
+        return bandit.posterior(ridge_sums.empty(bandit.learner_dim) if state is None else state.sums)
 
 
 def _settings(policy: str) -> dict[str, Any]:

@@ -73,6 +73,11 @@ class Metrics:
         self.evaluated = counter(
             "shortlist_evaluated_decisions", "Logged decisions on which a policy was evaluated."
         )
+        self.evaluation_jobs = counter(
+            "shortlist_evaluation_jobs",
+            "Evaluations that went on by themselves, and how they ended.",
+            ["outcome"],
+        )
         self.group_decisions = counter(
             "shortlist_group_decisions",
             "Decisions that are to be logged, of bandits with a holdout.",

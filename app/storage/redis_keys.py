@@ -42,6 +42,10 @@
     {p:<n>}:turns:<bandit uid>:<learner>         hash    taken, held, claim -> first       ttl_ms
     {p:<n>}:had:<bandit uid>/<learner>           zset    decision:arm of a key, when        ttl_ms
     {p:<n>}:word:<name>                          string  a value written once               ttl_ms or for ever
+    {jobs}:heads                                 hash    bandit uid/job -> how it stands    until it is over
+    {jobs}:results                               hash    bandit uid/job -> its result       until it is over
+    {jobs}:until                                 zset    job, until when it is kept         until it is over
+    {jobs}:alive                                 zset    job, until when its process lives  until it is over
     {k:<kind>:<name>}:record                     string  record                             with the campaign
     {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
     {k:<kind>:<name>}:snapshot                   string  position (8) + state               with the campaign
@@ -117,6 +121,9 @@ DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
 CAMPAIGN_BYTES = REGISTRY + "campaign-bytes"
 QUOTAS = REGISTRY + "quotas"
+
+
+JOBS = [f"{PREFIX}{{jobs}}:{part}" for part in ("heads", "results", "until", "alive")]
 
 
 def _catalogue(uid: str) -> str:

@@ -18,6 +18,7 @@ from app.storage.redis_choices import RedisChoices
 from app.storage.redis_client import RedisClient
 from app.storage.redis_decision_rows import RedisDecisionRows
 from app.storage.redis_followed_arms import RedisFollowedArms
+from app.storage.redis_jobs import RedisJobs
 from app.storage.redis_learner_side_data import RedisLearnerSideData
 from app.storage.redis_learner_states import RedisLearnerStates
 from app.storage.redis_quotas import RedisQuotas
@@ -68,6 +69,7 @@ class RedisStore(Store):
         self.choices = RedisChoices(*shared)
         self.campaigns = RedisCampaigns(*shared)
         self.quotas = RedisQuotas(*shared)
+        self.jobs = RedisJobs(*shared)
         self.write_once = RedisWriteOnce(*shared)
         self.leases = RedisLeases(*shared)
         self.usage = RedisUsage(*shared)

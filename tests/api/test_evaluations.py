@@ -125,6 +125,8 @@ def boltzmann(temperature: float) -> Propensities:
 async def expected(api: Api, name: str, log: MemoryLog, weigh: Propensities) -> Json:
     """All estimates by one loop over decisions, places and arms."""
     learners = await thetas(api, name, log.rows)
+    seen = [0.0, *(reward.value for row in log.rows for reward in row.rewards)]
+    seen_low, seen_high = min(seen), max(seen)  # the bandits have no bounds
     places = max(len(row.arms) for row in log.rows)
     w, ips, dr = (np.zeros((len(log.rows), places)) for _ in range(3))
     for i, row in enumerate(log.rows):
@@ -141,13 +143,15 @@ async def expected(api: Api, name: str, log: MemoryLog, weigh: Propensities) -> 
             before = product
             if j < len(row.arms):
                 arm = row.arms[j]
-                score = float(ARMS[arm.id] @ query) + offset
+                score = min(max(float(ARMS[arm.id] @ query) + offset, seen_low), seen_high)
                 if arm.pinned:
                     t, mean = 1.0, score
                 else:
                     p = weigh(left)
                     t = p.get(arm.id, 0.0)
-                    mean = sum(share * left[other] for other, share in p.items())
+                    mean = sum(
+                        share * min(max(left[other], seen_low), seen_high) for other, share in p.items()
+                    )
                     left.pop(arm.id, None)
                 product *= t / arm.propensity
                 reward = rewards.get(arm.id, 0.0)
@@ -644,6 +648,7 @@ async def test_decisions_are_weighed_with_what_was_known_before_them(shared: Api
     log, thetas_before = await learned(shared, "before", 40, changed)
     features = np.array([changed.get(arm, row) for arm, row in ARMS.items()])
     w, doubly, rewards = [], [], []
+    seen = [each.value for row in log.rows for each in row.rewards]
     for number, row in enumerate(log.rows):
         scores = features @ thetas_before[number // 2 * 2]
         policy = np.exp((scores - scores.max()) / 0.8)
@@ -651,7 +656,8 @@ async def test_decisions_are_weighed_with_what_was_known_before_them(shared: Api
         place = list(ARMS).index(row.arms[0].id)
         rewards.append(row.rewards[0].value)
         w.append(policy[place] / row.arms[0].propensity)
-        doubly.append(policy @ scores + w[-1] * (rewards[-1] - scores[place]))
+        predicted = scores.clip(min(seen), max(seen))  # the bandit has no bounds
+        doubly.append(policy @ predicted + w[-1] * (rewards[-1] - predicted[place]))
     answer = await evaluate(shared, "before", {"temperature": 0.8}, learners="before")
     assert answer["learners"] == {"when": "before", "begin": "known", "blocks": 20}
     values = [np.mean(np.multiply(w, rewards)), np.dot(w, rewards) / np.sum(w), np.mean(doubly)]

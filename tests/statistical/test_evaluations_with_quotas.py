@@ -176,7 +176,7 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
 
 
 async def estimates(world: Made, policy: str, rows: list[Row]) -> dict[str, Any]:
-    async def known(_: str | None) -> Any:
+    async def known(*_: object) -> Any:
         return world.posterior
 
     evaluator = Evaluator(bandit(world, policy, **SETTINGS[policy][1]), HeldSource(), known, ESTIMATOR_NAMES)

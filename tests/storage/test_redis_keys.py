@@ -100,6 +100,9 @@ async def exercise(store):
         await store.write_once.put(partition, "long", b"", ttl_ms=None)
     await decide(store)
     await store.choices.take_warm_up_slots(ANN, count=1, most=3, claim="e", ttl_ms=TTL_MS)
+    times = {"lease_ms": TTL_MS, "keep_ms": TTL_MS}
+    assert await store.jobs.add(UID, "job", b"waiting", **times)
+    assert await store.jobs.keep(UID, "job", b"done", **times, result=b"r") == "kept"
     await store.campaigns.create("slates", "home", UID.encode())
     await store.campaigns.append("slates", "home", uid=UID, position=0, event=b"e")
     await store.campaigns.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
@@ -142,7 +145,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 54
+    assert len(rows) == 58
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():
@@ -180,6 +183,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.rewards.replay_dead(0, await store.rewards.dead_letters(0))
     await store.waiting.due(0, 1, 1)
     await store.campaigns.read("slates", "home", uid="", position=0, count=1)
+    await store.jobs.jobs(UID)
     await store.rewards.trim(0, 1, pooled="_pool")
     await store.learners.stored(0, [ANN])
     await store.learners.all_stored(0, [UID])

@@ -39,6 +39,7 @@ _RULES = (
     ("POST", re.compile(r"/v1/bandits/[^/]+/observations|/v1/(slates|centers)/[^/]+/tell"), "observe"),
     ("POST", re.compile(r"/v1/(mips|sample)|/v1/catalogues/[^/]+/(mips|sample|centers)"), "read"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/(evaluations|log/explain)"), "read"),
+    ("DELETE", re.compile(r"/v1/bandits/[^/]+/evaluations/[^/]+"), "read"),
     ("GET", re.compile(r"/metrics|/v1/status|/v1/(catalogues|bandits|slates|centers)(/[^/]+)?"), "read"),
     (
         "GET",
@@ -47,7 +48,7 @@ _RULES = (
         ),
         "read",
     ),
-    ("GET", re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas)(/[^/]+)?)"), "read"),
+    ("GET", re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas|evaluations)(/[^/]+)?)"), "read"),
 )
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
 _CHOICE = re.compile(r"/v1/bandits/[^/]+/choose")

@@ -86,7 +86,7 @@ class LearnerCopies:
         Raises Invalid (no state, or not of such a bandit), Conflict (the learner has other rewards),
         Unavailable (not folded yet: safe to try again).
         """
-        state = await REQUESTS.run(partial(_checked, data, bandit))
+        state = await REQUESTS.run(partial(checked_state, data, bandit))
         data = await REQUESTS.run(partial(state_to_bytes, state))  # one state can be written in several ways
         async with self._giving:
             if await self._stands(learner, data):
@@ -134,7 +134,7 @@ class LearnerCopies:
         return await REQUESTS.run(work)
 
 
-def _checked(data: bytes, bandit: Bandit) -> LearnerState:
+def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
     """The state. Raises Invalid: it is none, or no learner of the bandit can be in it."""
     where = ("state",)
     try:

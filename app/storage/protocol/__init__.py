@@ -34,6 +34,7 @@ from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
 from app.storage.protocol.choices import Choices, Had
 from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWrite, StoredRow, StoredRows
 from app.storage.protocol.followed_arms import DescribedArm, Followed, FollowedArms, Position
+from app.storage.protocol.jobs import JobStore, KeptJob, StoredJob
 from app.storage.protocol.learner_id import UID_LENGTH, DecisionId, LearnerId
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
@@ -69,6 +70,7 @@ class Store(Protocol):
     choices: Choices
     campaigns: CampaignStore
     quotas: QuotaStore
+    jobs: JobStore
     write_once: WriteOnce
     leases: WorkerLeases
     usage: Usage

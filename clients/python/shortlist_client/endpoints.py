@@ -29,6 +29,8 @@ from shortlist_client.answers import (
     Draws,
     DryRun,
     Evaluation,
+    EvaluationJob,
+    EvaluationResult,
     Explanation,
     Health,
     LearnedPage,
@@ -50,6 +52,7 @@ from shortlist_client.answers import (
     Sets,
     SlateCampaign,
     SlateTold,
+    StartedEvaluation,
     Status,
     Upserted,
     VectorsAnswer,
@@ -259,12 +262,14 @@ class Endpoints:
         end: Moment | None = None,
         cursor: str | None = None,
         limit: int = PAGE,
+        order: bodies.Order | None = None,
     ) -> Call[Page[LoggedDecision]]:
         """One page of the logged decisions made from ``start`` until before ``end``, the oldest first.
 
-        Times without a zone are UTC, numbers are ms since 1970.
+        ``order``: ``desc`` for the newest first; a cursor is of one order. Times without a zone are UTC,
+        numbers are ms since 1970.
         """
-        return routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, limit))
+        return routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, limit, order))
 
     @every_page
     def log(
@@ -274,9 +279,15 @@ class Endpoints:
         start: Moment | None = None,
         end: Moment | None = None,
         page_size: int = PAGE,
+        order: bodies.Order | None = None,
     ) -> Callable[[str | None], Call[Page[LoggedDecision]]]:
-        """All logged decisions made from ``start`` until before ``end``, the oldest first."""
-        return lambda cursor: routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, page_size))
+        """All logged decisions made from ``start`` until before ``end``, the oldest first.
+
+        ``order``: ``desc`` for the newest first.
+        """
+        return lambda cursor: routes.LIST_LOG.call(
+            bandit, query=_log_query(start, end, cursor, page_size, order)
+        )
 
     @endpoint
     def list_learned(
@@ -355,22 +366,51 @@ class Endpoints:
         end: Moment | None = None,
         estimators: Sequence[bodies.Estimator] | None = None,
         learners: bodies.LearnersThen | None = None,
+        signal_places: bool | None = None,
     ) -> Call[Evaluation]:
         """What the bandit would have earned with another policy, on its log from ``start`` until ``end``.
 
         ``policy`` is what ``patch_bandit`` would change; nothing is. ``estimators``: all, unless some are
         named. ``learners``: whether decisions are weighed with what was known ``before`` them (unless asked
-        otherwise), or ``now``. Times without a zone are UTC. A long log takes longer than the ``timeout_s``
-        of most clients.
+        otherwise), or ``now``. ``signal_places``: whether estimates of signals have their places too. Times
+        without a zone are UTC. A long log takes longer than the ``timeout_s`` of most clients:
+        ``start_evaluation`` does not wait.
         """
-        body = {
-            "policy": policy,
-            "from": _moment(start),
-            "to": _moment(end),
-            "estimators": estimators,
-            "learners": learners,
-        }
+        body = _evaluation(policy, start, end, estimators, learners, signal_places)
         return routes.EVALUATE.call(bandit, body=body)
+
+    @endpoint
+    def start_evaluation(
+        self,
+        bandit: str,
+        policy: settings.BanditPatch,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        estimators: Sequence[bodies.Estimator] | None = None,
+        learners: bodies.LearnersThen | None = None,
+        signal_places: bool | None = None,
+    ) -> Call[StartedEvaluation]:
+        """As ``evaluate``, but the answer is an id at once: ``get_evaluation`` says how it stands."""
+        body = _evaluation(policy, start, end, estimators, learners, signal_places)
+        return routes.START_EVALUATION.call(bandit, body=body, query={"wait": "none"})
+
+    @endpoint
+    def list_evaluations(
+        self, bandit: str, *, cursor: str | None = None, limit: int = PAGE
+    ) -> Call[Page[EvaluationJob]]:
+        """The evaluations of a bandit that were started, and go on or ended in the last hour."""
+        return routes.LIST_EVALUATIONS.call(bandit, query={"cursor": cursor, "limit": limit})
+
+    @endpoint
+    def get_evaluation(self, bandit: str, evaluation: str) -> Call[EvaluationResult]:
+        """How an evaluation stands that was started, and its result once it is done. Raises NotFound."""
+        return routes.GET_EVALUATION.call(bandit, evaluation)
+
+    @endpoint
+    def delete_evaluation(self, bandit: str, evaluation: str) -> Call[None]:
+        """Forget an evaluation; one that goes on is cancelled. Raises NotFound."""
+        return routes.DELETE_EVALUATION.call(bandit, evaluation)
 
     @endpoint
     def put_quota(self, bandit: str, quota: str, body: bodies.QuotaBody) -> Call[Quota]:
@@ -752,8 +792,28 @@ def _named(request: bodies.ChooseBody) -> bodies.ChooseBody:
     return found
 
 
-def _log_query(start: Moment | None, end: Moment | None, cursor: str | None, limit: int) -> bodies.LogQuery:
-    return {"from": _moment(start), "to": _moment(end), "cursor": cursor, "limit": limit}
+def _log_query(
+    start: Moment | None, end: Moment | None, cursor: str | None, limit: int, order: bodies.Order | None
+) -> bodies.LogQuery:
+    return {"from": _moment(start), "to": _moment(end), "cursor": cursor, "limit": limit, "order": order}
+
+
+def _evaluation(  # noqa: PLR0917 - as the two calls have them
+    policy: settings.BanditPatch,
+    start: Moment | None,
+    end: Moment | None,
+    estimators: Sequence[bodies.Estimator] | None,
+    learners: bodies.LearnersThen | None,
+    signal_places: bool | None,
+) -> Mapping[str, object]:
+    return {
+        "policy": policy,
+        "from": _moment(start),
+        "to": _moment(end),
+        "estimators": estimators,
+        "learners": learners,
+        "signal_places": signal_places,
+    }
 
 
 def _moment(moment: Moment | None) -> str | None:

@@ -192,6 +192,15 @@ REPORT = Route("GET", f"{_BANDIT}/report", answers.Report, SAFE, query=bodies.Re
 EXPORT_LOG = Route("GET", f"{_BANDIT}/log/export", NOTHING, NEVER, query=bodies.ExportQuery)
 EXPLAIN = Route("POST", f"{_BANDIT}/log/explain", answers.Explanation, SAFE, bodies.ExplainBody)
 EVALUATE = Route("POST", f"{_BANDIT}/evaluations", answers.Evaluation, SAFE, bodies.EvaluationBody)
+START_EVALUATION = Route(
+    "POST", f"{_BANDIT}/evaluations", answers.StartedEvaluation, NEVER, bodies.EvaluationBody,
+    query=bodies.EvaluationQuery,
+)  # fmt: skip
+LIST_EVALUATIONS = Route(
+    "GET", f"{_BANDIT}/evaluations", answers.Page[answers.EvaluationJob], SAFE, query=_PAGE
+)
+GET_EVALUATION = Route("GET", f"{_BANDIT}/evaluations/{{evaluation}}", answers.EvaluationResult, SAFE)
+DELETE_EVALUATION = Route("DELETE", f"{_BANDIT}/evaluations/{{evaluation}}", NOTHING, SAFE)
 PUT_QUOTA = Route("PUT", _QUOTA, answers.Quota, SAFE, bodies.QuotaBody)
 GET_QUOTA = Route("GET", _QUOTA, answers.Quota, SAFE)
 LIST_QUOTAS = Route("GET", f"{_BANDIT}/quotas", answers.Page[answers.Quota], SAFE, query=_PAGE)
