@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +140,30 @@ def test_how_a_number_may_be_spelled_in_csv(tmp_path: Path, spelling: str):
     else:
         (rows,) = arms_of(path)
         assert rows.features.tolist() == [[7.0, NUMBERS[spelling]]]
+
+
+NOT_JSON = [
+    ("a.ndjson", '{"id": "a", "features": [1, NaN]}\n', "row 1: features: nan is no number of JSON"),
+    (
+        "a.ndjson",
+        '{"id": "a", "features": [1, 2], "metadata": {"c4nary": -Infinity}}\n',
+        "row 1: metadata: -inf is no",
+    ),
+    ("a.csv", 'id,x0,x1,metadata\na,1,2,"{""c4nary"": NaN}"\n', "row 1: metadata: nan is no number of JSON"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "words"), NOT_JSON)
+def test_what_only_python_reads_as_json_is_named_by_its_column(
+    tmp_path: Path, name: str, text: str, words: str
+):
+    good = {"a.ndjson": '{"id": "g", "features": [1, 2]}\n', "a.csv": ""}[name]
+    (tmp_path / name).write_text(good + text)
+    with pytest.raises(
+        FileError, match=re.escape(words.replace("row 1", f"row {1 + bool(good)}"))
+    ) as refused:
+        list(arms_of(tmp_path / name))
+    assert "c4nary" not in str(refused.value)
 
 
 BOM = b"\xef\xbb\xbf"

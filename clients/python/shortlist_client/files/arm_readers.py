@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist_client.files.arm_rows import ArmRows, rows_at_once, wrong
+from shortlist_client.files.arm_rows import ArmRows, json_fault, rows_at_once, wrong
 from shortlist_client.files.parquet import arrow, parquet_file
 
 
@@ -55,7 +55,7 @@ def read_ndjson(path: Path, dim: int) -> Iterator[ArmRows]:
         try:
             return decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            wrong(path, row, *_place_of(error))
+            wrong(path, row, *_place_of(error, text))
 
     with opened(path, "rb") as file:
         numbered = ((row, text) for row, text in enumerate(file, start=1) if text.strip())
@@ -91,13 +91,14 @@ def _same_length(path: Path, first: int, lengths: Sequence[int], dim: int) -> No
             wrong(path, first + place, "features", f"{length} numbers, the catalogue has {dim}")
 
 
-def _place_of(error: Exception) -> tuple[str | None, str]:
+def _place_of(error: Exception, line: bytes) -> tuple[str | None, str]:
     """The column, and what is wrong with it; nothing of what the file holds is repeated."""
     text = str(error)
     if isinstance(error, msgspec.ValidationError):
         reason, _, at = text.partition(" - at `$.")
         return (at.rstrip("`").partition("[")[0] or None), reason
-    return None, "is not JSON"
+    fault = json_fault(line)
+    return (None, "is not JSON") if fault is None else (str(fault[0][0]), fault[1])
 
 
 def read_csv(path: Path, dim: int) -> Iterator[ArmRows]:
