@@ -5,6 +5,7 @@ import { chart } from "./charts.js";
 import { address, empty, facts, h, link, panel, table } from "./dom.js";
 import { count, decimal, number } from "./format.js";
 import { action, calls, curl, Form, keywords, python } from "./forms.js";
+import { write } from "./json.js";
 import { widths } from "./linear.js";
 import { names } from "./measure.js";
 
@@ -139,7 +140,7 @@ function fieldsOf(bandit, given) {
       else fields.push({ name, label: field.name, kind: field.kind === "hash" ? "text" : "number", value, loc: name, hint: field.kind === "cycle" ? `of the context, from 0 to ${field.period}` : "of the context" });
     }
   } else if (bandit.context) {
-    fields.push({ name: "context", label: "Context", kind: "json", value: given.get("context") ?? JSON.stringify(new Array(bandit.context.dim).fill(0)), hint: `${bandit.context.dim} numbers` });
+    fields.push({ name: "context", label: "Context", kind: "json", value: given.get("context") ?? write(new Array(bandit.context.dim).fill(0)), hint: `${bandit.context.dim} numbers` });
   }
   fields.push({ name: "filter", label: "Filter", kind: "json", value: given.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}}', hint: "Which arms are eligible, beside the bandit's own filter." });
   fields.push({ name: "rules", label: "Rules", kind: "json", value: given.get("rules") ?? "", placeholder: '{"at_most": [{"field": "maker", "count": 1}]}', hint: "Pinned arms, at most so many of a value, and arms that differ." });
@@ -170,7 +171,8 @@ function requestOf(bandit, values) {
 /** @param {string} bandit @param {any} body */
 function callOf(bandit, body) {
   const call = { method: "POST", path: path`/v1/bandits/${bandit}/choose`, body };
-  const script = JSON.stringify(body, null, 2);
+  // JavaScript rounds numbers as it reads them.
+  const script = write(body, 2, ({ source, isRounded }) => (isRounded ? `JSON.rawJSON("${source}")` : source));
   return calls([
     ["curl", curl(call)],
     ["Python", `from shortlist_client import Client\n\nclient = Client(${python(location.origin)})\nchoice = client.choose(${python(bandit)}${keywords(body)})\nprint([arm.id for arm in choice.arms])\nclient.reward(choice.decision, value=1.0${(body.k ?? 1) > 1 ? ", arm=choice.arms[0].id" : ""})`],

@@ -1,5 +1,7 @@
 // What each setting of a bandit means, in a sentence; which of them PATCH changes.
 
+import { Exact } from "./json.js";
+
 /** @type {Record<string, string>} */
 export const MEANINGS = {
   catalogue: "The arms that it chooses from.",
@@ -37,13 +39,13 @@ export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "
 
 export const CHANGEABLE = Object.keys(MEANINGS).filter((name) => !FIXED.has(name));
 
+/** @param {any} value */
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value) && !(value instanceof Exact);
+
 /** RFC 7396: what a patch makes of a value. @param {any} value @param {any} patch @returns {any} */
 export function merged(value, patch) {
-  if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
-  const result = { ...(value && typeof value === "object" && !Array.isArray(value) ? value : {}) };
-  for (const [name, each] of Object.entries(patch)) {
-    if (each === null) result[name] = "the default";
-    else result[name] = merged(result[name], each);
-  }
-  return result;
+  if (!isObject(patch)) return patch;
+  const result = new Map(Object.entries(isObject(value) ? value : {}));
+  for (const [name, each] of Object.entries(patch)) result.set(name, each === null ? "the default" : merged(result.get(name), each));
+  return Object.fromEntries(result);
 }

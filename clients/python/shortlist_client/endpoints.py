@@ -61,21 +61,25 @@ from shortlist_client.batches import (
     ACTIVATIONS,
     ARMS,
     CHOICES,
+    COLUMN,
     IDS,
     OBSERVATIONS,
     RESULTS,
     REWARDS,
+    VECTORS,
     arms_of,
     as_float32,
     batches,
+    checked_list,
     encoded_items,
     is_large,
+    items_of,
     same_length,
     send_all,
     sender,
 )
 from shortlist_client.binding import endpoint, every_page
-from shortlist_client.errors import Forbidden, RewardRejected
+from shortlist_client.errors import Forbidden, InvalidArgument, RewardRejected
 from shortlist_client.exchange import Steps
 from shortlist_client.routes import GLOBAL_LEARNER, RAW, Call, Sink, encoded
 
@@ -134,7 +138,7 @@ class Endpoints:
         Long lists go in batches, each all or nothing. An error names the row, counted from 0, and says how
         many rows were applied before. ``added`` and ``updated`` count all batches.
         """
-        given: Any = arms
+        given: Any = checked_list("arms", arms, f"{VECTORS}, and ids=df[column]")
         if ids is not None:
             given = arms_of(given, ids, tags, metadata)
         elif isinstance(given, Sequence):
@@ -181,7 +185,7 @@ class Endpoints:
     @endpoint
     def delete_arms(self, catalogue: str, ids: Iterable[str]) -> Steps[Deleted]:
         """Delete the arms that are there, in batches, and name those that are not."""
-        items = (encoded(arm) for arm in ids)
+        items = (encoded(arm) for arm in checked_list("ids", ids, COLUMN))
         found = yield from send_all(batches("ids", items, IDS), sender(routes.DELETE_ARMS, catalogue))
         parts = [part for _, part in found]
         missing = tuple(arm for part in parts for arm in part.missing)
@@ -193,7 +197,7 @@ class Endpoints:
 
         Lines before it are applied, nothing after it is. A stream cannot be sent again by itself.
         """
-        return routes.IMPORT_ARMS.call(catalogue, content=lines)
+        return routes.IMPORT_ARMS.call(catalogue, content=_streamed("lines", lines))
 
     @endpoint
     def import_blocks(self, catalogue: str, blocks: bytes | Iterable[bytes]) -> Call[Upserted]:
@@ -201,7 +205,9 @@ class Endpoints:
 
         What is given as bytes can be sent again by itself, since the same arms change nothing.
         """
-        return routes.IMPORT_BLOCKS.call(catalogue, content=blocks, safe=isinstance(blocks, bytes))
+        return routes.IMPORT_BLOCKS.call(
+            catalogue, content=_streamed("blocks", blocks), safe=isinstance(blocks, bytes)
+        )
 
     # Bandits and learners
 
@@ -532,7 +538,7 @@ class Endpoints:
     ) -> Steps[Choices]:
         """Choose for several requests, in batches; an error of one is the error of its batch."""
         once = (yield from self._once(bandit)) if once is None else once
-        given = list(requests)
+        given = list(items_of("request", requests))
         if once:
             given = [{"event_id": secrets.token_hex(16), **_named(request)} for request in given]
         safe = self._is_harmless(bandit) or all(request.get("event_id") for request in given)
@@ -549,7 +555,7 @@ class Endpoints:
     @endpoint
     def activate(self, decisions: Iterable[str]) -> Steps[Activation]:
         """Say that decisions made with ``activate=False`` were shown: from now on rewards count."""
-        items = (encoded(decision) for decision in decisions)
+        items = map(encoded, checked_list("decisions", decisions, COLUMN))
         found = yield from send_all(batches("decisions", items, ACTIVATIONS), sender(routes.ACTIVATE))
         parts = [part for _, part in found]
         activated, duplicate = sum(part.activated for part in parts), sum(part.duplicate for part in parts)
@@ -586,7 +592,7 @@ class Endpoints:
 
         Those without a time ``at`` are of now.
         """
-        items = encoded_items(map(bodies.with_time, rewards), "reward")
+        items = encoded_items(map(bodies.with_time, items_of("reward", rewards)), "reward")
         send = sender(routes.REWARDS, query=_waiting(wait))
         return _receipt((yield from send_all(batches("rewards", items, REWARDS), send)))
 
@@ -610,7 +616,7 @@ class Endpoints:
     def mips_vectors(self, **question: Unpack[bodies.VectorsMipsBody]) -> Call[VectorsAnswer]:
         """The same among ``vectors`` of the request. More than 4 MB of JSON are sent as float32."""
         options: dict[str, Any] = dict(question)
-        vectors, query = options.pop("vectors"), options.pop("query")
+        vectors, query = checked_list("vectors", options.pop("vectors"), VECTORS), options.pop("query")
         if not is_large(lambda: routes.MIPS_VECTORS.call(body=question), vectors):
             return routes.MIPS_VECTORS.call(body=question)
         if options.get("value_range") is not None:
@@ -630,7 +636,8 @@ class Endpoints:
         More than 4 MB of JSON are sent as float32.
         """
         options: dict[str, Any] = dict(question)
-        factors, prior = options.pop("log_factors"), options.pop("log_prior", None)
+        factors = checked_list("log_factors", options.pop("log_factors"), VECTORS)
+        prior = options.pop("log_prior", None)
         if not is_large(lambda: routes.SAMPLE.call(body=question), factors):
             return routes.SAMPLE.call(body=question)
         options |= {"n": len(factors), "dim": len(factors[0])}
@@ -784,6 +791,10 @@ class Endpoints:
             del self._matters[bandit]
 
 
+def _streamed(name: str, content: bytes | Iterable[bytes]) -> bytes | Iterable[bytes]:
+    return content if isinstance(content, bytes | str) else checked_list(name, content, "its rows as bytes")
+
+
 def _named(request: bodies.ChooseBody) -> bodies.ChooseBody:
     """Without an event_id of None, which would stand in the way of a new one."""
     found = request.copy()
@@ -819,8 +830,11 @@ def _evaluation(  # noqa: PLR0917 - as the two calls have them
 def _moment(moment: Moment | None) -> str | None:
     if moment is None:
         return None
-    if not isinstance(moment, datetime):
-        moment = _EPOCH + timedelta(milliseconds=moment)
+    try:
+        if not isinstance(moment, datetime):
+            moment = _EPOCH + timedelta(milliseconds=moment)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument("start and end must be datetimes, or ms since 1970") from None
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).isoformat()
 
 
