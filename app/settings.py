@@ -141,6 +141,10 @@ class Settings(BaseSettings):
     max_campaigns_mb: Annotated[int, Field(ge=1)] = Field(
         1_024, description="Memory of the store for campaigns and their results. Beyond: 429."
     )
+    max_repeats_mb: Annotated[int, Field(ge=1)] = Field(
+        1_024,
+        description="Memory of the store for what keys have had (`repeats`). Beyond: not for new keys.",
+    )
     max_log_mb: Annotated[int, Field(ge=1)] = Field(
         2_048,
         description="Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",
