@@ -22,6 +22,7 @@ from app.errors import Conflict, DimensionMismatch, NotFound, NotPossibleHere, S
 from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot
 from app.milvus.engine import Engine
+from app.services.bounded.answers import hold
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.kept_arms import FoundArms, KeptArms
 from app.services.catalogues.kinds import MILVUS, Kinds, ServedIndex, options_of
@@ -46,6 +47,9 @@ KEEP_MARGIN_MS = 60_000
 MOST_NAMED = 10
 PAGE_NUMBERS = 100_000  # in the features of a page, about
 PAGE_BYTES = 8 << 20  # of the documents of a page
+DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
+MAX_DOCUMENT_BYTES = 50_000  # about, of one
+NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,13 +366,13 @@ class Catalogues:
     async def _with_documents(self, catalogue: Catalogue, found: FoundArms, most: int) -> list[Arm]:
         """The first of these arms at least, and as many as ``most`` and ``PAGE_BYTES`` allow."""
         ids = found.ids[:most]
-        documents = await self._store.arms.documents(catalogue.uid, ids)
-        arms, size = list[Arm](), 0
-        for arm_id, row, data in zip(ids, found.features[:most], documents, strict=True):
+        reading = min(len(ids) * MAX_DOCUMENT_BYTES, PAGE_BYTES)
+        hold(len(ids) * catalogue.dim * NUMBER_BYTES + reading)
+        documents = await self._store.arms.documents(catalogue.uid, ids, most_bytes=PAGE_BYTES)
+        hold(DOCUMENT_COPIES * sum(map(len, documents)) - reading)
+        arms = list[Arm]()
+        for arm_id, row, data in zip(ids, found.features[:most], documents, strict=False):
             await yield_to_others()
-            size += len(data or b"")
-            if arms and size > PAGE_BYTES:
-                break
             tags, metadata = attributes_of(data)
             arms.append(Arm(arm_id, row.tolist(), tags, dict(metadata)))
         return arms
