@@ -7,7 +7,7 @@ import pytest
 
 from app.errors import Unavailable
 from app.services.bounded import answers as module
-from app.services.bounded.answers import FREE_BYTES, HttpAnswer, Answers, hold
+from app.services.bounded.answers import FREE_BYTES, Answers, HttpAnswer, hold
 from app.services.bounded.caller import Caller
 
 MB = 1 << 20
