@@ -26,6 +26,7 @@ from app.services.bounded.answers import hold
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.kept_arms import FoundArms, KeptArms
 from app.services.catalogues.kinds import MILVUS, Kinds, ServedIndex, options_of
+from app.services.catalogues.milvus_index import MilvusIndex
 from app.services.catalogues.sharing_group import SharingGroup
 from app.services.formats.pages import decode_cursor, encode_cursor, page_by_name
 from app.services.formats.records import (
@@ -175,6 +176,12 @@ class Catalogues:
         if away and self._engine is None:
             names = ", ".join(away[:MOST_NAMED])
             raise StartupError(f"catalogues are kept in Milvus, but SHORTLIST_MILVUS_URI is not set: {names}")
+
+    async def reach_engine(self) -> None:
+        """Have the arms of all catalogues that are kept in the engine in its memory. Raises Unavailable."""
+        if self._engine is not None:
+            names = [each.index.collection for each in self if isinstance(each.index, MilvusIndex)]
+            await asyncio.gather(*(self._engine.load(name) for name in names if name))
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these catalogues. The caller holds ``changing``."""
