@@ -45,6 +45,7 @@ from app.api.guard import Guard
 from app.background import end
 from app.observability.metrics import Metrics
 from app.observability.tracing import provider, telemetry
+from app.services.bounded.answers import Answers
 from app.settings import VERSION, Settings
 from app.storage.protocol import KINDS
 from app.storage.redis_store import RedisStore
@@ -141,5 +142,6 @@ def create_app(settings: Settings, *, name: str | None = None, group_dir: Path |
         guard=guard,
         metrics=metrics,
         access_log=settings.access_log,
+        answers=Answers(settings.max_answers_mb << 20),
     )
     return app

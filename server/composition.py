@@ -172,7 +172,7 @@ class Service:
         self.evaluation_jobs = EvaluationJobs(
             store.jobs, ended=lambda outcome: metrics.evaluation_jobs.labels(outcome).inc()
         )
-        repeats = Repeats(store.choices)
+        repeats = Repeats(store.choices, unlimited=metrics.unlimited.labels("shown").inc)
         self.selector = Selector(dependencies, self.sync)
         allowance = Allowance(self.selector, self.quotas, repeats)
         self.dry_runs = DryRuns(store.arms, self.selector, allowance, self.sync)
@@ -194,7 +194,15 @@ class Service:
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
         )
         workers = self._worker or remote
-        self.rewards = Rewards(store, self.bandits, entries, workers, self.quotas, received=self._received)
+        self.rewards = Rewards(
+            store,
+            self.bandits,
+            entries,
+            workers,
+            self.quotas,
+            received=self._received,
+            unlimited=metrics.unlimited.labels("rewarded").inc,
+        )
         self.learner_copies = LearnerCopies(store, workers)
         self.forgetting = Forgetting(
             store, workers, [self.elimination, repeats], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of

@@ -74,6 +74,7 @@ class ShortlistProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._caller = Caller()
+        self._caller.give_up = self.give_up
         self._counted = _Counted(transport)
         super().connection_made(cast("asyncio.Transport", self._counted))
         if (connection := transport.get_extra_info("socket")) is not None:

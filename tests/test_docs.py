@@ -12,6 +12,7 @@ from app.filters import fields
 from app.filters import filter as filters
 from app.milvus import engine as milvus_engine
 from app.services.bandits import completion, context, encoding, settings, versions
+from app.services.bounded import answers
 from app.services.catalogues import kinds
 from app.services.choosing import included, policies
 from app.services.measuring import report
@@ -52,6 +53,7 @@ HOMES = (
     fields,
     filters,
     completion,
+    answers,
     context,
     encoding,
     settings,

@@ -11,7 +11,8 @@ from app.api.fields import PageLimit, digits
 from app.api.services import Provided
 from app.api.strict_json import json_router, reply
 from app.services.bandits.bandits import Bandits
-from app.services.catalogues.catalogues import Catalogues
+from app.services.bounded.answers import hold
+from app.services.catalogues.catalogues import NUMBER_BYTES, Catalogues
 from app.services.formats.pages import decode_cursor, encode_cursor
 from app.services.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog
 
@@ -134,6 +135,7 @@ async def arms(
     catalogue = (await bandits.get(bandit)).catalogue
     after = None if cursor is None else decode_cursor(cursor)
     most = max(1, min(limit, PAGE_NUMBERS // catalogue.dim))
+    hold(most * catalogue.dim * NUMBER_BYTES)
     found = await catalogues.revisions(catalogue, after, most + 1)
     columns = found.ids[:most], found.revisions[:most], found.features[:most].tolist()
     items = list(map(ArmRevision, *columns))

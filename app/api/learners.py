@@ -25,6 +25,7 @@ from app.errors import Invalid
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
 from app.services.bandits.shifted import observed_theta, observed_weights
+from app.services.bounded.answers import hold
 from app.services.bounded.long_work import REQUESTS
 from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.selector import Selector
@@ -173,7 +174,7 @@ async def learner(
     """
     owner = await bandits.get(bandit)
     if request.headers.get("accept", "") == OCTETS:
-        return Response(await learner_copies.state(owner.learner_named(key)), media_type=OCTETS)
+        return Response(await learner_copies.state(owner, owner.learner_named(key)), media_type=OCTETS)
     report = await learners.report(owner, owner.learner_named(key))
     answer: dict[str, object] = {
         "key": key,
@@ -184,6 +185,7 @@ async def learner(
     }
     rows = None
     if include == "precision":
+        hold(2 * 8 * owner.learner_dim**2)
         rows = await report.precision()
     elif include == "directions" and owner.context is not None:
         rows = owner.context.directions

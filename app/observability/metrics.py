@@ -91,6 +91,11 @@ class Metrics:
             "Guardrails of bandits, by what the last report of this process on each bandit says.",
             ["state"],
         )
+        self.unlimited = counter(
+            "shortlist_unlimited_repeats",
+            "Choices and rewards that `repeats` did not remember, or in place of older ones: no room.",
+            ["counts"],
+        )
         self.quotas = gauge(
             "shortlist_quotas", "Quotas of all bandits, as this process sees them now.", ["state"]
         )

@@ -264,6 +264,12 @@ def had(partition: int, key: LearnerId) -> str:
     return f"{_partition(partition)}had:{key.member}"
 
 
+def partition_of_had(key: str) -> int | None:
+    """Of the key of ``had``; None of another one."""
+    found = re.match(rf"{PREFIX}\{{p:(\d+)\}}:had:", key)
+    return None if found is None else int(found[1])
+
+
 def bandit_pattern(uid: str) -> str:
     """Matches every key of a partition that is named after the bandit or one of its learners, and others."""
     return f"{PREFIX}{{p:*:{uid}*"

@@ -15,10 +15,11 @@ import numpy as np
 from app.errors import EventUsed, NoArms, within
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.encoding import Numbers32
+from app.services.bounded.answers import hold
 from app.services.bounded.caller import caller, check
 from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.allowance import NOTHING, Allowance, Spent
-from app.services.choosing.choice import Choice, answers, arms_of, choice_of, record_of
+from app.services.choosing.choice import ARM_BYTES, Choice, answers, arms_of, choice_of, record_of
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.holdout import group_of_choice
 from app.services.choosing.included import described
@@ -115,6 +116,7 @@ class Choosing:
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
         """A new choice, or the one that was made for this event before."""
+        hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         if request.weights is not None:
             bandit = bandit.weighed(request.weights)

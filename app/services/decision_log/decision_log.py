@@ -18,6 +18,7 @@ import numpy as np
 from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.services.bandits.bandits import Bandits
 from app.services.bandits.had import value_of
+from app.services.bounded.answers import hold
 from app.services.bounded.yielding import yield_to_others
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.services.formats.left_out import NOTHING_BARRED, Barred, barred_of, block_name, names_in
@@ -29,6 +30,7 @@ from app.storage.protocol import Store, StoredRow, WriteOnce
 READ_TOGETHER = 500  # rows of one partition
 READ_BYTES = 8 << 20  # of all partitions, about
 PAGE_BYTES = 4 << 20  # stored bytes of the rows of one page
+COPIES = 8  # about what a page takes for each byte of a row: as it is stored, as objects, as JSON
 LATEST_MS = 10**13 - 1
 
 _NEWEST_FIRST = "<"  # before the position of a cursor
@@ -152,12 +154,15 @@ class DecisionLog:
             between = between.beyond(_decoded(cursor, newest_first=newest_first))
         filters, page, size = _Filters(self._bandits, self._store.write_once, bandit.uid), list[Row](), 0
         together = min(limit + 1, READ_TOGETHER)
+        hold(READ_BYTES)
         async for stored in self._merged(bandit.uid, between, together):
             for item in stored:
                 if len(page) == limit or size > PAGE_BYTES:
                     return page, encode_cursor(_NEWEST_FIRST + last if newest_first else last)
+                taken = len(item.record) + len(item.rewards)
+                hold(COPIES * taken)
                 page.append(await _row(item, filters))
-                size += len(item.record) + len(item.rewards)
+                size += taken
                 last = item.position
         return page, None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.storage.losses import Loss
 from app.storage.protocol import Kind
-from app.storage.protocol.usage import KINDS
+from app.storage.protocol.usage import KINDS, SIXTEENTHS_FOR_NEW
 
 NEARLY_FULL = 0.8
 
@@ -42,11 +42,13 @@ def findings(
         yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
     yield Finding("durability", durability == "always", f"the store's appendfsync is {durability}")
     for kind, most in bounds.items():
-        if kind != "log" and held[kind] > NEARLY_FULL * most:  # of the log the oldest rows make room
+        full = SIXTEENTHS_FOR_NEW / 16 if kind == "repeats" else 1.0
+        if kind != "log" and held[kind] > NEARLY_FULL * full * most:  # of the log the oldest rows make room
             share = held[kind] / most
-            yield Finding(
-                "space", False, f"{KINDS[kind]} take {share:.0%} of SHORTLIST_MAX_{kind.upper()}_MB"
-            )
+            text = f"{KINDS[kind]} take {share:.0%} of SHORTLIST_MAX_{kind.upper()}_MB"
+            if kind == "repeats":
+                text += f": from {full:.0%} on new keys and visitors are not limited by repeats"
+            yield Finding("space", False, text)
     for catalogue, failure in failures.items():
         text = f"the index of {catalogue} stays as it was, because work on it failed: {failure}"
         yield Finding("index", False, text)

@@ -20,6 +20,7 @@ from app.storage.losses import Loss, Losses
 from app.storage.protocol import Kind, Lag, Store
 
 PROBE_S = 2.0
+ENGINE_START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class Health:
         self._worker = worker
         self._losses = losses
         self._started_at = time.time()
+        self._engine_lost_at = 0.0  # 0: it answers, as far as is known
         self.ready = False
 
     async def readiness(self) -> Readiness:
@@ -97,9 +99,26 @@ class Health:
             raise Unavailable("this process is behind the store")
         if not self.ready:
             raise Unavailable("catalogues are being loaded, or the service is stopping")
+        await self._reach_engine()
         if backlog > self._max_backlog:
             raise Unavailable("too many rewards are waiting to be applied")
         return Readiness(backlog, lag.age_s)
+
+    async def _reach_engine(self) -> None:
+        """Raise Unavailable while the engine of the arms starts, or loads them.
+
+        One that stays away is not waited for: rewards and other catalogues go on without it.
+        """
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._catalogues.reach_engine()
+        except (TimeoutError, Unavailable):
+            now = time.monotonic()
+            self._engine_lost_at = self._engine_lost_at or now
+            if now - self._engine_lost_at < ENGINE_START_S:
+                raise Unavailable("the engine of the arms (Milvus) does not answer yet") from None
+        else:
+            self._engine_lost_at = 0.0
 
     async def status(self) -> Status:
         """Raises Unavailable."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.services.bandits.bandit import Bandit
+from app.services.bounded.answers import hold
 from app.services.bounded.long_work import REQUESTS
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.formats.records import (
@@ -34,6 +35,7 @@ from app.storage.protocol import LearnerId, RewardWrite, Store
 from shortlist.errors import InvalidArgument
 from shortlist.linear import ridge
 
+COPIES = 4  # of a state: as it is stored, as arrays, written anew, as text
 PAGE_BYTES = 1 << 22  # of states that are read for one page, at least one
 DEDUPE_MS = 60_000
 SMALLEST_RIDGE = 1e-9
@@ -57,14 +59,14 @@ class LearnerCopies:
         of the partition, and what reading those of the page takes.
         """
         partition, after = _position(cursor)
-        discounted, signals = bandit.record.half_life_s is not None, len(bandit.record.signals or (0,))
-        size = state_bytes(bandit.learner_dim, discounted=discounted, signals=signals)
+        size = size_of(bandit)
         limit = min(limit, max(1, PAGE_BYTES // size))
         while partition < self._store.partitions:
             names = await self._store.learners.names(partition, bandit.uid)
             left = [name for name in names if name > after and name != POOLED]
             if left:
                 some = left[:limit]
+                hold(COPIES * size * len(some))
                 result = await self._read(partition, [LearnerId(bandit.uid, name) for name in some])
                 if len(left) > limit:
                     return result, encode_cursor(f"{partition}/{some[-1]}")
@@ -73,8 +75,9 @@ class LearnerCopies:
             partition, after = partition + 1, ""
         return [], None
 
-    async def state(self, learner: LearnerId) -> bytes:
+    async def state(self, bandit: Bandit, learner: LearnerId) -> bytes:
         """All that is stored of a learner. Raises NotFound: it has no rewards."""
+        hold(COPIES * size_of(bandit))
         read = await self._read(learner.partition(self._store.partitions), [learner])
         if not read:
             raise NotFound("the learner has no rewards, so nothing is stored of it")
@@ -132,6 +135,12 @@ class LearnerCopies:
             return [(name, state) for name, state in result if state is not None]
 
         return await REQUESTS.run(work)
+
+
+def size_of(bandit: Bandit) -> int:
+    """Bytes of the state of a learner."""
+    discounted, signals = bandit.record.half_life_s is not None, len(bandit.record.signals or (0,))
+    return state_bytes(bandit.learner_dim, discounted=discounted, signals=signals)
 
 
 def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
