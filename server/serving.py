@@ -143,6 +143,7 @@ async def serve_on(
         app,
         http=cast("type[asyncio.Protocol]", partial(ShortlistProtocol, unread=unread)),
         proxy_headers=False,
+        ws="none",
         lifespan="off",
         access_log=False,
         log_config=None,
