@@ -7,7 +7,8 @@ Notation
 
 To insert an arm into a graph takes fifty times as long as to find its centroid. So an inverted file serves
 the arms that have come since the graph was built. How many lists are read is measured on probes: the least
-that find the best row of as many probes as the target asks for. Where reading all rows is no slower, all are.
+that find the best row of as many probes as the target asks for. Where reading all rows is no slower, all are;
+also when the best rows of many probes died, until the file is made anew.
 
 Source: Jegou, Douze and Schmid, Product Quantization for Nearest Neighbor Search (2011), section IV, without
 the codes: the rows are compared as they are.
@@ -24,8 +25,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.degradation import Degradation
 from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
-from app.indexes.probes import Probes, typical_us
+from app.indexes.probes import Probes, Quality, typical_us
 from app.indexes.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -85,6 +87,9 @@ class ListPlaces(msgspec.Struct, frozen=True):
     starts: ArrayPlace
     centroids: ArrayPlace
     gone: ArrayPlace
+    winners: ArrayPlace
+    groups: ArrayPlace
+    quality: Quality
     probed: int | None
     error_line: tuple[float, float]
 
@@ -118,8 +123,7 @@ class InvertedFile:
         largest = float(table.norms[rows].max(initial=0.0))
         self._error_line = error_line(table.dim, largest, self.features.dtype)
         self._positions = positions_of(self.rows - first, self.covered - first)
-        self._gone = np.zeros(len(rows), dtype=np.bool_)
-        self._dead = 0
+        self.degradation = Degradation(len(rows))
         self.probed: int | None = None
 
     @classmethod
@@ -132,8 +136,9 @@ class InvertedFile:
         made.first, made.covered, made.probed = 0, covered, at.probed
         made._error_line = at.error_line
         made._positions = positions_of(made.rows, covered)
-        made._gone = at.gone.of(data)
-        made._dead = int(np.count_nonzero(made._gone))
+        made.degradation = Degradation(len(made.rows))
+        made.degradation.answered(at.quality, at.winners.of(data), at.groups.of(data))
+        made.degradation.tombstone(np.flatnonzero(at.gone.of(data)))
         return made
 
     def packed(self, writer: ArrayWriter) -> ListPlaces:
@@ -143,7 +148,10 @@ class InvertedFile:
             features=writer.place(self.features),
             starts=writer.place(self.starts),
             centroids=writer.place(self.centroids.points),
-            gone=writer.place(self._gone),
+            gone=writer.place(self.degradation.gone),
+            winners=writer.place(self.degradation.winners),
+            groups=writer.place(self.degradation.groups),
+            quality=self.degradation.measured,
             probed=self.probed,
             error_line=self._error_line,
         )
@@ -158,7 +166,14 @@ class InvertedFile:
 
     @property
     def memory_bytes(self) -> int:
-        arrays = self.rows, self.features, self._positions, self._gone, self.starts, self.centroids.points
+        arrays = (
+            self.rows,
+            self.features,
+            self._positions,
+            self.degradation.gone,
+            self.starts,
+            self.centroids.points,
+        )
         return sum(array.nbytes for array in arrays)
 
     def tuned(self, table: TableSnapshot, probes: Probes, target: float) -> None:
@@ -204,10 +219,11 @@ class InvertedFile:
 
         Of the i-th list: where it ends in the file, and where it ends among the scores.
         """
-        if self.probed is None:
+        state = self.degradation
+        if self.probed is None or state.is_degraded:
             approximate: Working = self.features @ scaled
-            if self._dead:
-                approximate[self._gone] = -np.inf
+            if state.dead:
+                approximate[state.gone] = -np.inf
             end = np.array([len(self.rows)])
             return approximate, end, end
         scores = self.centroids.points @ scaled
@@ -219,24 +235,29 @@ class InvertedFile:
         for begin, end, stop in zip(begins.tolist(), ends.tolist(), stops.tolist(), strict=True):
             np.dot(self.features[begin:end], scaled, out=approximate[start:stop])
             start = stop
-        if self._dead:
-            gone = [self._gone[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        if state.dead:
+            gone = [state.gone[begin:end] for begin, end in zip(begins, ends, strict=True)]
             approximate[np.concatenate(gone)] = -np.inf
         return approximate, ends, stops
 
     def tombstone(self, rows: Rows) -> None:
         """Strike rows out; those that it does not have are ignored. Searches in other threads may go on."""
         rows = rows[(rows >= self.first) & (rows < self.covered)] - self.first
-        positions = self._positions[rows]
-        self._gone[positions[positions >= 0]] = True
-        self._dead = int(np.count_nonzero(self._gone))
+        positions = self._positions[rows].astype(np.int64)
+        positions = positions[positions >= 0]
+        self.degradation.tombstone(positions[~self.degradation.gone[positions]])
+
+    def answered(self, quality: Quality, probes: Probes) -> None:
+        """Take note of how good the answers to ``probes`` are."""
+        positions = self._positions[probes.winners - self.first].astype(np.int64)
+        self.degradation.answered(quality, positions, probes.groups)
 
     def moved(self, position: Rows, covered: int) -> InvertedFile:
         """The same file after a compaction: row r is now ``position[r]``, -1 if it is gone."""
         other = copy.copy(self)
         other.rows, other.first, other.covered = np.append(position, -1)[self.rows], 0, covered
-        other._gone = self._gone | (other.rows < 0)
-        other._dead = int(np.count_nonzero(other._gone))
+        other.degradation = self.degradation.copied()
+        other.degradation.tombstone(np.flatnonzero((other.rows < 0) & ~self.degradation.gone))
         other._positions = positions_of(other.rows, covered)
         return other
 

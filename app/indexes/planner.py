@@ -31,11 +31,21 @@ from app.indexes.ef_choice import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_R
 from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_alternately, typical_us
+from app.indexes.probes import (
+    DRAWN,
+    SERVED,
+    Probes,
+    Trial,
+    compare,
+    make_queries,
+    solve,
+    time_alternately,
+    typical_us,
+)
 from app.indexes.snapshot import IndexKind, Structure
 from app.indexes.table import TableSnapshot, longest_first
 from shortlist import checks
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 MakeGraph = Callable[[Rows], HnswGraph]
 
@@ -135,20 +145,27 @@ def plan(
     recent: Sequence[Vector],
     rng: np.random.Generator,
     is_growing: bool = False,
+    near_dead: Matrix | None = None,
 ) -> tuple[Plan, Structure | None]:
     """Measure, build what is needed, decide. ``make`` builds a graph over given rows.
 
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
     ``is_growing``: this plan serves for a short while only. So it is quick, and its graph is small.
+    ``near_dead`` (n, d): queries near arms that died, for some of those that are drawn: what is the best for
+    them now is to be found.
     """
-    queries, recent_probes = make_queries(table.dim, _probes_for(table, is_growing), recent, rng)
+    queries, groups = make_queries(table.dim, _probes_for(table, is_growing), recent, rng)
+    if near_dead is not None:
+        drawn = np.flatnonzero(groups == DRAWN)[: len(near_dead)]
+        queries[drawn] = near_dead[: len(drawn)]
     scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
+    recent_probes = int(np.count_nonzero(groups == SERVED))
     plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
     if options.kind == "exact" or not table.live:
         return replace(plain, reason="as configured"), None
     if is_small(table) and options.kind != "hnsw":
         return plain, None
-    probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing))
+    probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing), groups=groups)
     exact = _ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if options.kind != "hnsw":
         exact = _faster_exact(table, exact, probes)
@@ -196,7 +213,8 @@ def _with_graph(
     chosen = core(table, probes)
     graph, substitutes = make(chosen.rows), chosen.substitutes
     if graph.covered < table.rows:  # of an earlier run: arms that came since are searched beside it
-        probes = solve(table, probes.queries, among=np.arange(table.rows) < graph.covered)
+        covered = np.arange(table.rows) < graph.covered
+        probes = solve(table, probes.queries, among=covered, groups=probes.groups)
         substitutes = substitutes[substitutes < graph.covered]
     graph.with_head(table)
     graph.with_reserve(table, chosen.reserve, substitutes, chosen.cut)
@@ -212,6 +230,7 @@ def _with_graph(
     most = max(options.shortlist, int(ef * trial.speedup))
     graph.tuned(ef, shortlist=options.shortlist, most=most)
     graph.weigh(probes.queries)
+    graph.answered(trial.least, probes)
     return _served(exact.plan, ef, trial, build_s, options.target_recall), graph
 
 
@@ -233,7 +252,7 @@ def _measured_efs(
 
 
 def _served(exact: Plan, ef: int, trial: Trial, build_s: float, target: float) -> Plan:
-    quality = trial.quality
+    quality = trial.least
     return replace(
         exact,
         kind="hnsw",

@@ -14,14 +14,13 @@ from app.indexes.insertion import build_lock
 from app.indexes.inverted_file import Centroids, InvertedFile, batched
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import Quality, compare, make_queries, solve
+from app.indexes.probes import compare, make_queries, solve
 from app.indexes.segments import Segment
 from app.indexes.snapshot import Structure
 from app.indexes.table import TableSnapshot
 from shortlist.types import Rows, Vector
 
 _PROBES = 256
-_PERFECT = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -62,9 +61,9 @@ class SegmentBuild(Cancellation):
         rows = rows[table.is_alive(rows) & (table.norms[rows] >= cut)]
         rng = np.random.default_rng((self.seed, table.rows))
         if not len(rows):
-            return Segment(NormBlocks(table, rows), self.first, cut, 0.0, _PERFECT)
-        queries, _ = make_queries(table.dim, _PROBES, self.recent, rng)
-        probes = solve(table, queries, first=self.first)
+            return Segment(NormBlocks(table, rows), self.first, cut, 0.0)
+        queries, groups = make_queries(table.dim, _PROBES, self.recent, rng)
+        probes = solve(table, queries, first=self.first, groups=groups)
         made: InvertedFile | NormBlocks
         if isinstance(self.structure, NormBlocks):
             made = NormBlocks(table, rows)
@@ -76,7 +75,8 @@ class SegmentBuild(Cancellation):
             lambda query: scan(table, query, 1, first=self.first),
             probes,
         )
-        return Segment(made, self.first, cut, 1.0 / trial.speedup, trial.quality)
+        made.answered(trial.least, probes)
+        return Segment(made, self.first, cut, 1.0 / trial.speedup)
 
     def _inverted_file(self, rows: Rows, rng: np.random.Generator) -> InvertedFile:
         """An inverted file over ``rows`` (m,). Those of joined segments stay in their lists."""
