@@ -13,7 +13,6 @@ Notation
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,11 +126,7 @@ class Degradation:
     @property
     def quality(self) -> Quality:
         """How good answers are at the least: as if none of the lost probes found its best arm."""
-        measured, lost = self.measured, self.lost
-        if not lost:
-            return measured
-        recall, mean = (max(0.0, each - lost) for each in (measured.recall_at_1, measured.ratio_mean))
-        return replace(measured, recall_at_1=recall, ratio_mean=mean, ratio_min=min(0.0, measured.ratio_min))
+        return self.measured.less(self.lost)
 
     @property
     def is_unknown(self) -> bool:
@@ -148,5 +143,5 @@ class Degradation:
         return self.missing > self.substitutes or self.lost > _MOST_LOST or not is_above_floor(self.measured)
 
     def _count_lost(self) -> None:
-        shares = [np.count_nonzero(self.gone[labels]) / size for labels, size in self._each_group]
-        self.lost = max(shares, default=0.0)
+        lost = [np.count_nonzero(self.gone[labels]) / size for labels, size in self._each_group]
+        self.lost = max(lost, default=0.0)

@@ -45,7 +45,7 @@ from app.indexes.degradation import Degradation
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.huge_pages import huge_pages
 from app.indexes.insertion import copied, insert, padded
-from app.indexes.probes import Groups, Probes, Quality
+from app.indexes.probes import LIST, Groups, Probes, Quality
 from app.indexes.table import TableSnapshot, longest_first, not_in, positions_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -62,8 +62,8 @@ _MOST_BURDEN = 0.5  # of the arms of a graph: so many may be dead or too short, 
 
 @dataclass(frozen=True, slots=True)
 class GraphTuning:
-    """How a graph is searched: see ``HnswGraph.tuned``, ``HnswGraph.with_reserve``; and how good that was
-    measured to be.
+    """How a graph is searched, see ``tuned``, ``tuned_for_lists`` and ``with_reserve`` of ``HnswGraph``; and
+    how good that was measured to be.
     """
 
     ef: int
@@ -73,6 +73,7 @@ class GraphTuning:
     cut: float
     is_interim: bool
     quality: Quality
+    list: int
 
 
 class HnswGraph:
@@ -94,6 +95,7 @@ class HnswGraph:
         self._labels = positions_of(rows, covered)
         self._m = m
         self._shortlist = self._most = 1
+        self._list = 0
         self.covered = covered
         self.degradation = Degradation(len(rows))
         self._substitutes = self._head = ExactOverlay.empty()
@@ -258,6 +260,10 @@ class HnswGraph:
         self._index.set_ef(ef)
         self.degradation.ef, self._shortlist, self._most = ef, shortlist, most
 
+    def tuned_for_lists(self, count: int) -> None:
+        """Ask for ``count`` arms where 2 to 10 are wanted: hnswlib then has a candidate list as long."""
+        self._list = count
+
     @property
     def tuning(self) -> GraphTuning:
         state = self.degradation
@@ -269,6 +275,7 @@ class HnswGraph:
             self._cuts[0],
             self.is_interim,
             state.measured,
+            self._list,
         )
 
     @property
@@ -302,6 +309,7 @@ class HnswGraph:
         self.degradation.answered(tuning.quality, winners, groups)
         self.degradation.dead = 0  # they are counted again: now it is known what each costs
         self.tuned(tuning.ef, shortlist=tuning.shortlist, most=tuning.most)
+        self.tuned_for_lists(tuning.list)
         self.degradation.tombstone(np.flatnonzero(self._rows < 0))
         self._index.set_ef(self.degradation.lowered_ef)
 
@@ -327,7 +335,7 @@ class HnswGraph:
 
         Every row is alive in ``table``, not in ``exclude``, and appears once; scores are exact.
         """
-        count = max(self._shortlist, 2 * k) + len(exclude)
+        count = max(self._list if 1 < k <= LIST else self._shortlist, 2 * k) + len(exclude)
         dead = self.degradation.dead
         count = min(count, len(self._rows) - dead)
         if not k <= count <= self._most:
@@ -380,12 +388,6 @@ class HnswGraph:
         """Take note of how good the answers to ``probes`` are. Their winners are rows below ``covered``."""
         labels = self._labels[probes.winners].astype(np.int64)
         self.degradation.answered(quality, labels, probes.groups)
-
-    def died_lately(self, table: TableSnapshot) -> Rows:
-        """Rows of the arms of it that died since it was measured, unless a compaction dropped them."""
-        rows = table.dead[table.dead < self.covered]
-        count = self.degradation.unmeasured
-        return rows[self._labels[rows] >= 0][-count:] if count else NO_ROWS
 
     def is_gone(self, rows: Rows) -> NDArray[np.bool_]:
         """Which of some rows below ``covered`` (n,) are arms of it that died."""

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from app.indexes.degradation import Degradation
 from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
-from app.indexes.probes import Probes, Quality, typical_us
+from app.indexes.probes import LIST, LONGEST_LIST, Lists, Probes, Quality, typical_us
 from app.indexes.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 _FEWEST, _MOST = 16, 1_024
 _LISTS = 0.5  # times the square root of the rows
@@ -91,6 +91,7 @@ class ListPlaces(msgspec.Struct, frozen=True):
     groups: ArrayPlace
     quality: Quality
     probed: int | None
+    probed_for_lists: tuple[int | None, int | None]
     error_line: tuple[float, float]
 
 
@@ -125,6 +126,7 @@ class InvertedFile:
         self._positions = positions_of(self.rows - first, self.covered - first)
         self.degradation = Degradation(len(rows))
         self.probed: int | None = None
+        self.probed_for_lists: tuple[int | None, int | None] = (None, None)
 
     @classmethod
     def of(cls, at: ListPlaces, data: Array, *, covered: int) -> InvertedFile:
@@ -133,7 +135,8 @@ class InvertedFile:
         made.rows, made.features, made.starts = at.rows.of(data), at.features.of(data), at.starts.of(data)
         made.features = made.features.reshape(len(made.rows), -1)
         made.centroids = Centroids.of(at.centroids.of(data).reshape(len(made.starts) - 1, -1))
-        made.first, made.covered, made.probed = 0, covered, at.probed
+        made.first, made.covered = 0, covered
+        made.probed, made.probed_for_lists = at.probed, at.probed_for_lists
         made._error_line = at.error_line
         made._positions = positions_of(made.rows, covered)
         made.degradation = Degradation(len(made.rows))
@@ -153,6 +156,7 @@ class InvertedFile:
             groups=writer.place(self.degradation.groups),
             quality=self.degradation.measured,
             probed=self.probed,
+            probed_for_lists=self.probed_for_lists,
             error_line=self._error_line,
         )
 
@@ -181,20 +185,41 @@ class InvertedFile:
 
         All are read where that takes no longer.
         """
-        probed, us = self._least_probed(probes, target), []
+        probed, us = self._least_probed(probes.queries, probes.winners, target), []
         for self.probed in (None, probed):
             us.append(typical_us(lambda query: self.contenders(table, query, 1), probes.queries[:_TIMED]))
         self.probed = probed if us[1] < us[0] else None
 
-    def _least_probed(self, probes: Probes, target: float) -> int:
-        """How many lists have the winners of that share of the probes, and of one standard error more."""
-        positions = self._positions[probes.winners - self.first]
+    def tuned_for_lists(self, lists: Lists, target: float) -> None:
+        """Read as many lists as have that share of the ten and of the hundred best rows of each query."""
+        if self.probed is not None:
+            tenth, hundredth = (
+                self._least_probed(
+                    lists.queries.repeat([len(rows[:k]) for rows in lists.rows], axis=0),
+                    np.concatenate([rows[:k] for rows in lists.rows]),
+                    target,
+                )
+                for k in (LIST, LONGEST_LIST)
+            )
+            self.probed_for_lists = max(tenth, self.probed), max(hundredth, self.probed)
+
+    def _least_probed(self, queries: Matrix, rows: Rows, target: float) -> int:
+        """How many lists have that share of ``rows`` (n,), each for its one of ``queries`` (n, d), and of one
+        standard error more.
+        """
+        positions = self._positions[rows - self.first]
         known = np.flatnonzero(positions >= 0)
         lists = self.starts.searchsorted(positions[known], side="right") - 1
-        scores = probes.queries[known] @ self.centroids.points.T
+        scores = queries[known] @ self.centroids.points.T
         before = np.count_nonzero(scores > scores[np.arange(len(known)), lists][:, None], axis=1)
-        share = min(target + np.sqrt(target * (1.0 - target) / len(probes.queries)), 1.0)
+        share = min(target + np.sqrt(target * (1.0 - target) / len(queries)), 1.0)
         return int(np.quantile(before, share, method="higher")) + 1 if len(known) else 1
+
+    def _probed_for(self, k: int) -> int | None:
+        """How many lists are read for the ``k`` best rows, None: all."""
+        if self.degradation.is_degraded or k > LONGEST_LIST:
+            return None
+        return self.probed if k == 1 else self.probed_for_lists[k > LIST]
 
     def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """About the best ``k`` rows of the file outside ``exclude``, fewer where the lists have no more."""
@@ -205,7 +230,8 @@ class InvertedFile:
         """About the best ``k`` rows of the file outside ``exclude``, and others that are about as good."""
         scaled, query_norm = unit_scale(query)
         slope, offset = self._error_line
-        approximate, ends, stops = self._products(scaled.astype(self.features.dtype, copy=False))
+        working, probed = scaled.astype(self.features.dtype, copy=False), self._probed_for(k)
+        approximate, ends, stops = self._products(working, probed)
         found = candidates(approximate, slope * query_norm + offset, k + len(exclude))
         which = stops.searchsorted(found, side="right")
         rows: Rows = self.rows[ends[which] + found - stops[which]]
@@ -214,20 +240,20 @@ class InvertedFile:
             rows = rows[not_in(rows, exclude)]
         return rows
 
-    def _products(self, scaled: Working) -> tuple[Working, Rows, Rows]:
+    def _products(self, scaled: Working, probed: int | None) -> tuple[Working, Rows, Rows]:
         """Approximate scores of the rows that are read, -inf of the dead.
 
         Of the i-th list: where it ends in the file, and where it ends among the scores.
         """
         state = self.degradation
-        if self.probed is None or state.is_degraded:
+        if probed is None:
             approximate: Working = self.features @ scaled
             if state.dead:
                 approximate[state.gone] = -np.inf
             end = np.array([len(self.rows)])
             return approximate, end, end
         scores = self.centroids.points @ scaled
-        lists = np.sort(np.argpartition(-scores, self.probed - 1)[: self.probed])
+        lists = np.sort(np.argpartition(-scores, probed - 1)[:probed])
         begins, ends = self.starts[lists], self.starts[lists + 1]
         stops = (ends - begins).cumsum()
         approximate = np.empty(stops[-1], dtype=self.features.dtype)

@@ -59,8 +59,8 @@ _OWN_SHARE, _OWN_AT_REST = 0.4, 0.05
 # compacts its own arms. One that waits for segments scans this share of its arms.
 _DEAD_ALONE = 0.5
 # After a graph was measured anew, rest for this multiple of the time it took; where more of the probes than
-# this share are lost, for as long as it took.
-_MEASURE_REST, _MUCH_LOST = 8.0, 0.1
+# this share are lost, for as long as it took. Where none died since, but other queries came, for this one.
+_MEASURE_REST, _MUCH_LOST, _SAME_REST = 8.0, 0.1, 60.0
 _FRESH_ALONE = 0.15
 
 
@@ -68,7 +68,8 @@ _FRESH_ALONE = 0.15
 class IndexStatus:
     """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``.
 
-    Recall and ratios are the least of the structure's and the segments'. Of probes whose best arm died since
+    Recall and ratios are the least of the structure's and the segments'; ``recall_at_10`` is the share that a
+    list of ten has of the ten best arms. Of probes whose best arm died since
     they were answered it is not known what is found: they count as missed, until others were answered.
     ``fresh``: arms that are scanned.
     ``failure``: why the last work on it failed; what served before serves on.
@@ -83,6 +84,8 @@ class IndexStatus:
     size: int
     target_recall: float
     recall_at_1: float
+    recall_at_10: float
+    recall_at_100: float
     ratio_mean: float
     ratio_min: float
     build_s: float
@@ -140,7 +143,7 @@ class LiveIndex:
         self._segment_job: SegmentBuild | None = None
         self._measurement: Measurement | None = None
         self._measured_at = self._measured_s = 0.0
-        self._near_dead: Matrix | None = None
+        self._measured_on: Vector | None = None
         self._sharing_job: Adoption | None = None
         self._shares_from = 0.0
         self._snapshot: Snapshot | None = None
@@ -359,11 +362,12 @@ class LiveIndex:
             return
         self._measurement = None
         self._measured_at, self._measured_s = time.monotonic(), job.seconds
+        self._measured_on = job.recent[-1] if job.recent else None
         graph = self._structure
         if job.answers is None or not isinstance(graph, HnswGraph) or graph.number != job.graph.number:
             return
         job.graph.answered(*job.answers)
-        self._near_dead, self._snapshot = job.near_dead, None
+        self._snapshot = None
 
     def status(self) -> IndexStatus:
         snapshot, plan, structure = self.snapshot(), self._plan, self._structure
@@ -378,6 +382,8 @@ class LiveIndex:
             size=snapshot.size,
             target_recall=self._options.target_recall,
             recall_at_1=min([each.recall_at_1 for each in qualities], default=1.0),
+            recall_at_10=min([each.recall_at_10 for each in qualities], default=1.0),
+            recall_at_100=min([each.recall_at_100 for each in qualities], default=1.0),
             ratio_mean=min([each.ratio_mean for each in qualities], default=1.0),
             ratio_min=min([each.ratio_min for each in qualities], default=1.0),
             build_s=plan.build_s if plan else 0.0,
@@ -416,7 +422,6 @@ class LiveIndex:
             threads=self._threads,
             attributes=attributes,
             growing=growing,
-            near_dead=self._near_dead,
         )
 
     def _adoption(self, shared: SharedArms) -> Adoption:
@@ -485,7 +490,7 @@ class LiveIndex:
 
     def _take_plan(self, plan: Plan, structure: Structure | None, since: TableSnapshot) -> None:
         """Serve by a structure that was built over an earlier moment; keep the segments that follow it."""
-        self._plan, self._changes, self._near_dead = plan, 0, None
+        self._plan, self._changes = plan, 0
         if structure is None and not self._now.has_grown:
             self._segments = ()  # a scan is better
         table, positions = self._table.snapshot(), self._job_positions
@@ -579,10 +584,20 @@ class LiveIndex:
 
     def _measurement_is_due(self, graph: HnswGraph) -> bool:
         state, moment = graph.degradation, time.monotonic()
-        rest = self._measured_s * (1.0 if state.lost > _MUCH_LOST else _MEASURE_REST)
-        if not state.unmeasured or state.dead == graph.arms or moment < self._measured_at + rest:
+        if not state.dead or state.dead == graph.arms:
             return False
-        return state.is_unknown or moment > self._died_at + _AT_REST_S
+        rested = moment - self._measured_at
+        if state.unmeasured and rested >= self._measured_s * (
+            1.0 if state.lost > _MUCH_LOST else _MEASURE_REST
+        ):
+            return state.is_unknown or moment > self._died_at + _AT_REST_S
+        return rested >= _SAME_REST * self._measured_s and self._others_ask
+
+    @property
+    def _others_ask(self) -> bool:
+        """Whether all of the recent queries came since the graph was measured."""
+        recent, last = self._recent, self._measured_on
+        return len(recent) == recent.maxlen and all(each is not last for each in tuple(recent))
 
     @property
     def _is_at_rest(self) -> bool:

@@ -17,7 +17,7 @@ from app.indexes.hnsw import HnswGraph
 from app.indexes.planner import IndexOptions, Plan, plan
 from app.indexes.snapshot import Structure
 from app.indexes.table import ArmTable, TableSnapshot
-from shortlist.types import NO_ROWS, Matrix, Rows, Vector
+from shortlist.types import NO_ROWS, Rows, Vector
 
 _PROBE_SALT = 0x70726F62
 
@@ -56,7 +56,7 @@ class Maintenance(Cancellation):
 
     ``seed`` fixes probes and graph. ``recent``: queries served lately, each (d,). ``threads``: of a build.
     ``attributes``: if given, their compaction is all that is done. ``growing``: the graph of a catalogue that
-    grows, to be added to where that can be. ``near_dead``: see ``planner.plan``.
+    grows, to be added to where that can be.
     With one thread the graph is a function of the arms, the options, the seed and ``recent``.
     """
 
@@ -70,7 +70,6 @@ class Maintenance(Cancellation):
     threads: int
     attributes: Compaction | None = None
     growing: HnswGraph | None = None
-    near_dead: Matrix | None = None
     compacted: ArmTable | None = None
     positions: Rows = field(default_factory=lambda: NO_ROWS)
     plan: Plan | None = None
@@ -104,7 +103,6 @@ class Maintenance(Cancellation):
             recent=self.recent,
             rng=rng,
             is_growing=self.growing is not None,
-            near_dead=self.near_dead,
         )
         self.check()
         self.plan, self.structure = chosen, structure

@@ -1,8 +1,8 @@
 """Measuring anew how good a graph is, once arms died that its probes leaned on: in a thread, while it serves.
 
 A graph is measured when it is built. Where the best arm of a query died, another one is the best, and nobody
-knows whether the graph finds it. So other probes are answered: drawn ones, queries that were served of late,
-and queries near the arms that died. The least of what these three groups say is told.
+knows whether the graph finds it. So other probes are answered, drawn ones and queries that were served of
+late: also of users who ask in one narrow range again and again. What is worse is told.
 """
 
 from __future__ import annotations
@@ -10,27 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.maintenance import Cancellation, Cancelled
-from app.indexes.probes import (
-    NEAR_DEAD,
-    Probes,
-    Quality,
-    quality_of,
-    queries_like,
-    queries_near,
-    solve,
-    worst_of,
-)
+from app.indexes.planner import find
+from app.indexes.probes import Lists, Probes, Quality, quality_of, queries_like, solve, worst_of
 from app.indexes.table import TableSnapshot
-from shortlist.types import Matrix, Vector
+from shortlist.types import Vector
 
-_PROBES, _NEAR_DEAD = 400, 100
+_PROBES, _LISTS = 400, 50
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -39,9 +30,9 @@ class Measurement(Cancellation):
 
     ``graph``: of ``table``, both of one moment. ``recent``: queries served lately, each (d,). ``seed`` fixes
     the probes that are drawn. Some arm of the graph is alive. After ``run``: ``answers``, their quality and
-    the probes, None if it was cancelled; ``near_dead``: queries (n, d) among them.
+    the probes, None if it was cancelled.
 
-    Cost: a search and K d multiply-adds for each of 500 probes.
+    Cost: a search and K d multiply-adds for each of 400 probes.
     """
 
     table: TableSnapshot
@@ -49,7 +40,6 @@ class Measurement(Cancellation):
     recent: Sequence[Vector]
     seed: int
     answers: tuple[Quality, Probes] | None = None
-    near_dead: Matrix = field(default_factory=lambda: np.empty((0, 0)))
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -66,15 +56,14 @@ class Measurement(Cancellation):
         among = np.arange(table.rows) < graph.covered
         rng = np.random.default_rng((self.seed, len(table.dead)))
         queries, groups = queries_like(table.dim, _PROBES, self.recent, rng)
-        self.near_dead = queries_near(table.features[graph.died_lately(table)], _NEAR_DEAD, rng)
-        queries = np.concatenate((queries, self.near_dead))
-        groups = np.append(groups, np.full(len(self.near_dead), NEAR_DEAD, dtype=np.int8))
         probes, answers = solve(table, queries, among=among, groups=groups), []
         for query in queries:
             self.check()
-            answers.append(graph.search(table, query, 1) or scan(table, query, 1))
+            answers.append(find(table, graph, query, 1))
+        lists = Lists.of(table, queries[:_LISTS], last=graph.covered)
         # The graph no longer finds what died meanwhile.
         kept = np.flatnonzero(~graph.is_gone(probes.winners))
         if len(kept):
             probes, answers = probes.some(kept), [answers[place] for place in kept.tolist()]
-            self.answers = worst_of(answers, probes) or quality_of(answers, probes), probes
+            quality = worst_of(answers, probes) or quality_of(answers, probes)
+            self.answers = lists.measured(quality, lambda query, k: find(table, graph, query, k)), probes

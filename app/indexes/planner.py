@@ -32,8 +32,9 @@ from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import (
-    DRAWN,
+    LIST,
     SERVED,
+    Lists,
     Probes,
     Trial,
     compare,
@@ -45,7 +46,7 @@ from app.indexes.probes import (
 from app.indexes.snapshot import IndexKind, Structure
 from app.indexes.table import TableSnapshot, longest_first
 from shortlist import checks
-from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 MakeGraph = Callable[[Rows], HnswGraph]
 
@@ -58,6 +59,7 @@ _LEAST_PROBES, _MOST_PROBES, _ARMS_A_PROBE = 1_000, 4_000, 100
 _MOST_SCANNED = 128 * 10**9
 _FEWER_PROBES = 400
 _TIMED = 25
+_LISTS, _LIST_COUNTS = 100, (30, 40, 50, 60, 80, 100, 120, 160, 200, 300, 400, 600, 800)
 _TIMED_EXACT = 200
 # Blocks are built if they promise to read at most this share, and kept if they are this many times as fast.
 _MOST_READ = 0.6
@@ -145,19 +147,13 @@ def plan(
     recent: Sequence[Vector],
     rng: np.random.Generator,
     is_growing: bool = False,
-    near_dead: Matrix | None = None,
 ) -> tuple[Plan, Structure | None]:
     """Measure, build what is needed, decide. ``make`` builds a graph over given rows.
 
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
     ``is_growing``: this plan serves for a short while only. So it is quick, and its graph is small.
-    ``near_dead`` (n, d): queries near arms that died, for some of those that are drawn: what is the best for
-    them now is to be found.
     """
     queries, groups = make_queries(table.dim, _probes_for(table, is_growing), recent, rng)
-    if near_dead is not None:
-        drawn = np.flatnonzero(groups == DRAWN)[: len(near_dead)]
-        queries[drawn] = near_dead[: len(drawn)]
     scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
     recent_probes = int(np.count_nonzero(groups == SERVED))
     plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
@@ -230,7 +226,9 @@ def _with_graph(
     most = max(options.shortlist, int(ef * trial.speedup))
     graph.tuned(ef, shortlist=options.shortlist, most=most)
     graph.weigh(probes.queries)
-    graph.answered(trial.least, probes)
+    lists = Lists.of(table, probes.queries[:_LISTS], last=graph.covered)
+    _tune_for_lists(table, graph, lists, options, most)
+    graph.answered(lists.measured(trial.least, lambda query, k: find(table, graph, query, k)), probes)
     return _served(exact.plan, ef, trial, build_s, options.target_recall), graph
 
 
@@ -242,13 +240,30 @@ def _measured_efs(
 
     def settles(ef: int) -> bool:
         graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
-        trials[ef] = compare(
-            lambda query: graph.search(table, query, 1) or scan(table, query, 1), exact.search, probes
-        )
+        trials[ef] = compare(lambda query: find(table, graph, query, 1), exact.search, probes)
         return ef_choice.is_settled(trials[ef], options.target_recall, forced=options.kind == "hnsw")
 
     bisect_left(LADDER if options.ef_search is None else (options.ef_search,), True, key=settles)
     return dict(sorted(trials.items()))
+
+
+def _tune_for_lists(
+    table: TableSnapshot, graph: HnswGraph, lists: Lists, options: IndexOptions, most: int
+) -> None:
+    """Ask for as many arms as a list of ten needs to reach the target; all are scanned where too many are."""
+    counts = [count for count in _LIST_COUNTS if count <= most]
+
+    def reaches(count: int) -> bool:
+        graph.tuned_for_lists(count)
+        return lists.recall(lambda query, k: find(table, graph, query, k), LIST) >= options.target_recall
+
+    place = bisect_left(counts, True, key=reaches)
+    graph.tuned_for_lists(counts[place] if place < len(counts) else most + 1)
+
+
+def find(table: TableSnapshot, graph: HnswGraph, query: Vector, k: int) -> TopK:
+    """The ``k`` best arms by the graph, or by a scan where that would take longer."""
+    return graph.search(table, query, k) or scan(table, query, k)
 
 
 def _served(exact: Plan, ef: int, trial: Trial, build_s: float, target: float) -> Plan:

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.exact import scan
 from app.indexes.table import TableSnapshot
 from shortlist.mips.exact import unit_scale
 from shortlist.types import Matrix, Rows, TopK, Vector
@@ -33,8 +34,8 @@ Search = Callable[[Vector], TopK]
 Groups = NDArray[np.int8]
 _Answer = TypeVar("_Answer")
 
-# Where a probe comes from: Gaussian; like queries that were served; near arms that died.
-DRAWN, SERVED, NEAR_DEAD = 0, 1, 2
+LIST, LONGEST_LIST = 10, 100
+DRAWN, SERVED = 0, 1  # groups of probes: Gaussian ones, and those like queries that were served
 
 _CHUNK_ROWS = 1_024  # their scores on all probes fit into a cache
 _ENOUGH_RECENT = 64
@@ -43,7 +44,6 @@ _SAME_SCORE = 1e-6
 _ROUND, _EXACT_ROUND, _EXACT_ROUND_S = 40, 5, 0.02
 _MOST_ROUNDS = 25
 _TYPICAL_S = 0.5
-_DEAD_TOGETHER = 4  # a query near the dead is the mean of so many
 _FINE_S = 1e-5
 
 
@@ -51,8 +51,8 @@ _FINE_S = 1e-5
 class Probes:
     """Shapes: queries (P, d), winners (P,) rows, best (P,), heirs (P,) rows, groups (P,).
 
-    ``heirs``: they would win if the longest arms, ``reserve`` of them, were dead. ``groups``: DRAWN, SERVED
-    or NEAR_DEAD.
+    ``heirs``: they would win if the longest arms, ``reserve`` of them, were dead. ``groups``: DRAWN or
+    SERVED.
     """
 
     queries: Matrix
@@ -69,12 +69,26 @@ class Probes:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How well a search answered the probes. ``recall_error`` is the standard error of the recall."""
+    """How well a search answered the probes. ``recall_error`` is the standard error of the recall.
+
+    ``recall_at_10``, ``recall_at_100``: the share that a list of so many has of the arms that belong in it.
+    """
 
     recall_at_1: float
     ratio_mean: float
     ratio_min: float
     recall_error: float
+    recall_at_10: float = 1.0
+    recall_at_100: float = 1.0
+
+    def less(self, lost: float) -> Quality:
+        """The least that it can be if nothing is known of the probes of this share."""
+        if not lost:
+            return self
+        recalls = self.recall_at_1, self.recall_at_10, self.recall_at_100
+        first, tenth, hundredth = (max(0.0, recall - lost) for recall in recalls)
+        mean, least = max(0.0, self.ratio_mean - lost), min(0.0, self.ratio_min)
+        return Quality(first, mean, least, self.recall_error, tenth, hundredth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +152,6 @@ def queries_like(
     queries[:half], groups[:half] = like, SERVED
     order = rng.permutation(count)
     return queries[order], groups[order]
-
-
-def queries_near(features: Matrix, count: int, rng: np.random.Generator) -> Matrix:
-    """Directions (count, d) near arms: means of four drawn from ``features`` (n, d), the longest weigh most.
-
-    Where many arms of one taste died, they are what that taste asks for. None if no arm has a length.
-    """
-    drawn = features[rng.integers(len(features), size=(count, _DEAD_TOGETHER))] if len(features) else features
-    return _directions(features.shape[1], list(drawn.mean(axis=1)) if len(features) else [])
 
 
 def _directions(dim: int, recent: Sequence[Vector]) -> Matrix:
@@ -231,6 +236,33 @@ def worst_of(answers: Sequence[TopK], probes: Probes) -> Quality | None:
         ratio_mean=min(each.ratio_mean for each in qualities),
         ratio_min=min(each.ratio_min for each in qualities),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lists:
+    """What belongs in the longest lists: up to 100 ``rows`` for each of ``queries`` (n, d), best first."""
+
+    queries: Matrix
+    rows: list[Rows]
+
+    @classmethod
+    def of(cls, table: TableSnapshot, queries: Matrix, *, first: int = 0, last: int | None = None) -> Lists:
+        """Of the rows from ``first`` to below ``last``. Cost: (K - first) * d reads for each query."""
+        rows = [scan(table, query, LONGEST_LIST, first=first).rows for query in queries]
+        return cls(queries, rows if last is None else [each[each < last] for each in rows])
+
+    def recall(self, search: Callable[[Vector, int], TopK], k: int) -> float:
+        """The share of the arms that belong in a list of ``k`` which are in it."""
+        found = [np.isin(rows[:k], search(query, k).rows) for query, rows in self._each()]
+        return float(np.concatenate(found).mean()) if found else 1.0
+
+    def measured(self, quality: Quality, search: Callable[[Vector, int], TopK]) -> Quality:
+        """``quality`` with the recall of lists."""
+        tenth, hundredth = self.recall(search, LIST), self.recall(search, LONGEST_LIST)
+        return replace(quality, recall_at_10=tenth, recall_at_100=hundredth)
+
+    def _each(self) -> list[tuple[Vector, Rows]]:
+        return [(query, rows) for query, rows in zip(self.queries, self.rows, strict=True) if len(rows)]
 
 
 def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[list[TopK], float, float]:
