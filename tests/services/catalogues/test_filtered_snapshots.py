@@ -82,6 +82,7 @@ def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
 
 async def plan_two(monkeypatch) -> None:
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     begun, go_on = threading.Event(), threading.Event()
     original, planned = filter_planning.plan_filter, []
 
@@ -189,6 +190,7 @@ def test_what_is_stale_is_made_anew_without_another_plan(monkeypatch) -> None:
 
 def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monkeypatch) -> None:
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     index = LiveIndex(DIM, options, threads=1)
@@ -254,6 +256,7 @@ def test_a_copy_serves_while_a_graph_of_its_own_is_degraded(monkeypatch) -> None
 def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypatch) -> None:
     """Half of the arms came since it was built: scanning them takes longer than comparing all of the copy."""
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), LiveIndex(DIM, options))
@@ -315,6 +318,7 @@ def test_a_stale_fallback_copy_is_made_anew_before_the_graph(monkeypatch) -> Non
 def planned_own_graph(monkeypatch, us: float, exact_us: float) -> None:
     """Every plan is a graph of the arms that are let in, which was compared with a copy of them."""
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     shape = {"m": 8, "ef_construction": 50, "seed": 1, "threads": 1}
 
     def plan_filter(snapshot, eligible, options, **rest):
