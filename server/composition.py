@@ -216,6 +216,7 @@ class Service:
             self.catalogues,
             self.bandits,
             self.learners,
+            self.quotas,
             sync=self.sync,
             metrics=metrics,
             max_backlog=settings.max_backlog,
