@@ -228,6 +228,7 @@ class Service:
             self.catalogues,
             self.bandits,
             self.learners,
+            self.quotas,
             sync=self.sync,
             metrics=metrics,
             max_backlog=settings.max_backlog,

@@ -83,6 +83,7 @@ ARROWS = {
     "services/quotas": {
         "filters",
         "services/bandits",
+        "services/bounded",
         "services/formats",
         "indexes",
         "shortlist",
@@ -147,6 +148,7 @@ ARROWS = {
         "services/bandits",
         "services/catalogues",
         "services/learning",
+        "services/quotas",
         "services/replicas",
         "storage",
         "background",

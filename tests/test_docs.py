@@ -17,7 +17,7 @@ from app.services.catalogues import kinds
 from app.services.choosing import included, policies
 from app.services.measuring import report
 from app.services.queries import centers
-from app.services.quotas import quota_rules, quotas
+from app.services.quotas import membership, quota_rules, quotas
 from app.settings import Settings
 from server import cli
 
@@ -62,6 +62,7 @@ HOMES = (
     included,
     quota_rules,
     quotas,
+    membership,
     report,
     centers,
 )

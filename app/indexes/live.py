@@ -539,7 +539,7 @@ class LiveIndex:
         positions = self._swap_arms(table, job.table, job.positions)
         made = job.attributes or AttributeTable()
         made.take_rows(self._attributes.snapshot(), since[positions[since] >= 0], positions)
-        made.follow(self._attributes)
+        made.follow(self._attributes, positions)
         self._attributes = made
         self._described = described.after(job.version, positions)
 

@@ -99,6 +99,10 @@ class Metrics:
         self.quotas = gauge(
             "shortlist_quotas", "Quotas of all bandits, as this process sees them now.", ["state"]
         )
+        self.beyond_quotas = gauge(
+            "shortlist_arms_beyond_quotas",
+            "Arms that are not eligible for a bandit, since they would count for too many of its quotas.",
+        )
         self.learners = gauge("shortlist_cached_learners", "Learners in memory.")
         self.learner_bytes = gauge("shortlist_cached_learner_bytes", "Memory they take.")
         self.arms = gauge("shortlist_arms", "Arms of all catalogues.")
@@ -107,7 +111,8 @@ class Metrics:
         )
         self.index_exact = gauge("shortlist_catalogues_exact", "Catalogues that are searched exactly now.")
 
-    def quotas_are(self, states: Mapping[str, int]) -> None:
+    def quotas_are(self, states: Mapping[str, int], beyond: int) -> None:
+        self.beyond_quotas.set(beyond)
         for state, count in states.items():
             self.quotas.labels(state).set(count)
 

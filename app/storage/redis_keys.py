@@ -16,6 +16,7 @@
     {q:<uid>}:quotas                             hash    quota -> record                    with the bandit
     {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
     {q:<uid>}:shares:<quota>                     hash    process -> its share               with the window
+    {q:<uid>}:changes                            zset    quota, number of its last change  with the bandit
     {q:<uid>}:held                               hash    decision -> what it took           until it expires
     {q:<uid>}:held-until                         zset    decision, until when               until it expires
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
@@ -189,6 +190,11 @@ def quota(bandit_uid: str, quota_id: str) -> str:
 def quota_shares(bandit_uid: str, quota_id: str) -> str:
     """As ``quota``."""
     return f"{_quotas(bandit_uid)}shares:{quota_id}"
+
+
+def quota_changes(bandit_uid: str) -> str:
+    """The quotas that changed, the last ones of all: by the number of the change."""
+    return f"{_quotas(bandit_uid)}changes"
 
 
 def quotas_held(bandit_uid: str) -> list[str]:

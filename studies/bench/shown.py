@@ -163,9 +163,9 @@ async def shares_of(number: int, snapshot: Snapshot) -> Shares:
         for n in range(number)
     ]
     await shares.become([BanditQuota(str(n), f"u{n}", rule) for n, rule in enumerate(rules)])
-    for live in shares.lives:
+    for live in shares.by_id.values():
         live.share = live.spent + 10**6
-    shares.members.follow(snapshot)
+    await shares.membership.ready(snapshot)
     return shares
 
 

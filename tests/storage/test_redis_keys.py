@@ -86,7 +86,10 @@ async def exercise(store):
     await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), expected=b"", most=9)
     await store.quotas.share(UID, "process", 1, [ShareAsked("q", "u", 0, 0, 1, 1)])
     await store.quotas.reward(UID, {"q": 1})
-    assert await store.quotas.hold(UID, "one", [("q", "u", 0, 1)], expires_ms=2**42)
+    assert await store.quotas.hold(UID, "one", [("q", "u", 0, 1, True)], expires_ms=2**42)
+    await store.quotas.changes(UID, 0)
+    await store.quotas.record(UID, "q")
+    await store.quotas.delete(UID, "another")
     await store.quotas.confirm(UID, "two", expires_ms=2**42, margin_ms=1)
     await store.quotas.release(UID, margin_ms=1, count=9)
     await store.quotas.changed(UID)
@@ -145,7 +148,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 58
+    assert len(rows) == 59
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():

@@ -171,8 +171,15 @@ class Choosing:
             seed = draw_seed()  # so that the choice can be made again
         rng = self._rng if seed is None else generator(seed, bandit.name, request.key)
         asked = request.selection(bandit, learner, context, rng)
+        now_ms = time.time_ns() // 1_000_000
+        expires_ms = now_ms + self._token_ttl_ms
         allowed = await self._allowance.select(
-            asked, group, request.visitor, decision_id, own_rng=seed is not None
+            asked,
+            group,
+            request.visitor,
+            decision_id,
+            own_rng=seed is not None,
+            deferred_ms=None if request.activate else expires_ms,
         )
         selection, spent = allowed.selection, allowed.spent
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
@@ -186,13 +193,12 @@ class Choosing:
             )
             if group is not None:
                 self._grouped(group)
-        now_ms = time.time_ns() // 1_000_000
         decision = Decision(
             bandit_uid=learner.bandit_uid,
             learner=learner.name,
             id=decision_id,
             issued_ms=now_ms,
-            expires_ms=now_ms + self._token_ttl_ms,
+            expires_ms=expires_ms,
             arms=ids,
             revisions=list(map(snapshot.arms.revision_of, rows)),
             deferred=not request.activate,
@@ -203,8 +209,6 @@ class Choosing:
             visitor=request.visitor,
             weights=None if bandit.weighing is None else bandit.weights,
         )
-        if spent.taken and decision.deferred:
-            spent = await self._allowance.hold(spent, decision)
         raw = self._signer.sign_raw(decision)
         choice = Choice(
             decision=text_of(raw),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from app.services.quotas.membership import MAX_OF_ARM
 from app.storage.losses import Loss
 from app.storage.protocol import Kind
 from app.storage.protocol.usage import KINDS, SIXTEENTHS_FOR_NEW
@@ -31,9 +32,11 @@ def findings(
     bounds: Mapping[Kind, int],
     loss: Loss | None,
     failures: Mapping[str, str],
+    beyond: Mapping[str, int],
 ) -> Iterator[Finding]:
     """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
-    ``failures``: of catalogues, why the last work on their index failed.
+    ``failures``: of catalogues, why the last work on their index failed. ``beyond``: of bandits, how many arms
+    would count for too many quotas.
     """
     yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
     if dead:
@@ -52,5 +55,9 @@ def findings(
     for catalogue, failure in failures.items():
         text = f"the index of {catalogue} stays as it was, because work on it failed: {failure}"
         yield Finding("index", False, text)
+    for bandit, count in beyond.items():
+        what, verb = ("1 arm", "is") if count == 1 else (f"{count:,} arms", "are")
+        text = f"{what} of the bandit {bandit} would count for too many quotas, and {verb} not eligible"
+        yield Finding("quotas", False, f"{text}: {MAX_OF_ARM} are the most")
     if loss is not None:
         yield Finding("loss", False, f"{loss.at}: {loss.what}")

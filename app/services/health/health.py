@@ -15,6 +15,7 @@ from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.health.findings import Finding, findings
 from app.services.learning.learners import Learners
+from app.services.quotas.quotas import Quotas
 from app.services.replicas.sync import Sync
 from app.storage.losses import Loss, Losses
 from app.storage.protocol import Kind, Lag, Store
@@ -66,6 +67,7 @@ class Health:
         catalogues: Catalogues,
         bandits: Bandits,
         learners: Learners,
+        quotas: Quotas,
         *,
         sync: Sync,
         metrics: Metrics,
@@ -77,6 +79,7 @@ class Health:
         self._catalogues = catalogues
         self._bandits = bandits
         self._learners = learners
+        self._quotas = quotas
         self._sync = sync
         self._metrics = metrics
         self._max_backlog = max_backlog
@@ -134,6 +137,11 @@ class Health:
             bounds=self._store.usage.bounds,
             loss=loss,
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
+            beyond={
+                bandit.name: count
+                for uid, count in self._quotas.beyond.items()
+                if (bandit := self._bandits.by_uid(uid)) is not None
+            },
         )
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),

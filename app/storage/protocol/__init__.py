@@ -38,7 +38,16 @@ from app.storage.protocol.jobs import JobStore, KeptJob, StoredJob
 from app.storage.protocol.learner_id import UID_LENGTH, DecisionId, LearnerId
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
-from app.storage.protocol.quotas import LEAVES, Confirmed, Held, QuotaStore, QuotaTerms, Share, ShareAsked
+from app.storage.protocol.quotas import (
+    LEAVES,
+    Confirmed,
+    Held,
+    QuotaChanges,
+    QuotaStore,
+    QuotaTerms,
+    Share,
+    ShareAsked,
+)
 from app.storage.protocol.registry import BanditChange, Registry, RegistryStore, WorkerLeases, WriteOnce
 from app.storage.protocol.reward_log import (
     Appended,

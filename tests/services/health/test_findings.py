@@ -17,6 +17,7 @@ WELL: dict[str, Any] = {
     "bounds": dict.fromkeys(KINDS, 100),
     "loss": None,
     "failures": {},
+    "beyond": {},
 }
 
 
@@ -35,6 +36,12 @@ def test_a_service_that_is_well_has_nothing_else():
         ({"durability": "everysec"}, "durability", False, "everysec"),
         ({"held": {**WELL["held"], "dedupe": 81}}, "space", False, "81% of SHORTLIST_MAX_DEDUPE_MB"),
         ({"failures": {"shop": "MemoryError: 3 GB"}}, "index", False, "the index of shop stays as it was"),
+        (
+            {"beyond": {"home": 2_000}},
+            "quotas",
+            False,
+            "2,000 arms of the bandit home would count for too many",
+        ),
         ({"loss": Loss(at="today", what="10 rewards")}, "loss", False, "today: 10 rewards"),
     ],
 )
