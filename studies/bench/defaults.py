@@ -18,6 +18,8 @@ Worlds
     films, films again          users of MovieLens (--data), reward 1 for films that they liked; none twice,
                                 or any
 
+Worlds of many keys, which learn from one another by the learned prior, are those of ``people``.
+
 Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     random, popular     any arm; the arm of most success with others: x.(common taste), ratings of all other
                         users, or clicks in a log of 2 K random decisions
@@ -26,6 +28,12 @@ Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     ours, ratio         without a setting (``shortlist.linear.scales``); ours / best
     pooled              ours, with a pooled prior of strength 1; keys learn from one another
     ahead, best_ahead   from which round on ours, and the best, earns more than popular in every ten rounds
+
+Columns of the worlds of many keys
+    before, ours    each key for itself; with an intercept and the learned prior, as by default. gain: ours /
+                    before - 1, error: its standard error over draws
+    best, best_way  of a grid over the strength of the prior and exploration, with and without the prior
+    first5, from6   ours / popular in the first five rounds, and in those after
 """
 
 from __future__ import annotations
@@ -40,20 +48,22 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.errors import ShortlistError
+from app.text_tables import table
 from shortlist.linear import bilinear, linear_ts, ridge, ridge_sums, scales
 from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.sum_algebra import minus, plus
 from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress
+from studies.bench import people
 from studies.experiments import movielens
-from studies.measurement import report
+from studies.measurement import record
 
 SEED = 2018
 ARMS, KEYS, ROUNDS = 1_000, 5, 300
 CLICK_KEYS, CLICK_ROUNDS, CLICK_BATCH = 2, 40, 100
 USERS, FILM_ROUNDS = 25, 60
-DRAWS = 4
+DRAWS, PEOPLE_DRAWS = 4, 3
 EARLY, WINDOW = 60, 10
 EXPLORATIONS, RIDGES = (0.03, 0.1, 0.2, 0.5, 1.0), (0.1, 0.3, 1.0, 3.0)
 COMMON = 0.1
@@ -127,6 +137,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
         clicks,
         context,
     ]
+    crowds = people.worlds()
     if data is None:
         print("films are left out: --data names no MovieLens directory")
     else:
@@ -136,6 +147,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
                 partial(films, "films", ratings, repeats=False),
                 partial(films, "films again", ratings, repeats=True),
             ]
+            crowds += people.film_worlds(ratings, movielens.described(data, ratings))
             makes[-1](0)
         except (OSError, ValueError) as error:
             raise ShortlistError(f"--data: {error}") from None
@@ -144,7 +156,13 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
         for make in progress(makes, "worlds"):
             worlds = [make(draw) for draw in range(1 if quick else DRAWS)]
             rows += rows_of(worlds, QUICK_GRID if quick else GRID)
-    return report("defaults", rows, seed=SEED)
+        print(table(rows))
+        shared = [
+            people.rows_of(make, 1 if quick else PEOPLE_DRAWS, people.GRID[-1:] if quick else people.GRID)
+            for make in progress(crowds, "worlds of many keys")
+        ]
+    print(table(shared))
+    return record("defaults", [*rows, *shared], seed=SEED)
 
 
 def rows_of(worlds: Sequence[World], grid: Sequence[Setting]) -> list[dict[str, Any]]:

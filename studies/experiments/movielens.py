@@ -8,6 +8,7 @@ the user rated the movie 4 or more, and its regret is 1 when the rating is lower
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -60,6 +61,32 @@ def read(folder: Path) -> Ratings:
     _, users = np.unique(user_ids, return_inverse=True)
     names, movies = np.unique(movie_ids, return_inverse=True)
     return Ratings(users, movies, values, [f"movie-{name}" for name in names])
+
+
+def described(folder: Path, ratings: Ratings) -> Matrix:
+    """What is known of movies without a rating: a column for each genre, and the decades since 1990.
+
+    From ``u.item`` (100K) or ``movies.dat`` (1M); a movie without a year has 0 there.
+    Shape: -> (K, genres + 1). Raises FileNotFoundError, ValueError.
+    """
+    path = next((folder / name for name in ("u.item", "movies.dat") if (folder / name).is_file()), None)
+    if path is None:
+        raise FileNotFoundError(f"no MovieLens movies in {folder}: neither u.item nor movies.dat")
+    found: dict[str, tuple[set[str], float]] = {}
+    for line in path.read_text("latin-1").splitlines():
+        if "::" in line:
+            number, title, listed = line.split("::")
+            genres = set(listed.split("|"))
+        else:
+            number, title, _, _, _, *flags = line.split("|")
+            genres = {str(place) for place, flag in enumerate(flags) if flag == "1"}
+        year = re.search(r"\((\d{4})\)\s*$", title)
+        found[f"movie-{number}"] = genres, (int(year[1]) - 1990) / 10 if year else 0.0
+    names = sorted(set().union(*(genres for genres, _ in found.values())))
+    rows = [
+        [*(float(name in found[movie][0]) for name in names), found[movie][1]] for movie in ratings.movie_ids
+    ]
+    return np.array(rows)
 
 
 def split(ratings: Ratings, held: int, *, seed: int) -> tuple[Rows, Rows, Rows]:

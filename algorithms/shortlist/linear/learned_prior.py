@@ -104,12 +104,12 @@ class LearnedPrior:
     @property
     def dim(self) -> int:
         """D."""
-        return self.mean.shape[1]
+        return len(self.precision)
 
     @property
     def covariance(self) -> Matrix:
         """S (D, D), in units of the noise. Cost: O(D^3)."""
-        return _symmetric(np.linalg.inv(self.precision))
+        return _inverse(self.precision)
 
     def known(self, sums: RidgeSums) -> Known:
         """Return what a key with these sums knows of all signals. Cost: O(D^3 + J D^2).
@@ -189,7 +189,7 @@ def fit(grams: Tensor, moments: Tensor, products: Tensor, weights: Vector) -> Le
     # What was never rewarded varies a little, so that who asks for it alone still explores.
     all_residuals = np.diag(np.full(len(squares), _LEAST_SHARE * residuals.diagonal().min()))
     all_residuals[seen[:, None], seen] = residuals
-    precision = _symmetric(np.linalg.inv(covariance))
+    precision = _inverse(covariance)
     return LearnedPrior.of(
         all_mean, precision, all_residuals, keys=len(weights), observations=float(weights.sum())
     )
@@ -206,7 +206,7 @@ class _Keys:
 
     @property
     def dim(self) -> int:
-        return self.grams.shape[-1]
+        return len(self.grams[0])
 
     @property
     def weight(self) -> float:
@@ -256,7 +256,7 @@ def _fitted(keys: _Keys) -> tuple[Matrix, Matrix, Matrix]:
         mean = step.estimates.mean(axis=0) * (others / count)
         # M-step: S.
         deviations = step.estimates - mean
-        white = np.linalg.inv(residuals)
+        white = _inverse(residuals)
         share = float(np.einsum("ij,ji->", white, before)) / len(residuals)  # of R before, in today's
         expansion = _expansion(keys, mean, step, white, share)
         found = np.einsum("ujd,ji,uie->de", deviations, white, deviations, optimize=True) / len(residuals)
@@ -346,6 +346,11 @@ def _definite(matrix: Matrix) -> Matrix:
     return found
 
 
-def _symmetric(matrix: Matrix) -> Matrix:
+def _symmetric(matrix: NDArray[np.floating]) -> Matrix:
     half: Matrix = (matrix + matrix.T) / 2.0
     return half
+
+
+def _inverse(matrix: Matrix) -> Matrix:
+    """The inverse of a symmetric matrix, symmetric."""
+    return _symmetric(np.linalg.inv(matrix))
