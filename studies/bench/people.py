@@ -408,7 +408,7 @@ def _factors(ratings: movielens.Ratings, users: Rows, *, rank: int) -> tuple[Mat
     centre = float(ratings.values[chosen].mean())
     values[ratings.users[chosen], ratings.movies[chosen]] = ratings.values[chosen] - centre
     seen[ratings.users[chosen], ratings.movies[chosen]] = 1.0
-    left: Matrix = np.random.default_rng(SEED).standard_normal((shape[0], rank)) / np.sqrt(rank)
+    left: Matrix = np.random.default_rng(SEED).normal(0.0, rank**-0.5, (shape[0], rank))
     for _ in range(ALS_STEPS):
         right = _solved(values.T, seen.T, left)
         left = _solved(values, seen, right)
@@ -418,7 +418,7 @@ def _factors(ratings: movielens.Ratings, users: Rows, *, rank: int) -> tuple[Mat
 def _solved(values: Matrix, seen: Matrix, factors: Matrix) -> Matrix:
     """Least squares of the values that are seen on the factors, for each row."""
     products = factors[:, :, None] * factors[:, None, :]
-    grams = (seen @ products.reshape(len(factors), -1)).reshape(len(values), *products.shape[1:])
-    grams += ALS_RIDGE * np.eye(factors.shape[1])
+    grams: Matrix = (seen @ products.reshape(len(factors), -1)).reshape(len(values), *products.shape[1:])
+    np.einsum("ijj->ij", grams)[:] += ALS_RIDGE
     found: Matrix = np.linalg.solve(grams, (values @ factors)[:, :, None])[:, :, 0]
     return found
