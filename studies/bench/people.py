@@ -417,8 +417,8 @@ def _factors(ratings: movielens.Ratings, users: Rows, *, rank: int) -> tuple[Mat
 
 def _solved(values: Matrix, seen: Matrix, factors: Matrix) -> Matrix:
     """Least squares of the values that are seen on the factors, for each row."""
-    products = factors[:, :, None] * factors[:, None, :]
-    grams: Matrix = (seen @ products.reshape(len(factors), -1)).reshape(len(values), *products.shape[1:])
+    products = np.einsum("jd,je->jde", factors, factors).reshape(len(factors), -1)
+    grams: Matrix = (seen @ products).reshape(len(values), factors.shape[1], -1)
     np.einsum("ijj->ij", grams)[:] += ALS_RIDGE
-    found: Matrix = np.linalg.solve(grams, (values @ factors)[:, :, None])[:, :, 0]
-    return found
+    found = np.linalg.solve(grams, (values @ factors)[:, :, None])[:, :, 0]
+    return np.asarray(found, dtype=np.float64)
