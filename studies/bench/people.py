@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal
 
 import numpy as np
 
 from shortlist.linear import learned_prior, linear_ts, ridge_sums, scales
 from shortlist.linear.learned_prior import LearnedPrior
+from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.ridge import Posterior, posterior
 from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.linear.sum_algebra import scaled
+from shortlist.linear.sum_algebra import minus, plus, scaled
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_client.files.progress import progress
 from studies.experiments import movielens
@@ -31,10 +32,10 @@ SEED = 2026
 GROWTH = 1.5
 ARMS = 1_000
 GENRE_USERS, CLICK_USERS = 60, 144
-ALS_STEPS, ALS_RIDGE = 8, 5.0
 STRENGTHS = (0.25, 1.0, 4.0)
 EXPLORATIONS = (0.3, 0.6, 1.0)
 ALONE = ((0.1, 0.3), (0.1, 3.0), (0.5, 0.3), (0.5, 3.0))  # exploration, ridge
+POOLED = ((0.1, 1.0), (0.1, 30.0), (0.3, 30.0))  # exploration, strength
 FEW_ROUNDS = 5
 
 
@@ -68,7 +69,8 @@ class People:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How keys learn. ``learned``: with a prior; ``strength`` multiplies its precision. Else each for itself.
+    """How keys learn. ``learned``: with a prior; ``strength`` multiplies its precision. ``pooled``: with a
+    pooled prior of this strength. Else each for itself.
 
     None: what the service does without a setting.
     """
@@ -78,16 +80,22 @@ class Way:
     exploration: float | None = None
     ridge: float | None = None
     strength: float = 1.0
+    pooled: float | None = None
 
     def __str__(self) -> str:
         e = "auto" if self.exploration is None else self.exploration
-        return f"prior x {self.strength:g}, {e}" if self.learned else f"alone, ridge {self.ridge or 0:g}, {e}"
+        if self.learned:
+            return f"prior x {self.strength:g}, {e}"
+        others = "alone" if self.pooled is None else f"pooled {self.pooled:g}"
+        return f"{others}, ridge {'auto' if self.ridge is None else self.ridge}, {e}"
 
 
 BEFORE = Way(learned=False, intercept=False)
 OURS = Way()
-GRID = [Way(exploration=e, strength=s) for e in EXPLORATIONS for s in STRENGTHS] + [
-    Way(learned=False, exploration=e, ridge=r) for e, r in ALONE
+GRID = [
+    *(Way(exploration=e, strength=s) for e in EXPLORATIONS for s in STRENGTHS),
+    *(Way(learned=False, exploration=e, ridge=r) for e, r in ALONE),
+    *(Way(learned=False, exploration=e, ridge=1.0, pooled=s) for e, s in POOLED),
 ]
 
 
@@ -99,14 +107,18 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
     before = [_sums_of(x, r) for x, r in past]
     excluded = np.zeros((world.keys, len(features)), dtype=np.bool_)
     expected = np.full((world.keys, world.rounds), np.nan)
-    prior = _fit(before) if way.learned else None
-    had = fitted = sum(each.observations for each in before)
+    prior = fitted(before) if way.learned else None
+    had = known = sum(each.observations for each in before)
+    everyone = reduce(plus, before, ridge_sums.empty(features.shape[1]))
     for at in range(world.rounds):
         means = world.means(at)
         for key in range(world.keys):
             if world.arrival is not None and at < world.arrival[key]:
                 continue
-            found, exploration = _posterior(sums[key], prior, way, world)
+            own = sums[key]
+            if way.pooled is not None:
+                own = with_pooled_prior(own, minus(everyone, own), strength=way.pooled)
+            found, exploration = _posterior(own, prior, way, world)
             scores = features @ linear_ts.draw(found, exploration=exploration, rng=rng)
             scores[excluded[key]] = -np.inf
             arms = _best(scores, world.shown)
@@ -115,9 +127,11 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
             rewards = _rewards(world, means[key, arms], rng)
             first = np.ones(len(arms), dtype=np.bool_)
             sums[key] = ridge_sums.add(scaled(sums[key], world.discount), features[arms], rewards, first)
+            if way.pooled is not None:
+                everyone = ridge_sums.add(everyone, features[arms], rewards, first)
             had += world.shown
-            if way.learned and had >= GROWTH * fitted:
-                prior, fitted = _fit([*before, *sums]), had
+            if way.learned and had >= GROWTH * known:
+                prior, known = fitted([*before, *sums]), had
     return expected
 
 
@@ -164,7 +178,8 @@ def _posterior(
     return found, scales.exploration(own.dim) * scales.noise(own, found.theta, spread=world.spread)
 
 
-def _fit(sums: Sequence[RidgeSums]) -> LearnedPrior | None:
+def fitted(sums: Sequence[RidgeSums]) -> LearnedPrior | None:
+    """The prior that keys with these sums imply; None of too few."""
     known = [each for each in sums if each.weight]
     if not known:
         return None
@@ -376,13 +391,9 @@ def genres(
 def rated_clicks(
     name: str, ratings: movielens.Ratings, draw: int, *, rounds: int = 25, repeats: bool = True
 ) -> People:
-    """Clicks are drawn: the chance of a film is 1 / (1 + exp(7 - 2 r)) for the rating r that the factors of
-    all ratings complete. Features are factors of the ratings of others, by alternating least squares.
-    """
+    """Clicks are drawn, with the chances of ``movielens.clicked``."""
     held, _, known = movielens.split(ratings, CLICK_USERS, seed=draw)
-    features = _factors(ratings, known, rank=16)[1]
-    left, right, centre = _factors(ratings, np.arange(int(ratings.users.max()) + 1), rank=12)
-    means = 1.0 / (1.0 + np.exp(7.0 - 2.0 * (centre + left[held] @ right.T)))
+    features, means = movielens.clicked(ratings, held, known)
     popularity = np.asarray(ratings.good[known].sum(axis=0), dtype=np.float64).ravel()
     return People(
         name,
@@ -395,30 +406,3 @@ def rated_clicks(
         spread=0.5,
         repeats=repeats,
     )
-
-
-def _factors(ratings: movielens.Ratings, users: Rows, *, rank: int) -> tuple[Matrix, Matrix, float]:
-    """Factors of users and films by alternating least squares, of ratings about their mean; and that mean.
-
-    Shapes: -> (users, rank), (films, rank).
-    """
-    chosen = np.isin(ratings.users, users)
-    shape = (int(ratings.users.max()) + 1, len(ratings.movie_ids))
-    values, seen = np.zeros(shape), np.zeros(shape)
-    centre = float(ratings.values[chosen].mean())
-    values[ratings.users[chosen], ratings.movies[chosen]] = ratings.values[chosen] - centre
-    seen[ratings.users[chosen], ratings.movies[chosen]] = 1.0
-    left: Matrix = np.random.default_rng(SEED).normal(0.0, rank**-0.5, (shape[0], rank))
-    for _ in range(ALS_STEPS):
-        right = _solved(values.T, seen.T, left)
-        left = _solved(values, seen, right)
-    return left, right, centre
-
-
-def _solved(values: Matrix, seen: Matrix, factors: Matrix) -> Matrix:
-    """Least squares of the values that are seen on the factors, for each row."""
-    products = np.einsum("jd,je->jde", factors, factors).reshape(len(factors), -1)
-    grams: Matrix = (seen @ products).reshape(len(values), factors.shape[1], -1)
-    np.einsum("ijj->ij", grams)[:] += ALS_RIDGE
-    found = np.linalg.solve(grams, (values @ factors)[:, :, None])[:, :, 0]
-    return np.asarray(found, dtype=np.float64)
