@@ -108,9 +108,18 @@ def solved(sums: RidgeSums, moments: NDArray[np.float64], *, ridge: float) -> tu
     # DEVIATION (Eq. 1): collinear features and a tiny ridge make I + X^T X numerically singular.
     used = max(ridge, rounding_floor(precision))
     np.einsum("ii->i", precision)[:] += used
+    return *solved_by(precision, moments), used
+
+
+def solved_by(precision: Matrix, moments: NDArray[np.float64]) -> tuple[Vector, Matrix]:
+    """Return V^-1 of one moment, or of each column of several, and the root of V^-1.
+
+    ``precision`` is V, as its lower triangle. Shapes: (d, d), (d,) or (d, J) -> the same as moments, (d, d).
+    Cost: O(d^3). Raises InvalidParameter (V is not positive definite).
+    """
     factor, inverse = _factored(precision)
     thetas, _ = lapack.dpotrs(factor, moments, lower=1)
-    return thetas, np.ascontiguousarray(inverse.T), used
+    return thetas, np.ascontiguousarray(inverse.T)
 
 
 def with_noise(before: Posterior, sigma: float) -> Posterior:

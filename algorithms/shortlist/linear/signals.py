@@ -113,13 +113,17 @@ class WeighedSum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Known:
-    """What is known of all signals. Shapes: thetas (J, d), root (d, d), forms (2, J, J): P and R."""
+    """What is known of all signals. Shapes: thetas (J, d), root (d, d), forms (2, J, J): P and R.
+
+    ``noise_given``: both forms are S, which a learned prior has estimated from all keys.
+    """
 
     thetas: Matrix
     root: Matrix
     ridge: float
     weight: float
     forms: NDArray[np.float64]
+    noise_given: bool = False
 
     def weighed(self, weighing: Weighing, scales: Scales) -> Posterior:
         """Return the posterior of the weighted sum. Signals that no reward has named yet are 0.
@@ -135,10 +139,11 @@ class Known:
             checks.shape("weights", weights, (count,))
         theta = weights.dot(self.thetas)
         theta.setflags(write=False)
-        sigma = self._sigma(weighing, weights) if scales.learns_noise else 1.0
+        learns_noise = scales.learns_noise or self.noise_given
+        sigma = self._sigma(weighing, weights) if learns_noise else 1.0
         if weighing.weights == ALONE:
             own = Factored(theta, self.root, self.ridge)
-            return regression.with_noise(own, sigma) if scales.learns_noise else own
+            return regression.with_noise(own, sigma) if learns_noise else own
         return WeighedSum(theta, self.root, self.ridge, sigma)
 
     def _sigma(self, weighing: Weighing, weights: Vector) -> float:
@@ -149,7 +154,8 @@ class Known:
                 return math.sqrt(given)
             own = own[: len(weights)]
         squares, left = self.forms.dot(own).dot(own).tolist()
-        sigma = noise_of(squares, left, self.weight, spread=weighing.spread)
+        spread = None if self.noise_given else weighing.spread
+        sigma = noise_of(squares, left, self.weight, spread=spread)
         return math.sqrt(sigma**2 + given) if given else sigma
 
 

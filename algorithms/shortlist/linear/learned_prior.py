@@ -1,0 +1,356 @@
+"""A prior that is learned from the keys of a bandit: what they have in common, and how they differ.
+
+Notation
+    N, D, J         keys with rewards, dimension of what is learned, number of signals (1 without signals)
+    G, m, P, n      of a key: sum x x^T (D, D), moments sum r x^T (J, D), products sum r r^T (J, J), weight of
+                    its decisions
+    Theta           parameters of a key (J, D); a decision is rewarded Theta x + e with e ~ N(0, R)
+    mu, S, R        mean (J, D) of Theta over keys; Theta - mu is matrix normal, with rows from S (D, D) and
+                    columns from R (J, J). So Sigma = R_jj S is how much keys differ in signal j
+    V, E            of a key: S^-1 + G (D, D), and the posterior mean (mu S^-1 + m) V^-1 (J, D)
+    L, lambda       mean squared length of what was chosen; D / 320 L, the ridge of a key without this prior
+
+Model
+    A hierarchical linear model: Theta is drawn once for each key, R and S are the same for all. S is in units
+    of the noise, so V is the same matrix for every weighted sum of the signals: the posterior of w Theta is
+    N(w E, w R w V^-1), and no choice factors a matrix for its weights.
+
+Algorithm
+    Expectation-maximisation for random effects (Laird and Ware, "Random-Effects Models for Longitudinal
+    Data", 1982, section 3) from the sums of the keys alone. The E-step is E and V^-1, the posterior that
+    serves choices. The M-step has the maximum likelihood estimates of mu, R and S, with what keeps S from
+    collapsing: a pseudo-reward in R, a share of ``_PRIOR_KEYS`` and D pseudo-keys in S, whose target is a
+    moment of the sums (``_between_keys``) that does not depend on the iteration. The deviations E - mu are
+    multiplied by what explains the rewards best: parameter expansion (Liu, Rubin and Wu, "Parameter Expansion
+    to Accelerate EM", 1998). A fit always starts from the moments: one that starts from an earlier fit keeps
+    its errors.
+
+    As bandits: Hong, Kveton, Zaheer and Ghavamzadeh, "Hierarchical Bayesian Bandits" (2022); Kveton et al.,
+    "Meta-Thompson Sampling" (2021). They are given the prior of mu and R; here both are estimated.
+
+Units: where features or rewards are multiplied by a constant, mu, S and R are multiplied by its powers, so
+choices stay the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist import checks
+from shortlist.linear import ridge as regression
+from shortlist.linear import scales
+from shortlist.linear.ridge import Factored, Posterior
+from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.linear.signals import Known
+from shortlist.types import Matrix, Vector
+
+Tensor = NDArray[np.float64]
+
+MIN_KEYS = 5  # fewer say too little about how keys differ
+EXPLORATION = 0.6  # multiple of the posterior that is drawn, for a prior of very many keys
+_STEPS = 12
+_PRIOR_KEYS = 3.0  # as how many keys the prior counts that a key has without this one
+_BETWEEN = (0.03, 0.9)  # least and largest share of the variance of rewards that keys can differ by
+_EXPANSION = (0.1, 3.0)
+_LEAST_SHARE = 1e-12  # of the squares that is left for noise where rounding leaves less
+_BLOCK_NUMBERS = 1 << 21  # of the matrices that are inverted together: 16 MiB
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearnedPrior:
+    """What new keys start from. All arrays are read-only.
+
+    ``mean``            mu, of each signal (J, D)
+    ``precision``       S^-1 (D, D)
+    ``residuals``       R (J, J)
+    ``keys``            how many keys it was fitted from
+    ``observations``    the weight of their decisions
+    ``pull``            mu S^-1 (J, D): what the prior adds to the moments
+    ``least``           the least eigenvalue of S^-1
+    ``ridge``           D / trace(S): the ridge of a prior of equal total variance, the same in all directions
+    """
+
+    mean: Matrix
+    precision: Matrix
+    residuals: Matrix
+    keys: int
+    observations: float
+    pull: Matrix
+    least: float
+    ridge: float
+
+    @classmethod
+    def of(
+        cls, mean: Matrix, precision: Matrix, residuals: Matrix, *, keys: int, observations: float
+    ) -> LearnedPrior:
+        """Return the prior of these numbers. Cost: O(D^3). Raises InvalidShape, NonFinite."""
+        signals, dim = mean.shape
+        checks.shape("precision", precision, (dim, dim))
+        checks.shape("residuals", residuals, (signals, signals))
+        for name, array in (("mean", mean), ("precision", precision), ("residuals", residuals)):
+            checks.finite(name, array)
+        pull = mean @ precision
+        eigenvalues = np.linalg.eigvalsh(precision)
+        least = float(eigenvalues[0])
+        checks.in_range("precision", least, above=0.0)
+        for array in (mean, precision, residuals, pull):
+            array.setflags(write=False)
+        ridge = dim / float((1.0 / eigenvalues).sum())
+        return cls(mean, precision, residuals, keys, observations, pull, least, ridge)
+
+    @property
+    def dim(self) -> int:
+        """D."""
+        return len(self.precision)
+
+    @property
+    def covariance(self) -> Matrix:
+        """S (D, D), in units of the noise. Cost: O(D^3)."""
+        return _inverse(self.precision)
+
+    def known(self, sums: RidgeSums) -> Known:
+        """Return what a key with these sums knows of all signals. Cost: O(D^3 + J D^2).
+
+        Raises: InvalidShape (of another dimension, or more signals than the prior has).
+        """
+        checks.shape("sums", sums.total, (self.dim * (self.dim + 3) // 2,))
+        moments = sums.with_signals(len(self.mean)).moments
+        checks.shape("moments", moments, self.mean.shape)
+        precision = sums.lower_gram()
+        precision += np.tril(self.precision)
+        missing = regression.rounding_floor(precision) - self.least
+        if missing > 0.0:
+            np.einsum("ii->i", precision)[:] += missing
+        thetas, root = regression.solved_by(precision, (moments + self.pull).T)
+        thetas = np.ascontiguousarray(thetas.T)
+        forms = np.stack((self.residuals, self.residuals))
+        for array in (thetas, root, forms):
+            array.setflags(write=False)
+        return Known(thetas, root, self.ridge, 1.0, forms, noise_given=True)
+
+    def posterior(self, sums: RidgeSums) -> Posterior:
+        """Return the posterior of a key with these sums, of a prior without signals. Cost: O(D^3).
+
+        Its root is one of R V^-1: ``sigma`` is the root of R. Raises: InvalidShape.
+        """
+        checks.shape("mean", self.mean, (1, None))
+        known = self.known(sums)
+        own = Factored(known.thetas[0], known.root, self.ridge)
+        return regression.with_noise(own, float(np.sqrt(self.residuals[0, 0])))
+
+
+def exploration(dim: int, *, keys: int) -> float:
+    """Return the multiple of the posterior that Thompson sampling draws, with a prior of so many keys.
+
+    It goes from that of a learner without a prior (``scales.exploration``) to ``EXPLORATION``, whatever the
+    dimension: the prior knows which directions matter. Raises InvalidParameter (keys < 1).
+    """
+    checks.in_range("keys", keys, least=1)
+    alone = 1.0 / keys
+    # DEVIATION (Hong et al., Alg. 1): a draw is a part of the posterior's; see "Departures".
+    found: float = scales.exploration(dim) ** alone * EXPLORATION ** (1.0 - alone)
+    return found
+
+
+def fit(grams: Tensor, moments: Tensor, products: Tensor, weights: Vector) -> LearnedPrior | None:
+    """Return the prior that the sums of N keys imply; None where they say nothing.
+
+    They say nothing where fewer than ``MIN_KEYS`` keys have rewards, or all rewards are 0. A signal whose
+    rewards are all 0 has mean 0 and hardly any noise.
+
+    Shapes: grams (N, D, D), moments (N, J, D), products (N, J, J), weights (N,).
+    Cost: ``_STEPS`` N D^3; memory: two copies of ``_BLOCK_NUMBERS`` besides the arguments.
+    Raises: InvalidShape, NonFinite.
+    """
+    count, dim = len(grams), grams.shape[-1]
+    signals = moments.shape[1] if moments.ndim == 3 else None
+    checks.shape("grams", grams, (count, dim, dim))
+    checks.shape("moments", moments, (count, signals, dim))
+    checks.shape("products", products, (count, signals, signals))
+    checks.shape("weights", weights, (count,))
+    for name, array in (("grams", grams), ("moments", moments), ("products", products), ("weights", weights)):
+        checks.finite(name, array)
+    used = weights > 0.0
+    if not used.all():
+        grams, moments, products, weights = grams[used], moments[used], products[used], weights[used]
+    squares = np.einsum("ujj->j", products)
+    seen = np.flatnonzero(squares > 0.0)
+    if len(weights) < MIN_KEYS or not len(seen):
+        return None
+    keys = _Keys(grams, moments[:, seen], products[:, seen[:, None], seen], weights)
+    if not keys.mean_square > 0.0:
+        return None
+    mean, covariance, residuals = _fitted(keys)
+    all_mean = np.zeros((len(squares), dim))
+    all_mean[seen] = mean
+    # What was never rewarded varies a little, so that who asks for it alone still explores.
+    all_residuals = np.diag(np.full(len(squares), _LEAST_SHARE * residuals.diagonal().min()))
+    all_residuals[seen[:, None], seen] = residuals
+    precision = _inverse(covariance)
+    return LearnedPrior.of(
+        all_mean, precision, all_residuals, keys=len(weights), observations=float(weights.sum())
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Keys:
+    """The sums of the keys, of the signals that have a reward that is not 0; see ``fit``."""
+
+    grams: Tensor
+    moments: Tensor
+    products: Tensor
+    weights: Vector
+
+    @property
+    def dim(self) -> int:
+        return len(self.grams[0])
+
+    @property
+    def weight(self) -> float:
+        return float(self.weights.sum())
+
+    @property
+    def mean_square(self) -> float:
+        """L."""
+        return float(np.einsum("uii->", self.grams)) / self.weight
+
+    @property
+    def squares(self) -> Vector:
+        """Mean squared rewards. Shape: (J,)."""
+        found: Vector = np.einsum("ujj->j", self.products) / self.weight
+        return found
+
+    def residual_products(self, thetas: Tensor, through: Tensor) -> Tensor:
+        """Sum (r - Theta x)(r - Theta x)^T over the decisions of each key.
+
+        ``thetas`` are Theta, ``through`` Theta G. Shapes: (N, J, D) or (J, D), (N, J, D) -> (N, J, J).
+        """
+        crossed = self.moments @ np.swapaxes(thetas, -1, -2)
+        both = through @ np.swapaxes(thetas, -1, -2)
+        found: Tensor = self.products - crossed - np.swapaxes(crossed, -1, -2) + both
+        return found
+
+
+def _fitted(keys: _Keys) -> tuple[Matrix, Matrix, Matrix]:
+    """(mu, S, R) after ``_STEPS`` steps. Shapes: (J, D), (D, D), (J, J)."""
+    count, dim = len(keys.weights), keys.dim
+    alone = 1.0 / (scales.ridge_share(dim) * keys.mean_square)  # 1 / lambda
+    pooled = dim / (
+        keys.mean_square * keys.weight
+    )  # what all rewards together leave unknown, for each number
+    others = count - 1.0
+    mean, between, within = _between_keys(keys, 1.0 / alone)
+    covariance, residuals = np.eye(dim) * float((between / within).mean()), np.diag(within)
+    for _ in range(_STEPS):
+        step = _expected(keys, mean, covariance)
+        # M-step: R, with one pseudo-reward, so that it is never 0.
+        before = residuals
+        residuals = keys.residual_products(step.estimates, step.through).sum(axis=0)
+        residuals += before * step.uncertain
+        np.einsum("jj->j", residuals)[:] = np.maximum(residuals.diagonal(), 0.0) + keys.squares
+        residuals = _definite(residuals / (keys.weight + 1.0))
+        # M-step: mu, with one pseudo-key at 0.
+        mean = step.estimates.mean(axis=0) * (others / count)
+        # M-step: S.
+        deviations = step.estimates - mean
+        white = _inverse(residuals)
+        share = float(np.einsum("ij,ji->", white, before)) / len(residuals)  # of R before, in today's
+        expansion = _expansion(keys, mean, step, white, share)
+        found = np.einsum("ujd,ji,uie->de", deviations, white, deviations, optimize=True) / len(residuals)
+        found = (found + share * step.spread) * (expansion**2 / count)
+        # DEVIATION (Laird and Ware, section 3): S has a floor, an anchor and D pseudo-keys; see the module.
+        target = max(float((between / residuals.diagonal()).mean()), min(pooled, alone))
+        anchor = _PRIOR_KEYS / (others + _PRIOR_KEYS)
+        target = target ** (1.0 - anchor) * alone**anchor
+        covariance = (others * _symmetric(found) + dim * target * np.eye(dim)) / (others + dim)
+        covariance[np.diag_indices(dim)] += 1e-6 * float(np.trace(covariance)) / dim
+    return mean, covariance, residuals
+
+
+def _between_keys(keys: _Keys, ridge: float) -> tuple[Matrix, Vector, Vector]:
+    """One mean for all, how much keys differ about it in each signal, and the noise, from moments.
+
+    Of a Theta with covariance t I about mu, sum |m - mu G|^2 over keys is expected to be
+    t sum |G|_F^2 + s2 sum tr(G), and the sum of squared residuals t sum tr(G) + s2 n: solved for t and s2.
+    Shapes: -> (J, D), (J,), (J,). Source: the method of moments for variance components (Henderson 1953).
+    """
+    length, weight = keys.mean_square, keys.weight
+    gram = keys.grams.sum(axis=0)
+    gram[np.diag_indices(keys.dim)] += ridge
+    mean: Matrix = np.linalg.solve(gram, keys.moments.sum(axis=0).T).T
+    through = mean @ keys.grams
+    left = np.einsum("ujj->j", keys.residual_products(mean, through))
+    left = np.maximum(left, _LEAST_SHARE * weight * keys.squares)
+    variance = left / weight
+    apart = ((keys.moments - through) ** 2).sum(axis=(0, 2))
+    total = length * weight
+    spread = float((keys.grams**2).sum()) * weight - total**2
+    least, largest = (share * variance for share in _BETWEEN)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        found = (apart * weight - left * total) / spread * length
+    between = np.clip(np.nan_to_num(found), least, largest) / length
+    return mean, between, np.maximum(variance - between * length, 0.1 * variance)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Expected:
+    """The E-step. Shapes: estimates E, through E G (N, J, D); spread sum V^-1 (D, D).
+
+    ``uncertain`` is sum tr(G V^-1).
+    """
+
+    estimates: Tensor
+    through: Tensor
+    spread: Matrix
+    uncertain: float
+
+
+def _expected(keys: _Keys, mean: Matrix, covariance: Matrix) -> _Expected:
+    """E-step. Cost: N D^3."""
+    dim = keys.dim
+    precision = np.linalg.inv(covariance)
+    pull = mean @ precision
+    estimates, through = np.empty_like(keys.moments), np.empty_like(keys.moments)
+    spread, uncertain = np.zeros((dim, dim)), 0.0
+    block = max(1, _BLOCK_NUMBERS // dim**2)
+    for start in range(0, len(keys.grams), block):
+        part = slice(start, start + block)
+        grams = keys.grams[part]
+        inverses = np.linalg.inv(grams + precision)
+        estimates[part] = (keys.moments[part] + pull) @ inverses
+        through[part] = estimates[part] @ grams
+        spread += inverses.sum(axis=0)
+        uncertain += float(np.einsum("uij,uij->", grams, inverses))
+    return _Expected(estimates, through, spread, uncertain)
+
+
+def _expansion(keys: _Keys, mean: Matrix, step: _Expected, white: Matrix, share: float) -> float:
+    """By what the deviations from the mean are multiplied, for rewards to be explained best."""
+    through, deviations = mean @ keys.grams, step.estimates - mean
+    explained = np.einsum("ij,ujd,uid->", white, deviations, keys.moments - through, optimize=True)
+    turned = np.einsum("ij,ujd,uid->", white, deviations, step.through - through, optimize=True)
+    whole = float(turned) + share * len(white) * step.uncertain
+    least, largest = _EXPANSION
+    return min(max(float(explained) / whole, least), largest) if whole > 0.0 else 1.0
+
+
+def _definite(matrix: Matrix) -> Matrix:
+    """A covariance, kept from being singular by rounding where signals are copies of one another."""
+    found = _symmetric(matrix)
+    if len(found) > 1:
+        found *= 1.0 - 1e-6
+        np.einsum("jj->j", found)[:] /= 1.0 - 1e-6
+    return found
+
+
+def _symmetric(matrix: NDArray[np.floating]) -> Matrix:
+    half: Matrix = (matrix + matrix.T) / 2.0
+    return half
+
+
+def _inverse(matrix: Matrix) -> Matrix:
+    """The inverse of a symmetric matrix, symmetric."""
+    return _symmetric(np.linalg.inv(matrix))
