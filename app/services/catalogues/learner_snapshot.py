@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from app.indexes.snapshot import IndexKind, Snapshot
@@ -29,7 +30,8 @@ class ConstantCoordinate:
 
     ``value``    c; 0: it is not known yet
     ``scale``    s, by which the features are multiplied
-    ``unit``, ``zero``    a reward as users give it is unit r' + zero for the r' that the learner predicts
+    ``unit``, ``zero``    a reward as users give it is unit r' + zero for the r' that the learner predicts;
+                          zero is 0 where unit is 1
     """
 
     value: float
@@ -54,7 +56,7 @@ class ConstantCoordinate:
 
     def observed(self, hits: TopK) -> TopK:
         """Scores in the scale of the rewards that users give."""
-        if (self.unit, self.zero) == (1.0, 0.0):
+        if self.unit == 1.0:
             return hits
         return TopK(hits.rows, self.unit * hits.scores + self.zero, hits.exact)
 
@@ -72,9 +74,8 @@ class ConstantCoordinate:
 SHIFTED = ConstantCoordinate(_HALF_ROOT, _HALF_ROOT, unit=2.0, zero=-1.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConstantSnapshot:
-    """A snapshot of d dimensions, whose features and queries have d + 1."""
+class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
+    """A snapshot of d dimensions, whose features and queries have d + 1. One is made for every choice."""
 
     plain: Snapshot
     constant: ConstantCoordinate
