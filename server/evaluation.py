@@ -25,7 +25,7 @@ from app.errors import Invalid, ShortlistError
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits import context as contexts
 from app.services.bandits.bandit import Bandit, bandit_of
-from app.services.bandits.completion import completed, mean_square_of
+from app.services.bandits.completion import completed, measured
 from app.services.bandits.encoding import ContextRule
 from app.services.bandits.settings import BanditRecord
 from app.services.bandits.versions import BanditVersion, version_to_bytes
@@ -203,7 +203,7 @@ def _completed(record: BanditRecord, catalogue: Catalogue) -> BanditRecord:
     POLICIES[record.policy].check_arms(record, catalogue)
     record = completed(record, POLICIES)
     contexts.check_size(record, snapshot.table.dim)
-    record = msgspec.structs.replace(record, mean_square=mean_square_of(snapshot))
+    record = measured(record, snapshot)
     if isinstance(record.interactions, int):
         directions = contexts.directions_of(snapshot, record.interactions)
         record = msgspec.structs.replace(record, directions=vector_to_bytes(directions))

@@ -159,6 +159,9 @@ def record_of(body: BanditBody) -> BanditRecord:
     record = BanditRecord(**dict(body))
     if record.exploration == "theory" and "ridge" not in body.model_fields_set:
         record = msgspec.structs.replace(record, ridge=BEFORE_AUTO["ridge"])
+    if "intercept" not in body.model_fields_set:
+        has_it = "intercept" in POLICIES[record.policy].options and not record.shift_rewards
+        record = msgspec.structs.replace(record, intercept=has_it)
     parsed_filter(record.filter)
     return record
 
@@ -183,7 +186,8 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
         changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:
         raise invalid(error) from None
-    return msgspec.structs.replace(changed, directions=record.directions, mean_square=record.mean_square)
+    kept = {name: getattr(record, name) for name in ("intercept", "directions", "mean_square", "constant")}
+    return msgspec.structs.replace(changed, **kept)
 
 
 def _left_behind(before: str, policy: object) -> set[str]:

@@ -79,6 +79,7 @@ class RevisionsView(BaseModel):
 
 class LearningTermsView(BaseModel):
     """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
+    ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
 
     ``directions``: those that interact with the context, row by row; null: all coordinates do.
     """
@@ -91,6 +92,7 @@ class LearningTermsView(BaseModel):
     half_life_s: float | None
     pooled: bool
     shifted: bool
+    constant: float | None
 
 
 @router.get("/{bandit}/log/rewards", response_model=LearnedPageView)
@@ -157,5 +159,6 @@ async def terms(bandit: str, bandits: Provided[Bandits], learned_log: Provided[L
         "half_life_s": record.half_life_s,
         "pooled": record.prior == "pooled",
         "shifted": record.shift_rewards,
+        "constant": record.constant,
     }
     return reply(answer)

@@ -59,5 +59,5 @@ async def observe(
         Observation(item.id, item.arm, item.value, item.key, item.context, item.values)
         for item in body.observations
     ]
-    receipt = await rewards.observe(await bandits.get(bandit), items)
+    receipt = await rewards.observe(await bandits.ready(bandit), items)
     return await receipt_reply(rewards, receipt, wait)

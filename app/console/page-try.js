@@ -191,7 +191,7 @@ async function keysOf(bandit, signal) {
 async function learnerOf(bandit, key, signal) {
   const at = path`/v1/bandits/${bandit.id}/learners/${key ?? "_global"}`;
   const learner = await get(at, signal);
-  const dim = learner.theta.length + (learner.weights?.flat().length ?? 0);
+  const dim = learner.theta.length + (learner.weights?.flat().length ?? 0) + (learner.offset === undefined ? 0 : 1);
   return dim <= MOST_DIM ? { ...learner, ...(await get(at + query({ include: "precision" }), signal)) } : learner;
 }
 
@@ -206,6 +206,7 @@ function receiptOf(receipt) {
 function learned(bandit, key, before, after) {
   const [then, now] = [before, after].map((each) => (each.precision ? widths(each.precision) : []));
   const rows = after.theta.map((/** @type {number} */ value, /** @type {number} */ place) => [`${place + 1}`, decimal(before.theta[place], 4), decimal(value, 4), decimal(then[place], 4), decimal(now[place], 4)]);
+  if (after.offset !== undefined) rows.push(["offset, of all arms", decimal(before.offset, 4), decimal(after.offset, 4), "", ""]);
   return h(
     "div",
     {},

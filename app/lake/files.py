@@ -181,8 +181,15 @@ class Lake:
             except (pa.ArrowInvalid, pa.ArrowTypeError, EOFError):
                 raise _refused(self.address, f"{name} is damaged, or half written") from None
 
-    def commit(self, tables: Mapping[tuple[str, str], Any], at: Mapping[str, Any]) -> None:
+    def commit(
+        self,
+        tables: Mapping[tuple[str, str], Any],
+        at: Mapping[str, Any],
+        terms: Mapping[str, Any] | None = None,
+    ) -> None:
         """Add rows, all or none: by table and day, as Arrow tables; and say how far the lake goes now.
+
+        ``terms``: those of the bandit, which may tell more than before.
 
         Raises ShortlistError: a name is taken, or somebody else has written meanwhile; nothing is changed.
         """
@@ -199,7 +206,8 @@ class Lake:
                 raise _refused(self.address, "somebody else writes to it; nothing was changed")
             new = {"commit": number, "writer": self._writer, "pending": pending, "at": dict(at), "rows": rows}
             files = {**self.manifest.get("files", {}), **self._sizes, **pending}
-            self.manifest = {**self.manifest, **new, "files": files}
+            new |= {"terms": terms or self.manifest["terms"], "files": files}
+            self.manifest = {**self.manifest, **new}
             _write(self._fs, self._root, MANIFEST, self.manifest)
             self._finish()
 

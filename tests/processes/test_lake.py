@@ -29,7 +29,7 @@ from waiting import wait_until
 DIM = 3
 BANDITS: dict[str, dict[str, Any]] = {
     "plain": {"reward": {"aggregate": "first"}},
-    "keys": {"scope": "per_key", "reward": {"aggregate": "sum"}},
+    "keys": {"scope": "per_key", "reward": {"aggregate": "sum"}, "intercept": False},
     "fading": {"scope": "per_key", "half_life_s": 3},
     "pooled": {"scope": "per_key", "prior": "pooled"},
     "shifted": {"shift_rewards": True, "reward": {"min": -9, "max": 9, "aggregate": "sum"}},
@@ -195,6 +195,23 @@ def test_what_is_made_anew_is_what_the_service_learned(
     lake = Lake(str(tmp_path / "lake"))
     assert_each_once(lake, client, name)
     assert_equal(dict(rebuild.rebuilt(lake)), learners(client, name))
+
+
+def test_a_lake_from_before_the_first_arm_learns_the_constant_of_the_intercept(
+    client: Client, tmp_path: Path, monkeypatch
+):
+    monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)
+    client.put_catalogue("new", dim=2)
+    client.put_bandit("new", catalogue="new", policy="sub_ts", log={})
+    folder = str(tmp_path / "lake")
+    export_lake(client, "new", folder)
+    assert Lake(folder).manifest["terms"]["constant"] is None
+    client.upsert_arms("new", [[1.0, 2.0], [0.0, 3.0]], ids=["a", "b"])
+    client.reward(client.choose("new").decision, 0.5)
+    wait_until(lambda: rests(client), what="it is learned")
+    export_lake(client, "new", folder)
+    assert Lake(folder).manifest["terms"]["constant"] == pytest.approx(3.5**0.5)
+    assert_equal(dict(rebuild.rebuilt(Lake(folder))), learners(client, "new"))
 
 
 @pytest.mark.parametrize("name", BANDITS)

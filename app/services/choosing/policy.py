@@ -10,6 +10,7 @@ import msgspec
 
 from app.errors import FieldPath, Invalid, NotPossibleHere
 from app.services.bandits.bandit import Bandit
+from app.services.bandits.completion import constant_of
 from app.services.bandits.settings import AUTO, BY_ARM, BanditRecord
 from app.services.bandits.signals import weighing_of
 from app.services.catalogues.adaptive_solver import IndependentSolvers
@@ -36,10 +37,12 @@ SPECIAL_OPTIONS: Mapping[str, object] = {
     "prior": "plain",
     "half_life_s": None,
     "context": None,
+    "intercept": False,
 }
 # Why some policies do not have an option.
 REASONS: Mapping[str, str] = {
     "context": "an arm that is eliminated in one context may be the best one in another",
+    "intercept": "what is eliminated is proved from the features of the arms alone",
 }
 
 
@@ -166,8 +169,8 @@ class Policy:
     def scales(self, record: BanditRecord, dim: int) -> Scales:
         """How posteriors of its learners are made; ``dim`` is the dimension of what they learn."""
         square = 1.0 if record.mean_square is None else record.mean_square
-        if record.shift_rewards:
-            square = (square + 1.0) / 2.0
+        if (constant := constant_of(record)) is not None:
+            square = constant.mean_square(square)
         otherwise = scales.ridge_share(dim) * square
         if self.fixed:
             return Scales(otherwise if isinstance(record.ridge, str) else record.ridge)

@@ -40,6 +40,8 @@ class Selector:
                 # Every place is taken. A policy that knows propensities says that they are 1.
                 is_known = group is not None or (request.arms is None and policy.propensities)
                 select, request = named if is_known else baseline, msgspec.structs.replace(request, arms=())
+        if not request.bandit.is_settled:
+            raise NoArms("no arm of the catalogue is eligible")  # there was none when it began
         selection = await select(self._dependencies, request)
         if not len(selection.hits.rows) and not request.rules.pins and await self._sync.poll_for_news():
             # Another process may have just written the arms.

@@ -11,6 +11,7 @@ import secrets
 import struct
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -150,9 +151,12 @@ def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
         state = bytes_to_state(data)
     except (ValueError, struct.error):
         raise Invalid("must be the state of a learner, as it was read", path=where) from None
-    if state.sums.dim != bandit.learner_dim:
-        message = f"must be of dimension {bandit.learner_dim}, not {state.sums.dim}"
-        raise Invalid(message, path=where)
+    dim, intercept = bandit.learner_dim, bandit.record.intercept
+    if intercept and state.sums.dim == dim - 1:  # of a bandit without: its rewards say nothing of a constant
+        state = replace(state, sums=state.sums.with_coordinate())
+    if state.sums.dim != dim:
+        least = f"{dim - 1} or " if intercept else ""
+        raise Invalid(f"must be of dimension {least}{dim}, not {state.sums.dim}", path=where)
     if state.half_life_s != (bandit.record.half_life_s or 0.0):
         raise Invalid("must be discounted by the half-life of the bandit", path=where)
     most = len(bandit.record.signals or (0,))

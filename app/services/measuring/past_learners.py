@@ -289,12 +289,14 @@ class PastLearners:
 
     def _joint(self, features: Matrix, rows: Sequence[Row]) -> Matrix:
         """What learners learn from, of arms in the contexts of their decisions. Shapes: (n, d) -> (n, D)."""
-        context = self._bandit.context
-        if context is None or not rows:
-            return features
-        check_contexts(self._bandit, {len(row.context or ()) for row in rows})
-        encoded = np.array([row.context for row in rows], dtype=np.float32)
-        return bilinear.phi(features, context.directions, encoded)
+        context, constant = self._bandit.context, self._bandit.constant
+        if context is not None and rows:
+            check_contexts(self._bandit, {len(row.context or ()) for row in rows})
+            encoded = np.array([row.context for row in rows], dtype=np.float32)
+            features = bilinear.phi(features, context.directions, encoded)
+        if constant is None or not self._bandit.record.intercept:
+            return features  # shifted, the fold transforms them
+        return constant.features(features)
 
 
 def learner_of(bandit: Bandit, key: str | None) -> LearnerId:

@@ -363,6 +363,7 @@ class LearningTerms:
     half_life_s: float | None
     pooled: bool
     shifted: bool
+    constant: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -661,10 +662,11 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """``theta`` and ``weights`` of a learner, for one of several rewards."""
+    """``theta``, ``weights`` and ``offset`` of a learner, for one of several rewards."""
 
     theta: tuple[float, ...]
     weights: tuple[tuple[float, ...], ...] | None = None
+    offset: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
