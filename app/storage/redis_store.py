@@ -20,6 +20,7 @@ from app.storage.redis_decision_rows import RedisDecisionRows
 from app.storage.redis_followed_arms import RedisFollowedArms
 from app.storage.redis_learner_side_data import RedisLearnerSideData
 from app.storage.redis_learner_states import RedisLearnerStates
+from app.storage.redis_priors import RedisPriors
 from app.storage.redis_quotas import RedisQuotas
 from app.storage.redis_registry import RedisLeases, RedisRegistry, RedisWriteOnce
 from app.storage.redis_reward_log import RedisRewardLog
@@ -68,6 +69,7 @@ class RedisStore(Store):
         self.choices = RedisChoices(*shared)
         self.campaigns = RedisCampaigns(*shared)
         self.quotas = RedisQuotas(*shared)
+        self.priors = RedisPriors(*shared)
         self.write_once = RedisWriteOnce(*shared)
         self.leases = RedisLeases(*shared)
         self.usage = RedisUsage(*shared)

@@ -236,6 +236,7 @@ def row_of(
         ],
         decision.weights,
         barred,
+        part.prior_version,
     )
 
 

@@ -14,6 +14,7 @@ from app.observability.metrics import Metrics
 from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.health.findings import Finding, findings
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learners import Learners
 from app.services.replicas.sync import Sync
 from app.storage.losses import Loss, Losses
@@ -65,6 +66,7 @@ class Health:
         catalogues: Catalogues,
         bandits: Bandits,
         learners: Learners,
+        priors: LearnedPriors,
         *,
         sync: Sync,
         metrics: Metrics,
@@ -76,6 +78,7 @@ class Health:
         self._catalogues = catalogues
         self._bandits = bandits
         self._learners = learners
+        self._priors = priors
         self._sync = sync
         self._metrics = metrics
         self._max_backlog = max_backlog
@@ -136,6 +139,7 @@ class Health:
         metrics, catalogues = self._metrics, list(self._catalogues)
         metrics.learners.set(len(self._learners))
         metrics.learner_bytes.set(self._learners.bytes)
+        metrics.prior_age.set(self._priors.oldest_s())
         metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
         metrics.index_exact.set(sum(c.index.status().kind in {"exact", "norm_pruned"} for c in catalogues))
         result = (math.nan, math.nan, math.nan)

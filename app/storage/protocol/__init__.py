@@ -37,6 +37,7 @@ from app.storage.protocol.followed_arms import DescribedArm, Followed, FollowedA
 from app.storage.protocol.learner_id import UID_LENGTH, DecisionId, LearnerId
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
+from app.storage.protocol.priors import FoldedCounts, PriorStore, PriorWrite
 from app.storage.protocol.quotas import LEAVES, Confirmed, Held, QuotaStore, QuotaTerms, Share, ShareAsked
 from app.storage.protocol.registry import BanditChange, Registry, RegistryStore, WorkerLeases, WriteOnce
 from app.storage.protocol.reward_log import (
@@ -69,6 +70,7 @@ class Store(Protocol):
     choices: Choices
     campaigns: CampaignStore
     quotas: QuotaStore
+    priors: PriorStore
     write_once: WriteOnce
     leases: WorkerLeases
     usage: Usage
