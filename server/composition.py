@@ -174,6 +174,7 @@ class Service:
             self.learners,
             self.filtered,
             covers,
+            priors=self.priors,
             pages=self.decision_log,
             rewarded_ms=token_ttl_ms,
             evaluated=metrics.evaluated.inc,

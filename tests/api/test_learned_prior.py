@@ -353,6 +353,42 @@ async def test_a_choice_is_explained_by_the_version_that_its_row_names(world: Ap
     assert now["prior_version"] > then["version"], "what serves is the newest version again"
 
 
+async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_made_by(world: Api):
+    """So the policy that made them does them again just as likely, whatever was learned of others since."""
+    await make(world, policy="softmax", temperature=0.5, log={})
+    await world.observe("b", *histories(20, 10))
+    await world.ok("POST", REFRESH)
+    for place in range(30):
+        await world.choose("b", key=("u1", "new", "newer")[place % 3], k=2)
+    await world.app.service.rows.flush()
+    await world.observe("b", *histories(40, 10, first=50, seed=9))
+    await world.ok("POST", REFRESH)
+    body = {"policy": {}, "estimators": ["ips"]}
+    before = await world.ok("POST", "/v1/bandits/b/evaluations", {**body, "learners": "before"})
+    assert before["learners"]["begin"] == "known"
+    assert before["support"]["largest_weight"] == pytest.approx(1.0)
+    now = await world.ok("POST", "/v1/bandits/b/evaluations", {**body, "learners": "now"})
+    assert now["support"]["largest_weight"] > 1.001, "by the version of now they are others"
+    plain = {**body, "policy": {"prior": "plain"}, "learners": "before"}
+    other = await world.ok("POST", "/v1/bandits/b/evaluations", plain)
+    assert other["support"]["largest_weight"] > 1.1
+
+
+async def test_a_learned_prior_can_be_evaluated_on_the_log_of_a_plain_one(world: Api):
+    """It is then fitted from what the keys of the log knew before."""
+    await make(world, policy="softmax", temperature=0.5, log={}, prior="plain")
+    await world.observe("b", *histories(20, 10))
+    for place in range(30):
+        await world.choose("b", key=f"u{place % 20}")
+    await world.app.service.rows.flush()
+    body = {"policy": {"prior": "learned"}, "estimators": ["ips"], "learners": "before"}
+    learned = await world.ok("POST", "/v1/bandits/b/evaluations", body)
+    same = await world.ok("POST", "/v1/bandits/b/evaluations", {**body, "policy": {}})
+    assert same["support"]["largest_weight"] == pytest.approx(1.0)
+    assert learned["learners"]["begin"] == same["learners"]["begin"]
+    assert learned["support"]["largest_weight"] != pytest.approx(1.0)
+
+
 async def test_signals_have_one_prior_whatever_their_weights(world: Api):
     await make(world, signals={"click": {}, "buy": {"weight": 3.0}})
     rng = np.random.default_rng(5)

@@ -35,7 +35,8 @@ class Bandit(msgspec.Struct, frozen=True):
     """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
 
     ``weighing``: of its signals; None without any. ``prior``: the version of its learned prior that it is
-    served with; None: it has none, or no version was made yet.
+    served with; None: it has none, or no version was made yet. ``exploration_alone``: what ``exploration``
+    is without it; None: the same.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Bandit(msgspec.Struct, frozen=True):
     weighing: Weighing | None = None
     fixed_weights: bool = False
     prior: PriorVersion | None = None
+    exploration_alone: float | None = None
 
     @property
     def etag(self) -> str:
@@ -79,13 +81,20 @@ class Bandit(msgspec.Struct, frozen=True):
 
     def with_prior(self, version: PriorVersion | None) -> Bandit:
         """This bandit, served with a version of its learned prior; None: as without one."""
+        alone = self.exploration if self.exploration_alone is None else self.exploration_alone
         if version is None or version.learned is None:
-            return self if self.prior is None else msgspec.structs.replace(self, prior=None)
-        version = version.of_signals(len(self.record.signals or (0,)))
-        exploration = self.exploration
-        if self.record.exploration == AUTO and version.learned is not None:
+            if self.prior is None:
+                return self
+            return msgspec.structs.replace(self, prior=None, exploration=alone, exploration_alone=None)
+        exploration = alone
+        if self.record.exploration == AUTO:
             exploration = learned_prior.exploration(self.learner_dim, keys=version.learned.keys)
-        return msgspec.structs.replace(self, prior=version, exploration=exploration)
+        return msgspec.structs.replace(
+            self,
+            prior=version.of_signals(len(self.record.signals or (0,))),
+            exploration=exploration,
+            exploration_alone=alone,
+        )
 
     @property
     def learner_dim(self) -> int:

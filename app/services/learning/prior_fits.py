@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -145,7 +145,7 @@ class PriorFits:
     async def _sums(self, bandit: Bandit) -> tuple[Sequence[RidgeSums], float]:
         """Of the keys that are drawn, and the seconds that it took to compute."""
         dim, discounted = bandit.learner_dim, bandit.record.half_life_s is not None
-        sample = _Sample(max(learned_prior.MIN_KEYS, min(MOST_KEYS, MOST_SUMS_BYTES // (8 * dim**2))))
+        sample = _Sample(_most_keys(dim))
         size = state_bytes(dim, discounted=discounted, signals=len(bandit.record.signals or (0,)))
         together, seconds = max(1, TOGETHER_BYTES // size), 0.0
         drawn, drawing_s = await self._drawn(bandit)
@@ -210,6 +210,18 @@ def _fit(sums: Sequence[RidgeSums], signals: int) -> tuple[LearnedPrior | None, 
     if not sums:
         return None, 0.0
     return fit_sums(sums, signals), time.thread_time() - began
+
+
+def fit_sample(states: Mapping[str, LearnerState], bandit: Bandit) -> LearnedPrior | None:
+    """The prior of the keys with these states, by name, drawn as for a version, by another hash."""
+    sample = _Sample(_most_keys(bandit.learner_dim))
+    names, _ = _nearest([], list(states), b"")
+    sample.add([states[name] for _, name in names])
+    return fit_sums(sample.all, len(bandit.record.signals or (0,)))
+
+
+def _most_keys(dim: int) -> int:
+    return max(learned_prior.MIN_KEYS, min(MOST_KEYS, MOST_SUMS_BYTES // (8 * dim**2)))
 
 
 def fit_sums(sums: Sequence[RidgeSums], signals: int) -> LearnedPrior | None:

@@ -23,6 +23,7 @@ from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.choosing.covers import Covers
 from app.services.decision_log.decision_log import LATEST_MS
 from app.services.decision_log.rows import CompleteLog
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learners import Learners
 from app.services.measuring.evaluation_warnings import TOO_MUCH_MISSING, warnings_of
 from app.services.measuring.evaluator import Evaluated, Evaluator, Known, check_estimators, targets_of
@@ -218,11 +219,13 @@ class Evaluations:
         filtered: FilteredSnapshots,
         covers: Covers,
         *,
+        priors: LearnedPriors,
         pages: CompleteLog,
         rewarded_ms: int,
         evaluated: Callable[[int], None],
     ) -> None:
-        self._source = ServedSource(bandits, catalogues, filtered, covers)
+        self._source = ServedSource(bandits, catalogues, filtered, covers, priors)
+        self._priors = priors
         self._learners = learners
         self._pages = pages
         self._rewarded_ms = rewarded_ms
@@ -262,6 +265,10 @@ class Evaluations:
             complete_from = await self._pages.complete_from(bandit, from_ms)
             from_ms = complete_from or from_ms
             known: Known = known_now
+            if when == "now" and bandit.record.prior == "learned":
+                version = await self._priors.newest(bandit)
+                weighed = [each.with_prior(version) for each in weighed]
+                bandit = weighed[0]
             if when == "before":
                 known = past = PastLearners(bandit, self._source, self._learners)
                 to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
