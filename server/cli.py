@@ -183,6 +183,13 @@ def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
         default="before",
         help="weigh a decision with what was learned before it, or with all of the log",
     )
+    evaluate.add_argument(
+        "--priors",
+        type=Path,
+        metavar="FILE",
+        help="versions of a learned prior, as export writes them beside a log; without it one is fitted "
+        "before each block of the log from what came before",
+    )
     evaluate.set_defaults(run=_evaluate)
 
 
@@ -325,5 +332,6 @@ def _evaluate(parsed: argparse.Namespace) -> None:
             policy=parsed.policy,
             estimators=parsed.estimators,
             learners=parsed.learners,
+            priors=parsed.priors,
         )
     write(parsed.json, result)

@@ -37,7 +37,7 @@ from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_e
 from app.services.measuring.past_learners import PastLearners
 from app.services.measuring.sources import HeldSource
 from app.text_tables import table
-from server.evaluation_files import rows_of
+from server.evaluation_files import priors_of, rows_of
 from shortlist_client.files.arm_files import arms_of
 from shortlist_client.files.arm_rows import FileError
 
@@ -45,13 +45,20 @@ NAME, UID = "log", "0" * 16
 
 
 def evaluate(
-    log: Path, catalogue: Path, *, policy: str, estimators: str | None, learners: When
+    log: Path,
+    catalogue: Path,
+    *,
+    policy: str,
+    estimators: str | None,
+    learners: When,
+    priors: Path | None = None,
 ) -> dict[str, Any]:
     """Print the estimates, and return them as the service answers them.
 
     ``policy``      settings of a bandit as JSON, without its catalogue
     ``estimators``  their names between commas; None: all
     ``learners``    whether decisions are weighed with what was known before them, or with all of the log
+    ``priors``      versions of the learned prior; None: they are fitted from the log
 
     Raises ShortlistError, in one line, for files and settings that cannot be used.
     """
@@ -64,14 +71,16 @@ def evaluate(
     with threadpool_limits(1):
         bandit = _bandit(settings, _index(catalogue), _first(log))
         targets_of(bandit)
-        evaluation = asyncio.run(_evaluated(bandit, log, names, learners))
+        source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
+        evaluation = asyncio.run(_evaluated(bandit, log, names, learners, source=source))
     _print(evaluation)
     answer: dict[str, Any] = msgspec.to_builtins(answer_of([evaluation]))
     return answer
 
 
-async def _evaluated(bandit: Bandit, log: Path, estimators: Sequence[str], when: When) -> Evaluation:
-    source = HeldSource()
+async def _evaluated(
+    bandit: Bandit, log: Path, estimators: Sequence[str], when: When, *, source: HeldSource
+) -> Evaluation:
     known = PastLearners(bandit, source)
     if when == "before":
         await known.survey(_pages(log), from_ms=None, to_ms=None)

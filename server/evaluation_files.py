@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.prior_version import PriorVersion, imported
 from app.services.decision_log.rows import Row
 from shortlist_client.files.arm_readers import opened
 from shortlist_client.files.arm_rows import FileError, wrong
@@ -26,6 +28,23 @@ def rows_of(path: Path, desc: str) -> Iterator[Sequence[Row]]:
     if path.suffix.lower() not in _READERS:
         raise FileError(f"{path}: the name must end with {', '.join(_READERS)}")
     yield from _READERS[path.suffix.lower()](path, desc)
+
+
+def priors_of(path: Path, bandit: Bandit) -> Mapping[int, PriorVersion]:
+    """Versions of the learned prior of a bandit, by number: NDJSON. Raises FileError."""
+    found = dict[int, PriorVersion]()
+    with opened(path, "rb") as file:
+        for row, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                version = imported(json.loads(line))
+            except (ValueError, KeyError, TypeError, RecursionError):
+                wrong(path, row, None, "is not a version of a prior, as export writes them")
+            if version.learned is not None and version.learned.dim != bandit.learner_dim:
+                wrong(path, row, "mean", f"is of {version.learned.dim} numbers, not {bandit.learner_dim}")
+            found[version.number] = version
+    return found
 
 
 def _ndjson(path: Path, desc: str) -> Iterator[Sequence[Row]]:

@@ -31,12 +31,12 @@ except ImportError:
     message = "a lake needs the extra lake of the service: pip install -e '.[lake]' in a checkout"
     raise ShortlistError(message) from None
 
-TABLES = ("decisions", "rewards", "arms")
+TABLES = ("decisions", "rewards", "arms", "priors")
 FORMAT = 1
 FIELDS = {"bandit", "terms", "commit", "writer", "pending", "at", "rows"}  # of a manifest, besides
 HOME = "_shortlist"
 MANIFEST, STAGING, LOCK = f"{HOME}/manifest.json", f"{HOME}/staging", f"{HOME}/lock"
-_NAME = re.compile(r"(decisions|rewards|arms)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
+_NAME = re.compile(r"(decisions|rewards|arms|priors)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
 
 
 class Lake:
@@ -193,6 +193,7 @@ class Lake:
         if not known:
             raise _refused(self.address, f"{MANIFEST} is of another version of the service")
         result: dict[str, Any] = found
+        result["rows"] = dict.fromkeys(TABLES, 0) | result["rows"]  # until 0.1.0 there were no priors
         return result
 
     def _take_lock(self) -> None:

@@ -567,6 +567,7 @@ READS = (
     Endpoint("GET", "/v1/bandits/{bandit}/report", "/v1/bandits/b/report"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/rewards", "/v1/bandits/b/log/rewards"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/arms", "/v1/bandits/b/log/arms"),
+    Endpoint("GET", "/v1/bandits/{bandit}/log/priors", "/v1/bandits/p/log/priors"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/terms", "/v1/bandits/b/log/terms"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/export", "/v1/bandits/b/log/export"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/{decision}", "/v1/bandits/b/log/none"),

@@ -6,14 +6,17 @@ nothing, as after keys were forgotten: everything is then as with the plain prio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from app.services.formats.records import bytes_to_vector, vector_to_bytes
 from shortlist.linear.learned_prior import LearnedPrior
+from shortlist.types import Matrix, Vector
 
 SHOWN_KEYS = 10  # of fewer keys nobody is told a mean: it would be nearly what one of them likes
 _LEAST_NOISE = 1e-6  # of a signal that is newer than the version, as a share of the least of the others
@@ -115,10 +118,42 @@ def bytes_to_prior(data: bytes) -> PriorVersion:
     if not record.keys:
         return PriorVersion(record, None)
     mean = bytes_to_vector(record.mean).reshape(record.signals, -1).copy()
-    dim = mean.shape[1]
-    precision = np.zeros((dim, dim))
-    precision[np.tril_indices(dim)] = bytes_to_vector(record.precision)
-    precision += np.tril(precision, -1).T
+    precision = _whole(bytes_to_vector(record.precision), mean.shape[1])
     residuals = bytes_to_vector(record.residuals).reshape(record.signals, record.signals).copy()
     learned = LearnedPrior.of(mean, precision, residuals, keys=record.keys, observations=record.observations)
     return PriorVersion(record, learned)
+
+
+def exported(version: PriorVersion) -> dict[str, Any]:
+    """The version as it is exported; ``imported`` is the inverse."""
+    record, learned = version.record, version.learned
+    return {
+        "version": record.number,
+        "since_ms": record.since_ms,
+        "keys": record.keys,
+        "observations": record.observations,
+        "mean": None if learned is None else learned.mean.tolist(),
+        "precision": None if learned is None else bytes_to_vector(record.precision).tolist(),
+        "residuals": None if learned is None else learned.residuals.tolist(),
+    }
+
+
+def imported(item: Mapping[str, Any]) -> PriorVersion:
+    """A version that was exported. Raises ValueError, KeyError, TypeError: it is none."""
+    number, since_ms, keys = int(item["version"]), int(item["since_ms"]), int(item["keys"])
+    if item["mean"] is None:
+        return version_of(number, since_ms, rewards=0, replaced=0, learned=None)
+    mean, residuals = np.array(item["mean"], dtype=float), np.array(item["residuals"], dtype=float)
+    if mean.ndim != 2:
+        raise ValueError("mean must be of each signal")
+    precision = _whole(np.array(item["precision"], dtype=float), mean.shape[1])
+    learned = LearnedPrior.of(mean, precision, residuals, keys=keys, observations=float(item["observations"]))
+    return version_of(number, since_ms, rewards=0, replaced=0, learned=learned)
+
+
+def _whole(lower: Vector, dim: int) -> Matrix:
+    """A symmetric matrix from its lower triangle. Raises ValueError: it is none of this dimension."""
+    whole = np.zeros((dim, dim))
+    whole[np.tril_indices(dim)] = lower
+    whole += np.tril(whole, -1).T
+    return whole

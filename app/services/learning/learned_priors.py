@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -91,6 +91,10 @@ class LearnedPriors:
         if task is None:
             task = self._reading[uid, number] = task_for_all(self._read(uid, number))
         return await asyncio.shield(task)
+
+    async def kept(self, bandit: Bandit) -> Sequence[int]:
+        """The numbers of the versions that rows may name, in order. Raises Unavailable."""
+        return await self._store.kept(bandit.uid)
 
     async def newest(self, bandit: Bandit) -> PriorVersion | None:
         """The newest version as the store has it now; None: none was made. Raises Unavailable."""

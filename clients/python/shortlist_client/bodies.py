@@ -423,5 +423,9 @@ ExportQuery = TypedDict(
 )
 
 
+class PriorQuery(TypedDict, total=False):
+    include: Literal["covariance"]
+
+
 class LearnerQuery(TypedDict, total=False):
     include: Literal["precision", "directions"]
