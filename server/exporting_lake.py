@@ -200,7 +200,10 @@ def export_lake(client: Client, name: str, out: str) -> str:
     try:
         with meter("log", None, "rows") as advance:
             Export(client, name, lake, advance).run()
-        told = ", ".join(f"{count:,} {table}" for table, count in lake.manifest["rows"].items())
+        rows = [
+            (table, count) for table, count in lake.manifest["rows"].items() if count or table != "priors"
+        ]
+        told = ", ".join(f"{count:,} {table}" for table, count in rows)
         tell_missing(lake)
         return f"{told} in {out}"
     finally:
