@@ -36,8 +36,8 @@ class RedisPriors(RedisPart):
         names = [keys.BANDITS, keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(bandit_uid)]
         arguments: list[Argument] = [name, bandit_uid, version.expected, version.since_ms, version.record]
         arguments += (version.named_after_ms, MOST_VERSIONS, MOST_VERSION_BYTES)
-        current: int | None = await self._redis.script("write_prior", names, arguments)
-        return current
+        number: int | None = await self._redis.script("write_prior", names, arguments)
+        return number
 
     async def folded(self, bandit_uids: Sequence[str]) -> Sequence[FoldedCounts]:
         fields = [field for uid in bandit_uids for field in (uid, uid + REPLACED)]

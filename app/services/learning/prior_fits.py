@@ -140,7 +140,7 @@ class PriorFits:
         if stands is None:
             raise NotFound("no bandit of this name")
         newest = await self._priors.newest(bandit)
-        return Fitted(newest, stands == number, len(sums), seconds)
+        return Fitted(newest, bool(stands), len(sums), seconds)
 
     async def _sums(self, bandit: Bandit) -> tuple[Sequence[RidgeSums], float]:
         """Of the keys that are drawn, and the seconds that it took to compute."""

@@ -1,7 +1,7 @@
 -- KEYS   bandits, priors, changes of priors, versions of the bandit's prior, when they were made
 -- ARGV   name and uid of the bandit, number that is expected, ms when the version was made, its record, ms before which a
 --        version that was replaced is in no row, most versions, most bytes
--- Result the number that the bandit has now; nil when there is no such bandit
+-- Result its number; 0 when the newest version is another than the expected one, nil when there is no such bandit
 -- Effect in one step: if the newest version of the bandit is the expected one, the next one is stored, and processes hear
 --        of it. Versions go that no row names, and the oldest beyond the most; never the newest.
 local bandit = redis.call('HGET', KEYS[1], ARGV[1])
@@ -10,7 +10,7 @@ if not bandit or string.sub(bandit, 1, #ARGV[2]) ~= ARGV[2] then
 end
 local current = tonumber(redis.call('HGET', KEYS[2], ARGV[2]) or '0')
 if current ~= tonumber(ARGV[3]) then
-  return current
+  return 0
 end
 local new = current + 1
 redis.call('HSET', KEYS[4], new, ARGV[5])

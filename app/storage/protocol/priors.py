@@ -52,8 +52,10 @@ class PriorStore(Protocol):
         ...
 
     async def write(self, name: str, bandit_uid: str, version: PriorWrite) -> int | None:
-        """Store the version under the next number, if the newest is the expected one; return the number of
-        the newest. None: there is no bandit of this name and uid.
+        """Store the version under the next number, and return that, if the newest is the expected one.
+
+        0: it is another one, and nothing was done. After a lost reply that may be one's own. None: there is
+        no bandit of this name and uid.
         """
         ...
 
