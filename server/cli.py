@@ -189,6 +189,13 @@ def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="FILE",
         help="what the learners know today, as export writes it, where the log does not say all",
     )
+    evaluate.add_argument(
+        "--priors",
+        type=Path,
+        metavar="FILE",
+        help="versions of a learned prior, as export writes them beside a log; without it one is fitted "
+        "before each block of the log from what came before",
+    )
     evaluate.set_defaults(run=_evaluate)
 
 
@@ -332,5 +339,6 @@ def _evaluate(parsed: argparse.Namespace) -> None:
             estimators=parsed.estimators,
             learners=parsed.learners,
             learners_from=parsed.learners_from,
+            priors=parsed.priors,
         )
     write(parsed.json, result)

@@ -43,8 +43,10 @@ from app.services.health.health import Health
 from app.services.learning.decisions import Decisions
 from app.services.learning.forgetting import Forgetting
 from app.services.learning.learned_log import LearnedLog
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learner_copies import LearnerCopies
 from app.services.learning.learners import Learners
+from app.services.learning.prior_fits import PriorFits
 from app.services.learning.reward_entries import RewardEntries
 from app.services.learning.rewards import Receipt, Rewards
 from app.services.learning.token_secrets import TokenSecrets
@@ -69,6 +71,7 @@ from workers import arm_following, index_maintenance
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases, OnlyWorker, SharedWorker
 from workers.log_retention import LogRetention
+from workers.prior_fitting import PriorFitting
 from workers.reward_ingestion import RewardWorker, Step
 
 SHARED = "shared"
@@ -123,7 +126,10 @@ class Service:
             most_wait_s=settings.token_ttl_s,
             refresh=self._poll_for_news,
         )
-        self.learners = Learners(store, capacity_bytes=settings.posterior_cache_mb << 20)
+        learner_bytes = settings.posterior_cache_mb << 20
+        self.learners = Learners(store, capacity_bytes=learner_bytes)
+        self.priors = LearnedPriors(store.priors, capacity_bytes=max(4 << 20, learner_bytes // 8))
+        self.prior_fits = PriorFits(store, self.priors, fitted=metrics.prior_was_fitted)
         remote = RemoteWorkers(self._sync_learners)
         is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
         leases = (
@@ -132,6 +138,9 @@ class Service:
             else Leases(store, name or secrets.token_hex(8), lease_s=settings.lease_s)
         )
         self._worker = self._make_worker(leases, remote) if settings.worker else None
+        self._prior_fitting = PriorFitting(
+            store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
+        )
         self.quotas = Quotas(store, counted=metrics.quotas_are)
         self.sync = Sync(
             store,
@@ -139,6 +148,7 @@ class Service:
             self.bandits,
             self.learners,
             self.quotas,
+            priors=self.priors,
             every_s=settings.follow_s,
             changed=self._changed,
         )
@@ -165,6 +175,7 @@ class Service:
             self.learners,
             self.filtered,
             covers,
+            priors=self.priors,
             pages=self.decision_log,
             rewarded_ms=token_ttl_ms,
             evaluated=metrics.evaluated.inc,
@@ -175,13 +186,14 @@ class Service:
         repeats = Repeats(store.choices, unlimited=metrics.unlimited.labels("shown").inc)
         self.selector = Selector(dependencies, self.sync)
         allowance = Allowance(self.selector, self.quotas, repeats)
-        self.dry_runs = DryRuns(store.arms, self.selector, allowance, self.sync)
+        self.dry_runs = DryRuns(store.arms, self.selector, allowance, self.sync, self.priors)
         self.choosing = Choosing(
             store,
             self.learners,
             allowance,
             self.signer,
             self.decisions,
+            priors=self.priors,
             sync=self.sync,
             token_ttl_ms=token_ttl_ms,
             rows=self.rows,
@@ -212,7 +224,7 @@ class Service:
             self.bandits, self.decision_log, watched=WatchedGuardrails(metrics.guardrails).said
         )
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
-        self.explanations = Explanations(self.bandits, self.decision_log, self.selector)
+        self.explanations = Explanations(self.bandits, self.decision_log, self.selector, self.priors)
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = Campaigns(
             store, NoisyCenters(), capacity_bytes=campaign_bytes
@@ -228,7 +240,8 @@ class Service:
             self.catalogues,
             self.bandits,
             self.learners,
-            self.quotas,
+            quotas=self.quotas,
+            priors=self.priors,
             sync=self.sync,
             metrics=metrics,
             max_backlog=settings.max_backlog,
@@ -278,7 +291,7 @@ class Service:
             retention = LogRetention(
                 self.store, most_bytes=self.settings.max_log_mb << 20, done=self._kept_house
             )
-            self._run(housekeeping.run(), retention.run())
+            self._run(housekeeping.run(), retention.run(), self._prior_fitting.run())
         self._run(
             self.sync.run(),
             self.rows.run(),
@@ -320,17 +333,24 @@ class Service:
 
     def _applied(self, step: Step) -> None:
         self.learners.applied(step.partition, step.before, step.after, step.states)
+        self._prior_fitting.changed(learner.bandit_uid for learner in step.states)
         self.forgetting.dropped([learner for learner, state in step.states.items() if state is None])
         self.metrics.applied.inc(step.entries)
 
     async def _sync_learners(self, partition: int) -> LearnerChanges:
         """Take over what others have written to the learners of a partition."""
         changes = (await self.learners.sync([partition]))[partition]
-        self.forgetting.dropped(None if changes.learners is None else changes.removed)
+        self._heard(changes)
         return changes
 
+    def _heard(self, changes: LearnerChanges) -> None:
+        """Of what others have written to the learners of a partition."""
+        learners = changes.learners
+        self.forgetting.dropped(None if learners is None else changes.removed)
+        self._prior_fitting.changed(None if learners is None else (each.bandit_uid for each in learners))
+
     def _changed(self, partition: int, changes: LearnerChanges) -> None:
-        self.forgetting.dropped(None if changes.learners is None else changes.removed)
+        self._heard(changes)
         if self._worker is not None:
             self._worker.changed(partition, changes)
 

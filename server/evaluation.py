@@ -41,7 +41,7 @@ from app.services.measuring.past_learners import PastLearners, learner_of
 from app.services.measuring.sources import HeldSource
 from app.storage.protocol import LearnerId
 from app.text_tables import table
-from server.evaluation_files import ReadDecisions, rows_of
+from server.evaluation_files import ReadDecisions, priors_of, rows_of
 from shortlist.linear import ridge_sums
 from shortlist.linear.ridge import Posterior
 from shortlist_client.files.arm_files import arms_of
@@ -59,6 +59,7 @@ def evaluate(
     estimators: str | None,
     learners: When,
     learners_from: Path | None = None,
+    priors: Path | None = None,
 ) -> dict[str, Any]:
     """Print the estimates, and return them as the service answers them.
 
@@ -66,6 +67,7 @@ def evaluate(
     ``estimators``     their names between commas; None: all
     ``learners``       whether decisions are weighed with what was known before them, or with all of the log
     ``learners_from``  what the learners know today, as it was exported; None: what the log says
+    ``priors``         versions of the learned prior; None: they are fitted from the log
 
     Raises ShortlistError, in one line, for files and settings that cannot be used.
     """
@@ -78,16 +80,24 @@ def evaluate(
     with threadpool_limits(1):
         bandit = _bandit(settings, _index(catalogue), _first(log))
         targets_of(bandit)
-        evaluation = asyncio.run(_evaluated(bandit, log, names, learners, learners_from))
+        source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
+        work = _evaluated(bandit, log, names, learners, source=source, learners_from=learners_from)
+        evaluation = asyncio.run(work)
     _print(evaluation)
     answer: dict[str, Any] = msgspec.to_builtins(answer_of([evaluation]))
     return answer
 
 
 async def _evaluated(
-    bandit: Bandit, log: Path, estimators: Sequence[str], when: When, learners_from: Path | None
+    bandit: Bandit,
+    log: Path,
+    estimators: Sequence[str],
+    when: When,
+    *,
+    source: HeldSource,
+    learners_from: Path | None,
 ) -> Evaluation:
-    source, given = HeldSource(), None if learners_from is None else GivenLearners(bandit, learners_from)
+    given = None if learners_from is None else GivenLearners(bandit, learners_from)
     past, read = PastLearners(bandit, source, given), ReadDecisions()
     seen = SeenRewards(bandit.record, partial(source.terms, bandit))
     known: Known = past
@@ -95,6 +105,8 @@ async def _evaluated(
         await past.survey(seen.noted(_pages(log, "counting", read)), from_ms=None, to_ms=None)
     elif given is not None:
         known = given.posterior
+        if source.priors:
+            bandit = bandit.with_prior(source.priors[max(source.priors)])
         async for _ in seen.noted(_pages(log, "counting", read)):
             pass
     else:

@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.prior_version import PriorVersion, imported
 from app.services.decision_log.rows import Row
 from shortlist_client.files.arm_readers import opened
 from shortlist_client.files.arm_rows import FileError, wrong
@@ -71,6 +73,23 @@ class ReadDecisions:
             self._earlier = np.sort(np.concatenate((self._earlier, recent)))
             self._recent.clear()
         return True
+
+
+def priors_of(path: Path, bandit: Bandit) -> Mapping[int, PriorVersion]:
+    """Versions of the learned prior of a bandit, by number: NDJSON. Raises FileError."""
+    found = dict[int, PriorVersion]()
+    with opened(path, "rb") as file:
+        for row, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                version = imported(json.loads(line))
+            except (ValueError, KeyError, TypeError, RecursionError):
+                wrong(path, row, None, "is not a version of a prior, as export writes them")
+            if version.learned is not None and version.learned.dim != bandit.learner_dim:
+                wrong(path, row, "mean", f"is of {version.learned.dim} numbers, not {bandit.learner_dim}")
+            found[version.number] = version
+    return found
 
 
 def _ndjson(path: Path, desc: str) -> Iterator[Sequence[Row]]:

@@ -34,7 +34,13 @@ class Export:
 
     def __init__(self, client: Client, name: str, lake: Lake, advance: Callable[[int], object]) -> None:
         self._client, self._name, self._lake, self._advance = client, name, lake, advance
-        self._at: dict[str, Any] = {"partitions": {}, "decided": 0, "arms": None, "missing": 0}
+        self._at: dict[str, Any] = {
+            "partitions": {},
+            "decided": 0,
+            "arms": None,
+            "priors": None,
+            "missing": 0,
+        }
         self._at |= copy.deepcopy(lake.manifest["at"])
         self._revisions = set(self._known_revisions())
         self._decided: dict[str, NDArray[np.bytes_]] = {}  # decisions in the lake, by day, as they are needed
@@ -47,6 +53,7 @@ class Export:
         for partition in range(self._lake.manifest["terms"]["partitions"]):
             self._rewards(partition)
         self._decisions()
+        self._priors()
         self._commit()
 
     def _rewards(self, partition: int) -> None:
@@ -73,6 +80,16 @@ class Export:
             self._add_arms(page.items)
             cursor, more = page.position, page.next is not None
             self._at["arms"] = cursor
+            self._commit_many()
+
+    def _priors(self) -> None:
+        """After the decisions, so that every version that one of them names is there, while it is kept."""
+        cursor, more = self._at["priors"], True
+        while more:
+            page = self._client.list_priors(self._name, cursor=cursor, limit=PAGE)
+            self._new["priors"] += page.items
+            cursor, more = page.position, page.next is not None
+            self._at["priors"] = cursor
             self._commit_many()
 
     def _decisions(self) -> None:
@@ -163,6 +180,7 @@ class Export:
             "decisions": tables.decisions(self._new["decisions"]),
             "rewards": tables.rewards(self._new["rewards"]),
             "arms": tables.arms(self._new["arms"], _now_ms()),
+            "priors": tables.priors(self._new["priors"]),
         }
         rows = {(table, day): data for table, days in parts.items() for day, data in days.items()}
         terms = self._lake.manifest["terms"]
@@ -183,7 +201,10 @@ def export_lake(client: Client, name: str, out: str) -> str:
     try:
         with meter("log", None, "rows") as advance:
             Export(client, name, lake, advance).run()
-        told = ", ".join(f"{count:,} {table}" for table, count in lake.manifest["rows"].items())
+        rows = [
+            (table, count) for table, count in lake.manifest["rows"].items() if count or table != "priors"
+        ]
+        told = ", ".join(f"{count:,} {table}" for table, count in rows)
         tell_missing(lake)
         return f"{told} in {out}"
     finally:

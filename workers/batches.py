@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.services.formats.records import LearnerState, state_to_bytes
 from app.services.learning.checkpoints import is_due, restored, tail_bytes
 from app.services.learning.fold import fold, pooled_of, reason_of, replaces_state
-from app.storage.protocol import DeadLetter, LearnerId, LogEntry, StoredLearner
+from app.storage.protocol import DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 
@@ -38,6 +39,7 @@ class Folded:
     ``tails``        of the others, the entries that are put at the end of their tails
     ``dead``         the entries that were left out
     ``kept``         the learners of the batch as they are afterwards, save small ones that are new
+    ``counts``       of each bandit, how many entries were folded
     """
 
     states: States
@@ -45,6 +47,7 @@ class Folded:
     tails: Mapping[LearnerId, Sequence[str]]
     dead: Sequence[DeadLetter]
     kept: Mapping[LearnerId, Kept]
+    counts: Mapping[str, FoldedCounts]
 
 
 def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
@@ -89,7 +92,9 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
         sound = [entry for entry in entries if entry.learner not in broken]
     states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out)
     read = {learner for learner, each in before.items() if isinstance(each, StoredLearner)}
-    added = _added([entry for entry in sound if entry.entry_id not in dead] if dead else sound)
+    if dead:
+        sound = [entry for entry in sound if entry.entry_id not in dead]
+    added, counts = _added(sound)
     checkpoints: dict[LearnerId, bytes | None] = {}
     tails: dict[LearnerId, Sequence[str]] = {}
     for learner, state in states.items():
@@ -105,24 +110,29 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
         if learner in checkpoints and isinstance(each, StoredLearner) and not (each.checkpoint or each.tail):
             kept.pop(learner, None)
     letters = [dead[entry.entry_id] for entry in entries if entry.entry_id in dead] if dead else []
-    return Folded(states, checkpoints, tails, letters, kept)
+    return Folded(states, checkpoints, tails, letters, kept, counts)
 
 
-def _added(entries: Sequence[LogEntry]) -> Mapping[LearnerId, Sequence[LogEntry]]:
+def _added(
+    entries: Sequence[LogEntry],
+) -> tuple[Mapping[LearnerId, Sequence[LogEntry]], Mapping[str, FoldedCounts]]:
     """What was folded into each learner and pooled prior; nothing for those of which a part was forgotten, or
-    that were given a state.
+    that were given a state. And how many entries were folded for each bandit.
 
     The entries of a forgotten learner are going to be erased: no tail may need them, nor the pooled prior's.
     """
     added: dict[LearnerId, list[LogEntry]] = {}
-    whole = set[LearnerId]()
+    whole, folded, replaced = set[LearnerId](), Counter[str](), Counter[str]()
     for entry in entries:
         both = entry.learner, pooled_of(entry.learner)
+        folded[entry.learner.bandit_uid] += 1
         if replaces_state(entry):
+            replaced[entry.learner.bandit_uid] += 1
             whole.update(both)
         for learner in both:
             added.setdefault(learner, []).append(entry)
-    return {learner: own for learner, own in added.items() if learner not in whole}
+    counts = {uid: FoldedCounts(count, replaced[uid]) for uid, count in folded.items()}
+    return {learner: own for learner, own in added.items() if learner not in whole}, counts
 
 
 def _restored(before: Before) -> tuple[dict[LearnerId, Kept], dict[LearnerId, str]]:

@@ -197,6 +197,7 @@ class RewardWorker:
             states=done.checkpoints,
             tails=done.tails,
             dead=done.dead,
+            folded=done.counts,
         )
         if applied:
             self._keep(partition, done.kept)

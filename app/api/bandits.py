@@ -20,10 +20,12 @@ from app.api.used import UsedView, used
 from app.errors import NotChangeable
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
+from app.services.bandits.completion import default_prior
 from app.services.bandits.settings import (
     AUTO,
-    BEFORE_AUTO,
     FIXED,
+    POOLED_STAYS,
+    RIDGE_OF_THEORY,
     BanditRecord,
     BanditSettings,
     settings_of,
@@ -32,6 +34,7 @@ from app.services.bandits.versions import BanditVersion, etag_of
 from app.services.choosing.policies import POLICIES, PolicyName
 from app.services.choosing.policy import SPECIAL_OPTIONS
 from app.services.formats.documents import fields_of
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learners import Learners
 from app.services.measuring.evaluation_warnings import warnings_of_log
 
@@ -81,15 +84,17 @@ async def create(
     bandit: Identifier,
     body: BanditBody,
     request: Request,
+    *,
     bandits: Provided[Bandits],
     learners: Provided[Learners],
+    priors: Provided[LearnedPriors],
 ) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
     absent = FIELDS.keys() - body.model_fields_set
     made, new = await bandits.create(bandit, record_of(body), absent, by=key_name(request))
     if new:  # no learner has rewards
         return _answer(made, made.begins_with, 201)
-    return await _reply(made, learners)
+    return await _reply(await priors.serving(made), learners)
 
 
 @router.patch("/{bandit}", response_model=BanditView, responses=problems(409, 412, 429))
@@ -97,8 +102,10 @@ async def change(
     bandit: Identifier,
     body: BanditPatch,
     request: Request,
+    *,
     bandits: Provided[Bandits],
     learners: Provided[Learners],
+    priors: Provided[LearnedPriors],
 ) -> Response:
     """Change a bandit by a JSON merge patch (RFC 7396); its learners are kept. null: back to the default.
 
@@ -110,7 +117,8 @@ async def change(
         check(etag_of(uid, version.number), allowed)
         return changed_record(version.record, patch)
 
-    return await _reply(await bandits.change(bandit, changed, by=key_name(request)), learners)
+    made = await bandits.change(bandit, changed, by=key_name(request))
+    return await _reply(await priors.serving(made), learners)
 
 
 @router.get("/{bandit}/versions", response_model=BanditVersionsView)
@@ -142,9 +150,11 @@ async def list_all(
 
 
 @router.get("/{bandit}", response_model=BanditView)
-async def get(bandit: str, bandits: Provided[Bandits], learners: Provided[Learners]) -> Response:
+async def get(
+    bandit: str, bandits: Provided[Bandits], learners: Provided[Learners], priors: Provided[LearnedPriors]
+) -> Response:
     """One bandit as it is now."""
-    return await _reply(await bandits.get(bandit), learners)
+    return await _reply(await priors.serving(await bandits.get(bandit)), learners)
 
 
 @router.delete("/{bandit}", status_code=204)
@@ -158,9 +168,13 @@ def record_of(body: BanditBody) -> BanditRecord:
     """The record of a body. Raises Invalid."""
     record = BanditRecord(**dict(body))
     if record.exploration == "theory" and "ridge" not in body.model_fields_set:
-        record = msgspec.structs.replace(record, ridge=BEFORE_AUTO["ridge"])
+        record = msgspec.structs.replace(record, ridge=RIDGE_OF_THEORY)
+    options = POLICIES[record.policy].options
+    if "prior" not in body.model_fields_set:
+        prior = default_prior(record, takes_prior="prior" in options)
+        record = msgspec.structs.replace(record, prior=prior)
     if "intercept" not in body.model_fields_set:
-        has_it = "intercept" in POLICIES[record.policy].options and not record.shift_rewards
+        has_it = "intercept" in options and not record.shift_rewards
         record = msgspec.structs.replace(record, intercept=has_it)
     parsed_filter(record.filter)
     return record
@@ -175,11 +189,17 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
         for name, reason in FIXED.items()
         if name in patch and after.get(name, FIELDS[name][1]) != now[name]
     ]
+    if "prior" in patch and record.prior != patch["prior"] and "pooled" in (record.prior, patch["prior"]):
+        fixed.append((("prior",), f"prior cannot be changed to or from pooled: {POOLED_STAYS}"))
     if fixed:
         raise NotChangeable.many(fixed)
     left = _left_behind(record.policy, after.get("policy"))
     if after.get("exploration") == "theory" and record.ridge == AUTO:
         left.add("ridge")
+    if record.prior == "pooled":
+        left.discard("prior")
+    elif record.prior == "learned" and {"ridge", "exploration"} & patch.keys():
+        left.add("prior")
     for name in left - patch.keys():
         after.pop(name, None)
     try:

@@ -105,6 +105,7 @@ class ChosenArmView(BaseModel):
 class ChoiceView(BaseModel):
     """``eligible``: how many arms the filters let in, where there is one. ``group``: "policy" or "holdout",
     of a bandit that has a holdout. ``weights``: by which signals were weighed, of a bandit that has some.
+    ``prior_version``: of the learned prior, 0 while there is none; absent of a bandit with another prior.
     """
 
     decision: str
@@ -118,17 +119,20 @@ class ChoiceView(BaseModel):
     bandit_version: int | None = None
     group: str | None = None
     weights: dict[str, float] | None = None
+    prior_version: int | None = None
 
 
 class DryRunArmView(ChosenArmView):
     """``estimate``: the reward that the learner expects of the arm. ``width``: the standard deviation of the
     estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values; null of
-    the others, of arms that are pinned, of a baseline and of the holdout.
+    the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of the estimate
+    that a new key has too, by the learned prior; the rest is what this key was rewarded for. Absent without.
     """
 
     estimate: float
     width: float
     draw: float | None
+    prior: float | None = None
 
 
 class DryRunView(BaseModel):
@@ -144,6 +148,7 @@ class DryRunView(BaseModel):
     eligible: int | None = None
     group: str | None = None
     weights: dict[str, float] | None = None
+    prior_version: int | None = None
 
 
 class ChoicesView(BaseModel):

@@ -51,7 +51,7 @@ class BarredView(BaseModel):
 class RowView(BaseModel):
     """Times in ms since 1970. ``decision``: the token. ``filter``: what all arms had to be like, the bandit's
     and the request's. ``rewards``: in the order in which they came. ``barred``: what quotas and repeats did
-    not allow; left out where there is none, null where that is not known.
+    not allow; left out where there is none, null where that is not known. ``prior_version``: as of a choice.
     """
 
     decision: str
@@ -69,6 +69,7 @@ class RowView(BaseModel):
     rewards: list[LoggedRewardView]
     weights: dict[str, float] | None = None
     barred: BarredView | None = None
+    prior_version: int | None = None
 
 
 @router.get("/{bandit}/log", response_model=Page[RowView])

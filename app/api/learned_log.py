@@ -1,4 +1,4 @@
-"""/v1/bandits/{b}/log/rewards, …/arms, …/terms: all that learners are made of, to be read as it grows."""
+"""/v1/bandits/{b}/log/rewards, …/arms, …/priors, …/terms: what learners are made of, read as it grows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from app.api.fields import PageLimit, digits
 from app.api.services import Provided
 from app.api.strict_json import json_router, reply
 from app.services.bandits.bandits import Bandits
+from app.services.bandits.prior_version import exported
 from app.services.bounded.answers import hold
 from app.services.catalogues.catalogues import NUMBER_BYTES, Catalogues
-from app.services.formats.pages import decode_cursor, encode_cursor
+from app.services.formats.pages import decode_cursor, decode_number, encode_cursor
 from app.services.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog
+from app.services.learning.learned_priors import LearnedPriors
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -93,6 +95,49 @@ class LearningTermsView(BaseModel):
     pooled: bool
     shifted: bool
     constant: float | None
+
+
+class PriorVersionView(BaseModel):
+    """A version of the learned prior, as rows name it. ``mean``: mu, of each signal; ``precision``: S^-1, row
+    by row up to the diagonal; ``residuals``: R, the covariance of the signals' noise; all null where the keys
+    said nothing. A key with G = sum x x^T and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m).
+    """
+
+    version: int
+    since_ms: int
+    keys: int
+    observations: float
+    mean: list[list[float]] | None
+    precision: list[float] | None
+    residuals: list[list[float]] | None
+
+
+class PriorVersionsView(BaseModel):
+    """``position``, ``next``: as with rewards."""
+
+    items: list[PriorVersionView]
+    next: str | None
+    position: str | None
+
+
+@router.get("/{bandit}/log/priors", response_model=PriorVersionsView)
+async def priors(
+    bandit: str,
+    bandits: Provided[Bandits],
+    priors: Provided[LearnedPriors],
+    *,
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Response:
+    """The versions of the learned prior that are kept, the oldest first; none of a bandit without."""
+    owner = await bandits.get(bandit)
+    after = 0 if cursor is None else decode_number(cursor)
+    most = max(1, min(limit, PAGE_NUMBERS // owner.learner_dim**2))
+    kept = [number for number in await priors.kept(owner) if number > after]
+    found = [await priors.version(owner.uid, number) for number in kept[:most]]
+    items = [exported(version) for version in found if version is not None]
+    position = encode_cursor(str(kept[:most][-1])) if kept else cursor
+    return reply({"items": items, "next": position if len(kept) > most else None, "position": position})
 
 
 @router.get("/{bandit}/log/rewards", response_model=LearnedPageView)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
 import numpy as np
 from fastapi import Query, Request, Response
 from numpy.typing import NDArray
@@ -18,7 +16,7 @@ from app.api.fields import IDENTIFIER, Page, PageLimit
 from app.api.limits import MAX_BODY_BYTES
 from app.api.octet_streams import OCTETS, body_or_octets, documented
 from app.api.services import Provided
-from app.api.streamed import Streamed
+from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, StrictModel, json_router, reply
 from app.api.used import UsedView, used
 from app.errors import Invalid
@@ -26,10 +24,10 @@ from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
 from app.services.bounded.answers import hold
 from app.services.bounded.long_work import REQUESTS
-from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.selector import Selector
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
 from app.services.learning.forgetting import Forgetting
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learner_copies import LearnerCopies
 from app.services.learning.learners import LearnerReport, Learners
 
@@ -65,10 +63,13 @@ class LearnerView(BaseModel):
 
     Of a bandit with a context u, encoded as ``context`` tells: (P x)^T ``weights`` u more. P are
     ``directions``, absent where all coordinates interact. Precision is of [x ; (P x) kron u].
+
+    ``prior_version``: of the learned prior that is in it; absent of a bandit with another prior.
     """
 
     key: str
     version: int
+    prior_version: int | None = None
     observations: int
     used: UsedView
     theta: list[float]
@@ -105,12 +106,15 @@ class LearnerCopyBody(StrictModel):
 class LearnerCopyView(BaseModel):
     """``state``: all that is stored of the learner, base64. Null unless it was asked for, and where it is
     longer than 3 MiB: then ``GET …/learners/{key}`` answers it to ``Accept: application/octet-stream``.
+    ``prior_version``: of the learned prior that the bandit has now, which is not in the state; absent of a
+    bandit with another prior.
     """
 
     key: str
     version: int
     observations: int
     state: str | None = None
+    prior_version: int | None = None
 
 
 @router.get("/{bandit}/learners", response_model=Page[LearnerCopyView])
@@ -118,14 +122,18 @@ async def list_learners(
     bandit: str,
     bandits: Provided[Bandits],
     learner_copies: Provided[LearnerCopies],
+    priors: Provided[LearnedPriors],
     *,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
     include: Annotated[Literal["state"] | None, Query()] = None,
 ) -> Response:
     """The learners that have rewards; a page of large ones has fewer than ``limit``."""
-    page, following = await learner_copies.page(await bandits.get(bandit), cursor, limit)
+    owner = await priors.serving(await bandits.get(bandit))
+    page, following = await learner_copies.page(owner, cursor, limit)
     items = [_copy(key, state) if include is None else await _whole(key, state) for key, state in page]
+    if owner.prior_version is not None:
+        items = [{**item, "prior_version": owner.prior_version} for item in items]
     return reply({"items": items, "next": following})
 
 
@@ -166,6 +174,7 @@ async def learner(
     *,
     bandits: Provided[Bandits],
     learners: Provided[Learners],
+    priors: Provided[LearnedPriors],
     learner_copies: Provided[LearnerCopies],
     include: Annotated[Literal["precision", "directions"] | None, Query()] = None,
 ) -> Response:
@@ -176,10 +185,13 @@ async def learner(
     owner = await bandits.get(bandit)
     if request.headers.get("accept", "") == OCTETS:
         return Response(await learner_copies.state(owner, owner.learner_named(key)), media_type=OCTETS)
+    if owner.record.prior == "learned":
+        owner = owner.with_prior(await priors.newest(owner))
     report = await learners.report(owner, owner.learner_named(key))
     answer: dict[str, object] = {
         "key": key,
         "version": report.version,
+        **({} if owner.prior_version is None else {"prior_version": owner.prior_version}),
         "observations": report.observations,
         "used": used(owner, report.ridge, report.noise),
         **_theta(owner, report),
@@ -192,7 +204,7 @@ async def learner(
         rows = owner.context.directions
     if include is None or rows is None:
         return reply(answer)
-    return await Streamed.of(_with_rows(answer, include, rows), media_type=JSON)
+    return await Streamed.of(with_rows(answer, include, rows), media_type=JSON)
 
 
 @router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
@@ -231,17 +243,6 @@ async def _whole(key: str, state: LearnerState) -> dict[str, object]:
     data = await REQUESTS.run(partial(state_to_bytes, state))
     text = base64.b64encode(data).decode() if len(data) <= MAX_JSON_STATE_BYTES else None
     return _copy(key, state) | {"state": text}
-
-
-async def _with_rows(
-    answer: dict[str, object], name: str, rows: NDArray[np.float64]
-) -> AsyncGenerator[bytes, None]:
-    """The answer as JSON, and a matrix, which may be of tens of megabytes, row by row."""
-    yield msgspec.json.encode(answer).removesuffix(b"}") + b',"%b":[' % name.encode()
-    for number, row in enumerate(rows):
-        await yield_to_others()
-        yield (b"," if number else b"") + msgspec.json.encode(row.tolist())
-    yield b"]}"
 
 
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:

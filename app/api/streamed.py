@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import msgspec
+import numpy as np
 from fastapi import Request, Response
+from numpy.typing import NDArray
 from starlette.types import Receive, Scope, Send
 
 from app.api.leaving import while_connected
+from app.services.bounded.yielding import yield_to_others
 
 
 class Streamed(Response):
@@ -46,3 +50,14 @@ class Streamed(Response):
             async for piece in pieces:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def with_rows(
+    answer: dict[str, object], name: str, rows: NDArray[np.float64]
+) -> AsyncGenerator[bytes, None]:
+    """The answer as JSON, and a matrix, which may be of tens of megabytes, row by row."""
+    yield msgspec.json.encode(answer).removesuffix(b"}") + b',"%b":[' % name.encode()
+    for number, row in enumerate(rows):
+        await yield_to_others()
+        yield (b"," if number else b"") + msgspec.json.encode(row.tolist())
+    yield b"]}"

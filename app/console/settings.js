@@ -36,7 +36,7 @@ export const MEANINGS = {
 };
 
 /** What a learner's sums depend on: it stays as it was made. */
-export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "half_life_s", "shift_rewards", "prior", "intercept"]);
+export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "half_life_s", "shift_rewards", "intercept"]);
 
 export const CHANGEABLE = Object.keys(MEANINGS).filter((name) => !FIXED.has(name));
 

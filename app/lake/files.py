@@ -33,7 +33,7 @@ except ImportError:
     message = "a lake needs the extra lake of the service: pip install -e '.[lake]' in a checkout"
     raise ShortlistError(message) from None
 
-TABLES = ("decisions", "rewards", "arms")
+TABLES = ("decisions", "rewards", "arms", "priors")
 FORMAT = 1
 HOME = "_shortlist"
 MANIFEST, STAGING, LOCK = f"{HOME}/manifest.json", f"{HOME}/staging", f"{HOME}/lock"
@@ -52,7 +52,7 @@ class Manifest(TypedDict):
     rows: dict[str, int]
 
 
-_NAME = re.compile(r"(decisions|rewards|arms)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
+_NAME = re.compile(r"(decisions|rewards|arms|priors)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
 
 
 class Lake:
@@ -254,6 +254,7 @@ class Lake:
             raise _refused(self.address, f"{MANIFEST} is damaged") from None
         if not is_known:
             raise _refused(self.address, f"{MANIFEST} is of another version of the service")
+        found["rows"] = dict.fromkeys(TABLES, 0) | found["rows"]  # until 0.1.0 there were no priors
         return found
 
     def _take_lock(self) -> None:

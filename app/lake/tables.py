@@ -45,6 +45,18 @@ DECISIONS = pa.schema(
         ("arms", pa.list_(_ARM)),
         ("decision", pa.string()),
         ("weights", pa.string()),
+        ("prior_version", pa.int64()),
+    ]
+)
+PRIORS = pa.schema(
+    [
+        ("time", TIME),
+        ("version", pa.int64()),
+        ("keys", pa.int64()),
+        ("observations", pa.float64()),
+        ("mean", pa.list_(pa.list_(pa.float64()))),
+        ("precision", pa.list_(pa.float64())),
+        ("residuals", pa.list_(pa.list_(pa.float64()))),
     ]
 )
 REWARDS = pa.schema(
@@ -147,8 +159,19 @@ def _decisions(rows: Sequence[Any]) -> Any:
         pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, type=pa.list_(_ARM)),
         [row.decision for row in rows],
         [None if row.weights is None else json.dumps(row.weights) for row in rows],
+        [row.prior_version for row in rows],
     ]
     return _table(DECISIONS, columns)
+
+
+def priors(rows: Iterable[Any]) -> Mapping[str, Any]:
+    """Versions of the learned prior, by the day when they were made."""
+    return _by_day(rows, lambda row: int(row.since_ms), _priors)
+
+
+def _priors(rows: Sequence[Any]) -> Any:
+    names = ("since_ms", *PRIORS.names[1:])
+    return _table(PRIORS, [[getattr(row, name) for row in rows] for name in names])
 
 
 def _rewards(rows: Sequence[tuple[int, Any]]) -> Any:

@@ -103,6 +103,17 @@ class Metrics:
             "shortlist_arms_beyond_quotas",
             "Arms that are not eligible for a bandit, since they would count for too many of its quotas.",
         )
+        self.prior_fits = counter("shortlist_prior_fits", "Learned priors fitted.", ["outcome"])
+        self.prior_seconds = Histogram(
+            "shortlist_prior_fit_seconds",
+            "Time of a core that a fit of a learned prior took.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.prior_keys = gauge("shortlist_prior_keys", "Keys with rewards in the last fit of this process.")
+        self.prior_age = gauge(
+            "shortlist_prior_age_seconds", "Age of the oldest learned prior that this process serves."
+        )
         self.learners = gauge("shortlist_cached_learners", "Learners in memory.")
         self.learner_bytes = gauge("shortlist_cached_learner_bytes", "Memory they take.")
         self.arms = gauge("shortlist_arms", "Arms of all catalogues.")
@@ -110,6 +121,12 @@ class Metrics:
             "shortlist_index_maintenance", "Builds and folds of indexes.", ["outcome"]
         )
         self.index_exact = gauge("shortlist_catalogues_exact", "Catalogues that are searched exactly now.")
+
+    def prior_was_fitted(self, outcome: str, *, seconds: float, keys: int) -> None:
+        """``outcome``: made, nothing (the keys say nothing) or late (another process was faster)."""
+        self.prior_fits.labels(outcome).inc()
+        self.prior_seconds.observe(seconds)
+        self.prior_keys.set(keys)
 
     def quotas_are(self, states: Mapping[str, int], beyond: int) -> None:
         self.beyond_quotas.set(beyond)

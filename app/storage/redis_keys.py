@@ -10,6 +10,10 @@
     {registry}:versions:<bandit uid>             hash    number of a version -> record      with the bandit
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
     {registry}:quotas                            hash    bandit uid -> changes of quotas    with the bandit
+    {registry}:priors                            hash    bandit uid -> newest version       with the bandit
+    {registry}:prior-changes                     string  number of changes of priors        for ever
+    {registry}:prior-versions:<bandit uid>       hash    number of a version -> record      see below
+    {registry}:prior-times:<bandit uid>          zset    number, ms when it was made        with these
     {registry}:word:<name>                       string  a value written once               ttl_ms or for ever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
     {registry}:campaign-bytes                    hash    bytes reserved, by campaign; all   for ever
@@ -32,6 +36,7 @@
     {p:<n>}:dead                                 stream  b, l, f, p, r: what was left out   until replayed
     {p:<n>}:changes                              zset    uid + learner -> number of entry   for ever
     {p:<n>}:deleted                              zset    bandit uid, when it was deleted    DELETED_KEPT_MS
+    {p:<n>}:folded                               hash    bandit uid -> entries (see below)  with the bandit
     {p:<n>}:states:<bandit uid>                  hash    learner -> checkpoint              with the bandit
     {p:<n>}:tails:<bandit uid>                   zset    learner + entry id (see below)     with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty: of observations       ttl_ms
@@ -87,6 +92,10 @@ Members of tails are "<length>.<learner>:<entry id>", both numbers of the id wit
 the order of their bytes the tail of a learner stands together, oldest first. A new learner has no checkpoint,
 and after a checkpoint there is no tail. No entry that is in a tail is trimmed.
 
+Versions of a learned prior are kept as write_prior.lua says: the newest, and those that rows of the decision
+log may name. folded has two fields of a bandit: its uid holds how many entries of the log were folded since
+0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state.
+
 A key named changes holds, for each thing that changed, only its last change, and CHANGES_KEPT things at most.
 A process that knows a version, or a watermark, reads there what has changed since; if that was too long ago,
 it reads everything.
@@ -122,6 +131,8 @@ DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
 CAMPAIGN_BYTES = REGISTRY + "campaign-bytes"
 QUOTAS = REGISTRY + "quotas"
+PRIORS = REGISTRY + "priors"
+PRIOR_CHANGES = REGISTRY + "prior-changes"
 
 
 JOBS = [f"{PREFIX}{{jobs}}:{part}" for part in ("heads", "results", "until", "alive")]
@@ -168,6 +179,7 @@ idle = _in_partition("idle")
 erase = _in_partition("erase")
 ledger = _in_partition("ledger")
 row_logs = _in_partition("row-logs")
+folded = _in_partition("folded")
 
 
 def users(catalogue: str) -> str:
@@ -176,6 +188,11 @@ def users(catalogue: str) -> str:
 
 def versions(bandit_uid: str) -> str:
     return f"{REGISTRY}versions:{bandit_uid}"
+
+
+def priors(bandit_uid: str) -> list[str]:
+    """The versions of the learned prior of a bandit, and when they were made."""
+    return [f"{REGISTRY}prior-versions:{bandit_uid}", f"{REGISTRY}prior-times:{bandit_uid}"]
 
 
 def quotas(bandit_uid: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from app.storage import redis_keys as keys
-from app.storage.protocol import DeadLetter, LearnerChanges, LogEntry, StoredLearner
+from app.storage.protocol import DeadLetter, FoldedCounts, LearnerChanges, LogEntry, StoredLearner
 from app.storage.protocol.learner_id import UID_LENGTH, LearnerId
 from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, log_entry
@@ -68,18 +68,28 @@ class RedisLearnerStates(RedisPart):
         states: Mapping[LearnerId, bytes | None],
         tails: Mapping[LearnerId, Sequence[str]] | None = None,
         dead: Sequence[DeadLetter] = (),
+        folded: Mapping[str, FoldedCounts] | None = None,
     ) -> bool:
         tails = tails or {}
         numbers = _numbered([*states, *tails])
         arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead)]
         for letter in dead:
             arguments += (letter.entry.entry_id, letter.reason)
+        for uid in numbers:
+            counts = (folded or {}).get(uid, FoldedCounts())
+            arguments += (counts.entries, counts.replaced)
         for (uid, name), state in states.items():
             arguments += (numbers[uid], name, "" if state is None else "1", state or b"")
         for (uid, name), ids in tails.items():
             arguments += (numbers[uid], name, "t", " ".join(ids))
         names = keys.of_partition(
-            partition, keys.watermark, keys.log, keys.dead, keys.learner_changes, keys.deleted
+            partition,
+            keys.watermark,
+            keys.log,
+            keys.dead,
+            keys.learner_changes,
+            keys.deleted,
+            keys.folded,
         )
         names += _of_bandits(partition, numbers)
         return bool(await self._redis.script("apply", names, arguments, bulk=True))

@@ -65,7 +65,8 @@ class RedisRegistry(RedisPart):
 
     async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
         """One round trip, and one per partition. The states go even if the name is gone, as above."""
-        names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.versions(uid)]
+        names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.PRIORS]
+        names += [keys.versions(uid), *keys.priors(uid)]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
         if outcome != b"in_use":
             for partition in range(self.partitions):
@@ -113,6 +114,7 @@ class RedisLeases(RedisPart):
 async def drop_states(redis: RedisClient, partition: int, uid: str) -> None:
     """Remove the learners that a partition holds of a deleted bandit, for good: none is written again."""
     names = [keys.deleted(partition), keys.states(partition, uid), keys.tails(partition, uid)]
+    names.append(keys.folded(partition))
     await redis.script("drop_states", names, [uid, keys.DELETED_KEPT_MS])
 
 

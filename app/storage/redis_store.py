@@ -21,6 +21,7 @@ from app.storage.redis_followed_arms import RedisFollowedArms
 from app.storage.redis_jobs import RedisJobs
 from app.storage.redis_learner_side_data import RedisLearnerSideData
 from app.storage.redis_learner_states import RedisLearnerStates
+from app.storage.redis_priors import RedisPriors
 from app.storage.redis_quotas import RedisQuotas
 from app.storage.redis_registry import RedisLeases, RedisRegistry, RedisWriteOnce
 from app.storage.redis_reward_log import RedisRewardLog
@@ -70,6 +71,7 @@ class RedisStore(Store):
         self.campaigns = RedisCampaigns(*shared)
         self.quotas = RedisQuotas(*shared)
         self.jobs = RedisJobs(*shared)
+        self.priors = RedisPriors(*shared)
         self.write_once = RedisWriteOnce(*shared)
         self.leases = RedisLeases(*shared)
         self.usage = RedisUsage(*shared)

@@ -415,6 +415,7 @@ WRITES = (
         {"state": STATE},
         {"state": "text"},
     ),
+    Endpoint("POST", "/v1/bandits/{bandit}/prior/refresh", "/v1/bandits/p/prior/refresh"),
     Endpoint("POST", "/v1/slates", "/v1/slates", SLATES, SLATES_KINDS, frozenset({"noise_std", "seed"})),
     Endpoint(
         "POST",
@@ -573,11 +574,13 @@ READS = (
     Endpoint("GET", "/v1/bandits/{bandit}/report", "/v1/bandits/b/report"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/rewards", "/v1/bandits/b/log/rewards"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/arms", "/v1/bandits/b/log/arms"),
+    Endpoint("GET", "/v1/bandits/{bandit}/log/priors", "/v1/bandits/p/log/priors"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/terms", "/v1/bandits/b/log/terms"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/export", "/v1/bandits/b/log/export"),
     Endpoint("GET", "/v1/bandits/{bandit}/log/{decision}", "/v1/bandits/b/log/none"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners", "/v1/bandits/u/learners"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
+    Endpoint("GET", "/v1/bandits/{bandit}/prior", "/v1/bandits/p/prior"),
     Endpoint("GET", "/v1/centers", "/v1/centers"),
     Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),
     Endpoint("GET", "/v1/slates", "/v1/slates"),
@@ -612,6 +615,7 @@ async def build_world(api: Api) -> str:
     await api.bandit("b", "c", reward={"aggregate": "sum"})
     await api.bandit("u", "c", scope="per_key")
     await api.bandit("v", "c", policy="sub_elim", scope="per_key")
+    await api.bandit("p", "c", scope="per_key", ridge="auto")
     await api.bandit("w", "c", context={"fields": CONTEXT_FIELDS}, interactions=2)
     await api.bandit("logged", "c", log={}, reward={"wait_s": 60})  # the row is written with the choice
     await api.bandit("unused", "c")

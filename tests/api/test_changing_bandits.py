@@ -27,7 +27,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
     "position": ({"examination": [1.0, 0.5]}, {}),
 }  # fmt: skip
 OTHER: dict[str, tuple[Any, Json]] = {
-    "catalogue": ("d", {}), "scope": ("per_key", {}), "prior": ("pooled", {"scope": "per_key"}),
+    "catalogue": ("d", {}), "scope": ("per_key", {}),
     "half_life_s": (60.0, {}), "shift_rewards": (True, {}), "context": ({"dim": 3}, {"context": {"dim": 2}}),
     "interactions": (1, {"context": {"dim": 2}, "interactions": 2}), "intercept": (True, {}),
 }  # fmt: skip
@@ -52,7 +52,8 @@ async def etag(api: Api) -> str:
 def test_every_field_says_whether_it_can_be_changed():
     assert set(FIXED) == set(OTHER)
     signals = {"signals", "guardrails"}  # they have their own tests
-    assert set(BanditSettings.__struct_fields__) - set(FIXED) - signals == set(CHANGEABLE)
+    apart = {"prior"} | signals
+    assert set(BanditSettings.__struct_fields__) - set(FIXED) - apart == set(CHANGEABLE)
 
 
 @pytest.mark.parametrize("field", CHANGEABLE)
@@ -86,6 +87,17 @@ async def test_what_learners_depend_on_cannot_be_changed(world: Api, field: str)
     assert [error["loc"] for error in problem["errors"]] == [["body", field]]
     assert await world.stored() == before
     assert await world.ok("GET", PATH) == made
+
+
+@pytest.mark.parametrize("prior", ["plain", "learned"])
+async def test_a_pooled_prior_comes_and_goes_with_the_bandit(world: Api, prior: str):
+    for name, made, wanted in (("b", "pooled", prior), ("c", prior, "pooled")):
+        await world.bandit(name, "c", scope="per_key", ridge="auto", prior=made)
+        path, before = f"/v1/bandits/{name}", await world.stored()
+        await world.refused(
+            "PATCH", path, {"prior": wanted}, status=409, code="not_changeable", loc=["body", "prior"]
+        )
+        assert await world.stored() == before
 
 
 @pytest.mark.parametrize("field", ["catalogue", "scope", "prior", "half_life_s", "shift_rewards"])

@@ -143,6 +143,42 @@ async def test_the_numbers_are_those_of_the_service(
     assert theirs["learners"] == {"when": "now", "begin": None, "blocks": 0}
 
 
+async def test_a_learned_prior_is_that_of_the_rows_or_fitted_from_those_before(
+    shared: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    settings = {"policy": "softmax", "temperature": 0.5, "scope": "per_key", "ridge": "auto"}
+    rows = await logged(shared, "learned", settings, [{"key": f"u{place}"} for place in range(12)])
+    await shared.ok("POST", "/v1/bandits/learned/prior/refresh")
+    for place in range(12):
+        await shared.choose("learned", key=f"u{place}", k=2)
+    await shared.app.service.rows.flush()
+    items = await shared.listed("/v1/bandits/learned/log")
+    rows = [msgspec.convert(item, Row) for item in items]
+    kept = await shared.ok("GET", "/v1/bandits/learned/log/priors")
+    assert {row.prior_version for row in rows} - {0} <= {item["version"] for item in kept["items"]}
+    log, arms, out = write_log(rows, tmp_path / "log.ndjson"), write_arms(tmp_path), tmp_path / "out.json"
+    priors = tmp_path / "log.priors.ndjson"
+    priors.write_text("".join(json.dumps(item) + "\n" for item in kept["items"]))
+    policy = {"policy": "softmax", "temperature": 0.5, "prior": "learned"}
+
+    async def support(*more: str) -> Any:
+        assert await asyncio.to_thread(run, log, arms, policy, "--json", str(out), *more) == 0
+        return json.loads(out.read_text())["support"]
+
+    theirs = await shared.ok("POST", "/v1/bandits/learned/evaluations", {"policy": {}, "learners": "before"})
+    assert_close(await support("--priors", str(priors)), theirs["support"])
+    assert_close(await support(), theirs["support"])  # fitted from the same rewards, it is the same
+    others = tmp_path / "others.ndjson"
+    others.write_text("".join(json.dumps(item | {"mean": [[9.0] * 4]}) + "\n" for item in kept["items"]))
+    assert (await support("--priors", str(others)))["largest_weight"] > 1.1
+    capsys.readouterr()
+    narrow = {**kept["items"][0], "mean": [[1.0]], "precision": [1.0]}
+    for line in ("{", '{"version": 1}', json.dumps(narrow), json.dumps(narrow | {"precision": [-1.0]})):
+        priors.write_text(line + "\n")
+        assert await asyncio.to_thread(run, log, arms, policy, "--priors", str(priors)) == 2
+        assert str(priors) in line_of(capsys)
+
+
 @pytest.fixture
 async def files(shared: Api, tmp_path: Path) -> tuple[Path, Path, list[Row]]:
     name = tmp_path.name.replace("_", "-")

@@ -153,7 +153,7 @@ def test_learners_come_in_bit_for_bit_and_choose_the_same(
     client: Client, run: Run, tmp_path: Path, ending: str
 ):
     fill(client)
-    settings: dict[str, Any] = {"policy": "linear_ts", "scope": "per_key"}
+    settings: dict[str, Any] = {"policy": "linear_ts", "scope": "per_key", "prior": "plain"}
     client.put_bandit("b", catalogue="c", **settings)
     items = [
         {"id": f"o{number}", "key": f"k{number % 5}", "arm": f"a{number % 40}", "value": number / 7}

@@ -170,7 +170,16 @@ def assert_each_once(lake: Lake, client: Client, name: str) -> None:
     named = {row["revision"] for row in rewards if row["revision"] is not None}
     listed = {arm.revision for arm in client.list_revisions(name, limit=1_000).items}
     assert named | listed <= set(revisions) <= named | listed | shown
-    counts = {"decisions": len(decisions), "rewards": len(rewards), "arms": len(revisions)}
+    versions = Counter(row["version"] for row in rows(lake, "priors"))
+    assert set(versions.values()) <= {1}
+    assert {each.version for each in client.list_priors(name).items} >= set(versions)
+    assert {row["prior_version"] for row in decisions} - {None, 0} <= set(versions)
+    counts = {
+        "decisions": len(decisions),
+        "rewards": len(rewards),
+        "arms": len(revisions),
+        "priors": len(versions),
+    }
     assert lake.manifest["rows"] == counts
     assert len(rewards) == len(learned(client, name))
 

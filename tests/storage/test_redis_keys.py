@@ -17,8 +17,10 @@ from app.storage.protocol import (
     DeadLetter,
     DecisionId,
     DefaultWrite,
+    FoldedCounts,
     LearnerId,
     Position,
+    PriorWrite,
     QuotaTerms,
     RewardWrite,
     RowWrite,
@@ -82,7 +84,9 @@ async def exercise(store):
         states={ANN: b"state"},
         tails={BOB: [entry.entry_id]},
         dead=[DeadLetter(entry, "why")],
+        folded={UID: FoldedCounts(1)},
     )
+    assert await store.priors.write("b", UID, PriorWrite(0, 1, b"record", 0)) == 1
     await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), expected=b"", most=9)
     await store.quotas.share(UID, "process", 1, [ShareAsked("q", "u", 0, 0, 1, 1)])
     await store.quotas.reward(UID, {"q": 1})

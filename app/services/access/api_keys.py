@@ -44,7 +44,7 @@ _RULES = (
     (
         "GET",
         re.compile(
-            r"/v1/catalogues/[^/]+/arms(/[^/]+)?|/v1/bandits/[^/]+/(versions|learners(/[^/]+(/sets)?)?)"
+            r"/v1/catalogues/[^/]+/arms(/[^/]+)?|/v1/bandits/[^/]+/(versions|prior|learners(/[^/]+(/sets)?)?)"
         ),
         "read",
     ),

@@ -15,16 +15,17 @@ from app.services.bandits.completion import constant_of
 from app.services.bandits.context import Context
 from app.services.bandits.encoding import Numbers32
 from app.services.bandits.policy_terms import PolicyTerms
-from app.services.bandits.settings import BanditRecord
+from app.services.bandits.prior_version import PriorVersion
+from app.services.bandits.settings import AUTO, BanditRecord
 from app.services.bandits.versions import BanditVersion, bytes_to_version, etag_of
 from app.services.catalogues.catalogues import Catalogue
 from app.services.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
 from app.storage.protocol import LearnerId
+from shortlist.linear import learned_prior
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums, empty
 from shortlist.linear.scales import Scales
-from shortlist.linear.signals import Weighing
-from shortlist.linear.signals import weighed as weighed_sum
+from shortlist.linear.signals import Known, Weighing, known
 from shortlist.types import TopK, Vector
 
 GLOBAL_LEARNER = "_global"
@@ -34,6 +35,8 @@ class Bandit(msgspec.Struct, frozen=True):
     """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
 
     ``weighing``: of its signals; None without any. ``constant``: what its learners see besides an arm.
+    ``prior``: the version of its learned prior that it is served with; None: it has none, or no version was
+    made yet. ``exploration_alone``: what ``exploration`` is without it; None: the same.
     """
 
     name: str
@@ -50,6 +53,8 @@ class Bandit(msgspec.Struct, frozen=True):
     weighing: Weighing | None = None
     fixed_weights: bool = False
     constant: ConstantCoordinate | None = None
+    prior: PriorVersion | None = None
+    exploration_alone: float | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -61,9 +66,41 @@ class Bandit(msgspec.Struct, frozen=True):
         return etag_of(self.uid, self.version.number)
 
     @property
-    def prior_terms(self) -> tuple[Scales, float]:
+    def prior_terms(self) -> tuple[Scales, float, int]:
         """What a posterior depends on besides what was learned."""
-        return self.scales, self.record.prior_strength
+        return self.scales, self.record.prior_strength, 0 if self.prior is None else self.prior.shown_number
+
+    @property
+    def prior_version(self) -> int | None:
+        """The version of its learned prior, 0 while there is none; None: its prior is another one."""
+        if self.record.prior != "learned":
+            return None
+        return 0 if self.prior is None else self.prior.shown_number
+
+    @property
+    def prior_mean(self) -> Vector | None:
+        """What a key without rewards is estimated by; None: 0, or what is not known here. Shape: (D,)."""
+        learned = None if self.prior is None else self.prior.learned
+        if learned is None:
+            return None
+        return learned.mean[0] if self.weighing is None else np.array(self.weighing.weights) @ learned.mean
+
+    def with_prior(self, version: PriorVersion | None) -> Bandit:
+        """This bandit, served with a version of its learned prior; None: as without one."""
+        alone = self.exploration if self.exploration_alone is None else self.exploration_alone
+        if version is None or version.learned is None:
+            if self.prior is None:
+                return self
+            return msgspec.structs.replace(self, prior=None, exploration=alone, exploration_alone=None)
+        exploration = alone
+        if self.record.exploration == AUTO:
+            exploration = learned_prior.exploration(self.learner_dim, keys=version.learned.keys)
+        return msgspec.structs.replace(
+            self,
+            prior=version.of_signals(len(self.record.signals or (0,))),
+            exploration=exploration,
+            exploration_alone=alone,
+        )
 
     @property
     def learner_dim(self) -> int:
@@ -86,11 +123,21 @@ class Bandit(msgspec.Struct, frozen=True):
         weighing = signals.weighed_anew(self.record, self.weighing, weights)
         return msgspec.structs.replace(self, weighing=weighing)
 
+    def known(self, sums: RidgeSums) -> Posterior | Known:
+        """What these sums say of the reward, or of all signals. Cost: O(D^3)."""
+        learned = None if self.prior is None else self.prior.learned
+        if self.weighing is None:
+            return self.scales.posterior(sums) if learned is None else learned.posterior(sums)
+        return known(sums, self.scales) if learned is None else learned.known(sums)
+
     def posterior(self, sums: RidgeSums) -> Posterior:
         """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""
+        found = self.known(sums)
+        if not isinstance(found, Known):
+            return found
         if self.weighing is None:
-            return self.scales.posterior(sums)
-        return weighed_sum(sums, self.scales, self.weighing)
+            raise ValueError("a bandit without signals knows none")
+        return found.weighed(self.weighing, self.scales)
 
     @property
     def begins_with(self) -> tuple[float, float]:

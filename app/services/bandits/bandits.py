@@ -247,6 +247,10 @@ class Bandits:
         """The bandit of this uid, if this process knows it."""
         return self._by_uid.get(uid)
 
+    def with_learned_priors(self) -> Sequence[str]:
+        """The uids of the bandits that have a learned prior."""
+        return [uid for uid, bandit in self._by_uid.items() if bandit.record.prior == "learned"]
+
     def page(self, cursor: str | None, limit: int) -> tuple[Sequence[Bandit], str | None]:
         return page_by_name(list(self._served.values()), lambda b: b.name, cursor, limit)
 

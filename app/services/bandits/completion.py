@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -35,9 +36,29 @@ def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> Band
     if record.intercept and record.shift_rewards:
         reason = "intercept does not go with shift_rewards, which has a constant of its own"
         raise Invalid(reason, path=("intercept",))
+    if record.prior == "learned" and (missing := _no_learned_prior(record)):
+        raise Invalid(f"prior: learned {missing}", path=("prior",))
     signals.check(record, most=policies[record.policy].most_signals)
     _check_position(record, policies[record.policy])
     return contexts.completed(policies[record.policy].completed(record))
+
+
+def default_prior(record: BanditRecord, *, takes_prior: bool) -> Literal["learned", "plain"]:
+    """What ``prior`` is where it is absent. ``takes_prior``: whether the policy has one that changes."""
+    return "learned" if takes_prior and not _no_learned_prior(record) else "plain"
+
+
+def _no_learned_prior(record: BanditRecord) -> str | None:
+    """Why the bandit cannot have a learned prior; None: it can, as far as its policy takes one."""
+    if record.scope == "global":
+        return "needs scope: per_key; a global bandit has one learner"
+    if record.exploration == "theory":
+        return "does not go with exploration: theory, which is proved for the plain prior"
+    if record.ridge != AUTO:
+        return 'needs ridge: "auto": the prior has a precision of its own'
+    if record.shift_rewards:
+        return "does not go with shift_rewards"
+    return None
 
 
 def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:

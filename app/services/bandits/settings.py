@@ -43,7 +43,10 @@ MAX_GUARDRAILS = 32
 Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
 AUTO: Literal["auto"] = "auto"
 BY_ARM = "arm"
-BEFORE_AUTO: Mapping[str, float] = {"ridge": 1.0, "exploration": 1.0}  # where absent, until 0.1.0
+# What settings were where absent, until 0.1.0: a bandit that is asked for again without them is the same one.
+BEFORE_AUTO: Mapping[str, float | str] = {"ridge": 1.0, "exploration": 1.0, "prior": "plain"}
+RIDGE_OF_THEORY = 1.0  # where absent
+POOLED_STAYS = "rewards that came before would be missing from the pooled prior"
 Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
 Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
 
@@ -201,6 +204,9 @@ class BanditSettings(Document, frozen=True):
     ``repeats``: how often a key, or a visitor of a global bandit, has the same arm.
     ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
     on, all if absent. ``signals``: several rewards, by name; a choice weighs them.
+    ``prior``: what a new key starts from. ``learned``: what the keys of the bandit have in common, and how
+    they differ; where absent of a ``per_key`` bandit whose ``ridge`` is ``auto`` and whose policy takes it,
+    else ``plain``. ``pooled``: the sums of all other keys, ``prior_strength`` times.
     ``guardrails``: what a report and the metrics watch. ``position``: what a reward says of an arm depends on
     where it stood. ``intercept``: learners have a number for what all arms have in common, their ``offset``;
     a new bandit has it where this is absent, but with ``shift_rewards`` and elimination.
@@ -222,10 +228,7 @@ class BanditSettings(Document, frozen=True):
     shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
     eta: Annotated[float, Field(gt=0, lt=1)] | None = None
     reward: RewardRule = RewardRule()
-    prior: Annotated[
-        Literal["plain", "pooled"],
-        Fixed("rewards that came before would be missing from the pooled prior"),
-    ] = "plain"
+    prior: Literal["learned", "pooled", "plain"] = "plain"
     prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 0.3
     half_life_s: Annotated[
         Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None,

@@ -50,6 +50,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ``group``: of a bandit with a holdout.
     ``bandit_version``: left out of choices that version 0.1.0 has made.
     ``weights``: by which the signals were weighed; left out of a bandit without.
+    ``prior_version``: of the learned prior, 0 while there is none; left out of a bandit with another prior.
     """
 
     decision: str
@@ -63,6 +64,7 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     bandit_version: int | None = None
     group: str | None = None
     weights: dict[str, float] | None = None
+    prior_version: int | None = None
 
 
 def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> list[ChosenArm]:
@@ -94,6 +96,7 @@ class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     pinned: list[int] = []
     group: str | None = None
     asked: bytes = b""
+    prior_version: int | None = None
 
 
 def record_of(choice: Choice, asked: bytes = b"") -> bytes:
@@ -114,7 +117,7 @@ def record_of(choice: Choice, asked: bytes = b"") -> bytes:
     rest = choice.policy, choice.learner_version, choice.catalogue_version, choice.exact, choice.stale_s
     pinned = [place for place, arm in enumerate(choice.arms) if arm.pinned]
     return kind + msgspec.msgpack.encode(
-        _Record(token, data, *rest, choice.eligible, pinned, choice.group, asked)
+        _Record(token, data, *rest, choice.eligible, pinned, choice.group, asked, choice.prior_version)
     )
 
 
@@ -136,7 +139,7 @@ def choice_of(data: bytes) -> Choice:
     for place in record.pinned:
         arms[place] = msgspec.structs.replace(arms[place], pinned=True)
     rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
-    others = record.eligible, decision.bandit_version, record.group, decision.weights
+    others = record.eligible, decision.bandit_version, record.group, decision.weights, record.prior_version
     return Choice(text_of(token), arms, *rest, *others)
 
 

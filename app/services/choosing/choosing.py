@@ -29,6 +29,7 @@ from app.services.decision_log.row_buffer import RowBuffer
 from app.services.decision_log.shares import is_logged
 from app.services.formats.records import context_to_bytes
 from app.services.learning.decisions import Decisions
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learners import Learners
 from app.services.learning.row_writes import row_of
 from app.services.learning.tokens import (
@@ -64,6 +65,7 @@ class Choosing:
         signer: TokenSigner,
         decisions: Decisions,
         *,
+        priors: LearnedPriors,
         sync: Sync,
         token_ttl_ms: int,
         rows: RowBuffer,
@@ -75,6 +77,7 @@ class Choosing:
         self._signer = signer
         self._decisions = decisions
         self._sync = sync
+        self._priors = priors
         self._token_ttl_ms = token_ttl_ms
         self._rows = rows
         self._grouped = grouped
@@ -118,6 +121,7 @@ class Choosing:
         """A new choice, or the one that was made for this event before."""
         hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
+        bandit = self._priors.cached(bandit) or await self._priors.serving(bandit)
         if request.weights is not None:
             bandit = bandit.weighed(request.weights)
         if request.event_id is None:
@@ -222,6 +226,7 @@ class Choosing:
             bandit_version=bandit.version.number,
             group=group,
             weights=decision.weights,
+            prior_version=bandit.prior_version,
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
         return _Made(choice, row, spent)

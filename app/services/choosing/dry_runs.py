@@ -19,7 +19,8 @@ from app.services.choosing.included import described
 from app.services.choosing.seeds import generator
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.selector import Selector
-from app.services.choosing.uncertainty import estimates_and_widths
+from app.services.choosing.uncertainty import measured
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.tokens import new_decision_id
 from app.services.replicas.sync import Sync
 from app.storage.protocol import ArmStore
@@ -28,12 +29,14 @@ from app.storage.protocol import ArmStore
 class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """``estimate``: x.theta^, the expected reward. ``width``: how uncertain it is, sigma ||x||_{V^-1}.
 
-    ``draw``: x.theta~, where the policy chose it by a drawn value; else null.
+    ``draw``: x.theta~, where the policy chose it by a drawn value; else null. ``prior``: the part of the
+    estimate that a new key has too, by the learned prior; absent without one.
     """
 
     estimate: float
     width: float
     draw: float | None
+    prior: float | None = None
 
 
 class DryRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -49,16 +52,20 @@ class DryRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     eligible: int | None = None
     group: str | None = None
     weights: dict[str, float] | None = None
+    prior_version: int | None = None
 
 
 class DryRuns:
     """Dry runs of all bandits."""
 
-    def __init__(self, arms: ArmStore, selector: Selector, allowance: Allowance, sync: Sync) -> None:
+    def __init__(
+        self, arms: ArmStore, selector: Selector, allowance: Allowance, sync: Sync, priors: LearnedPriors
+    ) -> None:
         self._arms = arms
         self._selector = selector
         self._allowance = allowance
         self._sync = sync
+        self._priors = priors
         self._rng = np.random.default_rng()
 
     async def run(self, bandit: Bandit, request: ChooseRequest) -> DryRun:
@@ -70,7 +77,7 @@ class DryRuns:
         _check(request)
         hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
-        bandit = bandit.weighed(request.weights)
+        bandit = (await self._priors.serving(bandit)).weighed(request.weights)
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         group = group_of_choice(bandit, request, new_decision_id())
         rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
@@ -92,6 +99,7 @@ class DryRuns:
             eligible=None if asked.arm_filter is None else snapshot.arms.plain.eligible_count,
             group=group,
             weights=bandit.weights,
+            prior_version=bandit.prior_version,
         )
 
 
@@ -105,8 +113,8 @@ def _check(request: ChooseRequest) -> None:
 async def _measured(request: SelectionRequest, selection: Selection) -> list[DryRunArm]:
     """The arms of a dry run. Raises Unavailable (too much waits already)."""
     snapshot, rows = selection.snapshot, selection.hits.rows
-    measure = partial(estimates_and_widths, request.bandit, snapshot, rows)
-    estimates, widths = await REQUESTS.run(measure)
+    measure = partial(measured, request, snapshot, rows)
+    estimates, widths, priors = await REQUESTS.run(measure)
     arms = arms_of(request, selection, list(map(snapshot.arms.id_of, rows.tolist())))
     return [
         DryRunArm(
@@ -114,6 +122,7 @@ async def _measured(request: SelectionRequest, selection: Selection) -> list[Dry
             estimate=estimate,
             width=width,
             draw=arm.score if selection.drawn and not arm.pinned else None,
+            prior=prior,
         )
-        for arm, estimate, width in zip(arms, estimates.tolist(), widths.tolist(), strict=True)
+        for arm, estimate, width, prior in zip(arms, estimates.tolist(), widths.tolist(), priors, strict=True)
     ]

@@ -43,6 +43,7 @@ def log_part(
         asked=request.logged(),
         left_out=_left_out(allowed, keep_ms + KEPT_MORE_MS),
         had=list(allowed.had) if len(allowed.had) <= MOST_LOGGED_HAD else [],
+        prior_version=allowed.request.bandit.prior_version,
     )
 
 

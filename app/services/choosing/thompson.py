@@ -120,7 +120,6 @@ class ThompsonTarget:
 
     arms: LearnerSnapshot
     solver: MipsSolver
-    exploration: float
     k: int
     draws: int
 
@@ -135,7 +134,7 @@ class ThompsonTarget:
     def _drawn(self, situations: Situations, position: int, check: Callable[[], None]) -> Known:
         posterior, exclude = situations.posterior(position), situations.exclude[position]
         rng = np.random.default_rng(zlib.crc32(repr(situations.names[position]).encode()))
-        queries = draws(posterior, self.draws, exploration=self.exploration, rng=rng)
+        queries = draws(posterior, self.draws, exploration=situations.bandit.exploration, rng=rng)
         is_small = self.arms.size * self.arms.table.dim <= SCANNED
         rows = (self._scanned if is_small else self._searched)(queries, exclude, check)
         distinct, positions = np.unique(rows, return_inverse=True)
@@ -203,7 +202,7 @@ def _targets(solver_of: Callable[[LearnerSnapshot], MipsSolver]) -> Targets:
         exploration = pool.bandit.exploration
         draws = DRAWS if exploration else 1
         k = min(max(pool.k, 1), MAX_PLACES)
-        return ThompsonTarget(pool.arms, solver_of(pool.arms), exploration, k, draws)
+        return ThompsonTarget(pool.arms, solver_of(pool.arms), k, draws)
 
     return Targets(of, _caveats, needs_noise=True)
 

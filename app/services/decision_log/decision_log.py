@@ -276,6 +276,7 @@ def row_of(
         ],
         decision.weights,
         barred,
+        part.prior_version,
     )
 
 

@@ -45,6 +45,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     ``weights``: of the signals; left out of a bandit without. ``barred``: arms that quotas and repeats did
     not allow; left out where there are none, None where that is not known any more.
     ``rewards``: in the order in which they came; a late one stands beside the default that it replaces.
+    ``prior_version``: as of a choice; left out of a bandit with another prior.
     """
 
     decision: str
@@ -62,6 +63,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     rewards: list[LoggedReward]
     weights: dict[str, float] | None = None
     barred: Barred | None = NOTHING_BARRED
+    prior_version: int | None = None
 
 
 class LogPages(Protocol):

@@ -56,6 +56,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     ``asked``     see the module; None: nothing besides one arm
     ``left_out``  the arms that quotas left out (``formats.left_out``); "": none
     ``had``       what the key had had too often (``bandits.had``)
+    ``prior_version``  of the learned prior, 0: there was none yet; None: the bandit had another prior
     """
 
     policy: str
@@ -70,6 +71,7 @@ class LogPart(msgspec.Struct, frozen=True, array_like=True):
     asked: bytes | None = None
     left_out: str = ""
     had: list[str] = []
+    prior_version: int | None = None
 
 
 class RewardOfRow(NamedTuple):

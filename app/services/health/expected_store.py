@@ -2,8 +2,9 @@
 
 A store that was emptied, put back from an older copy or mistaken for another answers like any other. So each
 process keeps in its data directory, in ``expected-store.json``, a random identity that is put into the store
-once, and counters of what was written: the version of the registry and of each catalogue, and for each
-partition the newest entry of its log and the watermark. A start compares, and refuses what lacks something.
+once, and counters of what was written: the version of the registry and of each catalogue, how many versions
+of learned priors were made, and for each partition the newest entry of its log and the watermark. A start
+compares, and refuses what lacks something.
 Several processes may share the file: what any of them writes was true, and counters only grow.
 """
 
@@ -139,7 +140,7 @@ class ExpectedStore:
             registry_version, names = await self._registered()
             versions = await asyncio.gather(*map(self._store.arms.version, names))
             logs = await self._store.learners.changed(dict.fromkeys(range(self._store.partitions), ""))
-            counters = {"registry": registry_version}
+            counters = {"registry": registry_version, "learned priors": await self._store.priors.changes()}
             for (uid, name), version in zip(names.items(), versions, strict=True):
                 counters[f"catalogue {name} ({uid})"] = version
             for partition, log_end in logs.items():

@@ -14,6 +14,7 @@ from app.observability.metrics import Metrics
 from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
 from app.services.health.findings import Finding, findings
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learners import Learners
 from app.services.quotas.quotas import Quotas
 from app.services.replicas.sync import Sync
@@ -67,8 +68,9 @@ class Health:
         catalogues: Catalogues,
         bandits: Bandits,
         learners: Learners,
-        quotas: Quotas,
         *,
+        quotas: Quotas,
+        priors: LearnedPriors,
         sync: Sync,
         metrics: Metrics,
         max_backlog: int,
@@ -80,6 +82,7 @@ class Health:
         self._bandits = bandits
         self._learners = learners
         self._quotas = quotas
+        self._priors = priors
         self._sync = sync
         self._metrics = metrics
         self._max_backlog = max_backlog
@@ -163,6 +166,7 @@ class Health:
         metrics, catalogues = self._metrics, list(self._catalogues)
         metrics.learners.set(len(self._learners))
         metrics.learner_bytes.set(self._learners.bytes)
+        metrics.prior_age.set(self._priors.oldest_s())
         metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
         metrics.index_exact.set(sum(c.index.status().kind in {"exact", "norm_pruned"} for c in catalogues))
         result = (math.nan, math.nan, math.nan)

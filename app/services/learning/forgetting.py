@@ -23,6 +23,7 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     that it is to be erased                    erase                 erase            erase
     its rows in the decision log               rows, row-times       erase            erase
     how long rows are kept                     row-logs              never there      erase
+    how many entries were folded               folded                counts them all  at once
     its name among the last changes            changes               pushed out       pushed out
     the uid of its bandit, as deleted          deleted               never there      expires
 
@@ -35,6 +36,10 @@ Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
     expires    by itself. An observation that is sent again stays a duplicate until then
     drop       by ``drop_expired``, which refuses in the same step all decisions that it could be needed for
     pushed out by newer changes. A process reads there what it has to read again
+
+A version of the learned prior that was fitted from its sums too stands until the next one, which is fitted as
+soon as the fold is heard of; older versions are used for rows of the decision log alone. All versions go with
+the bandit.
 
 In the memory of every process: the learner's posterior and the pooled prior are replaced when the process
 hears of the fold, elimination states and what it has had are dropped (``dropped``). What a process keeps of

@@ -11,7 +11,7 @@ while the store does not answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,7 @@ import numpy as np
 
 from app.errors import Unavailable
 from app.services.bandits.bandit import Bandit
+from app.services.bandits.prior_version import PriorVersion
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.caller import task_for_all
 from app.services.bounded.long_work import LEARNERS, REQUESTS
@@ -30,10 +31,10 @@ from shortlist.linear import ridge_sums
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.scales import Scales
-from shortlist.linear.signals import Known, Weighing, known
+from shortlist.linear.signals import Known, Weighing
 from shortlist.types import Matrix, Vector
 
-PriorTerms = tuple[Scales, float]
+PriorTerms = tuple[Scales, float, int]
 Made = Posterior | Known
 
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
@@ -86,7 +87,7 @@ class Learner:
 class PriorId:
     """Which learners without rewards share a prior: all of one dimension and scales, or those of one bandit.
 
-    ``bandit_uid`` and ``strength`` are given where the prior is pooled.
+    ``bandit_uid`` is given where the prior is of its keys: pooled, with a ``strength``, or learned.
     """
 
     dim: int
@@ -98,7 +99,10 @@ class PriorId:
 
 @dataclass(frozen=True, slots=True)
 class LearnerReport:
-    """What a learner knows, of its own dimension d. ``signals``: the theta of each. Shape: theta (d,)."""
+    """What a learner knows, of its own dimension d. ``signals``: the theta of each. Shape: theta (d,).
+
+    ``prior``: the version of the learned prior that is in it.
+    """
 
     version: int
     observations: int
@@ -107,6 +111,7 @@ class LearnerReport:
     ridge: float
     noise: float
     signals: Mapping[str, Vector] | None = None
+    prior: PriorVersion | None = None
 
     async def precision(self) -> Matrix:
         """Shape: (d, d)."""
@@ -116,6 +121,8 @@ class LearnerReport:
 
     def _precision(self) -> Matrix:
         precision = self.sums.gram
+        if self.prior is not None and self.prior.learned is not None:
+            return precision + self.prior.learned.precision
         precision[np.diag_indices_from(precision)] += self.ridge
         return precision
 
@@ -220,12 +227,19 @@ class Learners:
         shown = Learner.of(state).weighed(bandit, made)
         thetas = _thetas(bandit, made) if isinstance(made, Known) else None
         return LearnerReport(
-            state.version, state.sums.observations, shown.theta, sums, shown.ridge, shown.sigma, thetas
+            state.version,
+            state.sums.observations,
+            shown.theta,
+            sums,
+            shown.ridge,
+            shown.sigma,
+            thetas,
+            bandit.prior,
         )
 
     async def begins_with(self, bandit: Bandit) -> tuple[float, float]:
         """Ridge and noise of a learner without rewards. Raises Unavailable, for a pooled prior."""
-        if bandit.record.prior == "plain":
+        if bandit.record.prior != "pooled" and bandit.prior is None:
             return bandit.begins_with
         prior = await self._prior(bandit)
         return prior.ridge, prior.sigma
@@ -276,7 +290,7 @@ class Learners:
 
     async def _sums(self, bandit: Bandit, state: LearnerState, *, anew: bool = False) -> RidgeSums:
         """The learner's own sums, with those of the others if they are its prior."""
-        if bandit.record.prior == "plain":
+        if bandit.record.prior != "pooled":
             return state.sums
         return await self._pooled_priors.with_prior(bandit, state, anew=anew)
 
@@ -288,11 +302,14 @@ class Learners:
         if bandit.record.prior == "pooled" and (pooled := await self._pooled_priors.get(bandit)):
             identity = PriorId(dim, bandit.scales, signals, bandit.uid, bandit.record.prior_strength)
             version = pooled.version
+        elif bandit.prior is not None:
+            identity = PriorId(dim, bandit.scales, signals, bandit.uid)
+            version = bandit.prior.shown_number
         prior = self._cache.get(identity)
         if prior is not None and prior.posterior is not None and prior.version == version:
             return prior.weighed(bandit, prior.posterior)
         sums = ridge_sums.empty(dim)
-        if version:
+        if version and bandit.record.prior == "pooled":
             sums = await self._sums(bandit, LearnerState(0, sums))
         prior = Learner(version, None, made := await _factored(sums, bandit))
         self._keep(identity, prior)
@@ -326,11 +343,7 @@ class Learners:
 
 
 async def _factored(sums: RidgeSums, bandit: Bandit) -> Made:
-    scales = bandit.scales
-    make: Callable[[], Made] = partial(scales.posterior, sums)
-    if bandit.weighing is not None:
-        make = partial(known, sums, scales)
-    return make() if sums.dim < LARGE_DIM else await LEARNERS.run(make)
+    return bandit.known(sums) if sums.dim < LARGE_DIM else await LEARNERS.run(partial(bandit.known, sums))
 
 
 def _thetas(bandit: Bandit, made: Known) -> Mapping[str, Vector]:

@@ -25,6 +25,7 @@ from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.choosing.covers import Covers
 from app.services.decision_log.decision_log import LATEST_MS
 from app.services.decision_log.rows import CompleteLog
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learners import Learners
 from app.services.measuring.evaluation_warnings import TOO_MUCH_MISSING, warnings_of
 from app.services.measuring.evaluator import (
@@ -253,11 +254,13 @@ class Evaluations:
         filtered: FilteredSnapshots,
         covers: Covers,
         *,
+        priors: LearnedPriors,
         pages: CompleteLog,
         rewarded_ms: int,
         evaluated: Callable[[int], None],
     ) -> None:
-        self._source = ServedSource(bandits, catalogues, filtered, covers)
+        self._source = ServedSource(bandits, catalogues, filtered, covers, priors)
+        self._priors = priors
         self._learners = learners
         self._pages = pages
         self._rewarded_ms = rewarded_ms
@@ -305,6 +308,10 @@ class Evaluations:
             from_ms = complete_from or from_ms
             if when == "before":
                 to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
+            elif bandit.record.prior == "learned":
+                version = await self._priors.newest(bandit)
+                weighed = [each.with_prior(version) for each in weighed]
+                bandit = weighed[0]
             known, seen = await self._surveyed(bandit, from_ms, to_ms, when)
             evaluator = Evaluator(bandit, self._source, known, estimators, weighed=weighed, seen=seen)
             await self._read(evaluator, from_ms, to_ms, progress or (lambda done, of: None))  # noqa: ARG005

@@ -142,6 +142,8 @@ class Evaluator:
         self._posterior = known.posterior if isinstance(known, PastLearners) else known
         self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
         self.decisions = self.unknown = self.unreadable = self.cut = self.unweighed = 0
+        if isinstance(known, PastLearners):
+            self._serve_with(known)
         self._block = -1
         self._targets = targets_of(bandit)
         self._source = source
@@ -184,23 +186,28 @@ class Evaluator:
         try:
             start = 0
             while start < len(rows) and not self.is_unsupported:
-                some = rows[start : start + min(piece, await self._left_of_block())]
+                some = rows[start : start + min(piece, await self._left_of_block(rows[start]))]
                 await self._add(some)
                 start += len(some)
         except asyncio.CancelledError:
             self._stopped.set()  # a thread goes on otherwise
             raise
 
-    async def _left_of_block(self) -> int:
+    async def _left_of_block(self, following: Row) -> int:
         """How many decisions the block of the next one has left; one that begins is made ready."""
         if self.past is None:
             return PIECE
         first = self.past.blocks.first
         if self._block + 1 < len(first) and self.decisions >= first[self._block + 1]:
             self._block += 1
-            await self.past.begin(self._block)
+            await self.past.begin(self._block, following)
+            self._serve_with(self.past)
             self._learners = BoundedCache(LEARNERS_BYTES)
         return int(first[self._block + 1]) - self.decisions if self._block + 1 < len(first) else PIECE
+
+    def _serve_with(self, past: PastLearners) -> None:
+        for policy in self.policies:
+            policy.bandit = policy.bandit.with_prior(past.prior)
 
     async def _add(self, rows: Sequence[Row]) -> None:
         if self.past is not None:

@@ -5,7 +5,7 @@ A choice can be made again while all that it was made from is as it was:
     bandit      the version of then is still kept
     request     what it asked for was not too large to be logged
     warm_up     the bandit has no ``explore``: which slot it took is not known any more
-    prior       it is not pooled: that prior changes without a version
+    prior       it is not pooled: that prior changes without a version; of a learned one the version is kept
     learner     no reward came for it since
     catalogue   no arm came, went or changed since
     barred      it is known which arms quotas and repeats did not allow
@@ -27,10 +27,11 @@ from app.services.bounded.long_work import REQUESTS
 from app.services.choosing.again import selected_again
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.selector import Selector
-from app.services.choosing.uncertainty import estimates_and_widths
+from app.services.choosing.uncertainty import measured
 from app.services.decision_log.decision_log import DecisionLog, LoggedChoice
 from app.services.decision_log.rows import Row
 from app.services.formats.logged import LoggedRequest
+from app.services.learning.learned_priors import LearnedPriors
 
 MOST_CANDIDATES = 100
 
@@ -40,13 +41,15 @@ ChangedInput = Literal["bandit", "request", "warm_up", "prior", "learner", "cata
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
-    ``place``: null if it was not chosen.
+    ``place``: null if it was not chosen. ``prior``: the part of the estimate that a new key has too, by the
+    learned prior; null without one.
     """
 
     id: str
     estimate: float
     width: float
     place: int | None
+    prior: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,9 @@ class Explanation:
 class Explanations:
     """Explains logged decisions."""
 
-    def __init__(self, bandits: Bandits, log: DecisionLog, selector: Selector) -> None:
+    def __init__(self, bandits: Bandits, log: DecisionLog, selector: Selector, priors: LearnedPriors) -> None:
         self._bandits = bandits
+        self._priors = priors
         self._log = log
         self._selector = selector
 
@@ -103,6 +107,9 @@ class Explanations:
         if then is None or part is None:
             return ["bandit"], [], []
         changed = _not_repeatable(then, logged)
+        then = await self._priors.then(then, part.prior_version)
+        if then is None:
+            return [*changed, "prior"], [], []
         if changed or logged.asked is None:
             return changed, [], []
         try:
@@ -139,11 +146,11 @@ def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequenc
     count = min(max(request.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
     rows = arms.search(snapshot.posterior.theta, count, request.excluded(arms)).rows
     rows = np.unique(np.concatenate((rows, arms.rows_of(chosen))))
-    estimates, widths = estimates_and_widths(request.bandit, snapshot, rows)
+    estimates, widths, priors = measured(request, snapshot, rows)
     places = {arm: place for place, arm in enumerate(chosen, start=1)}
     order = np.argsort(-estimates, kind="stable").tolist()
     ids = [arms.id_of(row) for row in rows.tolist()]
     return [
-        Candidate(ids[each], float(estimates[each]), float(widths[each]), places.get(ids[each]))
+        Candidate(ids[each], float(estimates[each]), float(widths[each]), places.get(ids[each]), priors[each])
         for each in order
     ]

@@ -54,7 +54,8 @@ def _parquet(bandit: Bandit) -> RowEncoder:
 
     signals = bandit.record.signals
     aggregates = [bandit.record.reward.aggregate, *(rule.aggregate for rule in (signals or {}).values())]
-    return ParquetEncoder(signals=signals is not None, revised="last" in aggregates)
+    learned = bandit.record.prior == "learned"
+    return ParquetEncoder(signals=signals is not None, revised="last" in aggregates, learned=learned)
 
 
 MEDIA_TYPES: Mapping[FormatName, str] = {

@@ -2,7 +2,7 @@
 
 A row that is read back is the row as JSON, with these exceptions: ``filter``, ``weights`` and ``barred``,
 whose shapes vary, are JSON text. Of a bandit without signals there is neither ``weights`` nor the ``signal``
-of rewards, and ``revised`` is there only where the last reward counts.
+of rewards; ``revised`` is there only where the last reward counts, ``prior_version`` with a learned prior.
 """
 
 from __future__ import annotations
@@ -69,15 +69,16 @@ _encode = msgspec.json.Encoder().encode
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it has had once: 30 MB for an export
 
 
-def schema_of(*, signals: bool = False, revised: bool = False) -> Any:
-    """The columns of a bandit with signals, and of one where the last reward counts."""
-    if not signals and not revised:
+def schema_of(*, signals: bool = False, revised: bool = False, learned: bool = False) -> Any:
+    """The columns of a bandit with signals, one where the last reward counts, one with a learned prior."""
+    if not signals and not revised and not learned:
         return SCHEMA
     of_signal = [pa.field("signal", pa.string())] if signals else []
     of_last = [pa.field("revised", pa.int64())] if revised else []
     rewards = pa.field("rewards", pa.list_(pa.struct([*_REWARD, *of_signal, *of_last])))
     weights = [pa.field("weights", pa.string())] if signals else []
-    return pa.schema([*list(SCHEMA)[:-1], rewards, *weights])
+    version = [pa.field("prior_version", pa.int64())] if learned else []
+    return pa.schema([*list(SCHEMA)[:-1], rewards, *weights, *version])
 
 
 class ParquetEncoder:
@@ -86,8 +87,8 @@ class ParquetEncoder:
     Rows are kept as columns until they fill a row group of ``GROUP_ROWS`` or ``GROUP_BYTES``.
     """
 
-    def __init__(self, *, signals: bool = False, revised: bool = False) -> None:
-        self._sink, self._schema = _Sink(), schema_of(signals=signals, revised=revised)
+    def __init__(self, *, signals: bool = False, revised: bool = False, learned: bool = False) -> None:
+        self._sink, self._schema = _Sink(), schema_of(signals=signals, revised=revised, learned=learned)
         self._writer = pq.ParquetWriter(
             self._sink, self._schema, compression="zstd", compression_level=1, use_dictionary=list(REPEATED)
         )

@@ -3,7 +3,7 @@
     past = PastLearners(bandit, source)
     await past.survey(pages, from_ms=None, to_ms=None)  # once through the log
     for block in range(len(past.blocks)):       # once more
-        await past.begin(block)
+        await past.begin(block, first)          # its first row
         ... = await past.posterior(key)         # what was known before the block
         await past.learn(rows of the block)
 
@@ -17,6 +17,9 @@ It is ``known`` where the versions agree: those of today less the rewards of the
 first decisions of the log were made with. They do not where learners were given observations or a state,
 where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a half-life
 and pooled priors cannot be taken back at all, and sums that are huge beside the ridge leave only rounding.
+
+A learned prior is the version that the first row of a block names; where that names none, or it is not kept
+any more, one that is fitted from what learners knew before the block.
 
 A reward is known to a block that began after it came. Memory: that of the learners, and of what those have
 learned that comes later; not of decisions.
@@ -36,12 +39,14 @@ import numpy as np
 
 from app.errors import Invalid, TooLarge
 from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.services.bandits.prior_version import PriorVersion, version_of
 from app.services.bandits.settings import Judged, signal_terms
 from app.services.bounded.long_work import MEASURING
 from app.services.decision_log.rows import LoggedReward, Row
 from app.services.formats.records import LearnerState, RewardPayload, RewardTerms, state_bytes
 from app.services.learning.fold import States, learned, merged, pooled_of
 from app.services.learning.pooled_prior import with_others
+from app.services.learning.prior_fits import fit_sample
 from app.services.measuring.outcomes import Terms, signals_before
 from app.services.measuring.sources import HeldSource
 from app.storage.protocol import LearnerId, LogEntry
@@ -112,12 +117,14 @@ class PastLearners:
     ``beginning``  what the learners begin with
     ``why``        why it is not what was known, where it could be expected to be
     ``takes_back``  whether what was known may be found: then the survey needs the log up to now
+    ``prior``      the version of the learned prior that is known; None: there is none
     """
 
     def __init__(self, bandit: Bandit, source: HeldSource, standing: StandingLearners | None = None) -> None:
         self.blocks: Blocks = algorithm.of(algorithm.start())
         self.beginning: Beginning = "log"
         self.why: str | None = None
+        self.prior: PriorVersion | None = None
         self._bandit = bandit
         self._source = source
         self._standing = standing
@@ -168,10 +175,23 @@ class PastLearners:
             if self.beginning == "known":
                 await MEASURING.run(partial(self._learn, survey.late))
 
-    async def begin(self, block: int) -> None:
-        """Know from now on what had come before the block."""
+    async def begin(self, block: int, first: Row | None = None) -> None:
+        """Know from now on what had come before the block, whose first row is ``first``."""
         for number in sorted(number for number in self._later if number <= block):
             _add(self._now, self._later.pop(number))
+        if self._bandit.record.prior == "learned":
+            self.prior = await self._prior_before(first)
+
+    async def _prior_before(self, first: Row | None) -> PriorVersion | None:
+        number = None if first is None else first.prior_version
+        if number == 0:
+            return None
+        version = None if number is None else await self._source.prior(self._bandit, number)
+        if version is not None:
+            return version
+        states = {learner.name: state for learner, state in self._now.items() if state is not None}
+        fitted = await MEASURING.run(partial(fit_sample, states, self._bandit))
+        return version_of(1, 0, rewards=0, replaced=0, learned=fitted)
 
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
@@ -184,7 +204,7 @@ class PastLearners:
 
     async def posterior(self, key: str | None, bandit: Bandit | None = None) -> Posterior:
         """What the learner of a key knows. ``bandit``: the same, by other weights of its signals."""
-        weighed = bandit or self._bandit
+        weighed = bandit or self._bandit.with_prior(self.prior)
         record, learner = self._bandit.record, learner_of(self._bandit, key)
         state, pooled = self._now.get(learner), self._now.get(pooled_of(learner))
         own = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))

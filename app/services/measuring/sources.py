@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,11 +11,13 @@ from app.errors import Invalid
 from app.filters.filter import Filter
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
+from app.services.bandits.prior_version import PriorVersion
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from app.services.decision_log.rows import Row
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.measuring.logged_lists import revision_in
 from app.services.measuring.outcomes import Terms, terms_of, terms_then
 from shortlist.types import Matrix, Vector
@@ -27,12 +29,16 @@ ShownArms = Sequence[tuple[Row, str]]
 
 @dataclass
 class HeldSource:
-    """Of one bandit, whose catalogue does not change and is in memory, without a store."""
+    """Of one bandit, whose catalogue does not change and is in memory, without a store.
+
+    ``priors``: versions of its learned prior, by number.
+    """
 
     covers: Covers = field(default_factory=Covers)
     filtered: FilteredSnapshots = field(
         default_factory=lambda: FilteredSnapshots(capacity_bytes=FILTER_BYTES)
     )
+    priors: Mapping[int, PriorVersion] = field(default_factory=dict)
 
     async def snapshot(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
         """The arms that a filter lets in."""
@@ -49,6 +55,10 @@ class HeldSource:
             raise Invalid("an arm of a logged decision is not among the arms")
         return index.features_of(rows), [True] * len(shown)
 
+    async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:  # noqa: ARG002 - as below
+        """A version of its learned prior; None: it is not known."""
+        return self.priors.get(number)
+
     async def terms(self, bandit: Bandit, version: int) -> Terms:  # noqa: ARG002 - the log has no terms
         """By which decisions of a version of the bandit are counted."""
         return terms_of(bandit.record, bandit.weights)
@@ -63,8 +73,10 @@ class ServedSource(HeldSource):
         catalogues: Catalogues,
         filtered: FilteredSnapshots,
         covers: Covers,
+        priors: LearnedPriors,
     ) -> None:
         super().__init__(covers, filtered)
+        self._priors = priors
         self._bandits = bandits
         self._catalogues = catalogues
 
@@ -86,6 +98,9 @@ class ServedSource(HeldSource):
             if vector is not None:
                 features[place] = vector
         return features, known.tolist()
+
+    async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:
+        return await self._priors.version(bandit.uid, number)
 
     async def terms(self, bandit: Bandit, version: int) -> Terms:
         return await terms_then(self._bandits, bandit, version)

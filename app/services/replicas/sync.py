@@ -1,4 +1,4 @@
-"""Keeping this process in step with the others: catalogues, bandits and learners, by polling the store.
+"""Keeping this process in step with the others: catalogues, bandits, learners and their priors, by polls.
 
 A poll asks for the current versions and reads what has changed since the last poll. Polls are made every
 ``every_s``; while nothing changes and nobody chooses, the pauses double up to ``IDLE_S``. In between one is
@@ -19,6 +19,7 @@ from app.errors import Unavailable
 from app.services.bandits.bandits import Bandits
 from app.services.bounded.caller import task_for_all
 from app.services.catalogues.catalogues import Catalogue, Catalogues
+from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learners import Learners
 from app.services.quotas.quotas import Quotas
 from app.storage.protocol import LearnerChanges, Store
@@ -42,6 +43,7 @@ class Sync:
         learners: Learners,
         quotas: Quotas,
         *,
+        priors: LearnedPriors,
         every_s: float,
         changed: Callable[[int, LearnerChanges], None],
     ) -> None:
@@ -49,6 +51,7 @@ class Sync:
         self._catalogues = catalogues
         self._bandits = bandits
         self._learners = learners
+        self._priors = priors
         self._quotas = quotas
         self._every_s = every_s
         self._pause_s = every_s
@@ -121,7 +124,8 @@ class Sync:
 
     async def _poll(self) -> None:
         self._began = began = time.monotonic()
-        await _all(self._sync_registry(), self._sync_learners())  # in one exchange with the store
+        # In one exchange with the store.
+        await _all(self._sync_registry(), self._sync_learners(), self._priors.sync())
         await _all(*map(self._catalogues.sync, self._catalogues))
         self._confirmed, self._failing = began, False
 

@@ -1,6 +1,7 @@
 -- WITH   changes, tails
--- KEYS   watermark, log, dead letters, changes, deleted, then for each bandit: states, tails
+-- KEYS   watermark, log, dead letters, changes, deleted, folded, then for each bandit: states, tails
 -- ARGV   expected watermark, new watermark, changes kept, number of dead letters, for each: entry id, reason;
+--        then for each bandit: how many entries were folded, how many of them forgot a learner or gave it a state;
 --        then for each learner: number of its bandit (from 1), learner, '1' and a checkpoint, or '' and '' to
 --        remove it, or 't' and the entry ids that go to the end of its tail, with spaces between them
 -- Result 1 when applied, 0 when the watermark is not the expected one
@@ -25,13 +26,21 @@ local moves = ARGV[1] ~= ARGV[2]
 local deleted, has_tails = {}, {}
 -- Each key of states ends with the uid of its bandit, which has no colon.
 local uids = {}
-for k = 6, #KEYS, 2 do
+for k = 7, #KEYS, 2 do
   uids[k] = string.match(KEYS[k], '[^:]+$')
   deleted[k] = redis.call('ZSCORE', KEYS[5], uids[k])
   has_tails[k] = redis.call('EXISTS', KEYS[k + 1]) == 1
+  local entries, replaced = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
+  if entries > 0 and not deleted[k] then
+    redis.call('HINCRBY', KEYS[6], uids[k], entries)
+    if replaced > 0 then
+      redis.call('HINCRBY', KEYS[6], uids[k] .. ':replaced', replaced)
+    end
+  end
+  a = a + 2
 end
 for s = a, #ARGV, 4 do
-  local k, learner, kind = 4 + 2 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
+  local k, learner, kind = 5 + 2 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
   local uid = uids[k]
   if not deleted[k] then
     if kind == 't' then

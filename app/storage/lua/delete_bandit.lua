@@ -1,4 +1,5 @@
--- KEYS   bandits, users of its catalogue, version of the registry, deleted, versions of the bandit
+-- KEYS   bandits, users of its catalogue, version of the registry, deleted, priors, versions of the bandit, versions of
+--        its prior, when these were made
 -- ARGV   name, uid
 -- Result 'deleted', 'missing', or 'in_use' when it is a bandit of another catalogue
 -- Effect in one step: a record that begins with the uid is removed, with its versions, and the bandit no longer uses
@@ -14,6 +15,7 @@ end
 redis.call('HSET', KEYS[4], ARGV[2], 'bandit')
 redis.call('SREM', KEYS[2], ARGV[1])
 redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('DEL', KEYS[5])
+redis.call('HDEL', KEYS[5], ARGV[2])
+redis.call('DEL', KEYS[6], KEYS[7], KEYS[8])
 redis.call('INCR', KEYS[3])
 return 'deleted'

@@ -38,6 +38,7 @@ from app.storage.protocol.jobs import JobStore, KeptJob, StoredJob
 from app.storage.protocol.learner_id import UID_LENGTH, DecisionId, LearnerId
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
+from app.storage.protocol.priors import FoldedCounts, PriorStore, PriorWrite
 from app.storage.protocol.quotas import (
     LEAVES,
     Confirmed,
@@ -80,6 +81,7 @@ class Store(Protocol):
     campaigns: CampaignStore
     quotas: QuotaStore
     jobs: JobStore
+    priors: PriorStore
     write_once: WriteOnce
     leases: WorkerLeases
     usage: Usage

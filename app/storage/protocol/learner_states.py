@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.storage.protocol.learner_id import LearnerId
+from app.storage.protocol.priors import FoldedCounts
 from app.storage.protocol.reward_log import DeadLetter, LogEntry
 
 
@@ -80,6 +81,7 @@ class LearnerStates(Protocol):
         states: Mapping[LearnerId, bytes | None],
         tails: Mapping[LearnerId, Sequence[str]] | None = None,
         dead: Sequence[DeadLetter] = (),
+        folded: Mapping[str, FoldedCounts] | None = None,
     ) -> bool:
         """Compare and set: if the watermark is ``expected``, set it with all states, tails and dead letters.
 
@@ -88,6 +90,7 @@ class LearnerStates(Protocol):
         checkpoint. Learners of a deleted bandit are left out. A watermark that stays where it is says that
         no learner has changed: they only get checkpoints. False: the watermark is another one, and nothing
         was done. After a lost reply that may be one's own: read the watermark again.
+        ``folded``: by uid, what this adds to ``PriorStore.folded``; of bandits that have a learner here.
         """
         ...
 

@@ -43,7 +43,8 @@ class ChosenArm:
 class Choice:
     """Arms, the best first. ``decision`` is the token to reward them with; ``eligible`` is how many arms the
     filters let in, where there is one; ``bandit_version`` is that of the settings it was made by;
-    ``group`` is "policy" or "holdout", of a bandit with a holdout; ``weights`` are those of its signals.
+    ``group`` is "policy" or "holdout", of a bandit with a holdout; ``weights`` are those of its signals;
+    ``prior_version`` is of its learned prior, 0 while there is none, None of a bandit with another prior.
     """
 
     decision: str
@@ -57,13 +58,14 @@ class Choice:
     bandit_version: int | None = None
     group: str | None = None
     weights: Mapping[str, float] | None = None
+    prior_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DryRunArm:
     """``estimate``: the reward that the learner expects. ``width``: the standard deviation of the estimate.
-    ``draw``: the value that was drawn for the arm, None where the policy chooses by none. The rest is as in a
-    choice.
+    ``draw``: the value that was drawn for the arm, None where the policy chooses by none. ``prior``: the part
+    of the estimate that a new key has too, by a learned prior. The rest is as in a choice.
     """
 
     id: str
@@ -74,6 +76,7 @@ class DryRunArm:
     propensity: float | None = None
     pinned: bool = False
     metadata: Mapping[str, Any] | None = None
+    prior: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class DryRun:
     eligible: int | None = None
     group: str | None = None
     weights: Mapping[str, float] | None = None
+    prior_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +283,7 @@ class LoggedDecision:
     rewards: tuple[LoggedReward, ...]
     weights: Mapping[str, float] | None = None
     barred: Barred | None = Barred()
+    prior_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,12 +389,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """``width``: how uncertain the ``estimate`` is. ``place``: from 1; None: it was not chosen."""
+    """``width``: how uncertain the ``estimate`` is. ``place``: from 1; None: it was not chosen.
+    ``prior``: the part of the estimate that a new key has too, by a learned prior.
+    """
 
     id: str
     estimate: float
     width: float
     place: int | None
+    prior: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -687,16 +695,72 @@ class Learner:
     directions: tuple[tuple[float, ...], ...] | None = None
     precision: tuple[tuple[float, ...], ...] | None = None
     signals: Mapping[str, Signal] | None = None
+    prior_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerCopy:
-    """``state``: all that is stored of a learner, base64, if it was asked for."""
+    """``state``: all that is stored of a learner, base64, if it was asked for. ``prior_version``: of the
+    learned prior that its bandit has, which is not in the state.
+    """
 
     key: str
     version: int
     observations: int
     state: str | None = None
+    prior_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalPrior:
+    """As of a whole prior, for one signal."""
+
+    noise: float
+    offset: float | None = None
+    mean: tuple[float, ...] | None = None
+    sd: tuple[float, ...] | None = None
+    weights: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What the keys of a bandit have in common, ``mean``, and by how much they differ from it, ``sd``; both
+    None of fewer than ten keys. ``version`` 0: nothing is known yet.
+    """
+
+    version: int
+    keys: int
+    observations: float
+    noise: float | None
+    offset: float | None
+    mean: tuple[float, ...] | None
+    sd: tuple[float, ...] | None
+    since_ms: int | None
+    weights: tuple[tuple[float, ...], ...] | None = None
+    signals: Mapping[str, SignalPrior] | None = None
+    covariance: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PriorVersion:
+    """A version of a learned prior as rows of the log name it: see docs/lake.md."""
+
+    version: int
+    since_ms: int
+    keys: int
+    observations: float
+    mean: tuple[tuple[float, ...], ...] | None
+    precision: tuple[float, ...] | None
+    residuals: tuple[tuple[float, ...], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PriorVersions:
+    """The oldest first; ``position`` and ``next`` as in ``LearnedPage``."""
+
+    items: tuple[PriorVersion, ...]
+    next: str | None
+    position: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -431,5 +431,9 @@ ExportQuery = TypedDict(
 )
 
 
+class PriorQuery(TypedDict, total=False):
+    include: Literal["covariance"]
+
+
 class LearnerQuery(TypedDict, total=False):
     include: Literal["precision", "directions"]

@@ -40,6 +40,8 @@ from shortlist_client.answers import (
     LoggedDecision,
     MipsAnswer,
     Page,
+    Prior,
+    PriorVersions,
     Pulls,
     Queries,
     Quota,
@@ -318,6 +320,13 @@ class Endpoints:
         return routes.LIST_REVISIONS.call(bandit, query={"cursor": cursor, "limit": limit})
 
     @endpoint
+    def list_priors(
+        self, bandit: str, *, cursor: str | None = None, limit: int = PAGE
+    ) -> Call[PriorVersions]:
+        """The versions of the learned prior that rows of the log may name, the oldest first."""
+        return routes.LIST_PRIORS.call(bandit, query={"cursor": cursor, "limit": limit})
+
+    @endpoint
     def get_terms(self, bandit: str) -> Call[LearningTerms]:
         """How rewards become what learners know."""
         return routes.GET_TERMS.call(bandit)
@@ -501,6 +510,19 @@ class Endpoints:
     def get_sets(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[Sets]:
         """What elimination has left of the arms for a learner."""
         return routes.GET_SETS.call(bandit, key)
+
+    @endpoint
+    def get_prior(self, bandit: str, **query: Unpack[bodies.PriorQuery]) -> Call[Prior]:
+        """What the keys of a bandit have in common, and how they differ; ``include`` asks for the covariance.
+
+        Raises NotFound: the bandit has no learned prior.
+        """
+        return routes.GET_PRIOR.call(bandit, query=query)
+
+    @endpoint
+    def refresh_prior(self, bandit: str) -> Call[Prior]:
+        """Fit the learned prior now, from all rewards that are applied."""
+        return routes.REFRESH_PRIOR.call(bandit)
 
     # Choices and rewards
 

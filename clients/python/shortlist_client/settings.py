@@ -116,7 +116,7 @@ class BanditBody(TypedDict, total=False):
     shortlist: int
     eta: float | None
     reward: RewardRule
-    prior: Literal["plain", "pooled"]
+    prior: Literal["learned", "pooled", "plain"]
     prior_strength: float
     half_life_s: float | None
     idle_ttl_s: float | None
@@ -190,7 +190,7 @@ class BanditPatch(TypedDict, total=False):
     shortlist: int | None
     eta: float | None
     reward: RewardRulePatch | None
-    prior: Literal["plain", "pooled"] | None
+    prior: Literal["learned", "pooled", "plain"] | None
     prior_strength: float | None
     half_life_s: float | None
     idle_ttl_s: float | None

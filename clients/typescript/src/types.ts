@@ -81,6 +81,8 @@ export interface Choice {
   group?: string | null;
   /** By which the signals were weighed. */
   weights?: Record<string, number> | null;
+  /** Of the learned prior, 0 while there is none. */
+  prior_version?: number | null;
 }
 
 /** What a dry run is asked with: as a choice, without what only a decision has. */
@@ -95,6 +97,8 @@ export interface DryRunArm {
   width: number;
   /** The value that was drawn for the arm; null where the policy chooses by none. */
   draw: number | null;
+  /** The part of the estimate that a new key has too, by a learned prior. */
+  prior?: number | null;
   propensity?: number | null;
   pinned: boolean;
   /** Where `include` asked for them. */
@@ -114,6 +118,8 @@ export interface DryRun {
   group?: string | null;
   /** By which the signals were weighed. */
   weights?: Record<string, number> | null;
+  /** Of the learned prior, 0 while there is none. */
+  prior_version?: number | null;
 }
 
 export interface Reward {

@@ -21,7 +21,7 @@ def test_a_comparison_of_all_arms_finds_what_searches_find(k: int, monkeypatch: 
     index.upsert(["a7", "a0"], rng.normal(size=(2, DIM)), [ARMS, ARMS + 1])  # rows not in the order of arms
     index.remove(["a11"])
     view = index.snapshot()
-    target = ThompsonTarget(view, view, 1.0, k, 40)
+    target = ThompsonTarget(view, view, k, 40)
     queries = rng.normal(size=(40, DIM))
     for exclude in (NO_ROWS, view.rows_of(["a3", "a5", "a40"])):
         scanned = target._scanned(queries, exclude, lambda: None)
@@ -33,7 +33,7 @@ def test_where_no_arm_is_left_none_is_found():
     index = LiveIndex(DIM, IndexOptions(kind="exact"))
     index.upsert(["a", "b"], np.eye(2, DIM), [1, 2])
     view = index.snapshot()
-    target = ThompsonTarget(view, view, 1.0, 3, 5)
+    target = ThompsonTarget(view, view, 3, 5)
     queries = np.ones((5, DIM))
     assert (target._scanned(queries, view.rows_of(["a", "b"]), lambda: None) == NO_ARM).all()
     assert target._scanned(queries, view.rows_of(["a"]), lambda: None).tolist() == [[1, NO_ARM, NO_ARM]] * 5

@@ -6,10 +6,11 @@ What is written gets its name when it is whole: a file that is there is never re
 from __future__ import annotations
 
 import base64
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -87,7 +88,11 @@ def _with_state(client: Client, bandit: str, learner: LearnerCopy) -> LearnerCop
 
 
 def export_log(client: Client, name: str, out: Path) -> str:
-    """Write the decision log of a bandit as the service streams it; as ``export_catalogue``."""
+    """Write the decision log of a bandit as the service streams it; as ``export_catalogue``.
+
+    The versions of its learned prior that the rows name go into a file beside it (``priors_path``), if it has
+    any.
+    """
     if out.suffix.lower() not in LOG_FORMATS:
         raise FileError(f"{out}: a log is kept in {', '.join(LOG_FORMATS)}")
     with made(out) as (part,):
@@ -95,7 +100,30 @@ def export_log(client: Client, name: str, out: Path) -> str:
         with part.open("wb") as file, meter("log", None, "bytes") as advance:
             client.export_log(name, Counted(file, advance), format=LOG_FORMATS[out.suffix.lower()])
             count = file.tell()
-    return f"{count:,} bytes in {out}"
+    told = f"{count:,} bytes in {out}"
+    priors = export_priors(client, name, priors_path(out))
+    return f"{told}, {priors}" if priors else told
+
+
+def priors_path(log: Path) -> Path:
+    """Where the priors of a log are: beside it, as NDJSON."""
+    return log.with_suffix(".priors.ndjson")
+
+
+def export_priors(client: Client, name: str, out: Path) -> str | None:
+    """Write the versions of the learned prior of a bandit, the oldest first; None: it has none."""
+    first = client.list_priors(name, limit=PAGE)
+    if not first.items:
+        return None
+    count, page = 0, first
+    with made(out) as (part,), part.open("w", encoding="utf-8") as file:
+        while True:
+            file.writelines(json.dumps(asdict(version)) + "\n" for version in page.items)
+            count += len(page.items)
+            if page.next is None:
+                break
+            page = client.list_priors(name, cursor=page.next, limit=PAGE)
+    return f"{count:,} versions of its prior in {out}"
 
 
 def pages(page: Callable[[str | None], Page[T]]) -> Iterator[Sequence[T]]:

@@ -1,5 +1,6 @@
 """Files of learners: ``key``, ``version``, ``observations`` and ``state``, all that is stored of a learner.
 
+``prior_version`` is of the learned prior that they were served with: it is not in the state.
 The state is bytes in Parquet, and base64 in NDJSON and CSV. Only ``key`` and ``state`` are read.
 """
 
@@ -21,7 +22,7 @@ from shortlist_client.files.arm_readers import opened
 from shortlist_client.files.arm_rows import FileError, wrong
 from shortlist_client.files.parquet import arrow, parquet_file
 
-COLUMNS = ("key", "version", "observations", "state")
+COLUMNS = ("key", "version", "observations", "state", "prior_version")
 ROWS = 100  # of a Parquet file, that are held together
 
 
@@ -103,7 +104,7 @@ class ParquetWriter(LearnerWriter):
     def __init__(self, path: Path) -> None:
         self._pa, pq = arrow()
         pa = self._pa
-        types = (pa.string(), pa.int64(), pa.int64(), pa.binary())
+        types = (pa.string(), pa.int64(), pa.int64(), pa.binary(), pa.int64())
         self._schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
         self._file = pq.ParquetWriter(path, self._schema)
 

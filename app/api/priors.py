@@ -1,0 +1,88 @@
+"""/v1/bandits/{b}/prior: what the keys of a bandit have in common, and how they differ."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Literal
+
+from fastapi import Query, Response
+from pydantic import BaseModel
+
+from app.api.services import Provided
+from app.api.streamed import Streamed, with_rows
+from app.api.strict_json import JSON, json_router, reply
+from app.errors import NotFound
+from app.services.bandits.bandit import Bandit
+from app.services.bandits.bandits import Bandits
+from app.services.bounded.long_work import REQUESTS
+from app.services.learning.learned_priors import LearnedPriors
+from app.services.learning.prior_fits import PriorFits
+from app.services.learning.prior_report import covariance_of, report_of
+
+router = json_router(prefix="/v1/bandits", tags=["bandits"])
+
+
+class SignalPriorView(BaseModel):
+    """As of the whole prior, for one signal."""
+
+    noise: float
+    offset: float | None = None
+    mean: list[float] | None = None
+    sd: list[float] | None = None
+    weights: list[list[float]] | None = None
+
+
+class PriorView(BaseModel):
+    """``version`` 0 while fewer than five keys have rewards, or where these say nothing: then all is as with
+    ``plain``, and what follows is null.
+
+    ``keys``: how many it was fitted from, and ``observations`` theirs. ``noise``: by how much rewards vary
+    about their mean, for every key. ``mean``: the theta that a new key starts from, and ``sd`` by how much
+    keys differ from it, in each coordinate; both null of fewer than ten keys. ``offset``: of the mean, where
+    learners have one. ``weights``: the mean of those of the context. ``covariance``: of all numbers of a
+    learner. With signals they are of the weighted sum, and in ``signals`` of each.
+    """
+
+    version: int
+    keys: int
+    observations: float
+    noise: float | None
+    offset: float | None
+    mean: list[float] | None
+    sd: list[float] | None
+    since_ms: int | None
+    weights: list[list[float]] | None = None
+    signals: dict[str, SignalPriorView] | None = None
+    covariance: list[list[float]] | None = None
+
+
+@router.get("/{bandit}/prior", response_model=PriorView)
+async def prior(
+    bandit: str,
+    bandits: Provided[Bandits],
+    priors: Provided[LearnedPriors],
+    include: Annotated[Literal["covariance"] | None, Query()] = None,
+) -> Response:
+    """The newest version of the learned prior of a bandit; 404 of a bandit that has none."""
+    owner = _with_learned(await bandits.get(bandit))
+    version = await priors.newest(owner)
+    answer = await REQUESTS.run(partial(report_of, owner, version))
+    if include is None or version is None or not version.shows:
+        return reply(answer)
+    covariance = await REQUESTS.run(partial(covariance_of, owner, version))
+    return await Streamed.of(with_rows(answer, "covariance", covariance), media_type=JSON)
+
+
+@router.post("/{bandit}/prior/refresh", response_model=PriorView)
+async def refresh(bandit: str, bandits: Provided[Bandits], prior_fits: Provided[PriorFits]) -> Response:
+    """Fit the prior now, from all rewards that are applied, and answer the version that stands then."""
+    owner = _with_learned(await bandits.get(bandit))
+    done = await prior_fits.fit(owner)
+    return reply(await REQUESTS.run(partial(report_of, owner, done.version)))
+
+
+def _with_learned(bandit: Bandit) -> Bandit:
+    """The bandit, if it has a learned prior. Raises NotFound."""
+    if bandit.record.prior != "learned":
+        raise NotFound(f"the prior of this bandit is {bandit.record.prior}, not learned")
+    return bandit

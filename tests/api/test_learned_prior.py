@@ -1,0 +1,467 @@
+"""The prior that is learned from the keys of a bandit, over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from api_client import Api, Json, running
+from app.storage import redis_keys
+from shortlist.linear import learned_prior, scales
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+D, ARMS, NOISE = 4, 40, 0.3
+PRIOR = "/v1/bandits/b/prior"
+REFRESH = f"{PRIOR}/refresh"
+FEATURES = np.random.default_rng(1).normal(size=(ARMS, D))
+MEAN = np.array([1.0, -0.5, 0.0, 2.0])
+
+
+@pytest.fixture
+async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """An application with a catalogue that has arms, and no bandit."""
+    async with running(store_url, tmp_path) as api:
+        await api.catalogue("c", {f"a{place}": row.tolist() for place, row in enumerate(FEATURES)})
+        yield api
+
+
+async def make(world: Api, name: str = "b", **fields: Any) -> Json:
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", **fields}
+    return await world.ok("PUT", f"/v1/bandits/{name}", body, 201)
+
+
+def histories(keys: int, rewards: int, *, first: int = 0, seed: int = 0) -> list[Json]:
+    """Observations of keys that differ by .5 in each coordinate from ``MEAN``."""
+    rng, found = np.random.default_rng(seed), list[Json]()
+    for key in range(first, first + keys):
+        theta = MEAN + 0.5 * rng.normal(size=D)
+        for place in range(rewards):
+            arm = int(rng.integers(ARMS))
+            value = float(FEATURES[arm] @ theta + NOISE * rng.normal())
+            found.append({"id": f"{seed}-{key}-{place}", "key": f"u{key}", "arm": f"a{arm}", "value": value})
+    return found
+
+
+def sums_of(observations: list[Json], key: str) -> tuple[np.ndarray, np.ndarray]:
+    """Features and rewards of a key."""
+    own = [each for each in observations if each["key"] == key]
+    return FEATURES[[int(each["arm"][1:]) for each in own]], np.array([each["value"] for each in own])
+
+
+def fit_of(observations: list[Json]) -> learned_prior.LearnedPrior:
+    """What numpy makes of the observations themselves."""
+    keys = sorted({each["key"] for each in observations})
+    pairs = [sums_of(observations, key) for key in keys]
+    found = learned_prior.fit(
+        np.array([x.T @ x for x, _ in pairs]),
+        np.array([[x.T @ y] for x, y in pairs]),
+        np.array([[[y @ y]] for _, y in pairs]),
+        np.array([float(len(y)) for _, y in pairs]),
+    )
+    assert found is not None
+    return found
+
+
+async def fitted(world: Api, version: int, bandit: str = "b") -> Json:
+    """The prior once it has this version, which the worker makes by itself."""
+    path = f"/v1/bandits/{bandit}/prior"
+
+    async def is_there() -> Json | None:
+        found: Json = await world.ok("GET", path)
+        return found if found["version"] >= version else None
+
+    return await until(is_there, what=f"version {version} of the prior") or {}
+
+
+# --- the setting ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "learned"), ({"ridge": "auto", "exploration": 0.5}, "learned"), ({"half_life_s": 60}, "learned"),
+        ({"policy": "softmax"}, "learned"), ({"ridge": 1}, "plain"), ({"exploration": "theory"}, "plain"),
+        ({"scope": "global"}, "plain"), ({"policy": "sub_elim"}, "plain"), ({"shift_rewards": True}, "plain"),
+        ({"prior": "plain"}, "plain"), ({"prior": "pooled"}, "pooled"),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_a_bandit_without_the_setting_has_the_prior_that_it_can_have(
+    world: Api, fields: Json, expected: str
+):
+    assert (await make(world, **fields))["prior"] == expected
+    again = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", **fields}
+    assert (await world.ok("PUT", "/v1/bandits/b", again))["prior"] == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"ridge": 1}, "ridge"), ({"exploration": "theory"}, "theory"), ({"scope": "global"}, "per_key"),
+        ({"policy": "linear_elim"}, "linear_elim"), ({"shift_rewards": True}, "shift_rewards"),
+    ],
+    ids=str,
+)  # fmt: skip
+async def test_what_a_learned_prior_does_not_go_with_is_refused_with_the_reason(
+    world: Api, fields: Json, reason: str
+):
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "prior": "learned", **fields}
+    before = await world.stored()
+    problem = await world.refused("PUT", "/v1/bandits/b", body, loc=["body", "prior"])
+    assert reason in problem["errors"][0]["message"]
+    assert await world.stored() == before
+
+
+async def test_a_bandit_of_before_keeps_its_plain_prior_and_can_be_given_a_learned_one(world: Api):
+    await make(world, prior="plain")
+    without = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+    assert (await world.ok("PUT", "/v1/bandits/b", without))["prior"] == "plain"
+    await world.refused("GET", PRIOR, status=404, code="not_found")
+    await world.refused("POST", REFRESH, status=404, code="not_found")
+    await world.observe("b", *histories(20, 10))
+    assert (await world.ok("PATCH", "/v1/bandits/b", {"prior": "learned"}))["prior"] == "learned"
+    assert (await world.ok("POST", REFRESH))["keys"] == 20
+    assert (await world.ok("PATCH", "/v1/bandits/b", {"prior": "plain"}))["prior"] == "plain"
+    assert "prior_version" not in await world.choose("b", key="new")
+
+
+@pytest.mark.parametrize("change", [{"ridge": 2}, {"exploration": "theory"}, {"policy": "sub_elim"}], ids=str)
+async def test_a_change_that_a_learned_prior_does_not_go_with_makes_it_plain(world: Api, change: Json):
+    await make(world)
+    assert (await world.ok("PATCH", "/v1/bandits/b", change))["prior"] == "plain"
+    back = {"ridge": "auto", "exploration": "auto", "policy": "sub_ts", "prior": None}
+    assert (await world.ok("PATCH", "/v1/bandits/b", back))["prior"] == "learned"
+    problem = await world.refused(
+        "PATCH", "/v1/bandits/b", {**change, "prior": "learned"}, loc=["body", "prior"]
+    )
+    assert problem["errors"]
+
+
+# --- versions ------------------------------------------------------------------------------------------
+
+
+async def test_below_five_keys_everything_is_as_with_the_plain_prior(world: Api):
+    history = histories(4, 30)
+    for name in ("learned", "plain"):
+        await make(world, name, prior=name)
+        await world.observe(name, *history)
+    nothing = await world.ok("POST", "/v1/bandits/learned/prior/refresh")
+    assert nothing == {
+        "version": 0, "keys": 0, "observations": 0.0, "noise": None, "offset": None, "mean": None, "sd": None,
+        "since_ms": None,
+    }  # fmt: skip
+    for key in ("u1", "new"):
+        learned, plain = [await world.learner(name, key, precision=True) for name in ("learned", "plain")]
+        assert learned.pop("prior_version") == 0
+        assert learned == plain
+    used = [(await world.ok("GET", f"/v1/bandits/{name}"))["used"] for name in ("learned", "plain")]
+    assert used[0] == used[1]
+
+
+async def test_the_fifth_key_makes_the_first_version_by_itself(world: Api):
+    await make(world)
+    await world.observe("b", *histories(4, 5))
+    assert (await world.ok("POST", REFRESH))["version"] == 0
+    await world.observe("b", *histories(1, 5, first=4, seed=1))
+    found = await fitted(world, 1)
+    assert (found["keys"], found["observations"]) == (5, 25.0)
+    assert found["mean"] is None, "of fewer than ten keys nobody is told what they like"
+    assert found["sd"] is None
+    assert "covariance" not in await world.ok("GET", f"{PRIOR}?include=covariance")
+
+
+async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(world: Api):
+    await make(world)
+    history = histories(60, 10)
+    await world.observe("b", *history)
+    found = await world.ok("POST", REFRESH)
+    expected = fit_of(history)
+    whole = await world.ok("GET", f"{PRIOR}?include=covariance")
+    assert {**found, "covariance": whole["covariance"]} == whole
+    assert (found["version"] >= 1, found["keys"], found["observations"]) == (True, 60, 600.0)
+    assert found["mean"] == pytest.approx(expected.mean[0], rel=1e-6)
+    assert found["noise"] == pytest.approx(float(np.sqrt(expected.residuals[0, 0])), rel=1e-6)
+    covariance = expected.residuals[0, 0] * expected.covariance
+    np.testing.assert_allclose(whole["covariance"], covariance, rtol=1e-6)
+    np.testing.assert_allclose(np.square(found["sd"]), covariance.diagonal(), rtol=1e-6)
+    new = await world.learner("b", "new", precision=True)
+    np.testing.assert_allclose(new["theta"], found["mean"], rtol=1e-9)
+    features, rewards = sums_of(history, "u7")
+    own = await world.learner("b", "u7", precision=True)
+    shape = np.linalg.inv(np.array(whole["covariance"]) / found["noise"] ** 2)
+    precision = shape + features.T @ features
+    np.testing.assert_allclose(own["precision"], precision, rtol=1e-6)
+    theta = np.linalg.solve(precision, shape @ found["mean"] + features.T @ rewards)
+    np.testing.assert_allclose(own["theta"], theta, rtol=1e-6)
+    assert own["prior_version"] == new["prior_version"] == found["version"]
+    assert own["used"]["noise"] == new["used"]["noise"] == pytest.approx(found["noise"])
+    assert own["used"]["exploration"] == pytest.approx(learned_prior.exploration(D, keys=60))
+
+
+async def test_a_version_is_made_after_half_as_many_rewards_more_and_not_before(world: Api):
+    await make(world)
+    await world.observe("b", *histories(20, 10))
+    first = await fitted(world, 1)
+    await world.observe("b", *histories(10, 9, first=20, seed=1))
+    for _ in range(3):
+        await world.app.service._prior_fitting.round()
+    assert (await world.ok("GET", PRIOR)) == first, "90 rewards more are not half of 200"
+    await world.observe("b", *histories(1, 10, first=30, seed=2))
+    assert (await fitted(world, 2))["observations"] == 300.0
+
+
+async def test_after_a_key_was_forgotten_the_prior_is_fitted_without_it(world: Api):
+    await make(world)
+    history = histories(20, 10)
+    await world.observe("b", *history)
+    assert (await fitted(world, 1))["keys"] == 20
+    await world.ok("DELETE", "/v1/bandits/b/learners/u3", status=204)
+    found = await fitted(world, 2)
+    assert found["keys"] == 19
+    expected = fit_of([each for each in history if each["key"] != "u3"])
+    assert found["mean"] == pytest.approx(expected.mean[0], rel=1e-6)
+
+
+async def test_where_too_few_keys_are_left_there_is_no_prior_any_more(world: Api):
+    await make(world)
+    await world.observe("b", *histories(5, 10))
+    assert (await fitted(world, 1))["keys"] == 5
+    await world.ok("DELETE", "/v1/bandits/b/learners/u3", status=204)
+    await world.ok("POST", REFRESH)
+    assert (await world.ok("GET", PRIOR))["version"] == 0
+    assert (await world.choose("b", key="new"))["prior_version"] == 0
+    await world.observe("b", *histories(5, 10, first=9, seed=1))
+    assert (await world.ok("POST", REFRESH))["version"] >= 3, "numbers never go back"
+
+
+async def test_two_fits_at_a_time_make_versions_one_after_the_other(world: Api):
+    await make(world)
+    await world.observe("b", *histories(10, 5))
+    await fitted(world, 1)
+    answers = await asyncio.gather(*(world.ok("POST", REFRESH) for _ in range(3)))
+    assert sorted(each["version"] for each in answers) == [2, 3, 4]
+
+
+async def test_a_fit_that_is_killed_changes_nothing(world: Api, monkeypatch: pytest.MonkeyPatch):
+    await make(world)
+    await world.observe("b", *histories(10, 5))
+    before = await fitted(world, 1)
+    stored, began = await world.stored(), asyncio.Event()
+
+    async def stuck(*_: object) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(world.app.service.store.priors, "write", stuck)
+    fitting = asyncio.create_task(world.app.service.prior_fits.fit(await world.app.service.bandits.get("b")))
+    await began.wait()
+    fitting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fitting
+    assert await world.stored() == stored
+    assert await world.ok("GET", PRIOR) == before
+
+
+async def test_a_deleted_bandit_leaves_nothing_of_its_prior(world: Api):
+    await make(world)
+    await world.observe("b", *histories(10, 5))
+    await fitted(world, 1)
+    await world.ok("DELETE", "/v1/bandits/b", status=204)
+    names = [name async for name in world.store.scan_iter()]
+    assert not [name for name in names if b":prior-versions:" in name or b":prior-times:" in name]
+    assert not await world.store.hgetall(redis_keys.PRIORS)
+    for partition in range(world.app.service.store.partitions):
+        assert not await world.store.hgetall(redis_keys.folded(partition))
+
+
+# --- choices -------------------------------------------------------------------------------------------
+
+
+async def test_a_new_key_is_shown_what_the_others_liked(world: Api):
+    await make(world, exploration=0)
+    await world.observe("b", *histories(40, 10))
+    found = await world.ok("POST", REFRESH)
+    choice = await world.choose("b", key="new", k=3)
+    best = np.argsort(-(FEATURES @ found["mean"]))[:3]
+    assert [arm["id"] for arm in choice["arms"]] == [f"a{place}" for place in best]
+    assert choice["prior_version"] == found["version"]
+
+
+async def test_the_same_request_on_the_same_version_is_the_same_answer(world: Api):
+    await make(world)
+    await world.observe("b", *histories(40, 10))
+    await world.ok("POST", REFRESH)
+
+    async def answer() -> Json:
+        return await world.choose("b", key="u1", k=5, seed=3, dry_run=True)
+
+    before = await answer()
+    assert await answer() == before
+    await world.observe("b", *histories(5, 1, first=90, seed=8))
+    assert await answer() == before, "rewards of others count from the next version on"
+    await world.ok("POST", REFRESH)
+    after = await answer()
+    assert after["prior_version"] == before["prior_version"] + 1
+    assert after["arms"] != before["arms"]
+
+
+async def test_a_dry_run_says_which_part_of_an_estimate_is_the_priors(world: Api):
+    await make(world)
+    await world.observe("b", *histories(40, 10))
+    found = await world.ok("POST", REFRESH)
+    own = await world.learner("b", "u1")
+    run = await world.choose("b", key="u1", k=ARMS, dry_run=True)
+    for arm in run["arms"]:
+        features = FEATURES[int(arm["id"][1:])]
+        assert arm["prior"] == pytest.approx(features @ found["mean"])
+        assert arm["estimate"] == pytest.approx(features @ own["theta"])
+    new = await world.choose("b", key="new", k=2, dry_run=True)
+    assert all(arm["estimate"] == pytest.approx(arm["prior"]) for arm in new["arms"])
+    await make(world, "plain", prior="plain")
+    assert "prior" not in (await world.choose("plain", key="u1", dry_run=True))["arms"][0]
+
+
+async def test_an_event_is_answered_with_the_version_that_it_was_chosen_by(world: Api):
+    await make(world)
+    await world.observe("b", *histories(10, 10))
+    await fitted(world, 1)
+    choice = await world.choose("b", key="u1", event_id="e")
+    await world.ok("POST", REFRESH)
+    assert await world.choose("b", key="u1", event_id="e") == choice
+    assert choice["prior_version"] < (await world.choose("b", key="u1"))["prior_version"]
+
+
+async def test_a_choice_is_explained_by_the_version_that_its_row_names(world: Api):
+    await make(world, log={})
+    await world.observe("b", *histories(10, 10))
+    then = await fitted(world, 1)
+    choice = await world.choose("b", key="u1", k=3)
+    await world.observe("b", *histories(30, 10, first=20, seed=4))
+    await world.ok("POST", REFRESH)
+    await world.app.service.rows.flush()
+    found = await world.ok("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
+    assert (found["changed"], found["repeated"]) == ([], True)
+    assert found["row"]["prior_version"] == then["version"] == choice["prior_version"]
+    for each in found["candidates"]:
+        assert each["prior"] == pytest.approx(FEATURES[int(each["id"][1:])] @ then["mean"])
+    now = await world.choose("b", key="u1", dry_run=True)
+    assert now["prior_version"] > then["version"], "what serves is the newest version again"
+
+
+async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_made_by(world: Api):
+    """So the policy that made them does them again just as likely, whatever was learned of others since."""
+    await make(world, policy="softmax", temperature=0.5, log={})
+    await world.observe("b", *histories(20, 10))
+    await world.ok("POST", REFRESH)
+    for place in range(30):
+        await world.choose("b", key=("u1", "new", "newer")[place % 3], k=2)
+    await world.app.service.rows.flush()
+    await world.observe("b", *histories(40, 10, first=50, seed=9))
+    await world.ok("POST", REFRESH)
+    body = {"policy": {}, "estimators": ["ips"]}
+    before = await world.ok("POST", "/v1/bandits/b/evaluations", {**body, "learners": "before"})
+    assert before["learners"]["begin"] == "known"
+    assert before["support"]["largest_weight"] == pytest.approx(1.0)
+    now = await world.ok("POST", "/v1/bandits/b/evaluations", {**body, "learners": "now"})
+    assert now["support"]["largest_weight"] > 1.001, "by the version of now they are others"
+    plain = {**body, "policy": {"prior": "plain"}, "learners": "before"}
+    other = await world.ok("POST", "/v1/bandits/b/evaluations", plain)
+    assert other["support"]["largest_weight"] > 1.1
+
+
+async def test_a_learned_prior_can_be_evaluated_on_the_log_of_a_plain_one(world: Api):
+    """It is then fitted from what the keys of the log knew before."""
+    await make(world, policy="softmax", temperature=0.5, log={}, prior="plain")
+    await world.observe("b", *histories(20, 10))
+    for place in range(30):
+        await world.choose("b", key=f"u{place % 20}")
+    await world.app.service.rows.flush()
+    body = {"policy": {"prior": "learned"}, "estimators": ["ips"], "learners": "before"}
+    learned = await world.ok("POST", "/v1/bandits/b/evaluations", body)
+    same = await world.ok("POST", "/v1/bandits/b/evaluations", {**body, "policy": {}})
+    assert same["support"]["largest_weight"] == pytest.approx(1.0)
+    assert learned["learners"]["begin"] == same["learners"]["begin"]
+    assert learned["support"]["largest_weight"] != pytest.approx(1.0)
+
+
+async def test_signals_have_one_prior_whatever_their_weights(world: Api):
+    await make(world, signals={"click": {}, "buy": {"weight": 3.0}})
+    rng = np.random.default_rng(5)
+    history = [
+        {**each, "values": {"click": value, "buy": 0.5 * value + 0.1 * float(rng.normal())}}
+        for each in histories(30, 10)
+        for value in [each.pop("value")]
+    ]
+    await world.observe("b", *history)
+    found = await world.ok("POST", REFRESH)
+    assert set(found["signals"]) == {"click", "buy"}
+    means = {name: np.array(each["mean"]) for name, each in found["signals"].items()}
+    np.testing.assert_allclose(found["mean"], means["click"] + 3.0 * means["buy"], rtol=1e-9)
+    assert np.linalg.norm(means["click"] - MEAN) < 0.5
+    run = await world.choose("b", key="new", weights={"click": 0.0, "buy": 1.0}, dry_run=True)
+    features = FEATURES[int(run["arms"][0]["id"][1:])]
+    assert run["arms"][0]["estimate"] == pytest.approx(features @ means["buy"])
+    await world.ok("PATCH", "/v1/bandits/b", {"signals": {"like": {"weight": 1.0}}})
+    wider = await world.choose("b", key="new", dry_run=True)
+    assert wider["prior_version"] == found["version"], "what is new is 0 by the version of before"
+    assert wider["arms"][0]["estimate"] == pytest.approx(
+        FEATURES[int(wider["arms"][0]["id"][1:])] @ np.array(found["mean"])
+    )
+
+
+async def test_a_context_has_a_mean_too(world: Api):
+    await make(world, context={"dim": 2})
+    history = [{**each, "context": [1.0, float(place % 2)]} for place, each in enumerate(histories(30, 10))]
+    await world.observe("b", *history)
+    found = await world.ok("POST", REFRESH)
+    assert (len(found["mean"]), len(found["sd"]), np.shape(found["weights"])) == (D, D, (D, 2))
+    context = [1.0, 0.5]
+    run = await world.choose("b", key="new", context=context, dry_run=True)
+    features = FEATURES[int(run["arms"][0]["id"][1:])]
+    expected = features @ found["mean"] + features @ np.array(found["weights"]) @ context
+    assert run["arms"][0]["prior"] == pytest.approx(expected)
+    assert run["arms"][0]["estimate"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"half_life_s": 3600}, {"position": {"examination": [1.0, 0.5]}}], ids=str
+)
+async def test_half_lives_and_positions_go_with_it(world: Api, fields: Json):
+    await make(world, **fields)
+    await world.observe("b", *histories(30, 10))
+    found = await world.ok("POST", REFRESH)
+    assert np.linalg.norm(np.array(found["mean"]) - MEAN) < 0.5
+    assert (await world.choose("b", key="new"))["prior_version"] == found["version"]
+
+
+async def test_states_that_are_imported_are_keys_as_any(world: Api):
+    await make(world)
+    await make(world, "copy")
+    await world.observe("b", *histories(12, 10))
+    for listed in await world.listed("/v1/bandits/b/learners"):
+        assert listed["prior_version"] in (0, 1)
+        octets = {"accept": "application/octet-stream"}
+        state = await world.call("GET", f"/v1/bandits/b/learners/{listed['key']}", headers=octets)
+        await world.ok(
+            "PUT",
+            f"/v1/bandits/copy/learners/{listed['key']}",
+            status=201,
+            content=state.content,
+            headers={"content-type": "application/octet-stream"},
+        )
+    found = await world.ok("POST", "/v1/bandits/copy/prior/refresh")
+    original = await world.ok("POST", REFRESH)
+    assert found["mean"] == pytest.approx(original["mean"], rel=1e-6)
+
+
+async def test_rewards_that_are_all_zero_make_no_version(world: Api):
+    await make(world)
+    await world.observe("b", *({**each, "value": 0} for each in histories(10, 5)))
+    assert (await world.ok("POST", REFRESH))["version"] == 0
+    alone = (await world.ok("GET", "/v1/bandits/b"))["used"]["exploration"]
+    assert alone == scales.exploration(D)

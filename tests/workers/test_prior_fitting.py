@@ -1,0 +1,210 @@
+"""When learned priors are fitted anew: by what has come since, by the clock, and who does it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.services.bandits.prior_version import PriorRecord, PriorVersion
+from app.storage.protocol import FoldedCounts
+from workers import prior_fitting
+from workers.prior_fitting import LONGEST_S, PriorFitting
+
+pytestmark = pytest.mark.anyio
+
+UID = "0123456789abcdef"
+
+
+@dataclass
+class Town:
+    """What a worker asks: counts of the store, bandits, versions and fits."""
+
+    counts: dict[str, FoldedCounts] = field(default_factory=dict)
+    versions: dict[str, PriorVersion] = field(default_factory=dict)
+    fitted: list[str] = field(default_factory=list)
+    reads: int = 0
+    gives: bool = True
+    keys: int = 9
+
+    async def folded(self, uids: Sequence[str]) -> Sequence[FoldedCounts]:
+        self.reads += 1
+        return [self.counts.get(uid, FoldedCounts()) for uid in uids]
+
+    def with_learned_priors(self) -> Sequence[str]:
+        return list(self.counts)
+
+    def by_uid(self, uid: str) -> Any:
+        return (
+            SimpleNamespace(uid=uid, record=SimpleNamespace(prior="learned")) if uid in self.counts else None
+        )
+
+    async def newest(self, bandit: Any) -> PriorVersion | None:
+        return self.versions.get(bandit.uid)
+
+    async def fit(self, bandit: Any) -> Any:
+        counts, uid = self.counts[bandit.uid], bandit.uid
+        self.fitted.append(uid)
+        if self.gives:
+            number = 1 + (self.versions[uid].number if uid in self.versions else 0)
+            self.versions[uid] = version(number, counts)
+        return SimpleNamespace(is_new=self.gives, is_of_few=self.keys < 5, keys=self.keys)
+
+
+def version(number: int, counts: FoldedCounts, *, since_ms: int = 0) -> PriorVersion:
+    """One that has a prior, whatever it says."""
+    record = PriorRecord(number, since_ms, counts.entries, counts.replaced, keys=9)
+    return PriorVersion(record, SimpleNamespace())  # type: ignore[arg-type]
+
+
+@dataclass
+class Clock:
+    """Seconds, of the wall and since whenever."""
+
+    now: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(prior_fitting, "time", SimpleNamespace(monotonic=clock, time=clock))
+    return clock
+
+
+def worker(town: Town, clock: Clock, *, owned: Mapping[int, bool] | None = None) -> PriorFitting:
+    owns = {0: True} if owned is None else owned
+    made: Any = PriorFitting(
+        town,  # type: ignore[arg-type]
+        town,  # type: ignore[arg-type]
+        town,  # type: ignore[arg-type]
+        town,  # type: ignore[arg-type]
+        owns=lambda partition: owns[partition],
+        now_s=clock,
+    )
+    result: PriorFitting = made
+    return result
+
+
+async def test_only_who_holds_the_first_partition_fits(clock: Clock):
+    town, owned = Town({UID: FoldedCounts(100)}), {0: False}
+    fitting = worker(town, clock, owned=owned)
+    fitting.changed([UID])
+    await fitting.round()
+    assert not town.fitted
+    owned[0] = True
+    await fitting.round()
+    assert town.fitted == [UID]
+
+
+@pytest.mark.parametrize(("entries", "due"), [(149, False), (150, True), (99, True)])
+async def test_half_as_many_rewards_more_are_enough_and_lost_ones_too(clock: Clock, entries: int, due: bool):
+    """A store that was put back has fewer: what stands is not what it says."""
+    town = Town({UID: FoldedCounts(100)})
+    fitting = worker(town, clock)
+    await fitting.round()
+    town.counts[UID] = FoldedCounts(entries)
+    fitting.changed([UID])
+    await fitting.round()
+    assert town.fitted == [UID] * (1 + due)
+
+
+async def test_a_forgotten_key_is_enough(clock: Clock):
+    town = Town({UID: FoldedCounts(100)})
+    fitting = worker(town, clock)
+    await fitting.round()
+    town.counts[UID] = FoldedCounts(101, 1)
+    fitting.changed([UID])
+    await fitting.round()
+    assert town.fitted == [UID] * 2
+
+
+async def test_one_reward_is_enough_after_an_hour_and_none_is_not(clock: Clock):
+    town = Town({UID: FoldedCounts(100)})
+    fitting = worker(town, clock)
+    await fitting.round()
+    town.versions[UID] = PriorVersion(
+        PriorRecord(1, round(1_000 * clock.now), 100, 0, keys=9), SimpleNamespace()
+    )  # type: ignore[arg-type]
+    clock.now += 2 * LONGEST_S
+    fitting.changed([UID])
+    await fitting.round()
+    assert town.fitted == [UID], "nothing has come"
+    town.versions[UID] = PriorVersion(
+        PriorRecord(1, round(1_000 * clock.now), 100, 0, keys=9), SimpleNamespace()
+    )  # type: ignore[arg-type]
+    town.counts[UID] = FoldedCounts(101)
+    fitting.changed([UID])
+    await fitting.round()
+    assert town.fitted == [UID]
+    clock.now += LONGEST_S
+    await fitting.round()
+    assert town.fitted == [UID] * 2, "nobody has said that anything changed since"
+
+
+async def test_what_gave_no_version_is_tried_again_when_there_is_more(clock: Clock):
+    town = Town({UID: FoldedCounts(100)}, gives=False)
+    fitting = worker(town, clock)
+    for entries, tries in ((100, 1), (101, 1), (151, 2)):
+        town.counts[UID] = FoldedCounts(entries)
+        fitting.changed([UID])
+        await fitting.round()
+        assert len(town.fitted) == tries
+    town.keys = 4
+    for entries, tries in ((300, 3), (301, 4)):
+        town.counts[UID] = FoldedCounts(entries)
+        fitting.changed([UID])
+        await fitting.round()
+        assert len(town.fitted) == tries, "of four keys one reward may make five"
+
+
+async def test_after_a_fit_it_rests_nineteen_times_as_long(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    uids = [f"{number:016}" for number in range(3)]
+    town = Town({uid: FoldedCounts(10) for uid in uids})
+    fitting, fit = worker(town, clock), town.fit
+
+    async def slow(bandit: Any) -> Any:
+        clock.now += 1.0
+        return await fit(bandit)
+
+    monkeypatch.setattr(town, "fit", slow)
+    await fitting.round()
+    assert len(town.fitted) == 1
+    clock.now += 18.9
+    await fitting.round()
+    assert len(town.fitted) == 1
+    clock.now += 0.2
+    await fitting.round()
+    assert len(town.fitted) == 2
+    clock.now += 19.1
+    await fitting.round()
+    assert sorted(town.fitted) == uids
+
+
+async def test_a_round_without_news_reads_nothing(clock: Clock):
+    town = Town({UID: FoldedCounts(100)})
+    fitting = worker(town, clock)
+    await fitting.round()
+    reads = town.reads
+    assert not await fitting.round()
+    assert town.reads == reads
+
+
+async def test_a_fit_that_fails_is_tried_again(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    town = Town({UID: FoldedCounts(100)})
+    fitting, fit = worker(town, clock), town.fit
+
+    async def failing(_: Any) -> Any:
+        raise RuntimeError
+
+    monkeypatch.setattr(town, "fit", failing)
+    with pytest.raises(RuntimeError):
+        await fitting.round()
+    monkeypatch.setattr(town, "fit", fit)
+    await fitting.round()
+    assert town.fitted == [UID]

@@ -1,0 +1,128 @@
+"""When learned priors are fitted anew. The worker that holds partition 0 does it, for all bandits.
+
+    at once                 the first time, and after a key was forgotten or given a state
+    after half as many      rewards more than the newest version was made of
+    after ``LONGEST_S``     if there was any reward since
+
+Between two fits this worker rests, so that all of them together take at most ``SHARE`` of a core. What has
+changed is heard from the folds of this process and the polls of the store (``changed``), so that a round
+costs nothing while nothing is learned. A bandit that was given a learned prior is found within
+``LOOK_AGAIN_S``, or with its next reward.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from app.background import repeat
+from app.errors import NotFound
+from app.services.bandits.bandits import Bandits
+from app.services.bandits.prior_version import PriorVersion
+from app.services.learning.learned_priors import LearnedPriors
+from app.services.learning.prior_fits import PriorFits
+from app.storage.protocol import FoldedCounts, PriorStore
+
+EVERY_S = 0.5
+IDLE_S = 2.0
+SHARE = 0.05
+GROWTH = 1.5
+LONGEST_S = 3_600.0
+LOOK_AGAIN_S = 60.0  # at bandits that were not due
+TOGETHER = 500  # bandits whose counts are read in one call
+
+
+class PriorFitting:
+    """``owns(partition)``: whether this worker folds a partition."""
+
+    def __init__(
+        self,
+        store: PriorStore,
+        bandits: Bandits,
+        priors: LearnedPriors,
+        fits: PriorFits,
+        *,
+        owns: Callable[[int], bool],
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._bandits = bandits
+        self._priors = priors
+        self._fits = fits
+        self._owns = owns
+        self._now_s = now_s
+        self._known: set[str] = set()  # uids of the bandits with a learned prior that were looked at
+        self._changed: set[str] = set()  # of those that have something new
+        self._waiting: set[str] = set()  # those that had, and were not due
+        self._knows_all = False
+        self._tried: dict[str, FoldedCounts] = {}  # by uid, of fits that gave no version
+        self._rest_until = self._look_again = 0.0
+
+    def changed(self, uids: Iterable[str] | None) -> None:
+        """Learners of these bandits have changed; None: it is not known of which."""
+        if uids is None:
+            self._knows_all = False
+        else:
+            self._changed.update(uids)
+
+    async def run(self) -> None:
+        """Until it is cancelled. An unreachable store is waited for."""
+        await repeat(self.round, every_s=EVERY_S, idle_s=IDLE_S, waits="priors are not fitted")
+
+    async def round(self) -> bool:
+        """Fit what is due, and what the rest allows; False: there was nothing to do."""
+        if not self._owns(0):
+            self._knows_all = False
+            return False
+        if not self._knows_all or time.monotonic() >= self._look_again:
+            self._look_again = time.monotonic() + LOOK_AGAIN_S
+            every = set(self._bandits.with_learned_priors())
+            self._changed |= self._waiting | (every - self._known if self._knows_all else every)
+            self._known, self._knows_all = every, True
+            self._waiting.clear()
+        if time.monotonic() < self._rest_until or not self._changed:
+            return bool(self._changed)
+        uids = list(self._changed)
+        for start in range(0, len(uids), TOGETHER):
+            some = uids[start : start + TOGETHER]
+            for uid, counts in zip(some, await self._store.folded(some), strict=True):
+                if time.monotonic() < self._rest_until:
+                    return True
+                self._changed.discard(uid)
+                try:
+                    await self._look_at(uid, counts)
+                except BaseException:
+                    self._changed.add(uid)
+                    raise
+        return True
+
+    async def _look_at(self, uid: str, counts: FoldedCounts) -> None:
+        bandit = self._bandits.by_uid(uid)
+        if bandit is None or bandit.record.prior != "learned":
+            self._tried.pop(uid, None)
+            return
+        newest = await self._priors.newest(bandit)
+        if not self._is_due(uid, counts, newest):
+            if newest is not None and counts.entries != newest.record.rewards:
+                self._waiting.add(uid)
+            return
+        started = time.monotonic()
+        try:
+            done = await self._fits.fit(bandit)
+        except NotFound:
+            return
+        if not done.is_new:
+            self._tried[uid] = FoldedCounts() if done.is_of_few else counts
+        self._rest_until = time.monotonic() + (time.monotonic() - started) * (1.0 / SHARE - 1.0)
+
+    def _is_due(self, uid: str, counts: FoldedCounts, newest: PriorVersion | None) -> bool:
+        if newest is None or newest.learned is None:
+            tried = self._tried.get(uid)
+            if tried is None:
+                return True
+            return counts.entries > GROWTH * tried.entries or counts.replaced != tried.replaced
+        made, age_s = newest.record, self._now_s() - newest.record.since_ms / 1_000.0
+        if counts.entries < made.rewards or counts.replaced != made.replaced:
+            return True
+        has_grown = counts.entries >= GROWTH * made.rewards and counts.entries > made.rewards
+        return has_grown or (counts.entries > made.rewards and age_s >= LONGEST_S)
