@@ -260,9 +260,12 @@ class HnswGraph:
         self._index.set_ef(ef)
         self.degradation.ef, self._shortlist, self._most = ef, shortlist, most
 
-    def tuned_for_lists(self, count: int) -> None:
-        """Ask for ``count`` arms where 2 to 10 are wanted: hnswlib then has a candidate list as long."""
-        self._list = count
+    def tuned_for_lists(self, count: int | None) -> None:
+        """Ask for ``count`` arms where 2 to 10 are wanted: hnswlib then has a candidate list as long.
+
+        None: the graph has too few of them, and all are scanned.
+        """
+        self._list = self._most + 1 if count is None else count
 
     @property
     def tuning(self) -> GraphTuning:

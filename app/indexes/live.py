@@ -11,7 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -61,6 +61,7 @@ _DEAD_ALONE = 0.5
 # After a graph was measured anew, rest for this multiple of the time it took; where more of the probes than
 # this share are lost, for as long as it took. Where none died since, but other queries came, for this one.
 _MEASURE_REST, _MUCH_LOST, _SAME_REST = 8.0, 0.1, 60.0
+_LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so much, they are scanned
 _FRESH_ALONE = 0.15
 
 
@@ -366,7 +367,11 @@ class LiveIndex:
         graph = self._structure
         if job.answers is None or not isinstance(graph, HnswGraph) or graph.number != job.graph.number:
             return
-        job.graph.answered(*job.answers)
+        quality, probes = job.answers
+        if quality.recall_at_10 < self._options.target_recall - _LIST_SLACK:
+            graph.tuned_for_lists(None)
+            quality = replace(quality, recall_at_10=1.0)
+        job.graph.answered(quality, probes)
         self._snapshot = None
 
     def status(self) -> IndexStatus:

@@ -258,7 +258,7 @@ def _tune_for_lists(
         return lists.recall(lambda query, k: find(table, graph, query, k), LIST) >= options.target_recall
 
     place = bisect_left(counts, True, key=reaches)
-    graph.tuned_for_lists(counts[place] if place < len(counts) else most + 1)
+    graph.tuned_for_lists(counts[place] if place < len(counts) else None)
 
 
 def find(table: TableSnapshot, graph: HnswGraph, query: Vector, k: int) -> TopK:

@@ -165,6 +165,15 @@ class WholeService(RuleBasedStateMachine):
         for arm in ids:
             known.arms.pop(arm, None)
 
+    @rule(name=CATALOGUES, count=st.integers(1, 3))
+    def delete_the_longest_arms(self, name: str, count: int) -> None:
+        """Those that answer most queries."""
+        arms = sorted(
+            self.catalogues[name].arms.values(), key=lambda arm: -float(np.linalg.norm(arm.features))
+        )
+        if arms:
+            self.delete_arms(name, [arm.id for arm in arms[:count]])
+
     # Bandits
 
     @rule(name=NAMES, catalogue=CATALOGUES, body=BANDITS, anew=st.sampled_from([False, False, True]))

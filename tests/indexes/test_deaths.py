@@ -111,6 +111,20 @@ def test_all_arms_are_scanned_until_the_recall_is_known_again_where_most_winners
     assert index.begin_maintenance() is not None, "the graph found more when it was planned"
 
 
+def test_lists_are_scanned_where_the_graph_has_too_few_of_their_arms(poor):
+    """More of the ten best are outside of the graph than of the best, whom the substitutes stand in for."""
+    index, features = poor
+    graph = index.snapshot().structure
+    graph.tuned(16, shortlist=5, most=10_000)
+    graph.tuned_for_lists(16)
+    remove(index, longest(features)[:240])
+    measure_anew(index)
+    assert index.status().kind == "hnsw"
+    assert index.status().recall_at_10 == recall(index, drawn(count=50), 10) == 1.0
+    graph.tuned_for_lists(16)
+    assert recall(index, drawn(count=50), 10) < 0.9, "else nothing was wrong with them"
+
+
 def test_a_little_is_lost_at_once_and_the_rest_is_measured(poor):
     index, features = poor
     before = index.status()
