@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any, ClassVar
 
 import msgspec
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from app.api.fields import Feature, Identifier, Page, PageLimit
@@ -18,17 +18,22 @@ from app.api.limits import (
     MAX_METADATA_FIELDS,
     MAX_TAG_CHARS,
     MAX_TAGS,
+    MAX_VALUES,
 )
 from app.api.octet_streams import WHOLE
 from app.api.problems import Part
 from app.api.services import Provided
 from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
-from app.errors import Invalid, NotFound
+from app.errors import Invalid, NotFound, ShortlistError
 from app.services.catalogues.catalogues import Arm, Catalogues
 from app.services.formats.ids import refuse_repeats
 
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
+# What an arm takes as JSON: its id and names of fields, and each number, which mostly has 16 digits or 17.
+ARM_BYTES, NUMBER_BYTES = 60, 22
+
+NDJSON, BLOCKS = "application/x-ndjson", "application/vnd.shortlist.arms"  # what an import reads
 LONG_METADATA = f"metadata must not be longer than {MAX_METADATA_CHARS} characters"
 TWICE = "an id must not appear twice in one batch"
 
@@ -69,10 +74,24 @@ class ArmBody(StrictModel):
 
 class ArmsBody(StrictModel):
     max_bytes: ClassVar[int] = MAX_BODY_BYTES
-    instead: ClassVar[str] = "send it in several calls, or as a stream: POST /v1/catalogues/{c}/import"
+    instead: ClassVar[str] = (
+        "send it in several calls, or as a stream of any size, POST /v1/catalogues/{c}/import, of lines "
+        f"({NDJSON}) or of blocks of numbers ({BLOCKS}), as `shortlist import CATALOGUE FILE` does"
+    )
     long_list: ClassVar[str] = "arms"
 
     arms: Annotated[list[ArmBody], Field(min_length=1, max_length=MAX_ARMS)]
+
+    @classmethod
+    async def instead_for(cls, request: Request) -> str:
+        """It also says how many arms fit, if there is such a catalogue."""
+        try:
+            catalogue = await request.app.service.catalogues.get(request.path_params["catalogue"])
+        except ShortlistError:
+            return cls.instead
+        dim = catalogue.dim
+        most = min(MAX_ARMS, MAX_VALUES // (dim + 3), MAX_BODY_BYTES // (ARM_BYTES + NUMBER_BYTES * dim))
+        return f"that is about {max(1, most):,} arms of {dim:,} numbers; {cls.instead}"
 
 
 class ArmIdsBody(StrictModel):

@@ -22,6 +22,13 @@ async def test_health_and_readiness(api: Api):
     assert await api.ok("GET", "/readyz") == {"status": "ready", "backlog": 0, "lag_s": 0.0}
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/status", "/openapi.json", "/docs"])
+async def test_what_can_be_read_can_be_asked_for_without_its_body(api: Api, path: str):
+    """Monitors ask for the head alone. The server leaves out the body (``tests/server/test_framing.py``)."""
+    known, head = await api.call("GET", path), await api.call("HEAD", path)
+    assert (head.status_code, head.headers["content-type"]) == (200, known.headers["content-type"])
+
+
 async def test_the_status_counts_what_there_is(api: Api):
     await api.catalogue("c", {"a": [1.0], "b": [2.0]})
     await api.catalogue("d", {}, dim=3)

@@ -5,6 +5,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
 from server import composition as service
@@ -103,6 +104,12 @@ def test_a_command_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], 
 def test_a_number_of_processes_that_is_none(here: Path, capsys: pytest.CaptureFixture[str], number: str):
     assert main([*SERVE, "--workers", number]) == 2
     told(capsys.readouterr().err, ["--workers"])
+
+
+def test_all_addresses_are_those_of_both_families(tmp_path: Path):
+    with serving(tmp_path, "--host", "::", SHORTLIST_API_KEYS=f"a:admin:{'0' * 64}") as service:
+        for host in ("127.0.0.1", "[::1]"):
+            assert httpx.get(f"http://{host}:{service.port}/healthz").is_success
 
 
 def test_a_worker_needs_a_store_of_its_own(here: Path, capsys: pytest.CaptureFixture[str]):

@@ -77,9 +77,11 @@ class Wire:
         self.send(FIRST + data)
         assert self.answer().status == 200
 
+    def head(self) -> tuple[int, http.client.HTTPMessage]:
+        return int(self.file.readline().split()[1]), http.client.parse_headers(self.file)
+
     def answer(self) -> Answer:
-        status = int(self.file.readline().split()[1])
-        headers = http.client.parse_headers(self.file)
+        status, headers = self.head()
         length = headers["content-length"]
         if headers["transfer-encoding"] is not None:
             pieces = []
@@ -195,6 +197,18 @@ def test_http_1_0_does_not_hear_continue(service: Service) -> None:
     with Wire(service) as wire:
         wire.send(head("/v1/bandits/b/choose", "expect: 100-continue", version="1.0") + CHOICE)
         assert wire.rest().startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+# HEAD -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("path", ["/healthz", "/v1/status", "/v1/catalogues/c", "/v1/bandits/b/log/export"])
+def test_an_answer_to_head_has_no_body(service: Service, path: str) -> None:
+    with Wire(service) as wire:
+        wire.send(head(path, method="HEAD", length=None))
+        status, headers = wire.head()
+        wire.send(FIRST)
+        assert (status, json.loads(wire.answer().body)) == (200, {"status": "ok"})
+    if "log" not in path:
+        assert headers["content-length"] is not None
 
 
 # Answers before the body has arrived ------------------------------------------------------------------

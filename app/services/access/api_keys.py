@@ -85,7 +85,11 @@ class ApiKeys:
 
 
 def scope_of(method: str, path: str) -> str | None:
-    """The scope that a call needs; None when it is open to all."""
+    """The scope that a call needs; None when it is open to all.
+
+    A / at the end leads nowhere: who may call the path without it is told so.
+    """
+    method, path = "GET" if method == "HEAD" else method, path.rstrip("/") or "/"
     if _OPEN.fullmatch(path):
         return None
     for allowed, pattern, scope in _RULES:
