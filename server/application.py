@@ -98,7 +98,12 @@ def create_app(settings: Settings, *, name: str | None = None, group_dir: Path |
     if settings.redis_url is None:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
     bounds = {kind: getattr(settings, f"max_{kind}_mb") << 20 for kind in KINDS}
-    store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions, bounds=bounds)
+    store = RedisStore(
+        settings.redis_url.get_secret_value(),
+        partitions=settings.partitions,
+        bounds=bounds,
+        data_dir=settings.data_dir,
+    )
     metrics = Metrics()
     spans = provider(enabled=settings.tracing)
     guard = Guard(settings)

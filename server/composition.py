@@ -247,6 +247,7 @@ class Service:
             max_backlog=settings.max_backlog,
             worker=settings.worker,
             losses=Losses(settings.data_dir),
+            data_dir=settings.data_dir,
         )
         for service in (
             self.elimination,

@@ -7,6 +7,7 @@ and is safe to repeat: that is what makes a lost reply harmless.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from app.errors import StartupError
 from app.storage import redis_keys as keys
@@ -38,6 +39,7 @@ class RedisStore(Store):
     ``max_connections``    held at most
     ``pool_timeout_s``     how long a call waits for a free connection
     ``socket_timeout_s``   how long a call waits for its answer
+    ``data_dir``           errors say when its disk is full
     """
 
     def __init__(
@@ -49,12 +51,14 @@ class RedisStore(Store):
         max_connections: int = 64,
         pool_timeout_s: float = 2.0,
         socket_timeout_s: float = 5.0,
+        data_dir: Path | None = None,
     ) -> None:
         client = RedisClient(
             url,
             max_connections=max_connections,
             pool_timeout_s=pool_timeout_s,
             socket_timeout_s=socket_timeout_s,
+            data_dir=data_dir,
         )
         self._redis = client
         self.partitions = partitions

@@ -9,6 +9,7 @@ from app.services.quotas.membership import MAX_OF_ARM
 from app.storage.losses import Loss
 from app.storage.protocol import Kind
 from app.storage.protocol.usage import KINDS, SIXTEENTHS_FOR_NEW
+from app.storage.redis_client import DISK_FULL
 
 NEARLY_FULL = 0.8
 
@@ -33,16 +34,20 @@ def findings(
     loss: Loss | None,
     failures: Mapping[str, str],
     beyond: Mapping[str, int],
+    disk_full: bool,
 ) -> Iterator[Finding]:
     """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
-    ``failures``: of catalogues, why the last work on their index failed. ``beyond``: of bandits, how many arms
-    would count for too many quotas.
+    ``failures``: of catalogues, why the last work on their index failed. ``beyond``: of bandits, how many
+    arms would count for too many quotas. ``disk_full``: of the data folder.
     """
     yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
     if dead:
         yield Finding("dead", False, f"{dead} rewards could not be applied: shortlist dead-letters list")
     if not worker:
         yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
+    if disk_full:
+        text = f"{DISK_FULL}: the embedded store cannot write, and indexes are not kept"
+        yield Finding("disk", False, text)
     yield Finding("durability", durability == "always", f"the store's appendfsync is {durability}")
     for kind, most in bounds.items():
         full = SIXTEENTHS_FOR_NEW / 16 if kind == "repeats" else 1.0

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.errors import Unavailable
 from app.observability.metrics import Metrics
@@ -20,6 +21,7 @@ from app.services.quotas.quotas import Quotas
 from app.services.replicas.sync import Sync
 from app.storage.losses import Loss, Losses
 from app.storage.protocol import Kind, Lag, Store
+from app.storage.redis_client import is_full
 
 PROBE_S = 2.0
 ENGINE_START_S = 60.0
@@ -76,6 +78,7 @@ class Health:
         max_backlog: int,
         worker: bool,
         losses: Losses,
+        data_dir: Path,
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -88,6 +91,7 @@ class Health:
         self._max_backlog = max_backlog
         self._worker = worker
         self._losses = losses
+        self._data_dir = data_dir
         self._started_at = time.time()
         self._engine_lost_at = 0.0  # 0: it answers, as far as is known
         self.ready = False
@@ -99,7 +103,7 @@ class Health:
                 await self._store.ping()
                 backlog = await self._backlog()
                 lag = await self._lag()
-        except (TimeoutError, Unavailable):
+        except TimeoutError:
             raise Unavailable("the store does not answer") from None
         if await self._sync.confirm(PROBE_S):
             raise Unavailable("this process is behind the store")
@@ -139,6 +143,7 @@ class Health:
             held=held,
             bounds=self._store.usage.bounds,
             loss=loss,
+            disk_full=is_full(self._data_dir),
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
             beyond={
                 bandit.name: count
