@@ -365,16 +365,25 @@ class Service:
             self.metrics.rewards.labels(code).inc()
 
 
-def index_folder(data_dir: Path) -> Path:
-    """A folder for index files that no other process or group uses, without what a group shared."""
+def index_folder(data_dir: Path, *, is_group: bool = False) -> Path:
+    """A folder for index files that no other process or group uses, without what a group shared.
+
+    ``is_group``: with an empty folder for what this one will share. Raises StartupError.
+    """
     for number in itertools.count(1):
         path = data_dir / ("indexes" if number == 1 else f"indexes-{number}")
         try:
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)  # the mode is not that of parents
             path.mkdir(exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise StartupError(f"the folder {path} cannot be made: {error.strerror}") from None
-        if try_lock(path) is not None:
+            if try_lock(path) is None:
+                continue
             shutil.rmtree(path / SHARED, ignore_errors=True)
-            return path
+            if is_group:
+                (path / SHARED).mkdir(mode=0o700)  # a link is not followed: what it leads to may be of others
+        except FileExistsError as error:
+            found = error.filename
+            raise StartupError(f"the folder {found} cannot be made: remove what has its name") from None
+        except OSError as error:
+            raise StartupError(f"{error.filename or path} cannot be made: {error.strerror}") from None
+        return path
     raise AssertionError

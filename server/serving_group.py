@@ -29,7 +29,7 @@ from app.background import leave
 from app.errors import StartupError, Unavailable
 from app.observability.logs import set_up_logging
 from app.settings import Settings
-from server.composition import SHARED, index_folder
+from server.composition import index_folder
 from server.serving import (
     GRACE_S,
     Server,
@@ -56,8 +56,7 @@ def serve_group(settings: Settings, count: int) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     names = [worker_name(settings, number) or "" for number in range(1, count + 1)]
     with listen(settings) as listener, with_servers(settings) as served:
-        group_dir = index_folder(settings.data_dir)
-        (group_dir / SHARED).mkdir(mode=0o700)
+        group_dir = index_folder(settings.data_dir, is_group=True)
         asyncio.run(_Group(served, listener, names, group_dir).run())
     log.info("stopped")
 

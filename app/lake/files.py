@@ -163,7 +163,11 @@ class Lake:
     def batches(self, name: str, rows: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """The rows of a file, so many at a time. Raises as ``read``."""
         with self._parquet(name) as found:
-            yield from found.iter_batches(batch_size=rows, columns=columns)
+            if lacking := set(columns or ()) - set(found.schema_arrow.names):
+                raise _refused(self.address, f"{name} has no column {min(lacking)}")
+            for batch in found.iter_batches(batch_size=rows, columns=columns):
+                batch.validate(full=True)  # else text that is not UTF-8 is an error where it is used
+                yield batch
 
     def _check_whole(self, name: str) -> None:
         with self._parquet(name):

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from app.errors import ShortlistError
 from app.lake import tables
 from app.lake.files import MANIFEST, TABLES, Lake
+from app.lake.rebuild import rebuilt
 from lake_rows import ARM, TERMS, row
 
 DAY_MS = tables.DAY_MS
@@ -102,6 +104,21 @@ def test_a_lake_of_a_version_before_is_read_and_its_files_are_known_from_then_on
     path.unlink()
     with pytest.raises(ShortlistError, match=f"{path.name} is missing"):
         opened(tmp_path)
+
+
+def test_a_file_without_a_column_or_with_text_that_is_not_utf_8_is_named(tmp_path: Path):
+    lake_of_days(tmp_path)
+    path = min(tmp_path.glob("rewards/day=*/*.parquet"))
+    table, whole = pq.read_table(path, partitioning=None), path.read_bytes()
+    raw = pa.array([b"\xff"] * len(table), pa.binary())
+    keys = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
+    broken = table.set_column(table.schema.get_field_index("key"), "key", keys)
+    for wrong, words in ((broken, "is damaged"), (table.drop_columns(["key"]), "has no column key")):
+        pq.write_table(wrong, path)
+        with pytest.raises(ShortlistError, match=f"{path.name} {words}"):
+            rebuilt(Lake(str(tmp_path)))
+    path.write_bytes(whole)
+    assert rebuilt(Lake(str(tmp_path)))
 
 
 WRONG: dict[str, Any] = {

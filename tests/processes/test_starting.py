@@ -196,6 +196,29 @@ def test_a_data_directory_that_is_made_is_closed_to_others_wherever_the_store_is
     assert modes == [0o700, 0o700]
 
 
+@pytest.mark.parametrize(
+    "kind", ["a link", "a link to nothing", "a file", "a folder in the place of the lock"]
+)
+def test_what_has_the_name_of_a_folder_of_a_group_is_named_and_stays(tmp_path: Path, kind: str):
+    """What a link leads to may be of others: it is neither used nor emptied."""
+    indexes, elsewhere = tmp_path / "data" / "indexes", tmp_path / "elsewhere"
+    indexes.mkdir(parents=True)
+    elsewhere.mkdir()
+    (elsewhere / "mine").write_text("mine")
+    path = indexes / ("lock" if kind.startswith("a folder") else "shared")
+    match kind:
+        case "a file":
+            path.write_text("mine")
+        case "a folder in the place of the lock":
+            path.mkdir()
+        case _:
+            path.symlink_to(elsewhere if kind == "a link" else "nowhere")
+    data = ("--data-dir", str(tmp_path / "data"))
+    refused([str(path), "cannot be made"], *SERVE, "--workers", "2", *data, cwd=tmp_path)
+    assert path.exists() or path.is_symlink()
+    assert (elsewhere / "mine").read_text() == "mine"
+
+
 @pytest.mark.parametrize("command", [("bench", "slates"), ("reproduce", "table1")])
 def test_a_file_that_cannot_be_written_is_named_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, str]
