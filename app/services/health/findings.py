@@ -35,8 +35,8 @@ def findings(
     beyond: Mapping[str, int],
 ) -> Iterator[Finding]:
     """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
-    ``failures``: of catalogues, why the last work on their index failed. ``beyond``: of bandits, how many arms
-    would count for too many quotas.
+    ``failures``: of catalogues, why the last work on their index failed.
+    ``beyond``: of bandits, how many arms would count for too many quotas.
     """
     yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
     if dead:
