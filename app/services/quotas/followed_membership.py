@@ -109,6 +109,8 @@ class FollowedMembership:
     async def check(self, snapshot: Snapshot, rule: QuotaRule) -> None:
         """Raise Invalid, naming an arm, if there is no room for a new quota; Unavailable."""
         await self.ready(snapshot)
+        if not self.members.is_nearly_full:
+            return
         alone, rows = QuotaFilters({0: rule}), snapshot.whole.table.live_rows
         found = await self._evaluated(partial(alone.found, snapshot, rows), alone.is_long(snapshot, rows))
         own = found[0][1] if found else NO_ROWS.astype(np.int32)

@@ -202,6 +202,11 @@ class Membership:
 
     # Changes of quotas
 
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether there may be no room for a quota of all arms."""
+        return int(self.counts.max(initial=0)) >= MAX_OF_ARM or self.total + len(self) > MAX_PAIRS
+
     def beyond_with(self, rows: Rows32) -> int:
         """The first of the rows of a new quota for which there is no room; NONE: there is for all."""
         full = rows[self.counts[rows] >= MAX_OF_ARM]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot, Labelled
 from app.filters.attributes import AttributeTable
@@ -26,6 +27,8 @@ from shortlist.types import Rows
 MOST_VALUES = 8  # of a field, by which a filter is looked up
 MOST_AT_ONCE = 32  # filters that are evaluated by the event loop itself
 LONG = 2_500_000  # values that it reads: two milliseconds at most
+_PER_ROW = 10  # such values for each row, whatever is asked
+FEW = 8  # filters are evaluated by themselves in less time than their values are looked up
 _SMALLER = 4  # so many times fewer rows than entries: theirs are copied, and the copy is read
 
 
@@ -76,11 +79,18 @@ class QuotaFilters:
 
     def is_long(self, snapshot: Snapshot, rows: Rows) -> bool:
         """Whether ``found`` takes more than a few milliseconds."""
-        if len(rows) > LONG // 100 or len(self._evaluated) + len(self._partly) > MOST_AT_ONCE:
+        attributes, filters = snapshot.attributes, {**self._partly, **self._alone}
+        if len(filters) > MOST_AT_ONCE or _PER_ROW * len(rows) > LONG:
             return True
-        attributes, filters = snapshot.attributes, (*self._evaluated.values(), *self._partly.values())
-        first = _first(attributes, rows)
-        return sum(attributes.work(each, first) for each in filters) > LONG
+        first = _first(attributes, attributes.entries_of(rows))
+        return sum(attributes.work(each, first) for each in filters.values()) > LONG - _PER_ROW * len(rows)
+
+    @property
+    def _alone(self) -> dict[int, Filter]:
+        """Filters that are evaluated by themselves: those that cannot be looked up; all where they are few."""
+        if len(self._partly) + len(self._wholly) > FEW:
+            return self._evaluated
+        return {**self._evaluated, **self._partly, **self._wholly}
 
     def found(self, snapshot: Snapshot, rows: Rows) -> list[tuple[int, Rows32]]:
         """The rows of each quota among these, which ascend; numbers that have none are left out.
@@ -88,17 +98,19 @@ class QuotaFilters:
         Cost: about that of evaluating the filters over the entries of these rows, or those between them.
         """
         attributes = snapshot.attributes
-        first = _first(attributes, rows)
+        entries = attributes.entries_of(rows)
+        first = _first(attributes, entries)
         if _SMALLER * len(rows) < attributes.entries - first:
             attributes, first = _of_rows(attributes, rows), 0
-        entries = attributes.entries_of(rows)
+            entries = attributes.entries_of(rows)
         described = np.flatnonzero(entries >= 0)
         found = self._of_arms(snapshot.whole.table, rows)
-        values = self._of_values(attributes, rows)
+        alone = self._alone
+        values = self._of_values(attributes, rows) if alone is self._evaluated else {}
         for number in self._wholly.keys() & values.keys():
             found[number] = np.unique(np.concatenate(values[number]))
         asked = {number: self._partly[number] for number in self._partly.keys() & values.keys()}
-        for number, arm_filter in (*self._evaluated.items(), *asked.items()):
+        for number, arm_filter in (alone | asked).items():
             mask = np.full(len(rows), arm_filter.matches((), {}))
             mask[described] = attributes.evaluate(arm_filter, first)[entries[described] - first]
             found[number] = rows[mask]
@@ -138,9 +150,8 @@ def _looked_up(parsed: Filter) -> tuple[list[tuple[str, Labelled]], bool]:
     return [], False
 
 
-def _first(attributes: AttributeSnapshot, rows: Rows) -> int:
-    """The first entry of these rows."""
-    entries = attributes.entries_of(rows)
+def _first(attributes: AttributeSnapshot, entries: NDArray[np.int64]) -> int:
+    """The first of these entries, some of which may be -1."""
     return int(entries.min(initial=attributes.entries, where=entries >= 0))
 
 

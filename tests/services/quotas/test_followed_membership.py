@@ -109,7 +109,8 @@ class Town:
         """Wait until all is known, and what was deleted is gone."""
         rows = np.arange(self.snapshot.table.rows)
         while not await self.followed.settled(self.snapshot, rows) or self.followed._update is not None:
-            await asyncio.sleep(0)
+            if self.followed._update is not None:
+                await asyncio.wait({self.followed._update})
 
     async def look(self) -> None:
         """What is eligible may be shown, and counts for what its filters say."""
