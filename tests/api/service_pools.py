@@ -79,6 +79,7 @@ def _bandit() -> Json:
         "scope": _choice(["global", "per_key"]),
         "ridge": 1.0,
         "exploration": 1.0,
+        "intercept": False,
         "reward": _choice(RULES),
         **_choice(POLICIES),
         **_some(more, 0.4),

@@ -61,7 +61,7 @@ async def logged(api: Api, name: str, settings: Json, asks: list[Json]) -> list[
     """The log of a bandit whose learners have learned from all of it, and from nothing else."""
     await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": 4}, 201)
     await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": LINES})
-    await api.bandit(name, name, log={}, **settings)
+    await api.bandit(name, name, log={}, intercept="shift_rewards" not in settings, **settings)
     rng = np.random.default_rng(1)
     for number in range(40):
         answer = await api.choose(name, **asks[number % len(asks)])
