@@ -8,12 +8,13 @@ import { action, destroy, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
 import { mismatch } from "./linear.js";
 import { bands, course, entropy, lastDecisions, names, shownArms, timeline } from "./measure.js";
+import { prior } from "./prior.js";
 import { CHANGEABLE, FIXED, MEANINGS, merged } from "./settings.js";
 
 const LOOK_MS = 10_000;
 const MOST_FOR_BANDS = 200_000;
 const SRM_FACTOR = 1000;
-const TABS = { "": "Does it work?", explore: "Does it explore?", settings: "Settings", versions: "Versions", learners: "Learners", quotas: "Quotas" };
+const TABS = { "": "Does it work?", explore: "Does it explore?", settings: "Settings", versions: "Versions", learners: "Learners", prior: "What people share", quotas: "Quotas" };
 
 /** @param {import("./main.js").View} view */
 export async function show(view) {
@@ -26,7 +27,7 @@ export async function show(view) {
   }
   const [name, tab = ""] = parts;
   const bandit = await get(path`/v1/bandits/${name}`, signal, tab === "settings" ? read : undefined);
-  const tabs = Object.entries(TABS).map(([part, text]) => h("a", { href: address(["bandits", name, part].filter(Boolean)), "aria-current": part === tab ? "page" : null }, text));
+  const tabs = Object.entries(TABS).filter(([part]) => part !== "prior" || bandit.prior === "learned").map(([part, text]) => h("a", { href: address(["bandits", name, part].filter(Boolean)), "aria-current": part === tab ? "page" : null }, text));
   root.append(
     h("p", {}, `Policy ${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue]), ". ", link("Try it", ["try", name]), " · ", link("What if", ["what-if", name]), " · ", link("Decisions", ["decisions", name])),
     h("nav", { class: "tabs", "aria-label": "Parts of this page" }, tabs),
@@ -40,6 +41,7 @@ export async function show(view) {
   else if (tab === "settings") settings(view, body, bandit);
   else if (tab === "versions") await versions(view, body, bandit);
   else if (tab === "learners") await learners(view, body, bandit);
+  else if (tab === "prior") prior(view, body, bandit);
   else if (tab === "quotas") await quotas(view, body, bandit);
   else await working(view, body, bandit);
 }

@@ -66,6 +66,7 @@ async function explain(view, bandit, token) {
         ["Eligible arms", row.eligible === null ? (row.filter ? "not counted" : "all") : count(row.eligible)],
         ["Bandit version", count(row.bandit_version)],
         ["Learner version", count(row.learner_version)],
+        ...(row.prior_version === undefined ? [] : [["Version of the prior", count(row.prior_version)]]),
         ["Catalogue version", count(row.catalogue_version)],
       ]))),
     panel("What was shown", table("What was shown", ["#place", "arm", "#score", "#propensity", ""], arms), h("h3", {}, "What came of it"), table("Rewards", ["arm", "#value", "time", ""], rewards, "No reward yet.")),

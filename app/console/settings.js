@@ -14,7 +14,7 @@ export const MEANINGS = {
   shortlist: "How many candidates the index hands to the exact comparison.",
   eta: "The width at which elimination takes the arms that are left for equal.",
   reward: "The bounds of a reward, how several for one decision add up, and what counts if none comes.",
-  prior: "What a new key begins with: nothing (plain), or what the others have taught (pooled).",
+  prior: "What a new key begins with: what the keys have in common (learned), or nothing (plain). Pooled: the sums of the others.",
   prior_strength: "How much the pooled prior counts.",
   half_life_s: "After how many seconds a reward counts half.",
   idle_ttl_s: "After how many seconds without a reward a learner is forgotten.",

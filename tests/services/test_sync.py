@@ -18,6 +18,7 @@ from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import BanditRecord, RewardRule
 from app.services.bandits.versions import BanditVersion
 from app.services.catalogues.catalogues import Arm, Catalogue
+from app.services.choosing.choose_request import ChooseRequest
 from app.services.learning import pooled_prior as pools
 from app.services.learning.reward_entries import Observation, Reward
 from app.services.replicas import sync as module
@@ -256,6 +257,34 @@ async def test_a_pool_taught_by_another_process_is_the_prior_here(
     await until(known, what="the pool is read again")
     await one.service.forgetting.forget(bandit.learner_for("ann"))
     await until(lambda: forgotten(two, there), what="the pool has forgotten")
+
+
+async def test_a_prior_fitted_by_another_process_is_that_of_here_after_a_poll(
+    teacher_and_pupil: tuple[World, World],
+):
+    one, two = teacher_and_pupil
+    bandit = await one.bandit(prior="learned", ridge="auto", exploration="auto")
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
+    items = [Observation(f"{n}-{arm}", f"a{arm}", 1.0 + arm, f"k{n}") for n in range(8) for arm in range(4)]
+    await one.service.rewards.wait(await one.service.rewards.observe(bandit, items))
+    assert (await two.choose(there, key="new")).prior_version == 0
+    made = (await one.service.prior_fits.fit(bandit)).version
+    assert made is not None
+    await two.service.sync.poll()
+    choices = [
+        await world.service.dry_runs.run(each, ChooseRequest(key=key, k=4, seed=7))
+        for key in ("new", "k3")
+        for world, each in ((one, bandit), (two, there))
+    ]
+    assert {choice.prior_version for choice in choices} == {made.number}
+    assert choices[0] == choices[1], "to the bit"
+    assert choices[2] == choices[3]
+    again = (await two.service.prior_fits.fit(there)).version  # a process without a worker may be asked too
+    assert again is not None
+    assert again.number == made.number + 1
+    await one.service.sync.poll()
+    assert (await one.choose(bandit, key="new")).prior_version == again.number
 
 
 async def forgotten(world: World, bandit: Bandit) -> bool:

@@ -29,9 +29,10 @@ def expected(store: RedisStore, folder: Path, *, accept_loss: bool = False) -> E
 
 
 async def fill(store: RedisStore, partition: int, rewards: int = 3) -> None:
-    """A catalogue, an arm and some rewards, all but one applied."""
+    """A catalogue, an arm, a version of a prior, and some rewards, all but one applied."""
     await store.registry.create_catalogue("films", UID.encode() + b"{}")
     await store.arms.upsert(UID, [ArmWrite("a", bytes(8))], keep_ms=1_000)
+    await store._redis.command("SET", keys.PRIOR_CHANGES, 1)
     writes = [RewardWrite(LEARNER, f"{n}", None, 1, 60_000, b"r") for n in range(rewards)]
     *_, before_last, _ = await store.rewards.append(partition, writes)
     watermark = await store.learners.watermark(partition)
@@ -90,6 +91,10 @@ async def older_watermark(store: RedisStore, partition: int) -> None:
     await store._redis.command("DEL", keys.watermark(partition))
 
 
+async def older_priors(store: RedisStore, partition: int) -> None:
+    await store._redis.command("DECR", keys.PRIOR_CHANGES)
+
+
 async def missing_catalogue(store: RedisStore, partition: int) -> None:
     await store._redis.command("HDEL", keys.CATALOGUES, "films")
 
@@ -101,6 +106,7 @@ LOSSES: dict[Callable[[RedisStore, int], Awaitable[None]], str] = {
     older_registry: "registry is at 0, and was at 1",
     older_catalogue: f"catalogue films ({UID}) is at 0, and was at 1",
     missing_catalogue: f"catalogue films ({UID}) is at 0, and was at 1",
+    older_priors: "learned priors is at 0, and was at 1",
     shorter_log: "reward log {} is at 2, and was at 3",
     older_watermark: "watermark {} is at 0, and was at 2",
 }

@@ -1,0 +1,57 @@
+// What the keys of a bandit have in common, and where they differ: its learned prior.
+
+import { get, path, send } from "./api.js";
+import { chart } from "./charts.js";
+import { empty, h, link, panel, redraw, table, tile } from "./dom.js";
+import { count, decimal, number, time } from "./format.js";
+import { action } from "./forms.js";
+
+const LOOK_MS = 10_000;
+const MOST_BARS = 12;
+const MOST_ROWS = 256;
+
+/** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
+export function prior(view, body, bandit) {
+  const { signal } = view;
+  const at = path`/v1/bandits/${bandit.id}/prior`;
+  const note = h("div", {});
+  const tiles = h("div", { class: "tiles" });
+  const common = h("div", {});
+  const apart = h("div", {});
+  const draw = (/** @type {any} */ now) => {
+    redraw(tiles, now, () => [
+      tile("Version", count(now.version), now.version ? `since ${time(now.since_ms)}` : "none yet: fewer than five keys have rewards, or all of these are 0"),
+      tile("Keys", count(now.keys), "that it was fitted from"),
+      tile("Rewards", count(now.observations), "of these keys"),
+      tile("Noise", number(now.noise), "of a reward, for every key"),
+    ]);
+    const all = (now.mean ?? []).map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: `coordinate ${place + 1}`, value, low: value - 2 * now.sd[place], high: value + 2 * now.sd[place], sd: now.sd[place] }));
+    redraw(common, [now.version, all], () => (all.length ? shared(all) : empty("What so few keys have in common is not shown: it would be nearly what one of them likes.")));
+    redraw(apart, [now.version, all], () => (all.length ? differences(all) : empty("Nothing is known of it yet.")));
+  };
+  body.append(
+    h("div", {}, note, tiles),
+    h("div", { class: "cols" }, panel("What people have in common", common), panel("Where people differ", apart)),
+    panel("Fit it now", h("p", { class: "hint" }, "The service does this by itself after half as many rewards more, an hour after the first of them, and when a key was forgotten."), action("Fit it now", async () => draw(await send({ method: "POST", path: `${at}/refresh` }, signal)))),
+  );
+  view.live(LOOK_MS, note, async () => draw(await get(at, signal)));
+}
+
+/** @param {any[]} all */
+function shared(all) {
+  const bars = [...all].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST_BARS);
+  return [
+    chart("bars", { label: "The largest coordinates of the mean", unit: "reward for each unit of a feature", spanName: "most keys", bars }),
+    h("p", { class: "hint" }, "A new key starts from this. ", all.length > bars.length ? `The ${count(bars.length)} largest of ${count(all.length)}.` : ""),
+    h("details", {}, h("summary", {}, "All of it"), table("All of it", ["coordinate", "#mean", "#differs by"], all.slice(0, MOST_ROWS).map((each) => [each.label, decimal(each.value, 4), decimal(each.sd, 4)]))),
+  ];
+}
+
+/** @param {any[]} all */
+function differences(all) {
+  const bars = [...all].sort((a, b) => b.sd - a.sd).slice(0, MOST_BARS).map((each) => ({ label: each.label, value: each.sd, kind: "third" }));
+  return [
+    chart("bars", { label: "In which coordinates keys differ most", unit: "standard deviation between keys", bars }),
+    h("p", { class: "hint" }, "Here a new key is tried out first. What one key knows is on ", link("its own page", ["keys"]), "."),
+  ];
+}
