@@ -3,18 +3,15 @@
 
 // Stands for a number in a text while that is read or written. It is random, so no text that is stored holds it.
 const MARK = `${crypto.getRandomValues(new Uint32Array(4)).join("-")}:`;
-const TOKEN = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
+// A text, which is passed over, or a number; an integer that may be too long for a Number.
+const NUMBERS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
+const LONG_INTEGERS = /"[^"\\]*(?:\\.[^"\\]*)*"|(?<![\d.eE+-])-?\d{16,}(?![\d.eE])/g;
 
 /** A number that a Number would write in another way. In arithmetic and comparisons it is the nearest Number. */
 export class Exact {
   /** @param {string} source as it stands in JSON */
   constructor(source) {
     this.source = source;
-  }
-
-  /** Whether the nearest Number is another number. */
-  get isRounded() {
-    return digits(this.source) !== digits(String(Number(this.source)));
   }
 
   valueOf() {
@@ -26,27 +23,21 @@ export class Exact {
   }
 }
 
-/** The digits that count, and the power of ten of the last one: equal for equal numbers. @param {string} text */
-function digits(text) {
-  const [, sign, whole, part = "", power = "0"] = /^(-?)(\d+)\.?(\d*)(?:e([+-]?\d+))?$/i.exec(text) ?? [];
-  if (whole === undefined) return text; // beyond what a Number can be
-  const all = (whole + part).replace(/^0+/, "");
-  const kept = all.replace(/0+$/, "");
-  return kept && `${sign}${kept}e${Number(power) - part.length + all.length - kept.length}`;
-}
-
 /** What somebody has written and may write again: every number keeps its spelling. Throws SyntaxError. @param {string} text @returns {any} */
-export const read = (text) => parsed(text, (token) => String(Number(token)) !== token);
+export const read = (text) => parsed(text, NUMBERS);
 
-/** What is computed with: a number is a Number, but where that would round it. Throws SyntaxError. @param {string} text @returns {any} */
-export const readValues = (text) => parsed(text, (token) => String(Number(token)) !== token && new Exact(token).isRounded);
+/**
+ * What is computed with: a number is a Number, but for integers that would be rounded; the service's other numbers are
+ * those of JavaScript. Throws SyntaxError. @param {string} text @returns {any}
+ */
+export const readValues = (text) => (/(?<![\d.eE+])\d{16}/.test(text) ? parsed(text, LONG_INTEGERS) : JSON.parse(text));
 
-/** @param {string} text @param {(token: string) => boolean} isKept which numbers become Exact @returns {any} */
-function parsed(text, isKept) {
+/** @param {string} text @param {RegExp} tokens what may become Exact @returns {any} */
+function parsed(text, tokens) {
   const value = JSON.parse(text);
   /** @type {Exact[]} */
   const kept = [];
-  const marked = text.replace(TOKEN, (token) => (token.startsWith('"') || !isKept(token) ? token : `"${MARK}${kept.push(new Exact(token)) - 1}"`));
+  const marked = text.replace(tokens, (token) => (token.startsWith('"') || String(Number(token)) === token ? token : `"${MARK}${kept.push(new Exact(token)) - 1}"`));
   if (!kept.length) return value;
   return JSON.parse(marked, (_, each) => (typeof each === "string" && each.startsWith(MARK) ? kept[Number(each.slice(MARK.length))] : each));
 }

@@ -171,8 +171,8 @@ function requestOf(bandit, values) {
 /** @param {string} bandit @param {any} body */
 function callOf(bandit, body) {
   const call = { method: "POST", path: path`/v1/bandits/${bandit}/choose`, body };
-  // JavaScript rounds numbers as it reads them.
-  const script = write(body, 2, ({ source, isRounded }) => (isRounded ? `JSON.rawJSON("${source}")` : source));
+  // JavaScript rounds long integers as it reads them.
+  const script = write(body, 2, ({ source }) => (/^-?\d{16,}$/.test(source) ? `JSON.rawJSON("${source}")` : source));
   return calls([
     ["curl", curl(call)],
     ["Python", `from shortlist_client import Client\n\nclient = Client(${python(location.origin)})\nchoice = client.choose(${python(bandit)}${keywords(body)})\nprint([arm.id for arm in choice.arms])\nclient.reward(choice.decision, value=1.0${(body.k ?? 1) > 1 ? ", arm=choice.arms[0].id" : ""})`],
