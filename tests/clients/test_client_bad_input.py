@@ -1,6 +1,8 @@
 """What goes wrong at first: each is one line that says what and where, and nothing is half done."""
 
+import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +183,51 @@ def test_a_name_cannot_lead_elsewhere(client: Client, name: str):
     with pytest.raises(InvalidArgument, match="arm must be of letters"):
         client.delete_arm("films", name)
     assert client.get_catalogue("films").id == "films"
+
+
+class NaTType:
+    """As pandas has it."""
+
+    def __str__(self) -> str:
+        return "NaT"
+
+
+NOT_JSON: list[tuple[dict[str, Any], str]] = [
+    ({"features": [1.0, float("nan")]}, r"features\[1\] is not a finite number"),
+    ({"features": np.array([np.inf, 1.0])}, r"features\[0\] is not a finite number"),
+    ({"metadata": {"maker": {"price": float("nan")}}}, r"metadata\.maker\.price is not a finite number"),
+    ({"metadata": {"price": np.float32("nan")}}, r"metadata\.price is not a finite number"),
+    (
+        {"metadata": {"at": datetime(2026, 1, 1, tzinfo=UTC)}},
+        r"metadata\.at is a datetime: pass a text or a num",
+    ),
+    ({"metadata": {"at": NaTType()}}, r"metadata\.at is missing \(NaT\): leave it out"),
+    ({"metadata": {"at": np.datetime64("NaT")}}, r"metadata\.at is missing \(NaT\): leave it out"),
+    ({"metadata": {"at": np.datetime64("2026-01-01", "ns")}}, r"metadata\.at is a datetime64: pass a text"),
+    ({"metadata": {"tags": ["a", {"b": {1}}]}}, r"metadata\.tags\[1\]\.b is a set"),
+]
+
+
+@pytest.mark.parametrize(("fields", "words"), NOT_JSON)
+def test_what_json_has_not_is_named_by_its_field(counting: Any, fields: dict[str, Any], words: str):
+    good = {
+        "id": "a",
+        "features": [1.0, 2.0],
+        "metadata": {"n": np.int64(3), "x": np.float32(2), "none": None},
+    }
+    service, client = counting
+    with pytest.raises(InvalidArgument, match=f"row 1: .*{words}"):
+        client.upsert_arms("films", [good, {**good, **fields}])
+    assert service.arms == 0
+    client.upsert_arms("films", [good])
+    assert service.arms == 1
+
+
+def test_values_of_rewards_and_contexts_are_named_too(counting: Any):
+    _, client = counting
+    for call in (
+        lambda: client.reward("token", float("nan")),
+        lambda: client.observe("b", [{"id": "o", "arm": "a", "value": float("nan")}]),
+    ):
+        with pytest.raises(InvalidArgument, match=re.escape("value is not a finite number")):
+            call()

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from math import isfinite
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlencode
 
@@ -147,16 +148,43 @@ def encoded(document: Any) -> bytes:
     """JSON as the service reads it. Raises InvalidArgument."""
     try:
         return json.dumps(document, allow_nan=False, separators=(",", ":"), default=_listed).encode()
-    except (ValueError, TypeError, RecursionError) as error:
+    except RecursionError as error:
         raise InvalidArgument(f"this cannot be sent as JSON: {error}") from None
+    except (ValueError, TypeError) as error:
+        told = next(_unsendable(document, ""), error)
+        raise InvalidArgument(f"this cannot be sent as JSON: {told}") from None
 
 
 def _listed(value: Any) -> Any:
-    """Arrays, and numbers of arrays."""
-    tolist = getattr(value, "tolist", None)
-    if tolist is None:
+    """Arrays, and numbers of arrays; times have a ``tolist`` that gives numbers of another unit."""
+    tolist, kind = getattr(value, "tolist", None), getattr(getattr(value, "dtype", None), "kind", "")
+    if tolist is None or kind in {"m", "M"}:
         raise TypeError(f"{type(value).__name__} is no JSON type")
     return tolist()
+
+
+def _unsendable(value: Any, path: str) -> Iterator[str]:
+    """Values within that JSON has not, by their paths, and what to pass."""
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _unsendable(part, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list | tuple):
+        for place, part in enumerate(value):
+            yield from _unsendable(part, f"{path}[{place}]")
+    elif value is None or isinstance(value, str | int):
+        return
+    elif isinstance(value, float):
+        if not isfinite(value):
+            yield f"{path or 'it'} is not a finite number: leave it out, or pass None where there is none"
+    else:
+        try:
+            yield from _unsendable(_listed(value), path)
+        except TypeError:
+            kind = type(value).__name__
+            text = (
+                "missing (NaT): leave it out" if str(value) == "NaT" else f"a {kind}: pass a text or a number"
+            )
+            yield f"{path or 'it'} is {text}"
 
 
 NOTHING = type(None)
