@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from math import isfinite
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -24,7 +26,7 @@ from app.api.octet_streams import WHOLE
 from app.api.problems import Part
 from app.api.services import Provided
 from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
-from app.errors import Invalid, NotFound, ShortlistError
+from app.errors import Invalid, NotFound, ShortlistError, shown
 from app.services.catalogues.catalogues import Arm, Catalogues
 from app.services.formats.ids import refuse_repeats
 
@@ -45,8 +47,10 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
         length = len(msgspec.json.encode(metadata))  # without blanks, and never longer than the next text
         if length <= MAX_METADATA_CHARS:
             length = len(json.dumps(metadata, allow_nan=False))
-    except (ValueError, OverflowError, RecursionError):
-        raise ValueError("metadata must hold finite numbers and integers of at most 64 bits") from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        wrong = "" if isinstance(error, RecursionError) else next(_unstorable(metadata), "")
+        text = "metadata must hold finite numbers and integers of at most 64 bits"
+        raise ValueError(f"{text}, and not so {wrong}" if wrong else text) from None
     if length > MAX_METADATA_CHARS:
         raise ValueError(LONG_METADATA)
     if _fields_in(metadata) > MAX_METADATA_FIELDS:
@@ -54,6 +58,21 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
             f"metadata must not have more than {MAX_METADATA_FIELDS} fields, nested ones counted"
         )
     return metadata
+
+
+def _unstorable(value: object, path: str = "") -> Iterator[str]:
+    """The fields, by their dotted names, of numbers that not every JSON reader can take."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _unstorable(part, f"{path}.{shown(name)}" if path else shown(name))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _unstorable(part, path)
+    elif isinstance(value, float):
+        if not isfinite(value):
+            yield path
+    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+        yield path
 
 
 def _fields_in(value: object) -> int:

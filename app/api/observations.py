@@ -54,7 +54,7 @@ async def observe(
     rewards: Provided[Rewards],
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
-    """Teach history, once per observation id."""
+    """Teach history, once per observation id and key."""
     items = [
         Observation(item.id, item.arm, item.value, item.key, item.context, item.values)
         for item in body.observations

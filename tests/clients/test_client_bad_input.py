@@ -237,6 +237,12 @@ TABLES: dict[str, tuple[Callable[[Client], object], str]] = {
         lambda client: client.upsert_arms("films", ONE, ids=["a"], metadata=TIMES[1:]),
         r"row 0: metadata\.at: NaTType is no type of JSON",
     ),
+    "a time of numpy": (
+        lambda client: client.upsert_arms(
+            "films", ONE, ids=["a"], metadata=[{"at": np.datetime64("2026-01-01", "ns")}]
+        ),
+        r"row 0: metadata\.at: datetime64 is no type of JSON",
+    ),
     "NaT of a reward": (lambda client: client.reward("d", at=pd.NaT), "reward 0: at: NaTType"),  # type: ignore[arg-type]
     "NaN of an array": (
         lambda client: client.reward("d", np.float32("nan")),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from app.errors import Invalid, NoArms, NotFound
+from app.errors import Invalid, NotFound
 from app.services.bandits.bandit import Bandit
+from app.services.catalogues.filtered_snapshots import no_arms
 from app.services.choosing.baseline import baseline
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import named, serving
@@ -49,7 +50,8 @@ class Selector:
         if request.rules.pins:
             selection = with_pins(request, selection)
         if not len(selection.hits.rows):
-            raise NoArms("no arm of the catalogue is eligible")
+            what = "no arm of the catalogue is eligible"
+            raise no_arms(request.bandit.catalogue, request.arm_filter, what)
         return selection
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:

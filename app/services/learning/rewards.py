@@ -151,7 +151,7 @@ class Rewards:
                     self._unlimited()
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
-        """Append history to the log of one bandit, once per observation id.
+        """Append history to the log of one bandit, once per observation id and key.
 
         Raises Invalid, before anything is appended: a context that the bandit cannot take, or lacks.
         """

@@ -622,7 +622,7 @@ class Endpoints:
     def observe(
         self, bandit: str, observations: Iterable[bodies.ObservationItem], *, wait: bool = False
     ) -> Steps[Receipt]:
-        """Teach history, in batches, once per observation id."""
+        """Teach history, in batches, once per observation id and key."""
         items = encoded_items(observations, "observation")
         send = sender(routes.OBSERVE, bandit, query=_waiting(wait))
         return _receipt((yield from send_all(batches("observations", items, OBSERVATIONS), send)))

@@ -177,17 +177,19 @@ def _faults(value: Any, path: tuple[object, ...]) -> Iterator[Fault]:
         if not isfinite(value):
             yield path, f"{value} is no number of JSON: give a finite one, or leave the field out"
     elif value is not None and not isinstance(value, str | int):
-        if not hasattr(value, "tolist"):
+        try:
+            listed = _listed(value)
+        except TypeError:
             kind = type(value).__name__
             yield path, f"{kind} is no type of JSON: give a number, a text, a list or a dict, or leave it out"
         else:
-            yield from _faults(value.tolist(), path)
+            yield from _faults(listed, path)
 
 
 def _listed(value: Any) -> Any:
-    """Arrays, and numbers of arrays."""
-    tolist = getattr(value, "tolist", None)
-    if tolist is None:
+    """Arrays, and numbers of arrays. Times have a ``tolist`` too: it gives integers of some unit, or None."""
+    tolist, kind = getattr(value, "tolist", None), getattr(getattr(value, "dtype", None), "kind", "")
+    if tolist is None or kind in {"m", "M"}:
         raise TypeError(f"{type(value).__name__} is no JSON type")
     return tolist()
 
