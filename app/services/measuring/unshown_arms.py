@@ -20,8 +20,8 @@ from shortlist.types import Rows, Vector
 
 CHANCE = 0.01
 MOST_ARMS = 20_000_000  # of all policies together: 9 bytes each
-FIRST_NUMBERS = 200_000_000  # features that may be read for the first lists,
-MORE_NUMBERS = 5_000_000  # and for those of each further piece of a log
+FIRST_NUMBERS = 60_000_000  # features that may be read for the first lists,
+MORE_NUMBERS = 2_000_000  # and for those of each further piece of a log
 
 
 class UnshownArms:
