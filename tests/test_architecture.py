@@ -105,6 +105,7 @@ ARROWS = {
         "errors",
     },
     "services/measuring": {
+        "background",
         "filters",
         "services/bandits",
         "services/bounded",
