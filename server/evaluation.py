@@ -37,13 +37,10 @@ from app.services.learning.learner_copies import checked_state
 from app.services.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluations_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, Known, check_estimators, targets_of
 from app.services.measuring.outcomes import SeenRewards
-from app.services.measuring.past_learners import PastLearners, learner_of
+from app.services.measuring.past_learners import HeldLearners, PastLearners
 from app.services.measuring.sources import HeldSource
-from app.storage.protocol import LearnerId
 from app.text_tables import table
 from server.evaluation_files import ReadDecisions, priors_of, rows_of
-from shortlist.linear import ridge_sums
-from shortlist.linear.ridge import Posterior
 from shortlist_client.files.arm_files import arms_of
 from shortlist_client.files.arm_rows import FileError, wrong
 from shortlist_client.files.learner_files import learners_of
@@ -97,7 +94,7 @@ async def _evaluated(
     source: HeldSource,
     learners_from: Path | None,
 ) -> Evaluation:
-    given = None if learners_from is None else GivenLearners(bandit, learners_from)
+    given = None if learners_from is None else _learners(bandit, learners_from)
     past, read = PastLearners(bandit, source, given), ReadDecisions()
     seen = SeenRewards(bandit.record, partial(source.terms, bandit))
     known: Known = past
@@ -123,7 +120,7 @@ async def _evaluated(
     return replace(evaluation, warnings=[*_warnings(read, given), *evaluation.warnings])
 
 
-def _warnings(read: ReadDecisions, given: GivenLearners | None) -> Iterator[str]:
+def _warnings(read: ReadDecisions, given: HeldLearners | None) -> Iterator[str]:
     if read.repeated:
         yield f"{read.repeated:,} rows repeat a decision of the log: each decision counts once"
     if read.known_before and given is None:
@@ -137,24 +134,15 @@ async def _pages(log: Path, desc: str, read: ReadDecisions) -> AsyncIterator[Seq
         yield rows
 
 
-class GivenLearners:
-    """Learners of a file, as ``PastLearners`` and the service have them. Memory: theirs. Raises FileError."""
-
-    def __init__(self, bandit: Bandit, path: Path) -> None:
-        self._bandit = bandit
-        self._states = dict[str, LearnerState]()
-        for number, learner in enumerate(learners_of(path)(), start=1):
-            try:
-                self._states[learner.key] = checked_state(learner.state, bandit)
-            except Invalid as error:
-                wrong(path, number, "state", error.errors[0][1] if error.errors else error.detail)
-
-    async def state(self, learner: LearnerId) -> LearnerState | None:
-        return self._states.get(learner.name)
-
-    async def posterior(self, key: str | None, bandit: Bandit) -> Posterior:
-        state = self._states.get(learner_of(bandit, key).name)
-        return bandit.posterior(ridge_sums.empty(bandit.learner_dim) if state is None else state.sums)
+def _learners(bandit: Bandit, path: Path) -> HeldLearners:
+    """The learners of a file. Memory: theirs. Raises FileError."""
+    states = dict[str, LearnerState]()
+    for number, learner in enumerate(learners_of(path)(), start=1):
+        try:
+            states[learner.key] = checked_state(learner.state, bandit)
+        except Invalid as error:
+            wrong(path, number, "state", error.errors[0][1] if error.errors else error.detail)
+    return HeldLearners(bandit, states)
 
 
 def _settings(policy: str) -> dict[str, Any]:

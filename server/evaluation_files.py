@@ -25,6 +25,7 @@ from shortlist_client.files.progress import meter
 BLOCK_BYTES = 1 << 20
 BATCH_ROWS = 1_000
 RECENT = 100_000  # decisions
+MOST_NUMBER = float(np.finfo(np.float32).max)
 COLUMNS = tuple(field.encode_name for field in msgspec.structs.fields(Row))
 NEEDED = tuple(field.encode_name for field in msgspec.structs.fields(Row) if field.required)
 
@@ -145,8 +146,8 @@ def _checked(row: Row, path: Path, number: int) -> Row:
     for place, reward in enumerate(row.rewards):
         if not math.isfinite(reward.value):
             wrong(path, number, f"rewards[{place}].value", "must be a finite number")
-    if row.context is not None and not np.isfinite(np.array(row.context, dtype=np.float32)).all():
-        wrong(path, number, "context", "must be finite numbers")
+    if row.context is not None and not all(abs(number) <= MOST_NUMBER for number in row.context):
+        wrong(path, number, "context", "must be finite numbers of 32 bits")
     return row
 
 

@@ -106,6 +106,7 @@ ARROWS = {
         "errors",
     },
     "services/measuring": {
+        "background",
         "filters",
         "services/bandits",
         "services/bounded",

@@ -77,7 +77,7 @@ class EvaluationBody(StrictModel):
     ]
 
 
-class ProgressView(BaseModel):
+class EvaluationProgress(BaseModel):
     """How many decisions were evaluated, ``of`` how many; null while that is not known."""
 
     decisions: int
@@ -90,7 +90,7 @@ class EvaluationJobHead(BaseModel):
     id: str
     created: int
     state: State
-    progress: ProgressView
+    progress: EvaluationProgress
     error: str | None
 
 

@@ -42,7 +42,8 @@ class Selector:
                 is_known = group is not None or (request.arms is None and policy.propensities)
                 select, request = named if is_known else baseline, msgspec.structs.replace(request, arms=())
         if not request.bandit.is_settled:
-            raise NoArms("no arm of the catalogue is eligible")  # there was none when it began
+            # There was no arm when it began.
+            raise no_arms(request.bandit.catalogue, request.arm_filter, "no arm of the catalogue is eligible")
         selection = await select(self._dependencies, request)
         if not len(selection.hits.rows) and not request.rules.pins and await self._sync.poll_for_news():
             # Another process may have just written the arms.

@@ -61,7 +61,7 @@ class JobHead(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Job(JobHead, frozen=True):
+class EvaluationJob(JobHead, frozen=True):
     """``result``: what the evaluation answers, once it is done."""
 
     result: msgspec.Raw | None = None
@@ -98,7 +98,7 @@ class EvaluationJobs:
         task.add_done_callback(lambda _: self._tasks.pop(head.id, None))
         return head.id
 
-    async def find(self, bandit: Bandit, job_id: str) -> Job:
+    async def find(self, bandit: Bandit, job_id: str) -> EvaluationJob:
         """How a job stands. Raises NotFound, Unavailable."""
         stored = await self._jobs.read(bandit.uid, job_id)
         if stored is None:
@@ -106,7 +106,7 @@ class EvaluationJobs:
         head, result = _head(stored), None
         if stored.result:
             result = msgspec.Raw(await MEASURING.run(partial(zlib.decompress, stored.result)))
-        return Job(head.id, head.created, head.state, head.progress, head.error, result)
+        return EvaluationJob(head.id, head.created, head.state, head.progress, head.error, result)
 
     async def all(self, bandit: Bandit) -> Sequence[JobHead]:
         """All jobs of a bandit, the oldest first. Raises Unavailable."""

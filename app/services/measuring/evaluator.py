@@ -353,7 +353,8 @@ class Evaluator:
     ) -> None:
         """Note what the lists show, and what the policy would choose for as many as can be afforded."""
         arms, unshown = work.pool.pool.arms, work.of.unshown
-        if not unshown.show(arms.plain.whole.table, rows):
+        table = arms.plain.whole.table
+        if not unshown.show(table.number, table.rows, rows):
             return
         excluded = work.lists.excluded if not self._targets.by_exclusion else [()] * len(which)
         alike = Counter(zip(which.tolist(), excluded, strict=True))

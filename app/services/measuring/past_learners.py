@@ -76,6 +76,22 @@ class StandingLearners(Protocol):
     async def state(self, learner: LearnerId) -> LearnerState | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLearners:
+    """Learners of a bandit by name, as they stand today."""
+
+    bandit: Bandit
+    states: Mapping[str, LearnerState]
+
+    async def state(self, learner: LearnerId) -> LearnerState | None:
+        return self.states.get(learner.name)
+
+    async def posterior(self, key: str | None, bandit: Bandit) -> Posterior:
+        """What the learner of a key knows; ``bandit``: the same, by some weights of its signals."""
+        state = self.states.get(learner_of(self.bandit, key).name)
+        return bandit.posterior(ridge_sums.empty(bandit.learner_dim) if state is None else state.sums)
+
+
 @dataclass(slots=True)
 class _Survey:
     """What a log says of the time since its first decision.

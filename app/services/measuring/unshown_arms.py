@@ -15,13 +15,12 @@ import math
 
 import numpy as np
 
-from app.indexes.table import TableSnapshot
 from shortlist.types import Rows, Vector
 
 CHANCE = 0.01
 MOST_ARMS = 20_000_000  # of all policies together: 9 bytes each
-FIRST_NUMBERS = 200_000_000  # features that may be read for the first lists,
-MORE_NUMBERS = 5_000_000  # and for those of each further piece of a log
+FIRST_NUMBERS = 60_000_000  # features that may be read for the first lists,
+MORE_NUMBERS = 2_000_000  # and for those of each further piece of a log
 
 
 class UnshownArms:
@@ -35,14 +34,16 @@ class UnshownArms:
         self._lists = 0.0
         self._numbers = FIRST_NUMBERS
 
-    def show(self, table: TableSnapshot, rows: Rows) -> bool:
-        """Note arms that decisions show, -1 for none. False: there are too many arms to look for others."""
-        if table.rows * self._policies > MOST_ARMS:
+    def show(self, number: int, size: int, rows: Rows) -> bool:
+        """Note arms that decisions show, -1 for none, of a table of ``size`` rows. False: there are too many
+        arms to look for others. ``number``: another one where rows were numbered anew.
+        """
+        if size * self._policies > MOST_ARMS:
             return False
-        if table.number != self._number:  # its rows were numbered anew
-            self._number, self._lists = table.number, 0.0
+        if number != self._number:
+            self._number, self._lists = number, 0.0
             self._wanted, self._shown = np.zeros(0), np.zeros(0, dtype=np.bool_)
-        more = table.rows - len(self._shown)
+        more = size - len(self._shown)
         if more > 0:
             self._wanted = np.concatenate((self._wanted, np.zeros(more)))
             self._shown = np.concatenate((self._shown, np.zeros(more, dtype=np.bool_)))
