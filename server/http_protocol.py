@@ -269,7 +269,7 @@ class ShortlistProtocol(HttpToolsProtocol):
     def _reset(self) -> None:
         """Close the connection so that its client sees that the answer has no end."""
         if (connection := self.transport.get_extra_info("socket")) is not None:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):  # it is gone already
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 

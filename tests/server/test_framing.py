@@ -7,6 +7,8 @@ import json
 import signal
 import socket
 import struct
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -91,6 +93,10 @@ class Wire:
             self.file.readline()
             return Answer(status, headers, b"".join(pieces))
         return Answer(status, headers, self.file.read(-1 if length is None else int(length)))
+
+    def reset(self) -> None:
+        """Leave without a word, as who is killed."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def rest(self) -> bytes:
         return self.file.read()
@@ -284,6 +290,15 @@ def test_what_is_no_http_does_not_break_into_an_answer(service: Service) -> None
         assert wire.rest() == b""
 
 
+def test_urllib_sees_why_a_large_body_is_refused(service: Service) -> None:
+    """Which closes each connection, and reads nothing before it has sent all."""
+    url = f"http://127.0.0.1:{service.port}/v1/catalogues/c/arms"
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(url, b"[" * LARGE, method="PUT"))
+    with refused.value as answer:
+        assert json.loads(answer.read())["code"] == "too_large"
+
+
 # Clients that leave -----------------------------------------------------------------------------------
 def test_clients_that_leave_are_no_errors(tmp_path: Path) -> None:
     choice = head("/v1/bandits/b/choose") + CHOICE
@@ -294,7 +309,14 @@ def test_clients_that_leave_are_no_errors(tmp_path: Path) -> None:
                 wire.send(kinds[turn % len(kinds)] * 50)
                 if turn % 3:
                     wire.answer()
-                wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                wire.reset()
+        for version in ("1.0", "1.1"):  # while an answer is sent that has no length
+            call(service, "PUT", "/v1/catalogues/c", {"dim": 2})
+            with Wire(service) as wire:
+                accept = "accept: application/x-ndjson"
+                wire.send(head("/v1/catalogues/c/import", accept, length=LARGE, version=version))
+                assert wire.head()[0] == 200
+                wire.reset()
         service.send(signal.SIGTERM)
         assert service.wait() == 0
         assert [record for record in service.records() if record["level"] == "ERROR"] == []
