@@ -144,7 +144,7 @@ class FollowedMembership:
         return int(np.count_nonzero(self.members.beyond))
 
     async def ready(self, snapshot: Snapshot) -> bool:
-        """Know the quotas of the arms of a snapshot, or that they are not known. False: it is out of date.
+        """Know the quotas of the arms of a snapshot, or that they wait. False: it is out of date.
 
         Awaits nothing where all is known. Raises Unavailable.
         """
@@ -156,8 +156,11 @@ class FollowedMembership:
             is_same = known is not None and known.number == moment.number
             if known is not None and is_same and not known.has(moment):
                 self._mark(snapshot, known, moment)
+                known = moment
             if is_same and not (self._new or self._gone or self._waiting):
                 return True
+            if self._update is None and self._latest is None and known != moment and is_same:
+                return False  # what is to be found is to be found in a later one
             is_long = self._update is not None or self._is_long(snapshot)
             if self._update is None:
                 self._begin(snapshot)
@@ -177,12 +180,6 @@ class FollowedMembership:
 
     def _begin(self, snapshot: Snapshot) -> None:
         self._update = task_for_all(self._updated(snapshot))
-        self._update.add_done_callback(self._ended)
-
-    def _ended(self, done: asyncio.Task[None]) -> None:
-        self._update = None
-        if self._latest is not None and not done.cancelled() and done.exception() is None:
-            self._begin(self._latest)
 
     async def settled(self, snapshot: Snapshot, rows: Rows) -> bool:
         """Know the quotas of these rows, which may have been described anew meanwhile; as ``ready``."""
@@ -236,24 +233,37 @@ class FollowedMembership:
 
     async def _updated(self, snapshot: Snapshot) -> None:
         """Look for the arms of quotas that are new, and for the quotas of arms that are."""
-        async with self._changing:
-            number = snapshot.whole.table.number
-            if self._known is None or self._known.number != number:
-                await self._move(snapshot)
-            elif self._latest is not None and self._latest.whole.table.number == number:
-                snapshot = self._latest
-            members, self._marked, self._latest = self.members, [], None
-            await self._remove()
-            new = dict(self._new)  # choices wait for them
-            await self._find(snapshot, members, QuotaFilters(new))
-            for number in new:
-                del self._new[number]
-            self._waiting = int(np.count_nonzero(members.waiting))
-            if self._waiting and self._latest is None:
-                self._latest = snapshot
-            if members.is_wasteful:
-                self.members = await _last(members.moved(np.arange(len(members)), len(members)))
+        try:
+            async with self._changing:
+                await self._change(snapshot)
+        finally:  # not by a callback: until that is called, others would wait for what has ended
+            self._update = None
         self._changed()
+        if self._latest is not None:
+            self._begin(self._latest)
+
+    async def _change(self, snapshot: Snapshot) -> None:
+        number = snapshot.whole.table.number
+        if self._known is None or self._known.number != number:
+            await self._move(snapshot)
+        elif self._latest is not None and self._latest.whole.table.number == number:
+            snapshot = self._latest
+        members, self._marked, self._latest = self.members, [], None
+        await self._remove()
+        new = dict(self._new)  # choices wait for them
+        try:
+            await self._find(snapshot, members, QuotaFilters(new))
+        except BaseException:
+            self._latest = self._latest or snapshot
+            raise
+        for number in new:
+            del self._new[number]
+        self._waiting = int(np.count_nonzero(members.waiting))
+        if self._waiting and self._latest is None:
+            self._latest = snapshot
+        if members.is_wasteful:
+            self.members = await _last(members.moved(np.arange(len(members)), len(members)))
+            self.members.catch_up(members)
 
     async def _find(self, snapshot: Snapshot, members: Membership, new: QuotaFilters) -> None:
         everything = self._filters

@@ -353,6 +353,13 @@ class Membership:
             yield None
         yield made
 
+    def catch_up(self, before: Membership) -> None:
+        """Know what happened to the arms of the other one while this one was made of it."""
+        self.grow(len(before))
+        self.waiting |= before.waiting
+        self.beyond |= before.beyond
+        self.forget(np.flatnonzero(before.dead))
+
     def _make_place(self, number: int) -> None:
         if number < len(self._since):
             return

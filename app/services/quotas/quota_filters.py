@@ -87,7 +87,7 @@ class QuotaFilters:
 
     @property
     def _alone(self) -> dict[int, Filter]:
-        """Filters that are evaluated by themselves: those that cannot be looked up; all where they are few."""
+        """Filters that are evaluated by themselves: what cannot be looked up, or all where they are few."""
         if len(self._partly) + len(self._wholly) > FEW:
             return self._evaluated
         return {**self._evaluated, **self._partly, **self._wholly}

@@ -96,7 +96,8 @@ class Quotas:
         await self._changed(bandit.uid)
         shares = self.shares.get(bandit.uid)
         if shares is not None:
-            await shares.membership.ready(bandit.catalogue.index.snapshot())
+            while not await shares.membership.ready(bandit.catalogue.index.snapshot()):
+                pass
         return await self.get(bandit, quota_id), known is None
 
     async def get(self, bandit: Bandit, quota_id: str) -> QuotaState:
@@ -135,7 +136,7 @@ class Quotas:
         """Count rewards for the quotas that count them: (arm, signal or None). Raises Unavailable."""
         shares = self.shares.get(bandit.uid)
         if shares is not None:
-            await shares.reward(bandit.catalogue.index.snapshot(), rewarded)
+            await shares.reward(bandit.catalogue.index.snapshot, rewarded)
 
     async def run(self) -> None:
         """Look at all shares every ``EVERY_S``, and refill those that run low at once; until cancelled."""

@@ -259,8 +259,10 @@ class Shares:
                     self._runs_low(live)
         return taken
 
-    async def reward(self, snapshot: Snapshot, rewarded: Sequence[tuple[str, str | None]]) -> None:
-        """Count rewards of arms, each of a signal if there are some.
+    async def reward(
+        self, current: Callable[[], Snapshot], rewarded: Sequence[tuple[str, str | None]]
+    ) -> None:
+        """Count rewards of arms of the ``current`` catalogue, each of a signal if there are some.
 
         Raises Unavailable: whether they were counted is not known then.
         """
@@ -269,9 +271,11 @@ class Shares:
         by_signal: dict[str | None, list[str]] = {}
         for arm, signal in rewarded:
             by_signal.setdefault(signal, []).append(arm)
-        rows_of = {signal: snapshot.table.row_of_each(arms) for signal, arms in by_signal.items()}
-        if not await self.membership.settled(snapshot, np.concatenate([*rows_of.values()])):
-            return
+        is_known = False
+        while not is_known:
+            snapshot = current()
+            rows_of = {signal: snapshot.table.row_of_each(arms) for signal, arms in by_signal.items()}
+            is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
         counts = Counter[QuotaShare]()
         for signal, rows in rows_of.items():
             for live, count in self._needed(rows).items():
