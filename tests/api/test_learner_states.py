@@ -27,7 +27,7 @@ async def test_over_http(api: Api):
     for status in (201, 200):
         answer = await api.call("PUT", path, json={"state": copy["state"]})
         assert (answer.status_code, answer.json()) == (status, shown)
-    assert await api.listed("/v1/bandits/other/learners") == [shown]
+    assert await api.listed("/v1/bandits/other/learners") == [{**shown, "prior_version": 0}]
     spelled = bytearray(base64.b64decode(copy["state"]))
     spelled[1] = spelled[5] = 7  # bytes that say nothing
     other_bytes = {"state": base64.b64encode(spelled).decode()}

@@ -121,7 +121,8 @@ class Choosing:
         """A new choice, or the one that was made for this event before."""
         hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
-        bandit = self._priors.cached(bandit) or await self._priors.serving(bandit)
+        if bandit.record.prior == "learned":
+            bandit = self._priors.cached(bandit) or await self._priors.serving(bandit)
         if request.weights is not None:
             bandit = bandit.weighed(request.weights)
         if request.event_id is None:
@@ -226,7 +227,7 @@ class Choosing:
             bandit_version=bandit.version.number,
             group=group,
             weights=decision.weights,
-            prior_version=bandit.prior_version,
+            prior_version=None if bandit.record.prior != "learned" else bandit.prior_version,
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
         return _Made(choice, row, spent)
