@@ -80,7 +80,23 @@ async def test_it_cannot_be_changed(api: Api, value: object):
     )
     assert problem["errors"][0]["loc"] == ["body", "intercept"]
     assert (await api.ok("PATCH", "/v1/bandits/b", {"policy": "softmax"}))["intercept"] is True
-    await api.refused("PATCH", "/v1/bandits/b", {"policy": "sub_elim"}, loc=["body", "intercept"])
+
+
+@pytest.mark.parametrize("policy", ELIMINATION)
+async def test_a_bandit_that_is_changed_to_elimination_keeps_it(api: Api, policy: str):
+    """Its learners have a number for it. The arm that is left is that of largest mean, offset and all."""
+    await build(api)
+    changed = {"policy": policy, "exploration": 0.1}
+    assert (await api.ok("PATCH", "/v1/bandits/b", changed))["intercept"] is True
+    means = {arm: 2.0 + np.array(x).sum() for arm, x in ARMS.items()}
+    for _ in range(60):
+        choice = await api.choose("b")
+        value = means[choice["arms"][0]["id"]]
+        await api.reward({"decision": choice["decision"], "value": value})
+    learner = await api.ok("GET", "/v1/bandits/b/learners/_global")
+    assert learner["offset"] > 0.5
+    chosen = [(await api.choose("b"))["arms"][0]["id"] for _ in range(5)]
+    assert set(chosen) == {max(means, key=means.__getitem__)}
 
 
 @pytest.mark.parametrize("bad", ["yes", 1, None])

@@ -9,7 +9,7 @@ from app.services.bandits.settings import BanditRecord
 from app.services.choosing import elimination, igw, softmax, thompson
 from app.services.choosing.policy import Policy
 
-ANY_PRIOR = frozenset({"prior", "half_life_s", "intercept"})
+ANY_PRIOR = frozenset({"prior", "half_life_s"})
 MAX_ELIMINATION_DIM = 256
 
 

@@ -37,12 +37,10 @@ SPECIAL_OPTIONS: Mapping[str, object] = {
     "prior": "plain",
     "half_life_s": None,
     "context": None,
-    "intercept": False,
 }
 # Why some policies do not have an option.
 REASONS: Mapping[str, str] = {
     "context": "an arm that is eliminated in one context may be the best one in another",
-    "intercept": "what is eliminated is proved from the features of the arms alone",
 }
 
 
