@@ -130,8 +130,8 @@ async def test_what_a_killed_service_shared_is_cleared_at_the_next_start(tmp_pat
 def test_a_process_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: Path) -> None:
     service = starting(tmp_path)
     try:
-        for victim in wait_until(lambda: children(service.pid), what="a process starts"):
-            os.kill(victim, signal.SIGKILL)
+        victims = wait_until(lambda: children(service.pid), what="a process starts")
+        os.kill(victims[0], signal.SIGKILL)
         service.await_message("ended with status -9; starting it again")
         port = int(service.await_message('"port"')["port"])
         assert httpx.get(f"http://127.0.0.1:{port}/readyz").is_success
@@ -146,7 +146,8 @@ def test_one_that_is_killed_again_and_again_ends_the_service_which_says_so(tmp_p
     try:
         while service.process.poll() is None:
             for victim in children(service.pid):
-                os.kill(victim, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended by the kill before
+                    os.kill(victim, signal.SIGKILL)
         assert service.wait() == 2
         last = service.text().splitlines()[-1]
         assert "was killed 5 times before it was ready (Killed)" in last
