@@ -11,7 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +25,7 @@ from app.indexes.described_rows import DescribedRows
 from app.indexes.hnsw import HnswGraph
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.maintenance import Maintenance
-from app.indexes.measurement import Measurement
+from app.indexes.measurement import Measurement, Measuring
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan
 from app.indexes.publishing import Adoption, Publishing
@@ -58,10 +58,6 @@ _OWN_SHARE, _OWN_AT_REST = 0.4, 0.05
 # Several processes leave compactions to their maker. One that waits for it so long that this share is dead
 # compacts its own arms. One that waits for segments scans this share of its arms.
 _DEAD_ALONE = 0.5
-# After a graph was measured anew, rest for this multiple of the time it took; where more of the probes than
-# this share are lost, for as long as it took. Where none died since, but other queries came, for this one.
-_MEASURE_REST, _MUCH_LOST, _SAME_REST = 8.0, 0.1, 60.0
-_LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so much, they are scanned
 _FRESH_ALONE = 0.15
 
 
@@ -142,9 +138,7 @@ class LiveIndex:
         self._job: Maintenance | None = None
         self._job_positions: Rows | None = None  # where its rows are now, if they were numbered anew
         self._segment_job: SegmentBuild | None = None
-        self._measurement: Measurement | None = None
-        self._measured_at = self._measured_s = 0.0
-        self._measured_on: Vector | None = None
+        self._measuring = Measuring()
         self._sharing_job: Adoption | None = None
         self._shares_from = 0.0
         self._snapshot: Snapshot | None = None
@@ -349,29 +343,19 @@ class LiveIndex:
 
     def begin_measurement(self) -> Measurement | None:
         """Measuring a graph anew after deaths, or None; it may go on while there is other work."""
-        graph = self._structure
-        if self._measurement is None and isinstance(graph, HnswGraph) and self._measurement_is_due(graph):
-            self._measurement = Measurement(
-                table=self._table.snapshot(), graph=graph, recent=tuple(self._recent), seed=self._seed
-            )
-            return self._measurement
-        return None
+        graph, died_s = self._structure, time.monotonic() - self._died_at
+        if not isinstance(graph, HnswGraph) or not self._measuring.is_due(
+            graph, self._recent, is_at_rest=died_s > _AT_REST_S
+        ):
+            return None
+        return self._measuring.begin(self._table.snapshot(), graph, self._recent, self._seed)
 
     def finish_measurement(self, job: Measurement) -> None:
         """Tell what was found, unless the graph serves no longer."""
-        if job is not self._measurement:
-            return
-        self._measurement = None
-        self._measured_at, self._measured_s = time.monotonic(), job.seconds
-        self._measured_on = job.recent[-1] if job.recent else None
         graph = self._structure
-        if job.answers is None or not isinstance(graph, HnswGraph) or graph.number != job.graph.number:
-            return
-        quality, probes = job.answers
-        if quality.recall_at_10 < self._options.target_recall - _LIST_SLACK:
-            graph.tuned_for_lists(None)
-            quality = replace(quality, recall_at_10=1.0)
-        job.graph.answered(quality, probes)
+        self._measuring.finish(
+            job, graph if isinstance(graph, HnswGraph) else None, self._options.target_recall
+        )
         self._snapshot = None
 
     def status(self) -> IndexStatus:
@@ -586,23 +570,6 @@ class LiveIndex:
         if now.plan is None or now.has_grown or self._changes > _CHANGED_SHARE * now.plan.size:
             return True
         return now.growing is not None or now.is_stale(at_rest=self._is_at_rest)
-
-    def _measurement_is_due(self, graph: HnswGraph) -> bool:
-        state, moment = graph.degradation, time.monotonic()
-        if not state.dead or state.dead == graph.arms:
-            return False
-        rested = moment - self._measured_at
-        if state.unmeasured and rested >= self._measured_s * (
-            1.0 if state.lost > _MUCH_LOST else _MEASURE_REST
-        ):
-            return state.is_unknown or moment > self._died_at + _AT_REST_S
-        return rested >= _SAME_REST * self._measured_s and self._others_ask
-
-    @property
-    def _others_ask(self) -> bool:
-        """Whether all of the recent queries came since the graph was measured."""
-        recent, last = self._recent, self._measured_on
-        return len(recent) == recent.maxlen and all(each is not last for each in tuple(recent))
 
     @property
     def _is_at_rest(self) -> bool:

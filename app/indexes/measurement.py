@@ -8,9 +8,10 @@ late: also of users who ask in one narrow range again and again. What is worse i
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +23,10 @@ from app.indexes.table import TableSnapshot
 from shortlist.types import Vector
 
 _PROBES, _LISTS = 400, 50
+# After a measurement, rest for this multiple of the time it took; where more of the probes than this share
+# are lost, for as long as it took. Where none died since, but other queries came, for this one.
+_REST, _MUCH_LOST, _SAME_REST = 8.0, 0.1, 60.0
+_LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so much, they are scanned
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -67,3 +72,46 @@ class Measurement(Cancellation):
             probes, answers = probes.some(kept), [answers[place] for place in kept.tolist()]
             quality = worst_of(answers, probes) or quality_of(answers, probes)
             self.answers = lists.measured(quality, lambda query, k: find(table, graph, query, k)), probes
+
+
+class Measuring:
+    """When a graph is measured anew, and what follows from it. For the thread of the event loop."""
+
+    def __init__(self) -> None:
+        self._job: Measurement | None = None
+        self._ended_at = self._took_s = 0.0
+        self._last: Vector | None = None  # of the queries that were known at the last measurement
+
+    def is_due(self, graph: HnswGraph, recent: deque[Vector], *, is_at_rest: bool) -> bool:
+        """Whether so many died that it should be, or ``is_at_rest``: some did, and now no others do.
+
+        Also where all of the ``recent`` queries came since.
+        """
+        state = graph.degradation
+        if self._job is not None or not state.dead or state.dead == graph.arms:
+            return False
+        rested, took = time.monotonic() - self._ended_at, self._took_s
+        if state.unmeasured and rested >= took * (1.0 if state.lost > _MUCH_LOST else _REST):
+            return state.is_unknown or is_at_rest
+        is_full = len(recent) == recent.maxlen
+        return (
+            is_full and rested >= took * _SAME_REST and all(each is not self._last for each in list(recent))
+        )
+
+    def begin(self, table: TableSnapshot, graph: HnswGraph, recent: deque[Vector], seed: int) -> Measurement:
+        self._job = Measurement(table=table, graph=graph, recent=tuple(recent), seed=seed)
+        return self._job
+
+    def finish(self, job: Measurement, graph: HnswGraph | None, target: float) -> None:
+        """Take note of what was found, unless another ``graph`` serves by now. Lists may be scanned then."""
+        if job is not self._job:
+            return
+        self._job, self._ended_at, self._took_s = None, time.monotonic(), job.seconds
+        self._last = job.recent[-1] if job.recent else None
+        if job.answers is None or graph is None or graph.number != job.graph.number:
+            return
+        quality, probes = job.answers
+        if quality.recall_at_10 < target - _LIST_SLACK:
+            graph.tuned_for_lists(None)
+            quality = replace(quality, recall_at_10=1.0)
+        job.graph.answered(quality, probes)

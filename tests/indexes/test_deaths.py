@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import hnsw, live, planner, serving
+from app.indexes import hnsw, live, measurement, planner, serving
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.live import IndexOptions
 from app.indexes.probes import Trial
@@ -55,8 +55,8 @@ def remove(index, arms):
 @pytest.fixture(autouse=True)
 def restless(monkeypatch):
     monkeypatch.setattr(live, "_REST", 0.0)
-    monkeypatch.setattr(live, "_MEASURE_REST", 0.0)
-    monkeypatch.setattr(live, "_MUCH_LOST", 0.0)
+    monkeypatch.setattr(measurement, "_REST", 0.0)
+    monkeypatch.setattr(measurement, "_MUCH_LOST", 0.0)
 
 
 @pytest.fixture
@@ -64,7 +64,6 @@ def poor():
     """An index with a graph, and the arms in it, longest first."""
     features = lognormal()
     index = filled(features, POOR, seed=1, threads=1)
-    index._measured_at = -1e9
     job = index.begin_maintenance()
     job.run()
     index.finish_maintenance(job)
@@ -170,7 +169,7 @@ def test_the_end_of_one_taste_is_noticed(poor):
 
 def test_the_end_of_a_taste_is_noticed_when_its_users_come_back(poor, monkeypatch):
     """Nobody asked for it when the recall was measured."""
-    monkeypatch.setattr(live, "_SAME_REST", 0.0)
+    monkeypatch.setattr(measurement, "_SAME_REST", 0.0)
     index, features = poor
     taste = drawn(seed=3)[0]
     remove(index, np.argsort(-(features @ taste))[:30])
@@ -213,7 +212,7 @@ def test_queries_that_were_served_count_for_themselves(poor, monkeypatch):
     taste = next(each for each in narrow(40).reshape(40, -1, DIM) if recall(index, each) < 1.0)
     found = recall(index, np.tile(taste, (30, 1)))
     remove(index, longest(features)[-100:])
-    monkeypatch.setattr(live, "_SAME_REST", 0.0)
+    monkeypatch.setattr(measurement, "_SAME_REST", 0.0)
     measure_anew(index)
     status = index.status()
     assert status.kind == "exact" or status.recall_at_1 <= found + LUCK
