@@ -191,6 +191,9 @@ class ThompsonTarget:
 
 def _best(scores: Matrix, count: int) -> Rows:
     """Slots of the largest scores of each row, the largest first. Shapes: (n, K) -> (n, count)."""
+    if count == 1:  # many times as fast
+        top: Rows = scores.argmax(axis=1)[:, None]
+        return top
     some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
     order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1)
     best: Rows = np.take_along_axis(some, order, axis=1)
