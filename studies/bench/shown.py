@@ -4,9 +4,9 @@ Notation
     K, d          arms, standard normal; 32 dimensions. The index is the planner's choice
     quotas        of a bandit: each of the arms of a campaign, every third with an even pace, a tenth used up.
                   Of those with a pace a half holds back in each slice
-    any filters   likewise, of every shape: a campaign and more, several campaigns, an interval of them, one or
-                  the other; and one quota of all arms. They overlap
-    found_s       seconds to find which arms quotas are for, once; pairs: how many they are; mb: memory of them
+    any filters   likewise, of every shape: a campaign and more, several campaigns, an interval of them, one
+                  or the other; and one quota of all arms. They overlap
+    found_s       seconds to find which arms quotas are for, once; pairs: how many there are, mb: their memory
     filtered      a filter that lets in a half of the arms; together: with 10,000 quotas, and 50 arms that the
                   key had too often
     added_us      median time of a search with them - that without, in microseconds; the state of the quotas

@@ -6,10 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from api_client import Api, Json
+from app.filters.attribute_snapshot import AttributeSnapshot
+from app.filters.filter import Filter
 from app.storage.protocol import Held
 from waiting import until
 
@@ -507,6 +510,34 @@ async def test_an_arm_counts_for_64_quotas(api: Api):
     await quota(api, "none", filter={"price": {"$gt": 100}}, most=1, status=200)
     assert "a3" in {arm["id"] for arm in (await api.choose("b", k=20))["arms"]}
     assert not [each for each in (await api.ok("GET", "/v1/status"))["findings"] if each["name"] == "quotas"]
+
+
+async def test_a_new_quota_costs_no_more_than_itself(api: Api, monkeypatch: pytest.MonkeyPatch):
+    """Each filter is evaluated once, and the store is asked for the quota alone; choices evaluate nothing."""
+    await build(api)
+    evaluated, asked = Counter[str](), list[int]()
+    evaluate, share = AttributeSnapshot.evaluate, api.app.service.store.quotas.share
+
+    def counted(self: AttributeSnapshot, arm_filter: Filter, *args: Any, **more: Any) -> Any:
+        evaluated[arm_filter.key] += 1
+        return evaluate(self, arm_filter, *args, **more)
+
+    async def noted(uid: str, process: str, number: int, quotas: Any) -> Any:
+        asked.append(len(quotas))
+        return await share(uid, process, number, quotas)
+
+    monkeypatch.setattr(AttributeSnapshot, "evaluate", counted)
+    monkeypatch.setattr(
+        api.app.service.quotas, "_each", AsyncMock(return_value=True)
+    )  # the looks, once a second
+    monkeypatch.setattr(api.app.service.store.quotas, "share", noted)
+    for number in range(20):
+        asked.clear()
+        await quota(api, f"q{number}", filter={"price": {"$gte": number}}, most=10**6)
+        assert max(asked) == 1
+        await api.choose("b")
+    assert len(evaluated) == 20
+    assert max(evaluated.values()) == 1
 
 
 async def test_evaluations_know_which_arms_were_left_out(api: Api):

@@ -42,7 +42,7 @@ async def test_nobody_has_an_arm_more_often(api: Api, policy: str):
 async def test_a_decision_that_no_quota_can_hold_gives_all_back(api: Api, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(redis_quotas, "MOST_HELD", 1)
     await build(api, {"most": 1, "within_s": DAY})
-    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"arm": "a7", "most": 2, "per_s": DAY}, status=201)
+    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"arm": "a7", "most": 20, "per_s": DAY}, status=201)
     await api.choose("b", key="ann", k=8, activate=False)
     refused = {"key": "bob", "k": 8, "activate": False}
     await api.refused("POST", "/v1/bandits/b/choose", refused, status=429, code="quota_reached")

@@ -148,6 +148,8 @@ class FollowedMembership:
 
         Awaits nothing where all is known. Raises Unavailable.
         """
+        if self._is_current(snapshot):
+            return True
         moment, waited = _CatalogueMoment.of(snapshot), False
         while True:
             known = self._known
@@ -174,6 +176,18 @@ class FollowedMembership:
             if self._update is not None:
                 await asyncio.shield(self._update)
 
+    def _is_current(self, snapshot: Snapshot) -> bool:
+        """Whether nothing has happened since that is not known: what every choice asks."""
+        known, table = self._known, snapshot.whole.table
+        if known is None or self._new or self._gone or self._waiting:
+            return False
+        return (
+            known.number == table.number
+            and known.stamp == snapshot.attributes.stamp
+            and known.rows == table.rows
+            and known.dead == len(table.dead)
+        )
+
     def _is_long(self, snapshot: Snapshot) -> bool:
         """Whether the quotas of the arms that wait are found in a thread."""
         return self._filters.is_long(self._latest or snapshot, np.flatnonzero(self.members.waiting))
@@ -183,6 +197,8 @@ class FollowedMembership:
 
     async def settled(self, snapshot: Snapshot, rows: Rows) -> bool:
         """Know the quotas of these rows, which may have been described anew meanwhile; as ``ready``."""
+        if self._is_current(snapshot):
+            return True
         while await self.ready(snapshot):
             known = rows[(rows >= 0) & (rows < len(self.members))]
             if not self.members.waiting[known].any():

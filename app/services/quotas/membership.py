@@ -135,8 +135,8 @@ class Membership:
 
     @property
     def memory_bytes(self) -> int:
-        arrays = (*self._chains, self._blocking, self.counts, self.waiting, self.beyond)
-        return sum(array.nbytes for array in arrays) + sum(e._rows.nbytes for e in self._of_quota.values())
+        by_row = 9 * len(self) + 6 * self._entries  # of the entries that are used
+        return by_row + sum(own.at_least.nbytes for own in self._of_quota.values())
 
     def grow(self, rows: int) -> None:
         """Know so many rows: those that are new count for none."""
@@ -373,12 +373,13 @@ class Membership:
         last = self._entries + len(rows)
         newest, of_entries, before = self._chains
         if last > len(of_entries):
-            more = np.empty(max(int(_SPARE * last), 64) - len(of_entries), dtype=np.int32)
-            self._chains = _Chains(
-                newest.copy(),  # readers of the arrays before go on with those alone
-                np.concatenate((of_entries, more.astype(np.int16))),
-                np.concatenate((before, more)),
-            )
+            # To copy many takes long, and memory that is not used takes none: soon there is room for all.
+            capacity = max(int(_SPARE * last), 64 if last < _GARBAGE else 2 * (MAX_PAIRS + _GARBAGE))
+            more_numbers, more_before = np.empty(capacity, np.int16), np.empty(capacity, np.int32)
+            more_numbers[: self._entries] = of_entries[: self._entries]
+            more_before[: self._entries] = before[: self._entries]
+            # Readers of the arrays before go on with those alone.
+            self._chains = _Chains(newest.copy(), more_numbers, more_before)
             newest, of_entries, before = self._chains
         entries = np.arange(self._entries, last, dtype=np.int32)
         of_entries[self._entries : last] = numbers

@@ -232,10 +232,8 @@ class Shares:
 
         Awaits nothing while this process has enough. Raises Unavailable.
         """
-        known = np.array(rows, dtype=np.int64)
-        if not await self.membership.settled(snapshot, known):
-            return None
-        if self.membership.members.beyond[known].any():
+        known, membership = np.array(rows, dtype=np.int64), self.membership
+        if not await membership.settled(snapshot, known) or membership.members.beyond[known].any():
             return None
         needed = self._needed(known)
         for _ in range(ASKS):

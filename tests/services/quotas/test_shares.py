@@ -240,15 +240,18 @@ async def test_what_was_released_cannot_be_activated_when_the_clock_goes_back(ju
 async def test_an_activation_in_another_window_counts_there_or_is_refused(jumping: Jumping):
     (process,) = await processes(jumping.store, 1, quota_of(2, per_s=3_600))
     expires_ms = time.time_ns() // 1_000_000 + 24 * HOUR_MS
-    for name in ("first", "second"):
+    for window, name in enumerate(("first", "second"), 1):  # one of each: a tenth, rounded up
         taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
         assert taken is not None
-        await process.shares.hold(name, taken, expires_ms=expires_ms)
-    await jumping.jump_to(3_600)
-    await process.shares.look()
+        assert await process.shares.hold(name, taken, expires_ms=expires_ms)
+        taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+        assert taken is not None
+        assert not await process.shares.hold("another", taken, expires_ms=expires_ms)
+        await jumping.jump_to(window * 3_600)
+        await process.shares.look()
     assert await process.show() == 1
     assert [await process.shares.confirm("first", expires_ms=expires_ms) for _ in range(2)] == ["counts"] * 2
     assert await process.shares.confirm("second", expires_ms=expires_ms) == "used_up"
     assert await process.show() == 0
-    await jumping.jump_to(2 * 3_600)
+    await jumping.jump_to(3 * 3_600)
     assert await process.shares.confirm("second", expires_ms=expires_ms) == "counts"
