@@ -94,6 +94,10 @@ class TooLarge(ShortlistError):
     code = "too_large"  # a batch above its stated limit
 
 
+class UnsupportedEncoding(ShortlistError):
+    code = "unsupported_encoding"  # the body is compressed
+
+
 class QuotaReached(ShortlistError):
     code = "quota_reached"  # it is as much as it may be, until some is deleted
 

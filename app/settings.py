@@ -117,6 +117,9 @@ class Settings(BaseSettings):
     max_unread_mb: Annotated[int, Field(ge=1)] = Field(
         256, description="Memory for answers that clients do not read. Beyond: the slowest lose connections."
     )
+    max_answers_mb: Annotated[int, Field(ge=1)] = Field(
+        256, description="Memory for large answers that are being made or sent, of a process. Beyond: 503."
+    )
     max_backlog: Annotated[int, Field(ge=1)] = Field(
         100_000, description="Unapplied rewards beyond which /readyz says no."
     )
@@ -140,6 +143,10 @@ class Settings(BaseSettings):
     )
     max_campaigns_mb: Annotated[int, Field(ge=1)] = Field(
         1_024, description="Memory of the store for campaigns and their results. Beyond: 429."
+    )
+    max_repeats_mb: Annotated[int, Field(ge=1)] = Field(
+        1_024,
+        description="Memory of the store for what keys have had (`repeats`). Beyond: not for new keys.",
     )
     max_log_mb: Annotated[int, Field(ge=1)] = Field(
         2_048,

@@ -37,12 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     try:
         game = _environment(parsed)
-        print(f"{game.title}\n{game.rules}\nthe bandits have no settings: ridge and exploration are auto\n")
+        repeats = game.repeats if parsed.repeats is None else parsed.repeats
+        print(f"{game.title}\n{game.rules}\n")
+        for name, settings in game.bandits.items():
+            print(f"{name}: {', '.join(f'{key} {value}' for key, value in settings.items())}")
         with temporary_service() as server:
             print(f"service on {server.url}", flush=True)
-            player = Player(
-                game, server, threads=parsed.threads, repeats=not parsed.no_repeats, seed=parsed.seed
-            )
+            player = Player(game, server, threads=parsed.threads, repeats=repeats, seed=parsed.seed)
             limit_s = LIMIT_S if parsed.rounds is None else math.inf
             outcome = player.play(limit_s - (time.monotonic() - began))
     except (ShortlistError, StartError, OSError, ValueError) as error:
@@ -51,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("demo: interrupted; the service is stopped and its data is gone", file=sys.stderr)
         return 130
-    _compare(game, outcome, parsed)
+    rounds = next(iter(outcome.regrets.values())).shape[1]
+    outcome.regrets |= baselines(game, rounds=rounds, repeats=repeats, seed=parsed.seed)
     _report(game, outcome, parsed.threads)
     if parsed.picture is not None:
         _draw(game, outcome, parsed.picture)
@@ -71,7 +73,11 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         help="rounds of each learner; default: as many of 200, without --data 2,000, as 90 s allow",
     )
-    parser.add_argument("--no-repeats", action="store_true", help="recommend no arm twice to a learner")
+    parser.add_argument(
+        "--repeats",
+        action=argparse.BooleanOptionalAction,
+        help="whether a learner may be shown an arm twice; default: not with --data",
+    )
     parser.add_argument("--threads", type=int, default=4, help="connections at once")
     parser.add_argument("--seed", type=int, default=1, help="of the split, the arrivals and the noise")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions, seed and regrets")
@@ -84,7 +90,8 @@ def _draw(game: Environment, outcome: Outcome, path: Path) -> None:
     rounds = next(iter(outcome.regrets.values())).shape[1]
     best = np.repeat(game.best, game.block, axis=1)[:, :rounds]
     rewards = {name: best - regrets for name, regrets in outcome.regrets.items()}
-    picture.draw(path, game.title, "mean reward a round; bandits without settings", rewards)
+    what = "clicks a film shown, none shown twice" if game.clicks else "mean reward a round"
+    picture.draw(path, game.title, f"{what}; Sub-TS has no settings", rewards)
     print(f"\na picture of it: {path.absolute()}")
 
 
@@ -96,16 +103,16 @@ def _environment(parsed: argparse.Namespace) -> Environment:
     return movielens.environment(ratings, held, known, rounds=parsed.rounds or 200, seed=parsed.seed)
 
 
-def _compare(game: Environment, outcome: Outcome, parsed: argparse.Namespace) -> None:
-    """Add the baselines to the outcome, for the same learners, rounds and arms."""
-    rounds = next(iter(outcome.regrets.values())).shape[1]
-    repeats = not parsed.no_repeats
-    outcome.regrets |= baselines(game, rounds=rounds, repeats=repeats, seed=parsed.seed)
-
-
 def _record(game: Environment, outcome: Outcome, seed: int) -> dict[str, Any]:
+    best = np.repeat(game.best, game.block, axis=1)
     rows = [
-        {"policy": name, "learners": len(regrets), "rounds": regrets.shape[1], **_regret(regrets)}
+        {
+            "policy": name,
+            "learners": len(regrets),
+            "rounds": regrets.shape[1],
+            **_regret(regrets),
+            "mean_reward": float((best[:, : regrets.shape[1]] - regrets).mean()),
+        }
         for name, regrets in outcome.regrets.items()
     ]
     return record("demo", rows, seed=seed) | {"title": game.title}
@@ -149,7 +156,7 @@ def _latencies(outcome: Outcome, threads: int) -> None:
         if kind != "other":
             half, most = np.quantile(seconds, (0.5, 0.99)) * 1e3
             print(f"  {kind:24} p50 {half:6.2f}   p99 {most:6.2f}   ({len(seconds)} requests)")
-    print(f"{outcome.exact_share:.0%} of the choices of sub_ts compared every arm, the others used the graph")
+    print(f"{outcome.exact_share:.0%} of the choices of Sub-TS compared every arm, the others used the graph")
 
 
 def _at_a_million() -> None:

@@ -7,6 +7,7 @@ Notation
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +25,8 @@ class Environment:
 
     Shapes: features (K, d), means (L, K) expected rewards, best (L, T // block) the reward that regret is
     measured from, popularity (K,) an arm's success with others where that is known. ``present[b]`` is the
-    number of arms that have arrived before block b. Rewards are means plus Gaussian noise of ``noise_std``.
+    number of arms that have arrived before block b. Rewards are means plus Gaussian noise of ``noise_std``,
+    or clicks with these chances. ``bandits``: what plays, and its settings besides catalogue and scope.
     """
 
     title: str
@@ -38,8 +40,9 @@ class Environment:
     present: list[int]
     block: int
     noise_std: float
-    ridge: float
-    exploration: float
+    bandits: Mapping[str, Mapping[str, Any]]
+    clicks: bool = False
+    repeats: bool = True
 
     @property
     def rounds(self) -> int:
@@ -77,6 +80,5 @@ def synthetic(*, runs: int, rounds: int, seed: int, arms: int = 5_000, dim: int 
         present=present,
         block=block,
         noise_std=1.0,
-        ridge=1.0,
-        exploration=1.0,
+        bandits={"Sub-TS": {"policy": "sub_ts"}, "exact TS": {"policy": "linear_ts"}},
     )

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with temporary_service() as server:
         for seed in progress(range(parsed.seeds), "draws of users"):
             held, _, known = movielens.split(ratings, parsed.users, seed=seed)
-            game = movielens.environment(ratings, held, known, rounds=max(SHOWN), seed=seed)
+            game = movielens.liked_films(ratings, held, known, rounds=max(SHOWN), seed=seed)
             for centers, found in play(game, server, f"draw{seed}").items():
                 right[centers].append(found)
     report({centers: np.concatenate(found) for centers, found in right.items()})
@@ -63,8 +63,8 @@ def _play_one(client: Client, game: Environment, catalogue: str, centers: int) -
         catalogue=catalogue,
         policy="sub_ts",
         scope="per_key",
-        ridge=game.ridge,
-        exploration=game.exploration,
+        ridge=movielens.RIDGE,
+        exploration=movielens.EXPLORATION,
         explore={"centers": centers} if centers else None,
     )
     right = np.zeros((len(game.learners), max(SHOWN)))

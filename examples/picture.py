@@ -15,7 +15,6 @@ LEFT, RIGHT, TOP, BOTTOM = 60, 130, 70, 45
 POINTS = 40
 TICKS = 5
 COLOURS = ("#0b62a4", "#7aa6c2", "#c8553d", "#8d8d8d")
-NAMES = {"sub_ts": "Sub-TS", "linear_ts": "exact TS"}
 FEWEST_PIXELS = 16.0  # between two names
 
 
@@ -57,6 +56,5 @@ def _elements(title: str, subtitle: str, ends: list[int], lines: Mapping[str, li
         line = " ".join(f"{x(end):.1f},{y(value):.1f}" for end, value in zip(ends, lines[name], strict=True))
         yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
         below = min(y(lines[name][-1]) + 4, below - FEWEST_PIXELS)
-        shown = escape(NAMES.get(name, name))
-        yield f'<text x="{WIDTH - RIGHT + 8}" y="{below:.1f}" fill="{colour}">{shown}</text>'
+        yield f'<text x="{WIDTH - RIGHT + 8}" y="{below:.1f}" fill="{colour}">{escape(name)}</text>'
     yield "</svg>"

@@ -16,18 +16,16 @@ from examples.environments import Environment, Matrix
 from examples.service import Server
 from shortlist_client import Client
 from shortlist_client.files.progress import progress
-from shortlist_client.settings import Policy
 
-POLICIES: tuple[Policy, ...] = ("sub_ts", "linear_ts")
 CATALOGUE = "arms"
 UPLOAD = 1_000
 
 
 @dataclass(frozen=True)
 class Seat:
-    """One learner under one policy, and how the service knows it."""
+    """One learner under one of the bandits that are played, and how the service knows it."""
 
-    policy: int
+    way: int
     learner: int
     bandit: str
     key: str | None
@@ -50,7 +48,7 @@ class Caller:
 
 @dataclass
 class Outcome:
-    """What came of it. ``regrets`` by name of the policy, (L, rounds played) each."""
+    """What came of it. ``regrets`` by name of what played, (L, rounds played) each."""
 
     regrets: dict[str, Matrix]
     seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -63,7 +61,7 @@ class Outcome:
 
 
 class Player:
-    """Plays both policies for every learner; several threads share the learners, and wait for arrivals."""
+    """Plays all bandits for every learner; several threads share the learners, and wait for arrivals."""
 
     def __init__(
         self, environment: Environment, server: Server, *, threads: int, repeats: bool, seed: int
@@ -72,8 +70,13 @@ class Player:
         self._repeats = repeats
         self._callers = [Caller(server.connect()) for _ in range(threads)]
         self._seats = list(_seats(environment))
-        shape = (len(POLICIES), len(environment.learners), environment.rounds)
-        self._noise = np.random.default_rng(seed).normal(0.0, environment.noise_std, shape[1:])
+        self._names = list(environment.bandits)
+        shape = (len(self._names), len(environment.learners), environment.rounds)
+        rng = np.random.default_rng(seed)
+        if environment.clicks:
+            self._noise = rng.random(shape[1:])
+        else:
+            self._noise = rng.normal(0.0, environment.noise_std, shape[1:])
         self._regrets = np.zeros(shape)
         self._chosen: list[list[str]] = [[] for _ in self._seats]
         self._exact = 0
@@ -103,9 +106,10 @@ class Player:
         game, caller = self._game, self._callers[0]
         with caller.timed() as client:
             client.put_catalogue(CATALOGUE, dim=game.features.shape[1], index={"kind": "hnsw"})
-        for bandit, policy in {(seat.bandit, POLICIES[seat.policy]) for seat in self._seats}:
+        for bandit, way in {(seat.bandit, seat.way) for seat in self._seats}:
+            settings = game.bandits[self._names[way]]
             with caller.timed() as client:
-                client.put_bandit(bandit, catalogue=CATALOGUE, policy=policy, scope=game.scope)
+                client.put_bandit(bandit, catalogue=CATALOGUE, scope=game.scope, **settings)
 
     def _add_arms(self, first: int, last: int) -> None:
         features = self._game.features
@@ -125,21 +129,23 @@ class Player:
     def _play_one(self, caller: Caller, number: int, block: int, at: int) -> None:
         seat, game = self._seats[number], self._game
         exclude = [] if self._repeats else self._chosen[number]
-        with caller.timed(f"choose, {POLICIES[seat.policy]}") as client:
+        name = self._names[seat.way]
+        with caller.timed(f"choose, {name}") as client:
             # With once=False one choice is one request: nobody asks first what kind of bandit it is.
             choice = client.choose(seat.bandit, once=False, key=seat.key, exclude=exclude)
         arm_id = choice.arms[0].id
         mean = game.means[seat.learner, int(arm_id.removeprefix("arm-"))]
-        value = float(mean + self._noise[seat.learner, at])
+        noise = self._noise[seat.learner, at]
+        value = float(noise < mean) if game.clicks else float(mean + noise)
         with caller.timed("reward, until applied") as client:
             client.reward(choice.decision, value, wait=True)
         self._chosen[number].append(arm_id)
-        self._regrets[seat.policy, seat.learner, at] = game.best[seat.learner, block] - mean
-        self._exact += choice.exact and POLICIES[seat.policy] == "sub_ts"
+        self._regrets[seat.way, seat.learner, at] = game.best[seat.learner, block] - mean
+        self._exact += choice.exact and seat.way == 0
 
     def _outcome(self, played: int, elapsed_s: float) -> Outcome:
         regrets = self._regrets[:, :, :played]
-        outcome = Outcome(dict(zip(POLICIES, regrets, strict=True)), elapsed_s=elapsed_s)
+        outcome = Outcome(dict(zip(self._names, regrets, strict=True)), elapsed_s=elapsed_s)
         for caller in self._callers:
             caller.client.close()
             for kind, seconds in caller.seconds.items():
@@ -150,8 +156,8 @@ class Player:
 
 def _seats(environment: Environment) -> Iterator[Seat]:
     for learner, name in enumerate(environment.learners):
-        for policy, policy_name in enumerate(POLICIES):
+        for way in range(len(environment.bandits)):
             if environment.scope == "per_key":
-                yield Seat(policy, learner, policy_name, name)
+                yield Seat(way, learner, f"bandit-{way}", name)
             else:
-                yield Seat(policy, learner, f"{policy_name}.{name}", None)
+                yield Seat(way, learner, f"bandit-{way}.{name}", None)

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ratings = movielens.read(parsed.data)
         for seed in progress(range(1, parsed.splits + 1), "splits"):
             held, _, known = movielens.split(ratings, parsed.users, seed=seed)
-            game = movielens.environment(ratings, held, known, rounds=ROUNDS, seed=seed)
+            game = movielens.liked_films(ratings, held, known, rounds=ROUNDS, seed=seed)
             means.append([mean_regret(game, s, repeats=not parsed.no_repeats, seed=seed) for s in strengths])
     except (OSError, ValueError) as error:
         print(f"warm_start: {error}", file=sys.stderr)
@@ -79,10 +79,10 @@ def _play(
     own, taken = ridge_sums.empty(arms.shape[1]), list[int]()
     for _ in range(ROUNDS):
         sums = with_pooled_prior(own, others, strength=strength) if strength else own
-        posterior = ridge.posterior(sums, ridge=game.ridge)
+        posterior = ridge.posterior(sums, ridge=movielens.RIDGE)
         exclude: Rows = np.array([] if repeats else sorted(taken), dtype=np.int64)
         found = linear_ts.choose(
-            posterior, arms, k=1, exploration=game.exploration, rng=rng, exclude=exclude
+            posterior, arms, k=1, exploration=movielens.EXPLORATION, rng=rng, exclude=exclude
         ).rows
         taken.append(int(found[0]))
         own = ridge_sums.add(own, arms[found], game.means[learner, found], np.array([True]))

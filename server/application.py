@@ -46,6 +46,7 @@ from app.api.guard import Guard
 from app.background import end
 from app.observability.metrics import Metrics
 from app.observability.tracing import provider, telemetry
+from app.services.bounded.answers import Answers
 from app.settings import VERSION, Settings
 from app.storage.protocol import KINDS
 from app.storage.redis_store import RedisStore
@@ -97,7 +98,12 @@ def create_app(settings: Settings, *, name: str | None = None, group_dir: Path |
     if settings.redis_url is None:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
     bounds = {kind: getattr(settings, f"max_{kind}_mb") << 20 for kind in KINDS}
-    store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions, bounds=bounds)
+    store = RedisStore(
+        settings.redis_url.get_secret_value(),
+        partitions=settings.partitions,
+        bounds=bounds,
+        data_dir=settings.data_dir,
+    )
     metrics = Metrics()
     spans = provider(enabled=settings.tracing)
     guard = Guard(settings)
@@ -143,5 +149,6 @@ def create_app(settings: Settings, *, name: str | None = None, group_dir: Path |
         guard=guard,
         metrics=metrics,
         access_log=settings.access_log,
+        answers=Answers(settings.max_answers_mb << 20),
     )
     return app

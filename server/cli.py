@@ -184,6 +184,12 @@ def _evaluate_command(commands: argparse._SubParsersAction[Parser]) -> None:
         help="weigh a decision with what was learned before it, or with all of the log",
     )
     evaluate.add_argument(
+        "--learners-from",
+        type=Path,
+        metavar="FILE",
+        help="what the learners know today, as export writes it, where the log does not say all",
+    )
+    evaluate.add_argument(
         "--priors",
         type=Path,
         metavar="FILE",
@@ -332,6 +338,7 @@ def _evaluate(parsed: argparse.Namespace) -> None:
             policy=parsed.policy,
             estimators=parsed.estimators,
             learners=parsed.learners,
+            learners_from=parsed.learners_from,
             priors=parsed.priors,
         )
     write(parsed.json, result)

@@ -51,6 +51,7 @@ from app.services.learning.reward_entries import RewardEntries
 from app.services.learning.rewards import Receipt, Rewards
 from app.services.learning.token_secrets import TokenSecrets
 from app.services.learning.tokens import TokenSigner
+from app.services.measuring.evaluation_jobs import EvaluationJobs
 from app.services.measuring.evaluations import Evaluations
 from app.services.measuring.explain import Explanations
 from app.services.measuring.export import Exports
@@ -179,7 +180,10 @@ class Service:
             rewarded_ms=token_ttl_ms,
             evaluated=metrics.evaluated.inc,
         )
-        repeats = Repeats(store.choices)
+        self.evaluation_jobs = EvaluationJobs(
+            store.jobs, ended=lambda outcome: metrics.evaluation_jobs.labels(outcome).inc()
+        )
+        repeats = Repeats(store.choices, unlimited=metrics.unlimited.labels("shown").inc)
         self.selector = Selector(dependencies, self.sync)
         allowance = Allowance(self.selector, self.quotas, repeats)
         self.dry_runs = DryRuns(store.arms, self.selector, allowance, self.sync, self.priors)
@@ -202,7 +206,15 @@ class Service:
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
         )
         workers = self._worker or remote
-        self.rewards = Rewards(store, self.bandits, entries, workers, self.quotas, received=self._received)
+        self.rewards = Rewards(
+            store,
+            self.bandits,
+            entries,
+            workers,
+            self.quotas,
+            received=self._received,
+            unlimited=metrics.unlimited.labels("rewarded").inc,
+        )
         self.learner_copies = LearnerCopies(store, workers)
         self.forgetting = Forgetting(
             store, workers, [self.elimination, repeats], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
@@ -228,12 +240,14 @@ class Service:
             self.catalogues,
             self.bandits,
             self.learners,
-            self.priors,
+            quotas=self.quotas,
+            priors=self.priors,
             sync=self.sync,
             metrics=metrics,
             max_backlog=settings.max_backlog,
             worker=settings.worker,
             losses=Losses(settings.data_dir),
+            data_dir=settings.data_dir,
         )
         for service in (
             self.elimination,
@@ -249,6 +263,7 @@ class Service:
             self._ending.enter_context(contextlib.closing(service))
         if self._worker is not None:
             self._ending.push_async_callback(self._worker.stop)
+        self._ending.push_async_callback(self.evaluation_jobs.stop)
         self._ending.push_async_callback(self.rows.stop)
         self._ending.push_async_callback(self.quotas.stop)
         self._background: list[asyncio.Task[None]] = []
@@ -350,16 +365,25 @@ class Service:
             self.metrics.rewards.labels(code).inc()
 
 
-def index_folder(data_dir: Path) -> Path:
-    """A folder for index files that no other process or group uses, without what a group shared."""
+def index_folder(data_dir: Path, *, is_group: bool = False) -> Path:
+    """A folder for index files that no other process or group uses, without what a group shared.
+
+    ``is_group``: with an empty folder for what this one will share. Raises StartupError.
+    """
     for number in itertools.count(1):
         path = data_dir / ("indexes" if number == 1 else f"indexes-{number}")
         try:
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)  # the mode is not that of parents
             path.mkdir(exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise StartupError(f"the folder {path} cannot be made: {error.strerror}") from None
-        if try_lock(path) is not None:
+            if try_lock(path) is None:
+                continue
             shutil.rmtree(path / SHARED, ignore_errors=True)
-            return path
+            if is_group:
+                (path / SHARED).mkdir(mode=0o700)  # a link is not followed: what it leads to may be of others
+        except FileExistsError as error:
+            found = error.filename
+            raise StartupError(f"the folder {found} cannot be made: remove what has its name") from None
+        except OSError as error:
+            raise StartupError(f"{error.filename or path} cannot be made: {error.strerror}") from None
+        return path
     raise AssertionError

@@ -1,15 +1,16 @@
 """`shortlist evaluate`: what a policy would have earned on an exported log, without a service.
 
 The log is read twice, a piece at a time; besides a piece the arms and the learners are in memory. Learners
-know nothing but its rewards: those that came before a decision, or all of them.
+know its rewards, those that came before a decision, or all of them, and what a file of learners says.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +25,25 @@ from app.errors import Invalid, ShortlistError
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits import context as contexts
 from app.services.bandits.bandit import Bandit, bandit_of
-from app.services.bandits.completion import completed, mean_square_of
+from app.services.bandits.completion import completed, measured
 from app.services.bandits.encoding import ContextRule
 from app.services.bandits.settings import BanditRecord
 from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
 from app.services.decision_log.rows import Row
-from app.services.formats.records import CatalogueRecord, vector_to_bytes
+from app.services.formats.records import CatalogueRecord, LearnerState, vector_to_bytes
+from app.services.learning.learner_copies import checked_state
 from app.services.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluations_of
-from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, check_estimators, targets_of
-from app.services.measuring.past_learners import PastLearners
+from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, Known, check_estimators, targets_of
+from app.services.measuring.outcomes import SeenRewards
+from app.services.measuring.past_learners import HeldLearners, PastLearners
 from app.services.measuring.sources import HeldSource
 from app.text_tables import table
-from server.evaluation_files import priors_of, rows_of
+from server.evaluation_files import ReadDecisions, priors_of, rows_of
 from shortlist_client.files.arm_files import arms_of
-from shortlist_client.files.arm_rows import FileError
+from shortlist_client.files.arm_rows import FileError, wrong
+from shortlist_client.files.learner_files import learners_of
 
 NAME, UID = "log", "0" * 16
 
@@ -51,14 +55,16 @@ def evaluate(
     policy: str,
     estimators: str | None,
     learners: When,
+    learners_from: Path | None = None,
     priors: Path | None = None,
 ) -> dict[str, Any]:
     """Print the estimates, and return them as the service answers them.
 
-    ``policy``      settings of a bandit as JSON, without its catalogue
-    ``estimators``  their names between commas; None: all
-    ``learners``    whether decisions are weighed with what was known before them, or with all of the log
-    ``priors``      versions of the learned prior; None: they are fitted from the log
+    ``policy``         settings of a bandit as JSON, without its catalogue
+    ``estimators``     their names between commas; None: all
+    ``learners``       whether decisions are weighed with what was known before them, or with all of the log
+    ``learners_from``  what the learners know today, as it was exported; None: what the log says
+    ``priors``         versions of the learned prior; None: they are fitted from the log
 
     Raises ShortlistError, in one line, for files and settings that cannot be used.
     """
@@ -72,32 +78,71 @@ def evaluate(
         bandit = _bandit(settings, _index(catalogue), _first(log))
         targets_of(bandit)
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
-        evaluation = asyncio.run(_evaluated(bandit, log, names, learners, source=source))
+        work = _evaluated(bandit, log, names, learners, source=source, learners_from=learners_from)
+        evaluation = asyncio.run(work)
     _print(evaluation)
     answer: dict[str, Any] = msgspec.to_builtins(answer_of([evaluation]))
     return answer
 
 
 async def _evaluated(
-    bandit: Bandit, log: Path, estimators: Sequence[str], when: When, *, source: HeldSource
+    bandit: Bandit,
+    log: Path,
+    estimators: Sequence[str],
+    when: When,
+    *,
+    source: HeldSource,
+    learners_from: Path | None,
 ) -> Evaluation:
-    known = PastLearners(bandit, source)
+    given = None if learners_from is None else _learners(bandit, learners_from)
+    past, read = PastLearners(bandit, source, given), ReadDecisions()
+    seen = SeenRewards(bandit.record, partial(source.terms, bandit))
+    known: Known = past
     if when == "before":
-        await known.survey(_pages(log), from_ms=None, to_ms=None)
+        await past.survey(seen.noted(_pages(log, "counting", read)), from_ms=None, to_ms=None)
+    elif given is not None:
+        known = given.posterior
+        if source.priors:
+            bandit = bandit.with_prior(source.priors[max(source.priors)])
+        async for _ in seen.noted(_pages(log, "counting", read)):
+            pass
     else:
-        for rows in rows_of(log, "learning"):
-            await known.learn(rows)
-        await known.begin(0)
-    evaluator = Evaluator(bandit, source, known, estimators)
+        async for rows in seen.noted(_pages(log, "learning", read)):
+            await past.learn(rows)
+        await past.begin(0)
+    evaluator = Evaluator(bandit, source, known, estimators, seen=seen)
     for rows in rows_of(log, "evaluating"):
         await evaluator.add(rows)
+        if evaluator.is_unsupported:
+            break
     check_usable(evaluator)
-    return evaluations_of(evaluator, when)[0]
+    evaluation = evaluations_of(evaluator, when)[0]
+    return replace(evaluation, warnings=[*_warnings(read, given), *evaluation.warnings])
 
 
-async def _pages(log: Path) -> AsyncIterator[Sequence[Row]]:
-    for rows in rows_of(log, "counting"):
+def _warnings(read: ReadDecisions, given: HeldLearners | None) -> Iterator[str]:
+    if read.repeated:
+        yield f"{read.repeated:,} rows repeat a decision of the log: each decision counts once"
+    if read.known_before and given is None:
+        knew = f"a learner knew {read.known_before:,} rewards before its first decision here"
+        give = "give what `shortlist export learners` has written with --learners-from"
+        yield f"{knew}, which this log does not hold: values are those of another policy; {give}"
+
+
+async def _pages(log: Path, desc: str, read: ReadDecisions) -> AsyncIterator[Sequence[Row]]:
+    for rows in rows_of(log, desc, read=read):
         yield rows
+
+
+def _learners(bandit: Bandit, path: Path) -> HeldLearners:
+    """The learners of a file. Memory: theirs. Raises FileError."""
+    states = dict[str, LearnerState]()
+    for number, learner in enumerate(learners_of(path)(), start=1):
+        try:
+            states[learner.key] = checked_state(learner.state, bandit)
+        except Invalid as error:
+            wrong(path, number, "state", error.errors[0][1] if error.errors else error.detail)
+    return HeldLearners(bandit, states)
 
 
 def _settings(policy: str) -> dict[str, Any]:
@@ -158,7 +203,7 @@ def _completed(record: BanditRecord, catalogue: Catalogue) -> BanditRecord:
     POLICIES[record.policy].check_arms(record, catalogue)
     record = completed(record, POLICIES)
     contexts.check_size(record, snapshot.table.dim)
-    record = msgspec.structs.replace(record, mean_square=mean_square_of(snapshot))
+    record = measured(record, snapshot)
     if isinstance(record.interactions, int):
         directions = contexts.directions_of(snapshot, record.interactions)
         record = msgspec.structs.replace(record, directions=vector_to_bytes(directions))

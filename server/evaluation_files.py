@@ -1,13 +1,18 @@
-"""Exported logs, read a piece at a time: NDJSON, or Parquet with the extra ``parquet``."""
+"""Exported logs, read a piece at a time: NDJSON, or Parquet with the extra ``parquet``.
+
+Files that were written at several times may have the same decisions: each is read once.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.prior_version import PriorVersion, imported
@@ -19,15 +24,56 @@ from shortlist_client.files.progress import meter
 
 BLOCK_BYTES = 1 << 20
 BATCH_ROWS = 1_000
+RECENT = 100_000  # decisions
+MOST_NUMBER = float(np.finfo(np.float32).max)
 COLUMNS = tuple(field.encode_name for field in msgspec.structs.fields(Row))
 NEEDED = tuple(field.encode_name for field in msgspec.structs.fields(Row) if field.required)
 
 
-def rows_of(path: Path, desc: str) -> Iterator[Sequence[Row]]:
-    """The decisions of an exported log, in pieces, with a bar that says ``desc``. Raises FileError."""
+def rows_of(path: Path, desc: str, *, read: ReadDecisions | None = None) -> Iterator[Sequence[Row]]:
+    """The decisions of an exported log, in pieces, with a bar that says ``desc``. Raises FileError.
+
+    ``read``: those that were read before, which are left out. None: none yet.
+    """
     if path.suffix.lower() not in _READERS:
         raise FileError(f"{path}: the name must end with {', '.join(_READERS)}")
-    yield from _READERS[path.suffix.lower()](path, desc)
+    read = ReadDecisions() if read is None else read
+    for rows in _READERS[path.suffix.lower()](path, desc):
+        yield [row for row in rows if read.is_new(row)]
+
+
+class ReadDecisions:
+    """Which decisions were read, by hashes of 64 bits: 8 bytes each.
+
+    ``repeated``      how often a decision came again
+    ``known_before``  how many rewards a learner knew at the first of its decisions, the most of any
+
+    That any two of a million have the same hash has probability 3e-8; the second would be left out.
+    """
+
+    def __init__(self) -> None:
+        self.repeated = self.known_before = 0
+        self._keys = set[str | None]()
+        self._earlier = np.empty(0, dtype=np.int64)
+        self._recent = set[int]()
+
+    def is_new(self, row: Row) -> bool:
+        """Note a decision; False: it was read before. Cost: O(log n), amortised."""
+        name = hash(row.decision)
+        place = int(np.searchsorted(self._earlier, name))
+        is_earlier = place < len(self._earlier) and self._earlier[place] == name
+        if name in self._recent or is_earlier:
+            self.repeated += 1
+            return False
+        if row.key not in self._keys:
+            self._keys.add(row.key)
+            self.known_before = max(self.known_before, row.learner_version)
+        self._recent.add(name)
+        if len(self._recent) >= max(RECENT, len(self._earlier) // 4):
+            recent = np.fromiter(self._recent, np.int64, len(self._recent))
+            self._earlier = np.sort(np.concatenate((self._earlier, recent)))
+            self._recent.clear()
+        return True
 
 
 def priors_of(path: Path, bandit: Bandit) -> Mapping[int, PriorVersion]:
@@ -59,7 +105,7 @@ def _ndjson(path: Path, desc: str) -> Iterator[Sequence[Row]]:
 
 def _decoded(decode: Callable[[bytes], Row], line: bytes, path: Path, number: int) -> Row:
     try:
-        return decode(line)
+        return _checked(decode(line), path, number)
     except msgspec.ValidationError as error:
         wrong(path, number, None, str(error))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -85,11 +131,24 @@ def _converted(path: Path, row: dict[str, Any], number: int) -> Row:
         for name in ("filter", "weights", "barred"):
             if row.get(name) is not None:
                 row[name] = json.loads(row[name])
-        return msgspec.convert(row, Row)
+        return _checked(msgspec.convert(row, Row), path, number)
     except msgspec.ValidationError as error:
         wrong(path, number, None, str(error))
     except (TypeError, ValueError):
         wrong(path, number, name, "is not JSON")
+
+
+def _checked(row: Row, path: Path, number: int) -> Row:
+    """The row. Raises FileError: it has numbers that no service writes."""
+    for place, arm in enumerate(row.arms):
+        if arm.propensity is not None and not 0.0 < arm.propensity <= 1.0:
+            wrong(path, number, f"arms[{place}].propensity", "must be above 0 and at most 1, or null")
+    for place, reward in enumerate(row.rewards):
+        if not math.isfinite(reward.value):
+            wrong(path, number, f"rewards[{place}].value", "must be a finite number")
+    if row.context is not None and not all(abs(number) <= MOST_NUMBER for number in row.context):
+        wrong(path, number, "context", "must be finite numbers of 32 bits")
+    return row
 
 
 _READERS: Mapping[str, Callable[[Path, str], Iterator[Sequence[Row]]]] = {

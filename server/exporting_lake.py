@@ -183,7 +183,10 @@ class Export:
             "priors": tables.priors(self._new["priors"]),
         }
         rows = {(table, day): data for table, days in parts.items() for day, data in days.items()}
-        self._lake.commit(rows, copy.deepcopy(self._at))
+        terms = self._lake.manifest["terms"]
+        if self._new["rewards"] and terms.get("constant") is None:  # the first reward may have settled it
+            terms = terms_of(self._client, self._name)
+        self._lake.commit(rows, copy.deepcopy(self._at), terms)
         self._advance(sum(map(len, self._new.values())))
         self._new.clear()
 
@@ -194,9 +197,7 @@ def export_lake(client: Client, name: str, out: str) -> str:
     Raises ShortlistError: the folder is not of this bandit, or damaged. Killed at any time, or after an
     error, the next run goes on where this one was.
     """
-    found = client.get_terms(name)
-    terms = {field: getattr(found, field) for field in found.__dataclass_fields__}
-    lake = Lake.open_to_write(out, name, terms)
+    lake = Lake.open_to_write(out, name, terms_of(client, name))
     try:
         with meter("log", None, "rows") as advance:
             Export(client, name, lake, advance).run()
@@ -208,6 +209,12 @@ def export_lake(client: Client, name: str, out: str) -> str:
         return f"{told} in {out}"
     finally:
         lake.close()
+
+
+def terms_of(client: Client, name: str) -> Mapping[str, Any]:
+    """How rewards of a bandit become what learners know."""
+    found = client.get_terms(name)
+    return {field: getattr(found, field) for field in found.__dataclass_fields__}
 
 
 def tell_missing(lake: Lake) -> None:

@@ -39,6 +39,7 @@ RETRY_S = 1.0
 MEASURE_S = 5.0
 ANSWER_S = 5.0
 REASON_CHARS = 500
+S_BELOW, US_FROM = 10**11, 10**14  # of times since 1970: as ms they would be of 1973, and of 5138
 
 # What an answer says of what was sent. All others say something of the service, and are waited out.
 CONTENT = (errors.BadRequest, errors.Invalid, errors.NotFound, errors.TooLarge)
@@ -358,8 +359,17 @@ class Ingester:
 
 def timed(item: dict[str, Any], message: Any) -> dict[str, Any]:
     """A reward that does not say when it was so has the time of its message, however late it is read."""
-    kind, at_ms = message.timestamp()
-    return {"at": at_ms, **item} if kind and at_ms >= 0 else item
+    kind, at = message.timestamp()
+    return {"at": _in_ms(at), **item} if kind and at >= 0 else item
+
+
+def _in_ms(at: int) -> int:
+    """A time since 1970. Kafka says ms, but producers write s, us and ns too: their sizes are years apart."""
+    if at < S_BELOW:
+        return 1_000 * at
+    while at >= US_FROM:
+        at //= 1_000
+    return at
 
 
 def item_of(value: bytes | None) -> tuple[str | None, dict[str, Any]]:

@@ -143,6 +143,7 @@ async def serve_on(
         app,
         http=cast("type[asyncio.Protocol]", partial(ShortlistProtocol, unread=unread)),
         proxy_headers=False,
+        ws="none",
         lifespan="off",
         access_log=False,
         log_config=None,
@@ -161,8 +162,10 @@ async def serve_on(
 def listen(settings: Settings) -> socket.socket:
     """A socket on the address of the settings. Raises StartupError."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    both = settings.host == "::" and socket.has_dualstack_ipv6()
+    address = settings.host, settings.port
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+        return socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=both)
     except OSError as error:
         raise StartupError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}") from None
 

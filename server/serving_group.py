@@ -1,9 +1,10 @@
 """`shortlist serve --workers N`: service processes that share one listening socket, and their parent.
 
 The parent owns the listening socket and the embedded store. It starts the processes and stops them when it
-is told to. A process that ends by itself is started again, after a pause that doubles each time. A pair of
-sockets connects the parent with each process: the process sends one byte when it is ready, and when one side
-is gone the other one reads the end of the stream.
+is told to. A process that ends is started again, after a pause that doubles each time; at its first start
+only if it was killed, for else the next one would end likewise. A pair of sockets connects the parent with
+each process: the process sends one byte when it is ready, and when one side is gone the other one reads the
+end of the stream.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from app.background import leave
 from app.errors import StartupError, Unavailable
 from app.observability.logs import set_up_logging
 from app.settings import Settings
-from server.composition import SHARED, index_folder
+from server.composition import index_folder
 from server.serving import (
     GRACE_S,
     Server,
@@ -45,6 +46,7 @@ CHILD = "import sys; from server.serving_group import serve_child; serve_child(*
 READY = b"1"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 HEALTHY_S = 10.0
+MOST_KILLED = 5  # times in a row before a process is ready; as by a system that has no memory left
 KILL_S = GRACE_S + 5.0
 
 
@@ -54,8 +56,7 @@ def serve_group(settings: Settings, count: int) -> None:
     set_up_logging(settings.log_level, settings.log_format)
     names = [worker_name(settings, number) or "" for number in range(1, count + 1)]
     with listen(settings) as listener, with_servers(settings) as served:
-        group_dir = index_folder(settings.data_dir)
-        (group_dir / SHARED).mkdir(mode=0o700)
+        group_dir = index_folder(settings.data_dir, is_group=True)
         asyncio.run(_Group(served, listener, names, group_dir).run())
     log.info("stopped")
 
@@ -95,16 +96,22 @@ class _Group:
                 process.kill()
 
     async def _keep(self, place: int) -> None:
-        """Keep one process running. If it ends before it was ever ready, all processes are stopped."""
-        pause = FIRST_PAUSE_S
+        """Keep one process running.
+
+        All are stopped if it ends by itself before it was ever ready, which the next one would do as well, or
+        is killed ``MOST_KILLED`` times.
+        """
+        pause, killed = FIRST_PAUSE_S, 0
         while not self._stopping.is_set():
             born = time.monotonic()
             status = await self._live(place)
             if self._stopping.is_set():
                 return
             if place not in self._ready:
-                self._stop()
-                raise StartupError(f"service process {place + 1} ended at its start; it says why above")
+                killed += 1
+                if status >= 0 or killed == MOST_KILLED:
+                    self._stop()
+                    raise StartupError(_why(place + 1, status, killed))
             pause = FIRST_PAUSE_S if time.monotonic() - born > HEALTHY_S else pause
             log.error("service process %d ended with status %d; starting it again", place + 1, status)
             with suppress(TimeoutError):
@@ -134,6 +141,17 @@ class _Group:
         self._ready.add(place)
         if news and len(self._ready) == len(self._names):
             log_ready(self._listener, self._settings)
+
+
+def _why(number: int, status: int, killed: int) -> str:
+    """Why a process of a group never became ready. A negative status is the signal that ended it."""
+    if status >= 0:
+        return f"service process {number} ended at its start; it says why above"
+    name = signal.strsignal(-status) or f"signal {-status}"
+    return (
+        f"service process {number} was killed {killed} times before it was ready ({name}): the log of the "
+        "system says why, often that there is too little memory for so many --workers"
+    )
 
 
 def serve_child(listener: str, line: str, number: str, name: str, group_dir: str) -> NoReturn:

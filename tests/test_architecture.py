@@ -83,6 +83,7 @@ ARROWS = {
     "services/quotas": {
         "filters",
         "services/bandits",
+        "services/bounded",
         "services/formats",
         "indexes",
         "shortlist",
@@ -105,6 +106,7 @@ ARROWS = {
         "errors",
     },
     "services/measuring": {
+        "background",
         "filters",
         "services/bandits",
         "services/bounded",
@@ -147,6 +149,7 @@ ARROWS = {
         "services/bandits",
         "services/catalogues",
         "services/learning",
+        "services/quotas",
         "services/replicas",
         "storage",
         "background",

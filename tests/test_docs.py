@@ -12,12 +12,13 @@ from app.filters import fields
 from app.filters import filter as filters
 from app.milvus import engine as milvus_engine
 from app.services.bandits import completion, context, encoding, prior_version, settings, versions
+from app.services.bounded import answers
 from app.services.catalogues import kinds
 from app.services.choosing import included, policies
 from app.services.learning import prior_fits
 from app.services.measuring import report
 from app.services.queries import centers
-from app.services.quotas import quota_rules, quotas
+from app.services.quotas import membership, quota_rules, quotas
 from app.settings import Settings
 from app.storage import redis_priors
 from server import cli
@@ -54,6 +55,7 @@ HOMES = (
     fields,
     filters,
     completion,
+    answers,
     context,
     encoding,
     settings,
@@ -62,6 +64,7 @@ HOMES = (
     included,
     quota_rules,
     quotas,
+    membership,
     report,
     centers,
     prior_version,

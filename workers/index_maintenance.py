@@ -1,7 +1,8 @@
 """Maintenance of the indexes of this process, in threads.
 
 Indexes are built and planned again one at a time. Segments are made beside that, one at a time too, so that
-arms which come while a graph is built do not wait for it; and what several processes share.
+arms which come while a graph is built do not wait for it; graphs are measured anew after deaths; and what
+several processes share.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ async def make_segment(catalogue: Catalogue) -> Outcome:
     return await _done(catalogue, index.begin_segment(), index.finish_segment)
 
 
+async def measure(catalogue: Catalogue) -> Outcome:
+    """Measure anew how good the graph of one catalogue is, if many of its arms died."""
+    index = catalogue.index
+    return await _done(catalogue, index.begin_measurement(), index.finish_measurement)
+
+
 async def share(catalogue: Catalogue) -> Outcome:
     """Adopt or make the publication that is due for one catalogue, if its arms are shared."""
     index = catalogue.index
@@ -85,6 +92,7 @@ async def run(catalogues: Iterable[Catalogue], report: Callable[[Outcome], None]
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_repeat(maintain, catalogues, report))
         tasks.create_task(_repeat(make_segment, catalogues, report))
+        tasks.create_task(_repeat(measure, catalogues, report))
         tasks.create_task(_repeat(share, catalogues, report))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Sequence
+import numbers
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +44,9 @@ def in_range(
 
     Bounds that are not given are not checked.
     """
+    given: object = value
+    if not isinstance(given, numbers.Real):
+        raise InvalidParameter(f"{name} must be a number", argument=name)
     good = (
         math.isfinite(value)
         and (above is None or value > above)
@@ -56,6 +61,20 @@ def in_range(
             if bound is not None
         ]
         raise InvalidParameter(f"{name} must be {' and '.join(bounds) or 'finite'}", argument=name)
+
+
+def options(settings: type, given: Mapping[str, object], *, but: Collection[str]) -> None:
+    """Raise InvalidParameter for an option that a dataclass has not, and for one that it needs and lacks.
+
+    ``but``: fields that are no options.
+    """
+    fields = {field.name: field for field in dataclasses.fields(settings) if field.name not in but}
+    for name in given:
+        if name not in fields:
+            raise InvalidParameter(f"{name} is no option here: {', '.join(fields)}", argument=name)
+    for name, field in fields.items():
+        if field.default is dataclasses.MISSING and name not in given:
+            raise InvalidParameter(f"{name} must be given", argument=name)
 
 
 def delta(value: float) -> None:

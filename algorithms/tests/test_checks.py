@@ -10,6 +10,8 @@ import pytest
 from shortlist import checks
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.guarantee import exactly
+from shortlist.kcenter import ns_tands, ns_ts, ns_ucb
+from shortlist.slates import exhaustive, icb, sa_foa, saqm
 
 
 @pytest.mark.parametrize("expected", [(2, 3), (None, 3), (2, None), (None, None)])
@@ -75,3 +77,26 @@ def test_the_probability_of_failure_is_not_too_small_to_be_shared(bad):
     with pytest.raises(InvalidParameter) as raised:
         checks.delta(bad)
     assert (raised.value.argument, str(raised.value)) == ("delta", "delta must be < 1 and >= 1e-100")
+
+
+SLATES = {"n": 6, "k": 2, "epsilon": 0.5, "delta": 0.1, "noise_std": 1.0}
+CENTERS = {"n": 6, "k": 2, "delta": 0.1}
+STARTS = [
+    *((method, SLATES) for method in (saqm, sa_foa, icb, exhaustive)),
+    *((method, CENTERS) for method in (ns_ts, ns_ucb, ns_tands)),
+]
+
+
+@pytest.mark.parametrize(("method", "needed"), STARTS, ids=[method.__name__ for method, _ in STARTS])
+def test_options_have_defaults_and_those_that_are_missing_or_unknown_are_named(method, needed):
+    own = {} if needed is SLATES else {"rng": np.random.default_rng(0)}
+    method.start(**own, **needed)
+    for name in needed:
+        with pytest.raises(InvalidParameter, match=f"{name} must be given") as caught:
+            method.start(**own, **{key: value for key, value in needed.items() if key != name})
+        assert caught.value.paths == [(name,)]
+    for name in ("rounds", "method"):
+        with pytest.raises(InvalidParameter, match=f"{name} is no option"):
+            method.start(**own, **needed, **{name: 1})
+    with pytest.raises(InvalidParameter, match="delta must be a number"):
+        method.start(**own, **(needed | {"delta": "0.1"}))

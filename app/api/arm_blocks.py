@@ -26,7 +26,6 @@ from app.errors import BadRequest, DimensionMismatch, Invalid, TooLarge
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Arm
 
-BLOCKS = "application/vnd.shortlist.arms"
 HEAD_BYTES = 4
 _AN_ID = re.compile(IDENTIFIER)
 

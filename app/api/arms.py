@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from math import isfinite
 from typing import Annotated, Any, ClassVar
 
 import msgspec
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from app.api.fields import Feature, Identifier, Page, PageLimit
@@ -18,17 +20,22 @@ from app.api.limits import (
     MAX_METADATA_FIELDS,
     MAX_TAG_CHARS,
     MAX_TAGS,
+    MAX_VALUES,
 )
 from app.api.octet_streams import WHOLE
 from app.api.problems import Part
 from app.api.services import Provided
 from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
-from app.errors import Invalid, NotFound
+from app.errors import Invalid, NotFound, ShortlistError, shown
 from app.services.catalogues.catalogues import Arm, Catalogues
 from app.services.formats.ids import refuse_repeats
 
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
+# What an arm takes as JSON: its id and names of fields, and each number, which mostly has 16 digits or 17.
+ARM_BYTES, NUMBER_BYTES = 60, 22
+
+NDJSON, BLOCKS = "application/x-ndjson", "application/vnd.shortlist.arms"  # what an import reads
 LONG_METADATA = f"metadata must not be longer than {MAX_METADATA_CHARS} characters"
 TWICE = "an id must not appear twice in one batch"
 
@@ -40,8 +47,10 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
         length = len(msgspec.json.encode(metadata))  # without blanks, and never longer than the next text
         if length <= MAX_METADATA_CHARS:
             length = len(json.dumps(metadata, allow_nan=False))
-    except (ValueError, OverflowError, RecursionError):
-        raise ValueError("metadata must hold finite numbers and integers of at most 64 bits") from None
+    except (ValueError, OverflowError, RecursionError) as error:
+        wrong = "" if isinstance(error, RecursionError) else next(_unstorable(metadata), "")
+        text = "metadata must hold finite numbers and integers of at most 64 bits"
+        raise ValueError(f"{text}, and not so {wrong}" if wrong else text) from None
     if length > MAX_METADATA_CHARS:
         raise ValueError(LONG_METADATA)
     if _fields_in(metadata) > MAX_METADATA_FIELDS:
@@ -49,6 +58,21 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
             f"metadata must not have more than {MAX_METADATA_FIELDS} fields, nested ones counted"
         )
     return metadata
+
+
+def _unstorable(value: object, path: str = "") -> Iterator[str]:
+    """The fields, by their dotted names, of numbers that not every JSON reader can take."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _unstorable(part, f"{path}.{shown(name)}" if path else shown(name))
+    elif isinstance(value, list):
+        for part in value:
+            yield from _unstorable(part, path)
+    elif isinstance(value, float):
+        if not isfinite(value):
+            yield path
+    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+        yield path
 
 
 def _fields_in(value: object) -> int:
@@ -69,10 +93,24 @@ class ArmBody(StrictModel):
 
 class ArmsBody(StrictModel):
     max_bytes: ClassVar[int] = MAX_BODY_BYTES
-    instead: ClassVar[str] = "send it in several calls, or as a stream: POST /v1/catalogues/{c}/import"
+    instead: ClassVar[str] = (
+        "send it in several calls, or as a stream of any size, POST /v1/catalogues/{c}/import, of lines "
+        f"({NDJSON}) or of blocks of numbers ({BLOCKS}), as `shortlist import CATALOGUE FILE` does"
+    )
     long_list: ClassVar[str] = "arms"
 
     arms: Annotated[list[ArmBody], Field(min_length=1, max_length=MAX_ARMS)]
+
+    @classmethod
+    async def instead_for(cls, request: Request) -> str:
+        """It also says how many arms fit, if there is such a catalogue."""
+        try:
+            catalogue = await request.app.service.catalogues.get(request.path_params["catalogue"])
+        except ShortlistError:
+            return cls.instead
+        dim = catalogue.dim
+        most = min(MAX_ARMS, MAX_VALUES // (dim + 3), MAX_BODY_BYTES // (ARM_BYTES + NUMBER_BYTES * dim))
+        return f"that is about {max(1, most):,} arms of {dim:,} numbers; {cls.instead}"
 
 
 class ArmIdsBody(StrictModel):

@@ -17,7 +17,7 @@ from app.api.problems import problems
 from app.api.services import Provided
 from app.api.strict_json import StrictModel, invalid, json_router, reply
 from app.api.used import UsedView, used
-from app.errors import NotChangeable
+from app.errors import Invalid, NotChangeable
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
 from app.services.bandits.completion import default_prior
@@ -90,6 +90,9 @@ async def create(
     priors: Provided[LearnedPriors],
 ) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
+    # A bandit that was changed to elimination keeps its intercept: its learners have a number for it.
+    if body.intercept and POLICIES[body.policy].fixed:
+        raise Invalid(f"intercept does not go with the policy {body.policy}", path=("intercept",))
     absent = FIELDS.keys() - body.model_fields_set
     made, new = await bandits.create(bandit, record_of(body), absent, by=key_name(request))
     if new:  # no learner has rewards
@@ -169,9 +172,12 @@ def record_of(body: BanditBody) -> BanditRecord:
     record = BanditRecord(**dict(body))
     if record.exploration == "theory" and "ridge" not in body.model_fields_set:
         record = msgspec.structs.replace(record, ridge=RIDGE_OF_THEORY)
+    policy = POLICIES[record.policy]
     if "prior" not in body.model_fields_set:
-        prior = default_prior(record, takes_prior="prior" in POLICIES[record.policy].options)
+        prior = default_prior(record, takes_prior="prior" in policy.options)
         record = msgspec.structs.replace(record, prior=prior)
+    if "intercept" not in body.model_fields_set:
+        record = msgspec.structs.replace(record, intercept=not policy.fixed and not record.shift_rewards)
     parsed_filter(record.filter)
     return record
 
@@ -202,7 +208,8 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
         changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:
         raise invalid(error) from None
-    return msgspec.structs.replace(changed, directions=record.directions, mean_square=record.mean_square)
+    kept = {name: getattr(record, name) for name in ("intercept", "directions", "mean_square", "constant")}
+    return msgspec.structs.replace(changed, **kept)
 
 
 def _left_behind(before: str, policy: object) -> set[str]:

@@ -173,9 +173,10 @@ async def choose(
     """
     if body.dry_run:
         check_scope(request, "read")
-        return reply(await dry_runs.run(await bandits.get(bandit), await _request(body, slates)))
+        owner = await bandits.ready(bandit, keep=False)
+        return reply(await dry_runs.run(owner, await _request(body, slates)))
     check_scope(request, "choose")
-    return reply(await choosing.choose(await bandits.get(bandit), await _request(body, slates)))
+    return reply(await choosing.choose(await bandits.ready(bandit), await _request(body, slates)))
 
 
 @router.post("/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409))
@@ -189,7 +190,7 @@ async def choose_batch(
     """Choose for several requests at once; an error of one is the error of all."""
     if sum(item.k for item in body.requests) > MAX_BATCH_ARMS:
         raise Invalid(f"k of all requests together must be at most {MAX_BATCH_ARMS:,}", path=("requests",))
-    owner = await bandits.get(bandit)
+    owner = await bandits.ready(bandit)
     requests = []
     for place, item in enumerate(body.requests):
         with within(("requests", place)):

@@ -55,14 +55,12 @@ def files() -> dict[str, StaticFile]:
     return found
 
 
-@router.head("/console", include_in_schema=False)
 @router.get("/console", include_in_schema=False)
 async def console(request: Request, settings: Provided[Settings]) -> Response:
     """The page."""
     return _file(PAGE, request, settings)
 
 
-@router.head("/console/", include_in_schema=False)
 @router.get("/console/", include_in_schema=False)
 async def console_folder(settings: Provided[Settings]) -> Response:
     """The address of the page is without the slash: links in it begin there."""
@@ -70,7 +68,6 @@ async def console_folder(settings: Provided[Settings]) -> Response:
     return RedirectResponse("../console")
 
 
-@router.head("/console/{name}", include_in_schema=False)
 @router.get("/console/{name}", include_in_schema=False)
 async def console_file(name: str, request: Request, settings: Provided[Settings]) -> Response:
     """One of the files that the page loads."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Query, Response
 from pydantic import BaseModel
@@ -82,9 +82,14 @@ async def log(
     end: To = None,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
+    order: Annotated[Literal["asc", "desc"], Query()] = "asc",
 ) -> Response:
-    """Logged decisions made in the time from ``from`` until before ``to``, the oldest first."""
+    """Logged decisions made in the time from ``from`` until before ``to``, the oldest first, or with ``desc``
+    the newest. A cursor is of one order.
+    """
     from_ms, to_ms = span(start, end)
     owner = await bandits.get(bandit)
-    rows, following = await decision_log.page(owner, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit)
+    rows, following = await decision_log.page(
+        owner, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, newest_first=order == "desc"
+    )
     return reply({"items": rows, "next": following})

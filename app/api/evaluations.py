@@ -1,26 +1,34 @@
-"""POST /v1/bandits/{b}/evaluations: what another setting would have earned on the logged decisions."""
+"""/v1/bandits/{b}/evaluations: what another setting would have earned on the logged decisions.
+
+An evaluation is answered, or with `wait=none` a job, which goes on by itself.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from fastapi import Request, Response
-from pydantic import Field
+from fastapi import Query, Request, Response
+from pydantic import BaseModel, Field
 
 from app.api.bandits import BanditPatch, changed_record
-from app.api.fields import Weights
+from app.api.fields import Page, PageLimit, Weights
 from app.api.leaving import while_connected
 from app.api.merge_patch import as_json
 from app.api.problems import from_path, problems
 from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router, reply
+from app.api.strict_json import JSON, StrictModel, encoded, json_router, reply
 from app.api.times import span
 from app.errors import Invalid, within
 from app.services.bandits.bandits import Bandits
 from app.services.bandits.settings import BanditRecord, must_be
 from app.services.bandits.versions import BanditVersion
-from app.services.measuring.evaluations import Evaluation, Evaluations, When, answer_of
+from app.services.bounded.long_work import MEASURING
+from app.services.formats.pages import page_by_name
+from app.services.measuring.evaluation_jobs import EvaluationJobs, State
+from app.services.measuring.evaluations import Evaluation, Evaluations, Progress, When, answer_of
 from app.services.measuring.evaluator import ESTIMATOR_NAMES
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
@@ -55,33 +63,74 @@ class EvaluationBody(StrictModel):
     ``from`` and ``to``: which decisions.
 
     ``learners``: whether decisions are weighed with learners as they were before them, or as they are now.
+    ``signal_places``: whether estimates of signals have their places too.
     """
 
     policy: PolicyBody
     from_: Annotated[Time | None, Field(alias="from")] = None
     to: Time | None = None
     learners: When = "before"
+    signal_places: bool = False
     estimators: Annotated[
         list[EstimatorName],
         Field(min_length=1, max_length=len(ESTIMATOR_NAMES), default_factory=lambda: list(ESTIMATOR_NAMES)),
     ]
 
 
-@router.post("/{bandit}/evaluations", response_model=Evaluation, responses=problems(409))
+class EvaluationProgress(BaseModel):
+    """How many decisions were evaluated, ``of`` how many; null while that is not known."""
+
+    decisions: int
+    of: int | None
+
+
+class EvaluationJobHead(BaseModel):
+    """``created``: in ms since 1970. ``error``: why it failed. ``lost``: the process that ran it has died."""
+
+    id: str
+    created: int
+    state: State
+    progress: EvaluationProgress
+    error: str | None
+
+
+class EvaluationJobView(EvaluationJobHead):
+    """``result``: once it is done, for an hour."""
+
+    result: Evaluation | None
+
+
+class StartedView(BaseModel):
+    """The id of an evaluation that goes on by itself."""
+
+    id: str
+
+
+@router.post(
+    "/{bandit}/evaluations",
+    response_model=Evaluation | StartedView,
+    responses={202: {"model": StartedView}, **problems(409, 429)},
+)
 async def evaluate(
     bandit: str,
     body: EvaluationBody,
     request: Request,
+    *,
     bandits: Provided[Bandits],
     evaluations: Provided[Evaluations],
+    evaluation_jobs: Provided[EvaluationJobs],
+    wait: Annotated[Literal["none"] | None, Query()] = None,
 ) -> Response:
-    """What the bandit would have earned with this policy, estimated from its log. Nothing is changed."""
+    """What the bandit would have earned with this policy, estimated from its log. Nothing is changed.
+
+    With ``wait=none`` the id of an evaluation that goes on by itself.
+    """
     from_ms, to_ms = span(body.from_, body.to)
     patch = as_json(body.policy)
     weights = patch.pop("weights", None)
     several = weights if isinstance(weights, list) else [weights]
     if len(several) > MAX_WEIGHTS:
-        raise Invalid(f"at most {MAX_WEIGHTS}", path=("policy", "weights"))
+        raise Invalid(f"at most {MAX_WEIGHTS} weight sets are allowed", path=("policy", "weights"))
     if patch.get("holdout") is not None:
         raise Invalid(
             "an evaluation is of the policy alone, whoever it serves: leave the holdout out",
@@ -94,8 +143,58 @@ async def evaluate(
     with within(("policy",)):
         target = await bandits.as_if(bandit, changed)
         targets = [target.weighed(each) for each in several]
+    evaluations.check(target, body.estimators)
 
-    work = evaluations.evaluate(targets, body.estimators, from_ms=from_ms, to_ms=to_ms, when=body.learners)
+    async def work(progress: Progress | None = None) -> bytes:
+        found = await evaluations.evaluate(
+            targets,
+            body.estimators,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            when=body.learners,
+            signal_places=body.signal_places,
+            progress=progress,
+        )
+        return await _in_thread(found, several=isinstance(weights, list))
+
+    if wait == "none":
+        return reply({"id": await evaluation_jobs.start(target, work)}, 202)
     with from_path("bandit"):  # of which no decision can be used
-        found = await while_connected(request, work)
-    return reply(answer_of(found, several=isinstance(weights, list)))
+        return Response(await while_connected(request, work()), media_type=JSON)
+
+
+def _in_thread(found: Sequence[Evaluation], *, several: bool) -> Awaitable[bytes]:
+    """The answer as JSON, which may have megabytes."""
+    return MEASURING.run(lambda: encoded(answer_of(found, several=several)))
+
+
+@router.get("/{bandit}/evaluations", response_model=Page[EvaluationJobHead])
+async def list_evaluations(
+    bandit: str,
+    bandits: Provided[Bandits],
+    evaluation_jobs: Provided[EvaluationJobs],
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Response:
+    """The evaluations of a bandit that go on by themselves, or did in the last hour; the oldest first."""
+    jobs = await evaluation_jobs.all(await bandits.get(bandit))
+    items, following = page_by_name(jobs, attrgetter("id"), cursor, limit)
+    return reply({"items": items, "next": following})
+
+
+@router.get("/{bandit}/evaluations/{evaluation}", response_model=EvaluationJobView)
+async def get_evaluation(
+    bandit: str, evaluation: str, bandits: Provided[Bandits], evaluation_jobs: Provided[EvaluationJobs]
+) -> Response:
+    """How an evaluation stands, and its result once it is done."""
+    found = await evaluation_jobs.find(await bandits.get(bandit), evaluation)
+    return reply(found)
+
+
+@router.delete("/{bandit}/evaluations/{evaluation}", status_code=204)
+async def delete_evaluation(
+    bandit: str, evaluation: str, bandits: Provided[Bandits], evaluation_jobs: Provided[EvaluationJobs]
+) -> Response:
+    """Forget an evaluation; one that goes on is cancelled."""
+    await evaluation_jobs.delete(await bandits.get(bandit), evaluation)
+    return Response(status_code=204)

@@ -19,6 +19,7 @@ from app.api.guard import Guard, Headers
 from app.api.problems import PROBLEM, kind_of, problem, problem_of
 from app.errors import BadRequest, Forbidden, ShortlistError, Unauthorized
 from app.observability.metrics import Metrics
+from app.services.bounded.answers import Answers
 from app.services.bounded.caller import CallerLeft, set_caller
 
 log = logging.getLogger("shortlist.http")
@@ -32,11 +33,14 @@ CLIENT_LEFT = 499  # the status under which nginx counts such requests
 class Gateway:
     """Wraps the application."""
 
-    def __init__(self, app: ASGIApp, *, guard: Guard, metrics: Metrics, access_log: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, *, guard: Guard, metrics: Metrics, access_log: bool, answers: Answers
+    ) -> None:
         self._app = app
         self._guard = guard
         self._metrics = metrics
         self._access_log = access_log
+        self._answers = answers
         self._children: dict[tuple[str, str, int], tuple[Histogram, Counter]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -46,12 +50,14 @@ class Gateway:
         started = time.perf_counter()
         if CALLER in scope:
             set_caller(scope[CALLER])
+        answer = self._answers.begin(scope.get(CALLER))
         request_id = _request_id(scope)
         status = 0
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
+                answer.sending()
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
             await send(message)
@@ -73,6 +79,7 @@ class Gateway:
             body = problem(500, "internal", "Internal error", "the error was logged under the request id")
             await _send(send_with_id, 500, body, [])
         finally:
+            answer.end()
             self._record(scope, status, time.perf_counter() - started, request_id)
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: bytes) -> None:

@@ -17,17 +17,16 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.api.arm_blocks import BLOCKS, arms_of, blocks
-from app.api.arms import ArmBody, UpsertedView, as_arm
+from app.api.arm_blocks import arms_of, blocks
+from app.api.arms import BLOCKS, NDJSON, ArmBody, UpsertedView, as_arm
 from app.api.limits import MAX_LINE_BYTES
 from app.api.problems import problem_of
 from app.api.services import Provided
-from app.api.strict_json import json_router, read_body, reply
+from app.api.strict_json import check_encoding, json_router, read_body, reply
 from app.errors import BadRequest, DimensionMismatch, Invalid, ShortlistError, TooLarge
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.catalogues import Arm, Catalogue, Catalogues
 
-NDJSON = "application/x-ndjson"
 BATCH_ARMS = 1_000
 BATCH_NUMBERS = 1_000_000
 YIELD_LINES = 256
@@ -66,6 +65,7 @@ async def import_arms(catalogue: str, request: Request, catalogues: Provided[Cat
     A block is its length (four bytes, little-endian) and a msgpack document of that length:
     ids, features (row after row), dtype (<f8 or <f4) and, if there are any, tags and metadata as JSON texts.
     """
+    check_encoding(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     read = _import_blocks if kind == BLOCKS else _import
     steps = read(catalogues, await catalogues.get(catalogue), request.stream())

@@ -12,7 +12,8 @@ from app.api.services import Provided
 from app.api.strict_json import json_router, reply
 from app.services.bandits.bandits import Bandits
 from app.services.bandits.prior_version import exported
-from app.services.catalogues.catalogues import Catalogues
+from app.services.bounded.answers import hold
+from app.services.catalogues.catalogues import NUMBER_BYTES, Catalogues
 from app.services.formats.pages import decode_cursor, decode_number, encode_cursor
 from app.services.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog
 from app.services.learning.learned_priors import LearnedPriors
@@ -80,6 +81,7 @@ class RevisionsView(BaseModel):
 
 class LearningTermsView(BaseModel):
     """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
+    ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
 
     ``directions``: those that interact with the context, row by row; null: all coordinates do.
     """
@@ -92,6 +94,7 @@ class LearningTermsView(BaseModel):
     half_life_s: float | None
     pooled: bool
     shifted: bool
+    constant: float | None
 
 
 class PriorVersionView(BaseModel):
@@ -179,6 +182,7 @@ async def arms(
     catalogue = (await bandits.get(bandit)).catalogue
     after = None if cursor is None else decode_cursor(cursor)
     most = max(1, min(limit, PAGE_NUMBERS // catalogue.dim))
+    hold(most * catalogue.dim * NUMBER_BYTES)
     found = await catalogues.revisions(catalogue, after, most + 1)
     columns = found.ids[:most], found.revisions[:most], found.features[:most].tolist()
     items = list(map(ArmRevision, *columns))
@@ -200,5 +204,6 @@ async def terms(bandit: str, bandits: Provided[Bandits], learned_log: Provided[L
         "half_life_s": record.half_life_s,
         "pooled": record.prior == "pooled",
         "shifted": record.shift_rewards,
+        "constant": record.constant,
     }
     return reply(answer)

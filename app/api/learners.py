@@ -22,7 +22,7 @@ from app.api.used import UsedView, used
 from app.errors import Invalid
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
-from app.services.bandits.shifted import observed_theta, observed_weights
+from app.services.bounded.answers import hold
 from app.services.bounded.long_work import REQUESTS
 from app.services.choosing.selector import Selector
 from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
@@ -48,16 +48,18 @@ class EncodingView(BaseModel):
 
 
 class SignalView(BaseModel):
-    """``theta`` and ``weights`` of the context, as of the whole learner, for one signal."""
+    """``theta``, ``offset`` and ``weights`` of the context, as of the whole learner, for one signal."""
 
     theta: list[float]
     weights: list[list[float]] | None = None
+    offset: float | None = None
 
 
 class LearnerView(BaseModel):
     """With signals ``theta`` and ``weights`` are of their sum, by the weights of the bandit.
 
-    x.theta predicts a reward; with ``shift_rewards`` x.theta + ``offset``, and precision is of d + 1.
+    x.theta predicts a reward; with an intercept, or ``shift_rewards``, x.theta + ``offset``, and precision
+    has one more number, the last one.
 
     Of a bandit with a context u, encoded as ``context`` tells: (P x)^T ``weights`` u more. P are
     ``directions``, absent where all coordinates interact. Precision is of [x ; (P x) kron u].
@@ -182,7 +184,7 @@ async def learner(
     """
     owner = await bandits.get(bandit)
     if request.headers.get("accept", "") == OCTETS:
-        return Response(await learner_copies.state(owner.learner_named(key)), media_type=OCTETS)
+        return Response(await learner_copies.state(owner, owner.learner_named(key)), media_type=OCTETS)
     if owner.record.prior == "learned":
         owner = owner.with_prior(await priors.newest(owner))
     report = await learners.report(owner, owner.learner_named(key))
@@ -196,6 +198,7 @@ async def learner(
     }
     rows = None
     if include == "precision":
+        hold(2 * 8 * owner.learner_dim**2)
         rows = await report.precision()
     elif include == "directions" and owner.context is not None:
         rows = owner.context.directions
@@ -244,25 +247,22 @@ async def _whole(key: str, state: LearnerState) -> dict[str, object]:
 
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
     """What predicts rewards as users give them."""
-    theta, shown = report.theta, dict[str, object]()
+    shown = _of_signal(bandit, report.theta)
     if bandit.context is not None:
-        encoding = bandit.context.encoding
-        theta, weights = bandit.context.weights(theta)
-        if bandit.record.shift_rewards:
-            weights = observed_weights(weights)
-        fields = {}
+        encoding, fields = bandit.context.encoding, {}
         if encoding.columns is not None:
             fields = {"fields": encoding.rule.fields, "columns": encoding.columns}
-        shown = {"weights": weights.tolist(), "context": {"dim": encoding.dim, **fields}}
+        shown["context"] = {"dim": encoding.dim, **fields}
     if report.signals is not None:
         shown["signals"] = {name: _of_signal(bandit, each) for name, each in report.signals.items()}
-    if bandit.record.shift_rewards:
-        theta, shown["offset"] = observed_theta(theta)
-    return {"theta": theta.tolist(), **shown}
+    return shown
 
 
 def _of_signal(bandit: Bandit, theta: NDArray[np.float64]) -> dict[str, object]:
-    if bandit.context is None:
-        return {"theta": theta.tolist()}
-    own, weights = bandit.context.weights(theta)
-    return {"theta": own.tolist(), "weights": weights.tolist()}
+    shown, constant = dict[str, object](), bandit.constant
+    if bandit.context is not None:
+        theta, weights = bandit.context.weights(theta)
+        shown["weights"] = (weights if constant is None else constant.observed_weights(weights)).tolist()
+    if constant is not None:
+        theta, shown["offset"] = constant.observed_theta(theta)
+    return {"theta": theta.tolist(), **shown}

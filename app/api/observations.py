@@ -54,10 +54,10 @@ async def observe(
     rewards: Provided[Rewards],
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
-    """Teach history, once per observation id."""
+    """Teach history, once per observation id and key."""
     items = [
         Observation(item.id, item.arm, item.value, item.key, item.context, item.values)
         for item in body.observations
     ]
-    receipt = await rewards.observe(await bandits.get(bandit), items)
+    receipt = await rewards.observe(await bandits.ready(bandit), items)
     return await receipt_reply(rewards, receipt, wait)

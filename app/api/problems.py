@@ -22,6 +22,7 @@ _CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large", 422: "i
 _MEANINGS = {
     404: "It is not found.",
     409: "Another one exists, it is in use, or there is nothing to choose from.",
+    415: "The body is compressed: it must be sent as it is.",
     412: "It is no longer what If-Match names; nothing was changed.",
     413: "The body, a line or a batch is too large.",
     422: "A field breaks its rule; nothing was changed.",
@@ -49,7 +50,7 @@ class Kind(NamedTuple):
 
     status: int
     title: str
-    retry_after_s: int | None = None
+    headers: Mapping[str, str] = {}
 
 
 # A class that is not here is answered as the one that it is made from.
@@ -68,10 +69,11 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.Unauthorized: Kind(401, "Unauthorized"),
     errors.Forbidden: Kind(403, "Forbidden"),
     errors.TooLarge: Kind(413, "Too large"),
+    errors.UnsupportedEncoding: Kind(415, "Unsupported encoding", {"Accept-Encoding": "identity"}),
     errors.QuotaReached: Kind(429, "As much is held as may be"),
     errors.NotInstalled: Kind(501, "Not installed"),
-    errors.Unavailable: Kind(503, "Temporarily unavailable", 1),
-    errors.StoreFull: Kind(503, "The store holds as much as it may", 60),
+    errors.Unavailable: Kind(503, "Temporarily unavailable", {"Retry-After": "1"}),
+    errors.StoreFull: Kind(503, "The store holds as much as it may", {"Retry-After": "60"}),
     errors.StartupError: Kind(500, "The service cannot start"),
 }
 
@@ -141,22 +143,32 @@ def problem_response(error: ShortlistError | InvalidArgument, method: str = "POS
     if isinstance(error, InvalidArgument):
         error = Invalid.many([(path, str(error)) for path in error.paths])
     kind = kind_of(error)
-    headers = None if kind.retry_after_s is None else {"Retry-After": str(kind.retry_after_s)}
     fields = Part.QUERY if method in {"GET", "HEAD"} else Part.BODY
-    return Response(problem_of(error, fields), kind.status, headers, PROBLEM)
+    return Response(problem_of(error, fields), kind.status, kind.headers, PROBLEM)
 
 
-def _methods(request: Request) -> str:
-    """The value of the header Allow. It names the methods of all routes of the path, not of one alone."""
+def _routes(request: Request, path: str) -> list[Route]:
+    """All routes of a path, whatever the method."""
+    scope = {**request.scope, "path": path}
     routes = [route for route in request.app.routes if isinstance(route, Route)]
-    result = (route.methods or () for route in routes if route.matches(request.scope)[0] != Match.NONE)
-    return ", ".join(sorted({method for methods in result for method in methods}))
+    return [route for route in routes if route.matches(scope)[0] != Match.NONE]
+
+
+def _detail(request: Request, status: int) -> str:
+    """What is said of a request that no route takes."""
+    path = request.scope["path"]
+    if status == 404 and path.endswith("/") and (routes := _routes(request, path.rstrip("/"))):
+        return f"there is nothing at this path: leave out the / at its end, as in {routes[0].path}"
+    return f"this request is not possible here: {HTTPStatus(status).phrase}"
 
 
 async def of_the_framework(request: Request, error: HTTPException) -> Response:
     """The framework's own errors as problem documents."""
     title = HTTPStatus(error.status_code).phrase
     code = _CODES.get(error.status_code, title.lower().replace(" ", "_"))
-    body = problem(error.status_code, code, title, f"this request is not possible here: {title}")
-    headers = {"Allow": _methods(request)} if code == "method_not_allowed" else error.headers
+    body = problem(error.status_code, code, title, _detail(request, error.status_code))
+    headers = error.headers
+    if error.status_code == 405:  # of all routes of the path, not of one alone
+        routes = _routes(request, request.scope["path"])
+        headers = {"Allow": ", ".join(sorted({method for route in routes for method in route.methods or ()}))}
     return Response(body, error.status_code, headers, PROBLEM)

@@ -276,7 +276,7 @@ async def teach(
 ) -> Response:
     """Warm start of a learner: it takes up, once, all that a finished campaign found out about features."""
     receipt = await slate_warm_start.append(
-        await slates.get(campaign), await bandits.get(body.bandit), body.key
+        await slates.get(campaign), await bandits.ready(body.bandit), body.key
     )
     return await receipt_reply(rewards, receipt, wait)
 

@@ -41,14 +41,16 @@ class Streamed(Response):
         return cls(await anext(pieces, b""), pieces, media_type=media_type, name=name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await while_connected(Request(scope, receive), self._send(send))
+        work = self._send(send, head_only=scope["method"] == "HEAD")
+        await while_connected(Request(scope, receive), work)
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: Send, *, head_only: bool) -> None:
         async with aclosing(self._pieces) as pieces:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": self._first, "more_body": True})
-            async for piece in pieces:
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            if not head_only:
+                await send({"type": "http.response.body", "body": self._first, "more_body": True})
+                async for piece in pieces:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -32,7 +32,7 @@ from starlette.types import Receive, Scope, Send
 from app.api.limits import MAX_SMALL_BODY_BYTES, MAX_VALUES
 from app.api.problems import Part, problem_response, problems
 from app.api.services import PROVIDED
-from app.errors import FieldPath, Invalid, ShortlistError, TooLarge, shown
+from app.errors import FieldPath, Invalid, ShortlistError, TooLarge, UnsupportedEncoding, shown
 from app.services.bounded.yielding import yield_to_others
 from shortlist.errors import InvalidArgument
 
@@ -56,7 +56,7 @@ class StrictModel(BaseModel):
     """Base of all request bodies.
 
     ``max_bytes``   a larger body is refused before it is read
-    ``instead``     what its detail says can be sent instead
+    ``instead``     what its detail says can be sent instead; ``instead_for`` may say more of one request
     ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE`` bytes, while
                     other requests are answered
     """
@@ -65,6 +65,10 @@ class StrictModel(BaseModel):
     max_bytes: ClassVar[int] = MAX_SMALL_BODY_BYTES
     instead: ClassVar[str] = ""
     long_list: ClassVar[str | None] = None
+
+    @classmethod
+    async def instead_for(cls, request: Request) -> str:  # noqa: ARG003
+        return cls.instead
 
 
 def encoded(result: Any) -> bytes:
@@ -109,6 +113,8 @@ class JsonRoute(Route):
             path, endpoint, name=options.get("name"), include_in_schema=options["include_in_schema"]
         )
         self.methods = set(options["methods"] or ["GET"])
+        if "GET" in self.methods:
+            self.methods.add("HEAD")  # the server leaves out the body
         parameters = Parameters.of(endpoint, set(self.param_convertors))
         handle = self._handler(parameters)
 
@@ -131,6 +137,7 @@ class JsonRoute(Route):
         can = {
             404: "{" in path,
             413: "requestBody" in extra,
+            415: "requestBody" in extra,
             422: path.startswith("/v1/"),
             503: path not in {"/", "/healthz"},
         }
@@ -245,14 +252,22 @@ def _text_reader(place: Literal[Part.PATH, Part.QUERY], name: str, hint: Any, de
     return read
 
 
+def check_encoding(request: Request) -> None:
+    """Raise UnsupportedEncoding for a compressed body: its limits could not be told before it is unpacked."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-encoding" and value.lower() not in {b"", b"identity"}:
+            raise UnsupportedEncoding("Content-Encoding must be identity: send the body uncompressed")
+
+
 async def body_of(request: Request, model: type[StrictModel] | None = None) -> bytes:
     """A body of what its model and the settings allow.
 
-    Raises TooLarge: by its Content-Length where it has one, else while it is read.
+    Raises TooLarge, by its Content-Length where it has one, else while it is read; UnsupportedEncoding.
     """
-    most, instead = request.scope["app"].service.settings.max_body_mb << 20, ""
+    check_encoding(request)
+    most = request.scope["app"].service.settings.max_body_mb << 20
     if model is not None:
-        most, instead = min(most, model.max_bytes), model.instead
+        most = min(most, model.max_bytes)
     announced = 0
     for name, value in request.scope["headers"]:
         if name == b"content-length" and value.isdigit():
@@ -269,6 +284,7 @@ async def body_of(request: Request, model: type[StrictModel] | None = None) -> b
         more = message.get("more_body", False)
     if max(announced, size) > most:
         rule = f"the body must not be larger than {most:,} bytes"
+        instead = "" if model is None else await model.instead_for(request)
         raise TooLarge(f"{rule}: {instead}" if instead else rule, path=())
     return b"".join(pieces)
 

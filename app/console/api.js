@@ -1,5 +1,7 @@
 // The calls: the public REST API, with the key that was typed in, which is kept in memory alone.
 
+import { readValues, write } from "./json.js";
+
 /** @typedef {{method: string, path: string, body?: any, headers?: Record<string, string>}} Call */
 /** @typedef {{items: any[], next: string | null}} Page */
 
@@ -58,24 +60,25 @@ export function query(fields) {
  * The answer of a call, null where it has no body. Throws Problem, Away, and AbortError.
  * @param {Call} call
  * @param {AbortSignal} [signal]
+ * @param {(text: string) => any} [reader] of JSON
  * @returns {Promise<any>}
  */
-export async function send(call, signal) {
-  const { answer } = await ask(call, signal);
+export async function send(call, signal, reader) {
+  const { answer } = await ask(call, signal, reader);
   return answer;
 }
 
 /**
  * The same with the headers of the answer.
- * @param {Call} call @param {AbortSignal} [signal]
+ * @param {Call} call @param {AbortSignal} [signal] @param {(text: string) => any} [reader]
  */
-export async function ask(call, signal) {
+export async function ask(call, signal, reader = readValues) {
   /** @type {Record<string, string>} */
   const headers = { ...call.headers };
   if (key) headers.authorization = `Bearer ${key}`;
   const binary = call.body instanceof Blob;
   if (call.body !== undefined && !binary) headers["content-type"] = "application/json";
-  const body = binary || call.body === undefined ? call.body : JSON.stringify(call.body);
+  const body = binary || call.body === undefined ? call.body : write(call.body);
   let response, text;
   try {
     response = await fetch(new URL(call.path.slice(1), BASE), { method: call.method, headers, body, signal, cache: "no-store" });
@@ -88,27 +91,27 @@ export async function ask(call, signal) {
     throw new Away("the service does not answer");
   }
   const isJson = /json/.test(response.headers.get("content-type") ?? "");
-  const answer = text && isJson ? JSON.parse(text) : text || null;
+  const answer = text && isJson ? reader(text) : text || null;
   if (response.ok) return { answer, headers: response.headers, status: response.status };
   const problem = new Problem(isJson ? answer : { status: response.status, title: response.statusText });
   if (problem.status === 401) news.dispatchEvent(new Event("key"));
   throw problem;
 }
 
-/** @param {string} path @param {AbortSignal} [signal] */
-export const get = (path, signal) => send({ method: "GET", path }, signal);
+/** @param {string} path @param {AbortSignal} [signal] @param {(text: string) => any} [reader] */
+export const get = (path, signal, reader) => send({ method: "GET", path }, signal, reader);
 
 /**
  * The items of a list, page by page, up to a number.
- * @param {string} path @param {number} most @param {AbortSignal} [signal] @returns {Promise<Page>}
+ * @param {string} path @param {number} most @param {AbortSignal} [signal] @param {(text: string) => any} [reader] @returns {Promise<Page>}
  */
-export async function list(path, most, signal) {
+export async function list(path, most, signal, reader) {
   /** @type {any[]} */
   const items = [];
   let next = null;
   do {
     const limit = Math.min(1000, most - items.length);
-    const page = await get(`${path}${path.includes("?") ? "&" : "?"}${query({ limit, cursor: next }).slice(1)}`, signal);
+    const page = await get(`${path}${path.includes("?") ? "&" : "?"}${query({ limit, cursor: next }).slice(1)}`, signal, reader);
     items.push(...page.items);
     next = page.next;
   } while (next && items.length < most);

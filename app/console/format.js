@@ -1,5 +1,7 @@
 // Numbers and times in the reader's locale.
 
+import { Exact, write } from "./json.js";
+
 const LOCALE = navigator.languages?.length ? [...navigator.languages] : undefined;
 const FORMATS = new Map();
 
@@ -13,10 +15,10 @@ function format(options) {
 export const NONE = "–";
 
 /** @param {unknown} value @returns {value is number} */
-export const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+export const isNumber = (value) => (typeof value === "number" || value instanceof Exact) && Number.isFinite(Number(value));
 
 /** A whole number. @param {unknown} value */
-export const count = (value) => (isNumber(value) ? format({ maximumFractionDigits: 0 }).format(value) : NONE);
+export const count = (value) => (isNumber(value) ? format({ maximumFractionDigits: 0 }).format(/** @type {any} */ (String(value))) : NONE);
 
 /** Some digits that count. @param {unknown} value @param {number} [digits] */
 export const number = (value, digits = 3) =>
@@ -70,4 +72,4 @@ export function tick(ms, span) {
 
 /** A value of metadata or of a setting as text. @param {unknown} value */
 export const plain = (value) =>
-  value === null || value === undefined ? NONE : typeof value === "string" ? value : JSON.stringify(value);
+  value === null || value === undefined ? NONE : typeof value === "string" ? value : write(value);

@@ -2,6 +2,7 @@
 
 import { hasKey, origin, Problem } from "./api.js";
 import { button, h } from "./dom.js";
+import { Exact, read, write } from "./json.js";
 
 /** @typedef {import("./api.js").Call} Call */
 /**
@@ -52,7 +53,7 @@ export class Form {
     const about = `${id}-about`;
     /** @type {Record<string, any>} */
     const props = { id, name: field.name, "aria-describedby": about, placeholder: field.placeholder, autocomplete: "off" };
-    const value = field.kind === "json" && field.value !== undefined && typeof field.value !== "string" ? JSON.stringify(field.value) : (field.value ?? "");
+    const value = field.kind === "json" && field.value !== undefined && typeof field.value !== "string" ? write(field.value) : (field.value ?? "");
     let input;
     if (field.kind === "select") {
       const options = (field.options ?? []).map((each) => (typeof each === "string" ? [each, each] : each));
@@ -79,7 +80,7 @@ export class Form {
   /** @param {string} name @param {any} value */
   set(name, value) {
     const input = this.inputs.get(name);
-    if (input) input.value = typeof value === "string" ? value : JSON.stringify(value);
+    if (input) input.value = typeof value === "string" ? value : write(value);
   }
 
   /** What is typed in; fields that are empty are absent. Throws Problem that names the field. @returns {Record<string, any>} */
@@ -96,8 +97,8 @@ export class Form {
       else if (kind === "list") found[name] = text.split(",").map((/** @type {string} */ word) => word.trim()).filter(Boolean);
       else if (kind === "number" || kind === "json") {
         try {
-          found[name] = JSON.parse(text);
-          if (kind === "number" && typeof found[name] !== "number") throw new SyntaxError("must be a number");
+          found[name] = read(text);
+          if (kind === "number" && typeof found[name] !== "number" && !(found[name] instanceof Exact)) throw new SyntaxError("must be a number");
         } catch (error) {
           const words = kind === "number" ? "must be a number, such as 0.5" : `is no JSON: ${/** @type {Error} */ (error).message}`;
           wrong.push({ loc: ["body", ...(loc ?? name).split(".")], message: words });
@@ -188,6 +189,7 @@ export function python(value) {
   if (value === null || value === undefined) return "None";
   if (value === true || value === false) return value ? "True" : "False";
   if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
+  if (value instanceof Exact) return value.source;
   if (typeof value === "object") return `{${Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${python(each)}`).join(", ")}}`;
   return JSON.stringify(value);
 }
@@ -201,7 +203,7 @@ export function curl(call) {
   const parts = [`curl -X ${call.method} ${quoted(origin + call.path)}`];
   if (hasKey()) parts.push(`-H "Authorization: Bearer $SHORTLIST_KEY"`);
   if (call.body instanceof Blob) parts.push("-H 'Content-Type: application/octet-stream' --data-binary @FILE");
-  else if (call.body !== undefined) parts.push(`-H 'Content-Type: application/json'`, `-d ${quoted(JSON.stringify(call.body))}`);
+  else if (call.body !== undefined) parts.push(`-H 'Content-Type: application/json'`, `-d ${quoted(write(call.body))}`);
   return parts.join(" \\\n  ");
 }
 
@@ -234,7 +236,7 @@ export function calls(ways) {
 
 /** A call that is not made yet. @param {Call} call */
 export function preview(call) {
-  const body = call.body === undefined ? "" : `\n${JSON.stringify(call.body, null, 2)}`;
+  const body = call.body === undefined ? "" : `\n${write(call.body, 2)}`;
   const short = body.length > 3000 ? `${body.slice(0, 3000)}\n… ${body.length.toLocaleString()} characters` : body;
   return calls([
     ["HTTP", `${call.method} ${call.path}${short}`],

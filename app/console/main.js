@@ -3,6 +3,7 @@
 import { Away, enterKey, get, hasKey, isAway, news, Problem } from "./api.js";
 import { address, button, h } from "./dom.js";
 import { Form, problemBox } from "./forms.js";
+import { fieldOf } from "./json.js";
 import * as overview from "./page-overview.js";
 
 /**
@@ -94,7 +95,7 @@ async function show() {
   const { signal } = leave;
   const [place, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...parts] = place.split("/").map(decoded);
-  const [title, load] = PAGES[name] ?? ["Not here", null];
+  const [title, load] = fieldOf(PAGES, name) ?? ["Not here", null];
   for (const each of nav.querySelectorAll("a")) {
     const own = each.getAttribute("href") === address(name ? [name] : []);
     if (own) each.setAttribute("aria-current", "page");

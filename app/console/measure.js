@@ -1,6 +1,7 @@
 // What several pages ask of a bandit: its time line, its last decisions, and what they say of it.
 
 import { get, list, now, path, query } from "./api.js";
+import { fieldOf } from "./json.js";
 import { meanOf } from "./linear.js";
 
 const PARTS = 40;
@@ -84,7 +85,7 @@ export async function lastDecisions(bandit, keepS, signal) {
 /** What a decision has earned for an arm, signals by the weights that served; null where nothing is known of it. @param {any} row @param {string} arm */
 export function earned(row, arm) {
   const own = row.rewards.filter((/** @type {any} */ reward) => reward.arm === arm);
-  return own.length ? own.reduce((/** @type {number} */ sum, /** @type {any} */ reward) => sum + (row.weights?.[reward.signal] ?? 1) * reward.value, 0) : null;
+  return own.length ? own.reduce((/** @type {number} */ sum, /** @type {any} */ reward) => sum + ((row.weights && fieldOf(row.weights, reward.signal)) ?? 1) * reward.value, 0) : null;
 }
 
 /** Arms of decisions: how often each was shown, and what it earned when it was rewarded. @param {any[]} rows */

@@ -5,6 +5,7 @@ import { chart } from "./charts.js";
 import { address, button, empty, h, link, panel, redraw, table, tile } from "./dom.js";
 import { between, count, decimal, duration, NONE, number, percent, plain, time } from "./format.js";
 import { action, destroy, Form, preview } from "./forms.js";
+import { read, write } from "./json.js";
 import { mismatch } from "./linear.js";
 import { bands, course, entropy, lastDecisions, names, shownArms, timeline } from "./measure.js";
 import { prior } from "./prior.js";
@@ -25,7 +26,7 @@ export async function show(view) {
     return;
   }
   const [name, tab = ""] = parts;
-  const bandit = await get(path`/v1/bandits/${name}`, signal);
+  const bandit = await get(path`/v1/bandits/${name}`, signal, tab === "settings" ? read : undefined);
   const tabs = Object.entries(TABS).filter(([part]) => part !== "prior" || bandit.prior === "learned").map(([part, text]) => h("a", { href: address(["bandits", name, part].filter(Boolean)), "aria-current": part === tab ? "page" : null }, text));
   root.append(
     h("p", {}, `Policy ${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue]), ". ", link("Try it", ["try", name]), " · ", link("What if", ["what-if", name]), " · ", link("Decisions", ["decisions", name])),
@@ -113,7 +114,7 @@ async function holdoutSince(bandit, signal) {
   const { items } = await list(path`/v1/bandits/${bandit.id}/versions`, 100, signal);
   let since = null;
   for (const version of items) {
-    if (JSON.stringify(version.holdout) !== JSON.stringify(bandit.holdout)) break;
+    if (write(version.holdout) !== write(bandit.holdout)) break;
     since = version.since_ms;
   }
   return since;
@@ -230,13 +231,13 @@ export class PatchEditor {
   /** @param {string} name @param {string} [text] */
   fill(name, text) {
     this.form.set("name", name);
-    this.form.set("value", text ?? JSON.stringify(this.bandit[name] ?? null));
+    this.form.set("value", text ?? write(this.bandit[name] ?? null));
     this.form.fields[1].loc = name;
     this.draw();
   }
 
   get patch() {
-    return { [this.form.text("name")]: JSON.parse(this.form.text("value") || "null") };
+    return { [this.form.text("name")]: read(this.form.text("value") || "null") };
   }
 
   call() {
@@ -247,7 +248,7 @@ export class PatchEditor {
     try {
       const [name] = Object.keys(this.patch);
       const [before, after] = [this.bandit[name], merged(this.bandit[name], this.patch[name])];
-      const same = JSON.stringify(before) === JSON.stringify(after);
+      const same = write(before) === write(after);
       this.shown.replaceChildren(
         same ? empty("Nothing changes yet.") : table("What it changes", ["setting", "now", "then"], [[name, h("code", {}, plain(before)), h("code", {}, after === null ? "the default" : plain(after))]]),
         preview(this.call()),
@@ -269,10 +270,10 @@ export class PatchEditor {
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 async function versions(view, body, bandit) {
-  const { items } = await list(path`/v1/bandits/${bandit.id}/versions`, 200, view.signal);
+  const { items } = await list(path`/v1/bandits/${bandit.id}/versions`, 200, view.signal, read);
   const rows = items.map((version, place) => {
     const before = items[place + 1];
-    const changed = before ? Object.keys(MEANINGS).filter((name) => JSON.stringify(before[name]) !== JSON.stringify(version[name])) : [];
+    const changed = before ? Object.keys(MEANINGS).filter((name) => write(before[name]) !== write(version[name])) : [];
     const what = changed.map((name) => h("div", {}, `${name}: `, h("code", {}, plain(before[name])), " → ", h("code", {}, plain(version[name]))));
     return [count(version.version), version.since_ms ? time(version.since_ms) : "not known", version.by ?? NONE, before ? what : "made, or older versions are gone"];
   });

@@ -5,6 +5,7 @@ import { chart } from "./charts.js";
 import { address, empty, facts, h, link, panel, redraw, table, tile } from "./dom.js";
 import { bytes, count, decimal, duration, isNumber, number, percent, plain, time } from "./format.js";
 import { action, destroy, Form, preview } from "./forms.js";
+import { fieldOf, write } from "./json.js";
 import { components } from "./linear.js";
 import { lastDecisions, names, shownArms } from "./measure.js";
 
@@ -46,7 +47,7 @@ export async function show(view) {
     redraw(tiles, now, () => [
       tile("Arms", count(now.size), `${count(now.dim)} numbers each`),
       tile("Searched", now.index.kind, now.index.reason),
-      tile("Recall", percent(now.index.recall_at_1), `of the best arm, measured; ${percent(now.index.target_recall)} are wanted`),
+      tile("Recall", percent(now.index.recall_at_1), `of the best arm${now.index.recall_at_10 === undefined ? "" : `, ${percent(now.index.recall_at_10)} of lists of ten`}, measured; ${percent(now.index.target_recall)} are wanted`),
       tile("A search", duration(now.index.expected_us / 1e6), "expected"),
       tile("State", now.index.state, `version ${count(now.version)}`, now.index.state === "ready" ? "good" : ""),
     ]);
@@ -141,7 +142,7 @@ function armTable(items, open) {
   const fields = [...new Set(items.flatMap((each) => Object.keys(each.metadata)))].slice(0, 6);
   const rows = items.map((each) => [
     h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, each.id),
-    ...fields.map((field) => plain(each.metadata[field])),
+    ...fields.map((field) => plain(fieldOf(each.metadata, field))),
     each.tags.join(", "),
   ]);
   return table("Arms", ["arm", ...fields, "tags"], rows, "No arm fits.");
@@ -175,7 +176,7 @@ async function arm(view, catalogue, id, selected, open) {
     table("Shown", ["bandit", "#times shown", "#of decisions", "#mean reward", "#± 2 standard errors", "since"], shown, "No bandit over this catalogue keeps a log."),
     h("h3", {}, "Nearest arms"),
     table("Nearest arms", ["arm", "#distance"], neighbours, "There is no other arm."),
-    h("details", {}, h("summary", {}, "Features"), h("pre", {}, JSON.stringify(found.features))),
+    h("details", {}, h("summary", {}, "Features"), h("pre", {}, write(found.features))),
     destroy(`Delete ${id}`, id, "The arm is gone from all choices; rewards for it still count.", async () => {
       await send({ method: "DELETE", path: `${at}/arms/${encodeURIComponent(id)}` });
       view.remember({ arm: "" });
@@ -227,7 +228,7 @@ function picture(view, catalogue, selected, open) {
     const by = choice.value;
     view.remember({ colour: by });
     const { kinds, legend } = by === "mean reward" ? byReward(items, earned) : byField(items, by);
-    const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], big: selected.near.has(each.id), note: [each.id, by, by === "mean reward" ? number(earned.get(each.id)) : plain(each.metadata[by])].join(" · ") }));
+    const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], big: selected.near.has(each.id), note: [each.id, by, by === "mean reward" ? number(earned.get(each.id)) : plain(fieldOf(each.metadata, by))].join(" · ") }));
     const scatter = chart("scatter", { label: "Arms by their first two principal components", dots, legend, chosen: selected.id }, { on: { choose: (/** @type {CustomEvent} */ event) => open(event.detail) } });
     const sample = items.length < catalogue.size ? `A random sample: ${count(items.length)} of ${count(catalogue.size)} arms. ` : "";
     drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.${items.some((each) => each.id === selected.id || selected.near.has(each.id)) ? " The arm that is looked at and its nearest ones are larger." : ""}`), scatter);
@@ -249,7 +250,7 @@ function byReward(items, earned) {
 
 /** @param {any[]} items @param {string} field */
 function byField(items, field) {
-  const values = items.map((each) => each.metadata[field]);
+  const values = items.map((each) => fieldOf(each.metadata, field));
   if (values.every((value) => value === undefined || isNumber(value))) {
     const known = values.filter(isNumber).sort((a, b) => a - b);
     const bounds = [0.25, 0.5, 0.75].map((share) => known[Math.floor(share * (known.length - 1))]);
@@ -268,7 +269,7 @@ function byField(items, field) {
 /** Add arms; delete the catalogue. @param {import("./main.js").View} view @param {any} catalogue */
 function growing(view, catalogue) {
   const at = path`/v1/catalogues/${catalogue.id}`;
-  const example = JSON.stringify([{ id: "new-arm", features: new Array(Math.min(catalogue.dim, 64)).fill(0.1), metadata: {} }]);
+  const example = write([{ id: "new-arm", features: new Array(Math.min(catalogue.dim, 64)).fill(0.1), metadata: {} }]);
   const shown = h("div", {});
   const call = (/** @type {any} */ values) => ({ method: "PUT", path: `${at}/arms`, body: { arms: values.arms ?? [] } });
   const said = h("p", { role: "status" });

@@ -57,9 +57,10 @@ export async function show(view) {
     if (dim <= MOST_DIM && known) learner = await get(at + query({ include: "precision" }), signal);
     const noise = Math.sqrt(learner.used?.noise ?? 1);
     const wide = learner.precision ? widths(learner.precision).map((width) => width * noise) : [];
-    redraw(tiles, [learner.observations, learner.version, learner.used], () => [
+    redraw(tiles, [learner.observations, learner.version, learner.used, learner.offset], () => [
       tile("Rewards", count(learner.observations), `version ${count(learner.version)}`),
-      tile("Numbers", count(dim), bandit.context ? "of arms, and of arms in contexts" : "one for each feature"),
+      tile("Numbers", count(dim), bandit.context ? "of arms, and of arms in contexts" : learner.offset === undefined ? "one for each feature" : "one for each feature, and the offset"),
+      learner.offset !== undefined && tile("Offset", number(learner.offset), "expected of every arm, whatever its features"),
       tile("Ridge", number(learner.used?.ridge), "in use"),
       tile("Noise", number(learner.used?.noise), "of a reward, seen"),
       tile("Exploration", number(learner.used?.exploration), "in use"),

@@ -5,6 +5,7 @@ import { chart } from "./charts.js";
 import { empty, h, link, panel, table } from "./dom.js";
 import { count, decimal, number, percent } from "./format.js";
 import { Form, preview } from "./forms.js";
+import { read, write } from "./json.js";
 import { names } from "./measure.js";
 
 const METHODS = { exact: "Exact", bounded_me: "BoundedME", racing: "Racing", hnsw: "Graph", adaptive: "Adaptive" };
@@ -37,7 +38,7 @@ export async function show(view) {
     {
       submit: "Ask all of them",
       act: async ({ arm, file, query, ...options }) => {
-        view.remember({ arm, query: form.text("query"), ...Object.fromEntries(Object.entries(options).map(([field, value]) => [field, typeof value === "object" ? JSON.stringify(value) : value])) });
+        view.remember({ arm, query: form.text("query"), ...Object.fromEntries(Object.entries(options).map(([field, value]) => [field, typeof value === "object" ? write(value) : value])) });
         const vector = await vectorOf(catalogue, arm, query, file, signal);
         result.replaceChildren();
         const calls = Object.keys(METHODS).map((method) => ({ method: "POST", path: path`/v1/catalogues/${name}/mips`, body: { query: vector, ...options, method } }));
@@ -69,14 +70,14 @@ async function vectorIn(file, dim) {
   if (/[\0\uFFFD]/.test(text)) throw wrong("file", "is no text: a vector is a JSON list of numbers, or numbers between commas");
   let words;
   try {
-    words = /^[[{]/.test(text) ? JSON.parse(text) : text.split(/[\s,;]+/);
+    words = /^[[{]/.test(text) ? read(text) : text.split(/[\s,;]+/);
   } catch (error) {
     throw wrong("file", `is no JSON: ${/** @type {Error} */ (error).message}`);
   }
   if (!Array.isArray(words)) throw wrong("file", "must be a list of numbers");
   const numbers = words.map((word) => (word === "" || Array.isArray(word) || word === null ? NaN : Number(word)));
   const bad = numbers.findIndex((number) => !Number.isFinite(number));
-  if (bad >= 0) throw wrong("file", `number ${count(bad + 1)} is no number: ${(JSON.stringify(words[bad]) ?? "nothing").slice(0, 60)}`);
+  if (bad >= 0) throw wrong("file", `number ${count(bad + 1)} is no number: ${(write(words[bad]) ?? "nothing").slice(0, 60)}`);
   if (numbers.length !== dim) throw wrong("file", `has ${count(numbers.length)} numbers, and each arm has ${count(dim)}`);
   return numbers;
 }

@@ -5,6 +5,7 @@ import { chart } from "./charts.js";
 import { address, empty, facts, h, link, panel, table } from "./dom.js";
 import { count, decimal, number } from "./format.js";
 import { action, calls, curl, Form, keywords, python } from "./forms.js";
+import { write } from "./json.js";
 import { widths } from "./linear.js";
 import { names } from "./measure.js";
 
@@ -139,7 +140,7 @@ function fieldsOf(bandit, given) {
       else fields.push({ name, label: field.name, kind: field.kind === "hash" ? "text" : "number", value, loc: name, hint: field.kind === "cycle" ? `of the context, from 0 to ${field.period}` : "of the context" });
     }
   } else if (bandit.context) {
-    fields.push({ name: "context", label: "Context", kind: "json", value: given.get("context") ?? JSON.stringify(new Array(bandit.context.dim).fill(0)), hint: `${bandit.context.dim} numbers` });
+    fields.push({ name: "context", label: "Context", kind: "json", value: given.get("context") ?? write(new Array(bandit.context.dim).fill(0)), hint: `${bandit.context.dim} numbers` });
   }
   fields.push({ name: "filter", label: "Filter", kind: "json", value: given.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}}', hint: "Which arms are eligible, beside the bandit's own filter." });
   fields.push({ name: "rules", label: "Rules", kind: "json", value: given.get("rules") ?? "", placeholder: '{"at_most": [{"field": "maker", "count": 1}]}', hint: "Pinned arms, at most so many of a value, and arms that differ." });
@@ -170,7 +171,8 @@ function requestOf(bandit, values) {
 /** @param {string} bandit @param {any} body */
 function callOf(bandit, body) {
   const call = { method: "POST", path: path`/v1/bandits/${bandit}/choose`, body };
-  const script = JSON.stringify(body, null, 2);
+  // JavaScript rounds long integers as it reads them.
+  const script = write(body, 2, ({ source }) => (/^-?\d{16,}$/.test(source) ? `JSON.rawJSON("${source}")` : source));
   return calls([
     ["curl", curl(call)],
     ["Python", `from shortlist_client import Client\n\nclient = Client(${python(location.origin)})\nchoice = client.choose(${python(bandit)}${keywords(body)})\nprint([arm.id for arm in choice.arms])\nclient.reward(choice.decision, value=1.0${(body.k ?? 1) > 1 ? ", arm=choice.arms[0].id" : ""})`],
@@ -189,7 +191,7 @@ async function keysOf(bandit, signal) {
 async function learnerOf(bandit, key, signal) {
   const at = path`/v1/bandits/${bandit.id}/learners/${key ?? "_global"}`;
   const learner = await get(at, signal);
-  const dim = learner.theta.length + (learner.weights?.flat().length ?? 0);
+  const dim = learner.theta.length + (learner.weights?.flat().length ?? 0) + (learner.offset === undefined ? 0 : 1);
   return dim <= MOST_DIM ? { ...learner, ...(await get(at + query({ include: "precision" }), signal)) } : learner;
 }
 
@@ -204,6 +206,7 @@ function receiptOf(receipt) {
 function learned(bandit, key, before, after) {
   const [then, now] = [before, after].map((each) => (each.precision ? widths(each.precision) : []));
   const rows = after.theta.map((/** @type {number} */ value, /** @type {number} */ place) => [`${place + 1}`, decimal(before.theta[place], 4), decimal(value, 4), decimal(then[place], 4), decimal(now[place], 4)]);
+  if (after.offset !== undefined) rows.push(["offset, of all arms", decimal(before.offset, 4), decimal(after.offset, 4), "", ""]);
   return h(
     "div",
     {},

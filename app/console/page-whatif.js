@@ -5,6 +5,7 @@ import { chart } from "./charts.js";
 import { empty, facts, h, link, panel, table } from "./dom.js";
 import { between, count, decimal, number, percent, plain } from "./format.js";
 import { action, Form, preview } from "./forms.js";
+import { read } from "./json.js";
 import { names } from "./measure.js";
 import { noLog } from "./page-bandit.js";
 import { merged } from "./settings.js";
@@ -26,7 +27,7 @@ export async function show(view) {
     root.append(panel("Which bandit?", bandits.length ? table("Bandits", ["bandit", "policy", "keeps a log"], rows) : empty("There is none yet. ", link("Make one on the overview", []), ".")));
     return undefined;
   }
-  const bandit = await get(path`/v1/bandits/${name}`, signal);
+  const bandit = await get(path`/v1/bandits/${name}`, signal, read);
   if (!bandit.log) return root.append(noLog(name));
   const shown = h("div", {});
   const result = h("div", { class: "page", "aria-live": "polite" });

@@ -1,5 +1,7 @@
 // What each setting of a bandit means, in a sentence; which of them PATCH changes.
 
+import { Exact } from "./json.js";
+
 /** @type {Record<string, string>} */
 export const MEANINGS = {
   catalogue: "The arms that it chooses from.",
@@ -20,7 +22,7 @@ export const MEANINGS = {
   gamma: "How much igw prefers the best estimate: the higher, the more.",
   explore: "How many arms that cover the catalogue a new key is shown first.",
   filter: "Which arms may be shown at all.",
-  shift_rewards: "Whether an intercept is learned, so that rewards need not be around 0.",
+  shift_rewards: "Whether rewards are shifted, so that the best mean reward may be below 0.",
   solver: "How the best arms for a draw are found: from the shortlist of the index, or by a search that adapts.",
   holdout: "The share that is served without the policy, to compare with.",
   log: "Which share of the decisions is kept, and for how long.",
@@ -29,21 +31,22 @@ export const MEANINGS = {
   guardrails: "What the mean of a signal is to stay below, or above.",
   position: "How likely the arm at each place of a list is looked at: what a reward says of it depends on that.",
   context: "The situation of a choice, as numbers or named fields.",
+  intercept: "Whether learners have a number for what all arms have in common.",
   interactions: "How many principal directions of the arms meet the context.",
 };
 
 /** What a learner's sums depend on: it stays as it was made. */
-export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "half_life_s", "shift_rewards"]);
+export const FIXED = new Set(["catalogue", "scope", "context", "interactions", "half_life_s", "shift_rewards", "intercept"]);
 
 export const CHANGEABLE = Object.keys(MEANINGS).filter((name) => !FIXED.has(name));
 
+/** @param {any} value */
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value) && !(value instanceof Exact);
+
 /** RFC 7396: what a patch makes of a value. @param {any} value @param {any} patch @returns {any} */
 export function merged(value, patch) {
-  if (patch === null || typeof patch !== "object" || Array.isArray(patch)) return patch;
-  const result = { ...(value && typeof value === "object" && !Array.isArray(value) ? value : {}) };
-  for (const [name, each] of Object.entries(patch)) {
-    if (each === null) result[name] = "the default";
-    else result[name] = merged(result[name], each);
-  }
-  return result;
+  if (!isObject(patch)) return patch;
+  const result = new Map(Object.entries(isObject(value) ? value : {}));
+  for (const [name, each] of Object.entries(patch)) result.set(name, each === null ? "the default" : merged(result.get(name), each));
+  return Object.fromEntries(result);
 }

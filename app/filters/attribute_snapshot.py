@@ -12,7 +12,7 @@ arms. How much work that is can be told before it is done.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,13 +33,30 @@ from app.filters.columns import (
     pushed,
 )
 from app.filters.fields import Value, ValueKind
-from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
+from app.filters.filter import (
+    ORDERS,
+    AllOf,
+    AnyOf,
+    Exists,
+    Expression,
+    Filter,
+    Not,
+    OneOf,
+    Ordered,
+    compared,
+)
 from app.filters.growing import Earlier
 from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Numbering, Stored
 from shortlist.types import Rows
 
 Labelled = tuple[ValueKind, Value]
 """A value and its kind, since in Python True equals 1."""
+
+_WORDS = {
+    ValueKind.BOOLEAN: "true or false",
+    ValueKind.NUMBER: "a number",
+    ValueKind.STRING: "text",
+}
 
 # A comparison in Python, and a search in a list, cost as much as this many numbers compared by numpy.
 _PYTHON = 50
@@ -58,6 +75,8 @@ class AttributeSnapshot:
     rows        (entries,) the row of each; -1 for one that is gone. Of several entries of one row the last
                 holds: ``answer[rows[known]] = mask[known]`` with ``known = rows >= 0`` sees to that
     straight    of the first so many entries, each is of the row of its own number
+    stamp       when it was taken: ``given_since`` a moment are the rows with a later one. Their stamps may be
+                later than the snapshot
     A row without an entry is an arm without fields: ``filter.matches((), {})`` answers for it.
     """
 
@@ -69,11 +88,17 @@ class AttributeSnapshot:
     firsts: Sequence[int] = field(repr=False)
     latest: NDArray[np.int32] = field(repr=False)
     earlier: Earlier = field(repr=False)
+    stamp: int = 0
+    stamps: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32), repr=False)
     _known_sizes: dict[tuple[int, int], _Sizes] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def entries(self) -> int:
         return len(self.rows)
+
+    def given_since(self, stamp: int) -> Rows:
+        """The rows that were given fields after a moment, and possibly others. Cost: O(rows)."""
+        return np.flatnonzero(self.stamps > stamp)
 
     def evaluate(self, arm_filter: Filter, first: int = 0, out: Mask | None = None) -> Mask:
         """Which entries from ``first`` on are let in, (entries - first,): in ``out`` if that is given.
@@ -102,6 +127,25 @@ class AttributeSnapshot:
         start = self._block_of(first)
         masks = arm_filter.conditions * (self.entries - self.firsts[start])
         return masks + self._work(arm_filter.expression, start)
+
+    def unmet(self, arm_filter: Filter) -> list[tuple[str, str]]:
+        """Fields of conditions that no arm can meet, and why: none has it, or all have other kinds of value.
+
+        Cost: O(blocks) for each condition.
+        """
+        found: dict[str, str] = {}
+        for name, wanted in compared(arm_filter.expression):
+            held = {kind for stored, kind in KINDS.items() if self._is_held(name, stored)}
+            if self.names.fields.number_of(name) is None:
+                found[name] = "no arm has this field"
+            elif held and wanted and not held & wanted:
+                has, asked = map(_words, (held, wanted))
+                found[name] = f"this field is {has} in all arms, and the filter compares it with {asked}"
+        return list(found.items())
+
+    def _is_held(self, name: str, stored: Stored) -> bool:
+        path = self.names.path(name, stored)
+        return path is not None and any(block.held(path) is not None for block in self.blocks)
 
     def values_of(self, name: str, rows: Rows) -> Sequence[tuple[Labelled, ...]]:
         """The values of a field of each of these rows, each value once; () where there is none.
@@ -250,6 +294,10 @@ class _Sizes:
 
 
 _NO_SIZES = _Sizes(0, 0, 0)
+
+
+def _words(kinds: Iterable[ValueKind]) -> str:
+    return " and ".join(_WORDS[kind] for kind in sorted(kinds))
 
 
 def _as_it_is(paths: Paths, numbers: NDArray[np.float64]) -> tuple[Paths, NDArray[np.float64]]:

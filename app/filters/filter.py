@@ -17,7 +17,7 @@ $not. Values of different kinds are never equal and have no order. Numbers compa
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from json.encoder import encode_basestring_ascii as quoted
@@ -25,7 +25,7 @@ from math import isfinite
 from typing import Any
 
 from app.errors import FieldPath, Invalid, shown
-from app.filters.fields import MAX_FIELD_CHARS, Value, fields_of, kind_of
+from app.filters.fields import MAX_FIELD_CHARS, Value, ValueKind, fields_of, kind_of
 
 MAX_CONDITIONS = 100
 MAX_DEPTH = 5
@@ -149,6 +149,20 @@ class Filter:
         expression = _all_of((self.expression, other.expression))
         document = {"$and": [self.document, other.document]}
         return Filter(expression.key, document, self.conditions + other.conditions, expression)
+
+
+def compared(expression: Expression) -> Iterator[tuple[str, frozenset[ValueKind]]]:
+    """The fields of conditions that are not negated, and the kinds of value that each compares them with."""
+    if isinstance(expression, AllOf | AnyOf):
+        for part in expression.parts:
+            yield from compared(part)
+    elif not isinstance(expression, Not):
+        values: tuple[Value, ...] = ()
+        if isinstance(expression, OneOf):
+            values = expression.members
+        elif isinstance(expression, Ordered):
+            values = (expression.bound,)
+        yield expression.field, frozenset(kind for kind in map(kind_of, values) if kind is not None)
 
 
 def none_of(filters: Sequence[Filter]) -> Filter:

@@ -6,21 +6,35 @@ Notation
     load        expected number of dead arms among the ef nearest of a query
     reserve     number of longest arms that can die before arms outside of the graph begin to win
     missing     how many more than that have died: as many substitutes are scanned
+    lost        share of probes, of the worst group, whose best arm died since they were answered: what is
+                found in its place was not measured
 """
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 from numpy.typing import NDArray
+
+from app.indexes.ef_choice import is_above_floor
+from app.indexes.probes import Groups, Quality
 
 Labels = NDArray[np.int64]
 
 # A search may come across this many arms, dead ones included, in multiples of ef. Beyond that ef is lowered.
 _MOST_PASSED = 1.5
+_MOST_LOST = 0.4  # where more is lost, nobody knows what a search finds
+# A recall is measured again when this is lost, or this share of the arms died, and more than a few.
+_LOST, _DEAD, _LEAST_DEAD = 0.01, 0.001, 16
+
+
+_UNKNOWN = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)
 
 
 class Degradation:
-    """Counts over the labels of one graph of ``arms`` arms. One thread changes them, others may read.
+    """Counts over the labels of one graph of ``arms`` arms, or over the rows of an inverted file. One thread
+    changes them, others may read.
 
     Deaths leave an exact index right and no slower: of it ``dead`` alone is counted.
     """
@@ -35,6 +49,22 @@ class Degradation:
         self.load = 0.0
         self.gone: NDArray[np.bool_] = np.zeros(arms, dtype=np.bool_)
         self.appearances: NDArray[np.float32] = np.zeros(arms, dtype=np.float32)
+        self.measured = _UNKNOWN
+        self.winners: Labels = np.empty(0, dtype=np.int64)
+        self.groups: Groups = np.empty(0, dtype=np.int8)
+        self._each_group: list[tuple[Labels, int]] = []
+        self.unmeasured = 0
+        self.lost = 0.0
+
+    def answered(self, quality: Quality, winners: Labels, groups: Groups) -> None:
+        """Take note of what a search of some probes found.
+
+        ``winners`` (P,): labels of the best arms, -1 where it has them not. ``groups`` (P,): of the probes.
+        """
+        self.measured, self.winners, self.groups, self.unmeasured = quality, winners, groups, 0
+        each = [winners[groups == group] for group in np.unique(groups)]
+        self._each_group = [(labels[labels >= 0], len(labels)) for labels in each]
+        self._count_lost()
 
     def with_reserve(self, reserve: int, substitutes: int) -> None:
         """Count the labels of this many substitutes as well."""
@@ -51,11 +81,19 @@ class Degradation:
         """Count the deaths of ``labels``; returns those of them that are in the graph."""
         self.gone[labels] = True
         labels = labels[labels < self.arms]
+        self.unmeasured += len(labels)
+        self._count_lost()
         self.dead += len(labels)
         self.load += float(self.appearances[labels].sum())
         longest = self.gone[: 2 * (self.reserve + self.substitutes)]
         self.missing = max(0, int(np.count_nonzero(longest)) - self.reserve)
         return labels
+
+    def copied(self) -> Degradation:
+        """The same, to be changed apart."""
+        other = copy.copy(self)
+        other.gone = self.gone.copy()
+        return other
 
     @property
     def load_share(self) -> float:
@@ -86,6 +124,24 @@ class Degradation:
         return int(np.count_nonzero(self.gone[: 2 * self.reserve]))
 
     @property
+    def quality(self) -> Quality:
+        """How good answers are at the least: as if none of the lost probes found its best arm."""
+        return self.measured.less(self.lost)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether so many died since the recall was measured that it should be measured again."""
+        return self.lost > _LOST or self.unmeasured > max(_DEAD * self.arms, _LEAST_DEAD)
+
+    @property
     def is_degraded(self) -> bool:
-        """Whether more are missing than can be substituted: the measured recall does not hold any longer."""
-        return self.missing > self.substitutes
+        """Whether all arms are to be read.
+
+        More are missing than can be substituted, or most queries may lean on what died, or a measurement says
+        that too little is found.
+        """
+        return self.missing > self.substitutes or self.lost > _MOST_LOST or not is_above_floor(self.measured)
+
+    def _count_lost(self) -> None:
+        lost = [np.count_nonzero(self.gone[labels]) / size for labels, size in self._each_group]
+        self.lost = max(lost, default=0.0)

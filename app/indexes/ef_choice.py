@@ -10,7 +10,8 @@ Notation
 
 The rule
     1. Among all ef that reach the target and have a speedup of at least 1.25: the one of largest speedup.
-       To reach it is to have that recall by at least one standard error, and a ratio of .998.
+       To reach it is to have that recall by at least one standard error, and a ratio of .998. On queries that
+       were served, counted for themselves, a standard error less than the target is enough.
     2. If there is none: no graph.
     Where the owner asked for a graph, no speedup is demanded. If no ef reaches the target then, the largest
     one above the FLOOR serves.
@@ -42,10 +43,10 @@ def choose_ef(trials: Mapping[int, Trial], target: float, *, forced: bool = Fals
     ``forced``: the owner asked for a graph. None: no ef may serve.
     """
     least = 0.0 if forced else LEAST_SPEEDUP
-    good = [ef for ef, trial in trials.items() if reaches(trial.quality, target) and trial.speedup >= least]
+    good = [ef for ef, trial in trials.items() if _is_good(trial, target) and trial.speedup >= least]
     if good:
         return max(good, key=lambda ef: trials[ef].speedup)
-    passable = [ef for ef, trial in trials.items() if forced and is_above_floor(trial.quality)]
+    passable = [ef for ef, trial in trials.items() if forced and is_above_floor(trial.least)]
     return passable[-1] if passable else None
 
 
@@ -54,7 +55,12 @@ def is_settled(trial: Trial, target: float, *, forced: bool = False) -> bool:
 
     A larger ef takes longer and finds more.
     """
-    return reaches(trial.quality, target) or (trial.speedup < LEAST_SPEEDUP and not forced)
+    return _is_good(trial, target) or (trial.speedup < LEAST_SPEEDUP and not forced)
+
+
+def _is_good(trial: Trial, target: float) -> bool:
+    worst = trial.worst
+    return reaches(trial.quality, target) and (worst is None or not falls_short(worst, target))
 
 
 def reaches(quality: Quality, target: float) -> bool:

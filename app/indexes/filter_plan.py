@@ -13,9 +13,9 @@ Notation
     5. A graph serves if its speedup is at least 1.25.
 
 A plan outlives the arms that it was measured on: what was built is made anew when it is stale
-(``renew``), and the recall of a graph is measured again each time. A graph that falls short of the target
-by then (``ef_choice``) serves no longer. The exact strategy that it was compared with is kept: it follows
-changes at little cost, and serves when the graph does not.
+(``renew``), and the recall of a graph is measured again each time, also when the best arms of its probes
+died. A graph that falls short of the target by then (``ef_choice``) serves no longer. The exact strategy that
+it was compared with is kept: it follows changes at little cost, and serves when the graph does not.
 
 Where nobody has measured yet, ``search_exactly`` serves.
 """
@@ -23,10 +23,9 @@ Where nobody has measured yet, ``search_exactly`` serves.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.indexes.ef_choice import LADDER, LEAST_SPEEDUP, falls_short, reaches
 from app.indexes.eligible_rows import EligibleRows
@@ -51,7 +50,7 @@ from app.indexes.search_strategies import (
 )
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import TableSnapshot
-from shortlist.types import NO_ROWS, Matrix, TopK, Vector
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 PROBES = 400
 TIMED = 30
@@ -62,6 +61,36 @@ ASKED = 30
 GRAPH_SHORTLIST = 30
 NO_MEMORY = "there is no memory for a graph of its own"
 _SAME_NORM = 1e-6
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Winners:
+    """The best arms of the probes by which a graph was measured: rows of the table ``number``, -1 for those
+    that are gone, in an array (n,) for each group of probes.
+    """
+
+    number: int
+    groups: tuple[Rows, ...]
+
+    @classmethod
+    def of(cls, table: TableSnapshot, probes: Probes) -> Winners:
+        groups = (probes.winners[probes.groups == group] for group in np.unique(probes.groups))
+        return cls(table.number, tuple(groups))
+
+    def followed(self, table: TableSnapshot) -> Winners:
+        """The same in a later table; all are gone in one that is not made of theirs."""
+        if table.number == self.number:
+            return self
+        known = table.renumbered
+        if known is None or known.number != self.number:
+            return Winners(table.number, tuple(np.full_like(rows, -1) for rows in self.groups))
+        positions = np.append(known.positions, -1).astype(np.int64)
+        return Winners(table.number, tuple(positions[rows] for rows in self.groups))
+
+    def lost(self, eligible: EligibleRows) -> float:
+        """The share of the worst group that is no longer let in: what is found for it was not measured."""
+        there = np.append(eligible.mask, False)
+        return max(1.0 - float(np.count_nonzero(there[rows])) / len(rows) for rows in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +114,7 @@ class FilterPlan:
     is_refuted: bool = False
     fallback: SearchStrategy | None = None
     reason: str = "every arm that is let in is compared"
+    winners: Winners | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +147,12 @@ def plan_filter(
     """
     if not eligible.count:
         return FilterPlan(None, 0, graph_number(snapshot), 0.0, 0.0)
-    queries, like_recent = queries_like(snapshot.table.dim, PROBES, recent, rng)
+    queries, groups = queries_like(snapshot.table.dim, PROBES, recent, rng)
     plain = _fastest_exact(snapshot, eligible, options, queries)
     if eligible.count * snapshot.table.dim <= QUICK_NUMBERS:
         return plain
-    probes = solve(snapshot.table, queries, among=eligible.mask)
-    trials = _Trials(snapshot, eligible, plain, probes, like_recent, options.target_recall)
+    probes = solve(snapshot.table, queries, among=eligible.mask, groups=groups)
+    trials = _Trials(snapshot, eligible, plain, probes, options.target_recall)
     by_catalogue_graph = trials.first_that_reaches(trials.catalogue_graph())
     if by_catalogue_graph is not None:
         return by_catalogue_graph
@@ -152,20 +182,22 @@ def renew(
         return replace(plain, is_refuted=True, reason="what served cannot be made anew")
     if strategy.kind != "hnsw":
         return replace(plan, strategy=strategy, graph=graph_number(snapshot))
-    queries, like_recent = queries_like(snapshot.table.dim, PROBES, recent, rng)
-    probes = solve(snapshot.table, queries, among=eligible.mask)
+    queries, groups = queries_like(snapshot.table.dim, PROBES, recent, rng)
+    probes = solve(snapshot.table, queries, among=eligible.mask, groups=groups)
     search, exact = _searching(strategy, snapshot, eligible), _searching(None, snapshot, eligible)
-    trial = compare(search, exact, probes, like_recent)
-    if falls_short(trial.quality, target_recall):
-        measured = f"recall {trial.quality.recall_at_1:.3f}, mean ratio {trial.quality.ratio_mean:.4f}"
+    trial = compare(search, exact, probes)
+    quality = trial.least
+    if falls_short(quality, target_recall):
+        measured = f"recall {quality.recall_at_1:.3f}, mean ratio {quality.ratio_mean:.4f}"
         return replace(plain, is_refuted=True, us=trial.exact_us, reason=f"a graph had {measured} by now")
     return replace(
         plan,
         strategy=strategy,
         graph=graph_number(snapshot),
         us=trial.us,
-        recall_at_1=trial.quality.recall_at_1,
-        ratio_mean=trial.quality.ratio_mean,
+        recall_at_1=quality.recall_at_1,
+        ratio_mean=quality.ratio_mean,
+        winners=Winners.of(snapshot.table, probes),
     )
 
 
@@ -209,14 +241,13 @@ def _fastest_exact(
 class _Trials:
     """Trials of graphs against the best exact strategy, which ``plain`` says.
 
-    ``like_recent`` (P,): which probes are like recent queries. ``target_recall``: what a graph has to reach.
+    ``target_recall``: what a graph has to reach.
     """
 
     snapshot: Snapshot
     eligible: EligibleRows
     plain: FilterPlan
     probes: Probes
-    like_recent: NDArray[np.bool_]
     target_recall: float
 
     def catalogue_graph(self) -> Iterator[tuple[str, SearchStrategy]]:
@@ -240,18 +271,20 @@ class _Trials:
         exact = _searching(self.plain.strategy, self.snapshot, self.eligible)
         for name, strategy in strategies:
             search = _searching(strategy, self.snapshot, self.eligible)
-            trial = compare(search, exact, self.probes, self.like_recent)
+            trial = compare(search, exact, self.probes)
             if trial.speedup < LEAST_SPEEDUP:
                 return None
-            if reaches(trial.quality, self.target_recall):
+            quality = trial.least
+            if reaches(quality, self.target_recall):
                 return replace(
                     self.plain,
                     strategy=strategy,
                     fallback=self.plain.strategy,
                     us=trial.us,
                     exact_us=trial.exact_us,
-                    recall_at_1=trial.quality.recall_at_1,
-                    ratio_mean=trial.quality.ratio_mean,
+                    recall_at_1=quality.recall_at_1,
+                    ratio_mean=quality.ratio_mean,
+                    winners=Winners.of(self.snapshot.table, self.probes),
                     reason=f"{name}, {trial.speedup:.1f} times as fast as an exact search",
                 )
         return None

@@ -6,7 +6,7 @@ Notation
     ef          length of the candidate list of a search: quality against time
     reserve     number of longest arms that can die before arms outside of the core begin to win
     missing     how many more than that have died: as many substitutes are scanned
-    head        the longest arms of the core, scanned by every search
+    head        the longest living arms of the core, scanned by every search
     overlay     arms that are scanned exactly in addition to the graph: the head, substitutes
 
 The hubs of an inner product graph are its longest arms. Inserting by descending norm puts them first, and
@@ -45,6 +45,7 @@ from app.indexes.degradation import Degradation
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.huge_pages import huge_pages
 from app.indexes.insertion import copied, insert, padded
+from app.indexes.probes import LIST, Groups, Probes, Quality
 from app.indexes.table import TableSnapshot, longest_first, not_in, positions_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -55,19 +56,24 @@ FEW_DEAD = 0.0005  # of the arms, all long ones: until more have died, the winne
 # hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30
 _NUMBERS = counting()
+_HEAD_DEAD = 16  # one of so many of the head may be dead; then the next longest take their places
 _MOST_BURDEN = 0.5  # of the arms of a graph: so many may be dead or too short, and it is added to
 
 
 @dataclass(frozen=True, slots=True)
 class GraphTuning:
-    """How a graph is searched: see ``HnswGraph.tuned`` and ``HnswGraph.with_reserve``."""
+    """How a graph is searched, see ``tuned``, ``tuned_for_lists`` and ``with_reserve`` of ``HnswGraph``; and
+    how good that was measured to be.
+    """
 
     ef: int
     shortlist: int
     most: int
     reserve: int
     cut: float
-    is_interim: bool = False
+    is_interim: bool
+    quality: Quality
+    list: int
 
 
 class HnswGraph:
@@ -89,6 +95,7 @@ class HnswGraph:
         self._labels = positions_of(rows, covered)
         self._m = m
         self._shortlist = self._most = 1
+        self._list = 0
         self.covered = covered
         self.degradation = Degradation(len(rows))
         self._substitutes = self._head = ExactOverlay.empty()
@@ -211,12 +218,28 @@ class HnswGraph:
         return len(self._rows) * arm_bytes(self._index.dim, self._m) + self._labels.nbytes + overlays
 
     def with_head(self, table: TableSnapshot) -> None:
-        """Scan the longest arms in every search, for a graph of ``build``: its first arms are the longest."""
-        rows = self._rows[: HEAD_NUMBERS // table.dim]
-        alive = np.flatnonzero(~self.degradation.gone[: len(self._rows)])
-        if len(alive) and table.norms[self._rows[alive[0]]] > 0.0:
-            self._unscaled = 2.0 ** -self._exponent(table, int(alive[0]))
-        self._head = ExactOverlay(rows, np.asfortranarray(table.working[np.maximum(rows, 0)]))
+        """Scan the longest living arms in every search, for a graph whose first arms are the longest."""
+        labels = np.flatnonzero(~self.degradation.gone[: len(self._rows)])[: HEAD_NUMBERS // table.dim]
+        if len(labels) and table.norms[self._rows[labels[0]]] > 0.0:
+            self._unscaled = 2.0 ** -self._exponent(table, int(labels[0]))
+        self._head = ExactOverlay.labelled(table, self._rows[labels], labels)
+
+    def refill_head(self, table: TableSnapshot) -> None:
+        """Give the places of the dead in the head to the next longest arms. Cost: O(head) for each 16th of it
+        that died, and what died behind it.
+        """
+        gone, labels = self.degradation.gone, self._head.labels
+        alive = labels[~gone[labels]]
+        wanted = len(labels) - len(alive)
+        if _HEAD_DEAD * wanted <= len(labels):
+            return
+        after, more = int(labels[-1]) + 1, NO_ROWS
+        while len(more) < wanted and after < len(self._rows):
+            until = min(after + 2 * len(labels), len(self._rows))
+            more = np.append(more, after + np.flatnonzero(~gone[after:until]))
+            after = until
+        labels = np.append(alive, more[:wanted])
+        self._head = ExactOverlay.labelled(table, self._rows[labels], labels)
 
     def with_reserve(self, table: TableSnapshot, reserve: int, substitutes: Rows, cut: float) -> None:
         """Say how many deaths the core was chosen for, and which arms stand in after more of them.
@@ -224,7 +247,7 @@ class HnswGraph:
         ``cut``: the norm from which on an arm can win while few have died. The labels of the substitutes
         follow those of the core.
         """
-        self._substitutes = ExactOverlay.copied(table, substitutes)
+        self._substitutes = ExactOverlay.copied(table, substitutes, len(self._rows))
         self._labels = positions_of(np.append(self._rows, self._substitutes.rows), self.covered)
         self.degradation.with_reserve(reserve, len(substitutes))
         self._few = FEW_DEAD * table.live
@@ -237,15 +260,25 @@ class HnswGraph:
         self._index.set_ef(ef)
         self.degradation.ef, self._shortlist, self._most = ef, shortlist, most
 
+    def tuned_for_lists(self, count: int | None) -> None:
+        """Ask for ``count`` arms where 2 to 10 are wanted: hnswlib then has a candidate list as long.
+
+        None: the graph has too few of them, and all are scanned.
+        """
+        self._list = self._most + 1 if count is None else count
+
     @property
     def tuning(self) -> GraphTuning:
+        state = self.degradation
         return GraphTuning(
-            self.degradation.ef,
+            state.ef,
             self._shortlist,
             self._most,
-            self.degradation.reserve,
+            state.reserve,
             self._cuts[0],
             self.is_interim,
+            state.measured,
+            self._list,
         )
 
     @property
@@ -257,10 +290,14 @@ class HnswGraph:
         self,
         table: TableSnapshot,
         tuning: GraphTuning,
+        *,
         substitutes: Rows,
         appearances: NDArray[np.float32],
+        winners: NDArray[np.int64],
+        groups: Groups,
     ) -> None:
-        """Search as the graph did that was measured. ``appearances``: of its ``Degradation``.
+        """Search as the graph did that was measured. ``appearances``, ``winners``, ``groups``: of its
+        ``Degradation``.
 
         Raises ValueError if they are of another graph.
         """
@@ -270,8 +307,12 @@ class HnswGraph:
         self.with_reserve(table, tuning.reserve, substitutes, tuning.cut)
         self.is_interim = tuning.is_interim
         self.degradation.appearances = appearances
+        # The maker may have had substitutes that died since.
+        winners = np.where(winners < len(self.degradation.gone), winners, -1)
+        self.degradation.answered(tuning.quality, winners, groups)
         self.degradation.dead = 0  # they are counted again: now it is known what each costs
         self.tuned(tuning.ef, shortlist=tuning.shortlist, most=tuning.most)
+        self.tuned_for_lists(tuning.list)
         self.degradation.tombstone(np.flatnonzero(self._rows < 0))
         self._index.set_ef(self.degradation.lowered_ef)
 
@@ -297,7 +338,7 @@ class HnswGraph:
 
         Every row is alive in ``table``, not in ``exclude``, and appears once; scores are exact.
         """
-        count = max(self._shortlist, 2 * k) + len(exclude)
+        count = max(self._list if 1 < k <= LIST else self._shortlist, 2 * k) + len(exclude)
         dead = self.degradation.dead
         count = min(count, len(self._rows) - dead)
         if not k <= count <= self._most:
@@ -335,15 +376,27 @@ class HnswGraph:
         """
         slope, offset = table.error_line
         error, degradation, parts = slope * query_norm + offset, self.degradation, [rows]
-        if len(self._head):
-            gone = degradation.gone[: len(self._head)]
+        head = self._head  # another may take its place meanwhile
+        if len(head):
             any_gone = degradation.dead > 0
-            if len(longest := self._head.best(scaled, error, k, gone, any_gone=any_gone, least=least)):
+            gone = degradation.gone[head.labels] if any_gone else degradation.gone[: len(head)]
+            if len(longest := head.best(scaled, error, k, gone, any_gone=any_gone, least=least)):
                 parts.append(longest)
         if degradation.missing:
             gone = degradation.gone[len(self._rows) :][: degradation.missing]
             parts.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))
         return np.concatenate(parts) if len(parts) > 1 else rows
+
+    def answered(self, quality: Quality, probes: Probes) -> None:
+        """Take note of how good the answers to ``probes`` are. Their winners are rows below ``covered``."""
+        labels = self._labels[probes.winners].astype(np.int64)
+        self.degradation.answered(quality, labels, probes.groups)
+
+    def is_gone(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of some rows below ``covered`` (n,) are arms of it that died."""
+        labels = self._labels[rows]
+        gone: NDArray[np.bool_] = (labels >= 0) & self.degradation.gone[labels]
+        return gone
 
     def weigh(self, probes: NDArray[np.float64]) -> None:
         """Count on ``probes`` (P, d) how often each arm is among the ef nearest: its part in the load."""

@@ -7,7 +7,8 @@ Notation
 
 To insert an arm into a graph takes fifty times as long as to find its centroid. So an inverted file serves
 the arms that have come since the graph was built. How many lists are read is measured on probes: the least
-that find the best row of as many probes as the target asks for. Where reading all rows is no slower, all are.
+that find the best row of as many probes as the target asks for. Where reading all rows is no slower, all are;
+also when the best rows of many probes died, until the file is made anew.
 
 Source: Jegou, Douze and Schmid, Product Quantization for Nearest Neighbor Search (2011), section IV, without
 the codes: the rows are compared as they are.
@@ -24,11 +25,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.degradation import Degradation
 from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
-from app.indexes.probes import Probes, typical_us
+from app.indexes.probes import LIST, LONGEST_LIST, Lists, Probes, Quality, typical_us
 from app.indexes.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
-from shortlist.types import NO_ROWS, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 _FEWEST, _MOST = 16, 1_024
 _LISTS = 0.5  # times the square root of the rows
@@ -85,7 +87,11 @@ class ListPlaces(msgspec.Struct, frozen=True):
     starts: ArrayPlace
     centroids: ArrayPlace
     gone: ArrayPlace
+    winners: ArrayPlace
+    groups: ArrayPlace
+    quality: Quality
     probed: int | None
+    probed_for_lists: tuple[int | None, int | None]
     error_line: tuple[float, float]
 
 
@@ -118,9 +124,9 @@ class InvertedFile:
         largest = float(table.norms[rows].max(initial=0.0))
         self._error_line = error_line(table.dim, largest, self.features.dtype)
         self._positions = positions_of(self.rows - first, self.covered - first)
-        self._gone = np.zeros(len(rows), dtype=np.bool_)
-        self._dead = 0
+        self.degradation = Degradation(len(rows))
         self.probed: int | None = None
+        self.probed_for_lists: tuple[int | None, int | None] = (None, None)
 
     @classmethod
     def of(cls, at: ListPlaces, data: Array, *, covered: int) -> InvertedFile:
@@ -129,11 +135,13 @@ class InvertedFile:
         made.rows, made.features, made.starts = at.rows.of(data), at.features.of(data), at.starts.of(data)
         made.features = made.features.reshape(len(made.rows), -1)
         made.centroids = Centroids.of(at.centroids.of(data).reshape(len(made.starts) - 1, -1))
-        made.first, made.covered, made.probed = 0, covered, at.probed
+        made.first, made.covered = 0, covered
+        made.probed, made.probed_for_lists = at.probed, at.probed_for_lists
         made._error_line = at.error_line
         made._positions = positions_of(made.rows, covered)
-        made._gone = at.gone.of(data)
-        made._dead = int(np.count_nonzero(made._gone))
+        made.degradation = Degradation(len(made.rows))
+        made.degradation.answered(at.quality, at.winners.of(data), at.groups.of(data))
+        made.degradation.tombstone(np.flatnonzero(at.gone.of(data)))
         return made
 
     def packed(self, writer: ArrayWriter) -> ListPlaces:
@@ -143,8 +151,12 @@ class InvertedFile:
             features=writer.place(self.features),
             starts=writer.place(self.starts),
             centroids=writer.place(self.centroids.points),
-            gone=writer.place(self._gone),
+            gone=writer.place(self.degradation.gone),
+            winners=writer.place(self.degradation.winners),
+            groups=writer.place(self.degradation.groups),
+            quality=self.degradation.measured,
             probed=self.probed,
+            probed_for_lists=self.probed_for_lists,
             error_line=self._error_line,
         )
 
@@ -158,7 +170,14 @@ class InvertedFile:
 
     @property
     def memory_bytes(self) -> int:
-        arrays = self.rows, self.features, self._positions, self._gone, self.starts, self.centroids.points
+        arrays = (
+            self.rows,
+            self.features,
+            self._positions,
+            self.degradation.gone,
+            self.starts,
+            self.centroids.points,
+        )
         return sum(array.nbytes for array in arrays)
 
     def tuned(self, table: TableSnapshot, probes: Probes, target: float) -> None:
@@ -166,20 +185,41 @@ class InvertedFile:
 
         All are read where that takes no longer.
         """
-        probed, us = self._least_probed(probes, target), []
+        probed, us = self._least_probed(probes.queries, probes.winners, target), []
         for self.probed in (None, probed):
             us.append(typical_us(lambda query: self.contenders(table, query, 1), probes.queries[:_TIMED]))
         self.probed = probed if us[1] < us[0] else None
 
-    def _least_probed(self, probes: Probes, target: float) -> int:
-        """How many lists have the winners of that share of the probes, and of one standard error more."""
-        positions = self._positions[probes.winners - self.first]
+    def tuned_for_lists(self, lists: Lists, target: float) -> None:
+        """Read as many lists as have that share of the ten and of the hundred best rows of each query."""
+        if self.probed is not None:
+            tenth, hundredth = (
+                self._least_probed(
+                    lists.queries.repeat([len(rows[:k]) for rows in lists.rows], axis=0),
+                    np.concatenate([rows[:k] for rows in lists.rows]),
+                    target,
+                )
+                for k in (LIST, LONGEST_LIST)
+            )
+            self.probed_for_lists = max(tenth, self.probed), max(hundredth, self.probed)
+
+    def _least_probed(self, queries: Matrix, rows: Rows, target: float) -> int:
+        """How many lists have that share of ``rows`` (n,), each for its one of ``queries`` (n, d), and of one
+        standard error more.
+        """
+        positions = self._positions[rows - self.first]
         known = np.flatnonzero(positions >= 0)
         lists = self.starts.searchsorted(positions[known], side="right") - 1
-        scores = probes.queries[known] @ self.centroids.points.T
+        scores = queries[known] @ self.centroids.points.T
         before = np.count_nonzero(scores > scores[np.arange(len(known)), lists][:, None], axis=1)
-        share = min(target + np.sqrt(target * (1.0 - target) / len(probes.queries)), 1.0)
+        share = min(target + np.sqrt(target * (1.0 - target) / len(queries)), 1.0)
         return int(np.quantile(before, share, method="higher")) + 1 if len(known) else 1
+
+    def _probed_for(self, k: int) -> int | None:
+        """How many lists are read for the ``k`` best rows, None: all."""
+        if self.degradation.is_degraded or k > LONGEST_LIST:
+            return None
+        return self.probed if k == 1 else self.probed_for_lists[k > LIST]
 
     def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """About the best ``k`` rows of the file outside ``exclude``, fewer where the lists have no more."""
@@ -190,7 +230,8 @@ class InvertedFile:
         """About the best ``k`` rows of the file outside ``exclude``, and others that are about as good."""
         scaled, query_norm = unit_scale(query)
         slope, offset = self._error_line
-        approximate, ends, stops = self._products(scaled.astype(self.features.dtype, copy=False))
+        working, probed = scaled.astype(self.features.dtype, copy=False), self._probed_for(k)
+        approximate, ends, stops = self._products(working, probed)
         found = candidates(approximate, slope * query_norm + offset, k + len(exclude))
         which = stops.searchsorted(found, side="right")
         rows: Rows = self.rows[ends[which] + found - stops[which]]
@@ -199,19 +240,20 @@ class InvertedFile:
             rows = rows[not_in(rows, exclude)]
         return rows
 
-    def _products(self, scaled: Working) -> tuple[Working, Rows, Rows]:
+    def _products(self, scaled: Working, probed: int | None) -> tuple[Working, Rows, Rows]:
         """Approximate scores of the rows that are read, -inf of the dead.
 
         Of the i-th list: where it ends in the file, and where it ends among the scores.
         """
-        if self.probed is None:
+        state = self.degradation
+        if probed is None:
             approximate: Working = self.features @ scaled
-            if self._dead:
-                approximate[self._gone] = -np.inf
+            if state.dead:
+                approximate[state.gone] = -np.inf
             end = np.array([len(self.rows)])
             return approximate, end, end
         scores = self.centroids.points @ scaled
-        lists = np.sort(np.argpartition(-scores, self.probed - 1)[: self.probed])
+        lists = np.sort(np.argpartition(-scores, probed - 1)[:probed])
         begins, ends = self.starts[lists], self.starts[lists + 1]
         stops = (ends - begins).cumsum()
         approximate = np.empty(stops[-1], dtype=self.features.dtype)
@@ -219,24 +261,29 @@ class InvertedFile:
         for begin, end, stop in zip(begins.tolist(), ends.tolist(), stops.tolist(), strict=True):
             np.dot(self.features[begin:end], scaled, out=approximate[start:stop])
             start = stop
-        if self._dead:
-            gone = [self._gone[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        if state.dead:
+            gone = [state.gone[begin:end] for begin, end in zip(begins, ends, strict=True)]
             approximate[np.concatenate(gone)] = -np.inf
         return approximate, ends, stops
 
     def tombstone(self, rows: Rows) -> None:
         """Strike rows out; those that it does not have are ignored. Searches in other threads may go on."""
         rows = rows[(rows >= self.first) & (rows < self.covered)] - self.first
-        positions = self._positions[rows]
-        self._gone[positions[positions >= 0]] = True
-        self._dead = int(np.count_nonzero(self._gone))
+        positions = self._positions[rows].astype(np.int64)
+        positions = positions[positions >= 0]
+        self.degradation.tombstone(positions[~self.degradation.gone[positions]])
+
+    def answered(self, quality: Quality, probes: Probes) -> None:
+        """Take note of how good the answers to ``probes`` are."""
+        positions = self._positions[probes.winners - self.first].astype(np.int64)
+        self.degradation.answered(quality, positions, probes.groups)
 
     def moved(self, position: Rows, covered: int) -> InvertedFile:
         """The same file after a compaction: row r is now ``position[r]``, -1 if it is gone."""
         other = copy.copy(self)
         other.rows, other.first, other.covered = np.append(position, -1)[self.rows], 0, covered
-        other._gone = self._gone | (other.rows < 0)
-        other._dead = int(np.count_nonzero(other._gone))
+        other.degradation = self.degradation.copied()
+        other.degradation.tombstone(np.flatnonzero((other.rows < 0) & ~self.degradation.gone))
         other._positions = positions_of(other.rows, covered)
         return other
 

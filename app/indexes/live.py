@@ -11,7 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +25,7 @@ from app.indexes.described_rows import DescribedRows
 from app.indexes.hnsw import HnswGraph
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.maintenance import Maintenance
+from app.indexes.measurement import Measurement
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan
 from app.indexes.publishing import Adoption, Publishing
@@ -57,6 +58,10 @@ _OWN_SHARE, _OWN_AT_REST = 0.4, 0.05
 # Several processes leave compactions to their maker. One that waits for it so long that this share is dead
 # compacts its own arms. One that waits for segments scans this share of its arms.
 _DEAD_ALONE = 0.5
+# After a graph was measured anew, rest for this multiple of the time it took; where more of the probes than
+# this share are lost, for as long as it took. Where none died since, but other queries came, for this one.
+_MEASURE_REST, _MUCH_LOST, _SAME_REST = 8.0, 0.1, 60.0
+_LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so much, they are scanned
 _FRESH_ALONE = 0.15
 
 
@@ -64,7 +69,10 @@ _FRESH_ALONE = 0.15
 class IndexStatus:
     """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``.
 
-    Recall and ratios are the least of the structure's and the segments'. ``fresh``: arms that are scanned.
+    Recall and ratios are the least of the structure's and the segments'; ``recall_at_10`` is the share that a
+    list of ten has of the ten best arms. Of probes whose best arm died since
+    they were answered it is not known what is found: they count as missed, until others were answered.
+    ``fresh``: arms that are scanned.
     ``failure``: why the last work on it failed; what served before serves on.
 
     A choice can be repeated: a ``LiveIndex`` of the same arms in the same order, with the same options and
@@ -77,6 +85,8 @@ class IndexStatus:
     size: int
     target_recall: float
     recall_at_1: float
+    recall_at_10: float
+    recall_at_100: float
     ratio_mean: float
     ratio_min: float
     build_s: float
@@ -132,12 +142,15 @@ class LiveIndex:
         self._job: Maintenance | None = None
         self._job_positions: Rows | None = None  # where its rows are now, if they were numbered anew
         self._segment_job: SegmentBuild | None = None
+        self._measurement: Measurement | None = None
+        self._measured_at = self._measured_s = 0.0
+        self._measured_on: Vector | None = None
         self._sharing_job: Adoption | None = None
         self._shares_from = 0.0
         self._snapshot: Snapshot | None = None
         self._rest_until = 0.0
         self._changes = 0
-        self._written_at = 0.0
+        self._written_at = self._died_at = 0.0
         self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
         if cache is not None:
             graph_file.sweep(cache)
@@ -334,17 +347,48 @@ class LiveIndex:
         self._segments = _fitting((*others, made), self._structure)
         self._snapshot = None
 
+    def begin_measurement(self) -> Measurement | None:
+        """Measuring a graph anew after deaths, or None; it may go on while there is other work."""
+        graph = self._structure
+        if self._measurement is None and isinstance(graph, HnswGraph) and self._measurement_is_due(graph):
+            self._measurement = Measurement(
+                table=self._table.snapshot(), graph=graph, recent=tuple(self._recent), seed=self._seed
+            )
+            return self._measurement
+        return None
+
+    def finish_measurement(self, job: Measurement) -> None:
+        """Tell what was found, unless the graph serves no longer."""
+        if job is not self._measurement:
+            return
+        self._measurement = None
+        self._measured_at, self._measured_s = time.monotonic(), job.seconds
+        self._measured_on = job.recent[-1] if job.recent else None
+        graph = self._structure
+        if job.answers is None or not isinstance(graph, HnswGraph) or graph.number != job.graph.number:
+            return
+        quality, probes = job.answers
+        if quality.recall_at_10 < self._options.target_recall - _LIST_SLACK:
+            graph.tuned_for_lists(None)
+            quality = replace(quality, recall_at_10=1.0)
+        job.graph.answered(quality, probes)
+        self._snapshot = None
+
     def status(self) -> IndexStatus:
         snapshot, plan, structure = self.snapshot(), self._plan, self._structure
         served = plan if plan is not None and snapshot.structure is not None else None
         table = snapshot.table
-        qualities = [each.quality for each in snapshot.segments] + ([served] if served else [])
+        qualities = [each.quality for each in snapshot.segments]
+        if snapshot.structure is not None:
+            qualities.append(snapshot.structure.degradation.quality)
         return IndexStatus(
             kind=snapshot.kind,
             state="building" if self._job is not None else "ready",
             size=snapshot.size,
             target_recall=self._options.target_recall,
             recall_at_1=min([each.recall_at_1 for each in qualities], default=1.0),
+            recall_at_10=min([each.recall_at_10 for each in qualities], default=1.0),
+            recall_at_100=min([each.recall_at_100 for each in qualities], default=1.0),
             ratio_mean=min([each.ratio_mean for each in qualities], default=1.0),
             ratio_min=min([each.ratio_min for each in qualities], default=1.0),
             build_s=plan.build_s if plan else 0.0,
@@ -433,6 +477,7 @@ class LiveIndex:
         return not self._version and not self._table.snapshot().rows
 
     def _tombstone(self, rows: Rows) -> None:
+        self._died_at = time.monotonic()
         self._table.tombstone(rows)
         for part in (self._structure, *self._segments):
             if part is not None:
@@ -499,12 +544,14 @@ class LiveIndex:
         positions = self._swap_arms(table, job.table, job.positions)
         made = job.attributes or AttributeTable()
         made.take_rows(self._attributes.snapshot(), since[positions[since] >= 0], positions)
-        made.follow(self._attributes)
+        made.follow(self._attributes, positions)
         self._attributes = made
         self._described = described.after(job.version, positions)
 
     def _take_snapshot(self) -> Snapshot:
         now, attributes = self._now, self._attributes.snapshot()
+        if isinstance(now.structure, HnswGraph):
+            now.structure.refill_head(now.table)
         if now.is_scan_better:
             return Snapshot(now.table, None, (), now.scan_us(), self._recent, attributes)
         return Snapshot(now.table, now.structure, now.segments, now.search_us, self._recent, attributes)
@@ -530,13 +577,32 @@ class LiveIndex:
 
     def _plan_is_due(self) -> bool:
         now, moment = self._now, time.monotonic()
-        if not now.table.live or now.is_too_small:
+        if not now.table.live:
             return False
+        if now.is_too_small:
+            return now.is_wasteful
         if moment < self._rest_until and not now.is_urgent:
             return False
         if now.plan is None or now.has_grown or self._changes > _CHANGED_SHARE * now.plan.size:
             return True
         return now.growing is not None or now.is_stale(at_rest=self._is_at_rest)
+
+    def _measurement_is_due(self, graph: HnswGraph) -> bool:
+        state, moment = graph.degradation, time.monotonic()
+        if not state.dead or state.dead == graph.arms:
+            return False
+        rested = moment - self._measured_at
+        if state.unmeasured and rested >= self._measured_s * (
+            1.0 if state.lost > _MUCH_LOST else _MEASURE_REST
+        ):
+            return state.is_unknown or moment > self._died_at + _AT_REST_S
+        return rested >= _SAME_REST * self._measured_s and self._others_ask
+
+    @property
+    def _others_ask(self) -> bool:
+        """Whether all of the recent queries came since the graph was measured."""
+        recent, last = self._recent, self._measured_on
+        return len(recent) == recent.maxlen and all(each is not last for each in tuple(recent))
 
     @property
     def _is_at_rest(self) -> bool:

@@ -31,7 +31,18 @@ from app.indexes.ef_choice import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_R
 from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import Probes, Trial, compare, make_queries, solve, time_alternately, typical_us
+from app.indexes.probes import (
+    LIST,
+    SERVED,
+    Lists,
+    Probes,
+    Trial,
+    compare,
+    make_queries,
+    solve,
+    time_alternately,
+    typical_us,
+)
 from app.indexes.snapshot import IndexKind, Structure
 from app.indexes.table import TableSnapshot, longest_first
 from shortlist import checks
@@ -48,6 +59,7 @@ _LEAST_PROBES, _MOST_PROBES, _ARMS_A_PROBE = 1_000, 4_000, 100
 _MOST_SCANNED = 128 * 10**9
 _FEWER_PROBES = 400
 _TIMED = 25
+_LISTS, _LIST_COUNTS = 100, (30, 40, 50, 60, 80, 100, 120, 160, 200, 300, 400, 600, 800)
 _TIMED_EXACT = 200
 # Blocks are built if they promise to read at most this share, and kept if they are this many times as fast.
 _MOST_READ = 0.6
@@ -141,14 +153,15 @@ def plan(
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
     ``is_growing``: this plan serves for a short while only. So it is quick, and its graph is small.
     """
-    queries, recent_probes = make_queries(table.dim, _probes_for(table, is_growing), recent, rng)
+    queries, groups = make_queries(table.dim, _probes_for(table, is_growing), recent, rng)
     scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
+    recent_probes = int(np.count_nonzero(groups == SERVED))
     plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
     if options.kind == "exact" or not table.live:
         return replace(plain, reason="as configured"), None
     if is_small(table) and options.kind != "hnsw":
         return plain, None
-    probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing))
+    probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing), groups=groups)
     exact = _ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if options.kind != "hnsw":
         exact = _faster_exact(table, exact, probes)
@@ -196,7 +209,8 @@ def _with_graph(
     chosen = core(table, probes)
     graph, substitutes = make(chosen.rows), chosen.substitutes
     if graph.covered < table.rows:  # of an earlier run: arms that came since are searched beside it
-        probes = solve(table, probes.queries, among=np.arange(table.rows) < graph.covered)
+        covered = np.arange(table.rows) < graph.covered
+        probes = solve(table, probes.queries, among=covered, groups=probes.groups)
         substitutes = substitutes[substitutes < graph.covered]
     graph.with_head(table)
     graph.with_reserve(table, chosen.reserve, substitutes, chosen.cut)
@@ -212,6 +226,9 @@ def _with_graph(
     most = max(options.shortlist, int(ef * trial.speedup))
     graph.tuned(ef, shortlist=options.shortlist, most=most)
     graph.weigh(probes.queries)
+    lists = Lists.of(table, probes.queries[:_LISTS], last=graph.covered)
+    _tune_for_lists(table, graph, lists, options, most)
+    graph.answered(lists.measured(trial.least, lambda query, k: find(table, graph, query, k)), probes)
     return _served(exact.plan, ef, trial, build_s, options.target_recall), graph
 
 
@@ -223,17 +240,34 @@ def _measured_efs(
 
     def settles(ef: int) -> bool:
         graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
-        trials[ef] = compare(
-            lambda query: graph.search(table, query, 1) or scan(table, query, 1), exact.search, probes
-        )
+        trials[ef] = compare(lambda query: find(table, graph, query, 1), exact.search, probes)
         return ef_choice.is_settled(trials[ef], options.target_recall, forced=options.kind == "hnsw")
 
     bisect_left(LADDER if options.ef_search is None else (options.ef_search,), True, key=settles)
     return dict(sorted(trials.items()))
 
 
+def _tune_for_lists(
+    table: TableSnapshot, graph: HnswGraph, lists: Lists, options: IndexOptions, most: int
+) -> None:
+    """Ask for as many arms as a list of ten needs to reach the target; all are scanned where too many are."""
+    counts = [count for count in _LIST_COUNTS if count <= most]
+
+    def reaches(count: int) -> bool:
+        graph.tuned_for_lists(count)
+        return lists.recall(lambda query, k: find(table, graph, query, k), LIST) >= options.target_recall
+
+    place = bisect_left(counts, True, key=reaches)
+    graph.tuned_for_lists(counts[place] if place < len(counts) else None)
+
+
+def find(table: TableSnapshot, graph: HnswGraph, query: Vector, k: int) -> TopK:
+    """The ``k`` best arms by the graph, or by a scan where that would take longer."""
+    return graph.search(table, query, k) or scan(table, query, k)
+
+
 def _served(exact: Plan, ef: int, trial: Trial, build_s: float, target: float) -> Plan:
-    quality = trial.quality
+    quality = trial.least
     return replace(
         exact,
         kind="hnsw",

@@ -25,12 +25,17 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.exact import scan
 from app.indexes.table import TableSnapshot
 from shortlist.mips.exact import unit_scale
 from shortlist.types import Matrix, Rows, TopK, Vector
 
 Search = Callable[[Vector], TopK]
+Groups = NDArray[np.int8]
 _Answer = TypeVar("_Answer")
+
+LIST, LONGEST_LIST = 10, 100
+DRAWN, SERVED = 0, 1  # groups of probes: Gaussian ones, and those like queries that were served
 
 _CHUNK_ROWS = 1_024  # their scores on all probes fit into a cache
 _ENOUGH_RECENT = 64
@@ -44,9 +49,10 @@ _FINE_S = 1e-5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probes:
-    """Shapes: queries (P, d), winners (P,) rows, best (P,), heirs (P,) rows.
+    """Shapes: queries (P, d), winners (P,) rows, best (P,), heirs (P,) rows, groups (P,).
 
-    ``heirs``: they would win if the longest arms, ``reserve`` of them, were dead.
+    ``heirs``: they would win if the longest arms, ``reserve`` of them, were dead. ``groups``: DRAWN or
+    SERVED.
     """
 
     queries: Matrix
@@ -54,32 +60,53 @@ class Probes:
     best: Vector
     heirs: Rows
     reserve: int
+    groups: Groups
 
-    def some(self, positions: Rows) -> Probes:
+    def some(self, positions: Rows | NDArray[np.bool_]) -> Probes:
         queries, winners, best = self.queries[positions], self.winners[positions], self.best[positions]
-        return Probes(queries, winners, best, self.heirs[positions], self.reserve)
+        return Probes(queries, winners, best, self.heirs[positions], self.reserve, self.groups[positions])
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How well a search answered the probes. ``recall_error`` is the standard error of the recall."""
+    """How well a search answered the probes. ``recall_error`` is the standard error of the recall.
+
+    ``recall_at_10``, ``recall_at_100``: the share that a list of so many has of the arms that belong in it.
+    """
 
     recall_at_1: float
     ratio_mean: float
     ratio_min: float
     recall_error: float
+    recall_at_10: float = 1.0
+    recall_at_100: float = 1.0
+
+    def less(self, lost: float) -> Quality:
+        """The least that it can be if nothing is known of the probes of this share."""
+        if not lost:
+            return self
+        recalls = self.recall_at_1, self.recall_at_10, self.recall_at_100
+        first, tenth, hundredth = (max(0.0, recall - lost) for recall in recalls)
+        mean, least = max(0.0, self.ratio_mean - lost), min(0.0, self.ratio_min)
+        return Quality(first, mean, least, self.recall_error, tenth, hundredth)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
     """One search on the probes: its quality, its typical time, and that of the best exact search meanwhile.
 
-    Times are in microseconds.
+    ``worst``: the quality on the worst group of probes; None: there is one. Times are in microseconds.
     """
 
     quality: Quality
     us: float
     exact_us: float
+    worst: Quality | None = None
+
+    @property
+    def least(self) -> Quality:
+        """What may be told of it."""
+        return self.worst or self.quality
 
     @property
     def speedup(self) -> float:
@@ -89,40 +116,42 @@ class Trial:
 
 def make_queries(
     dim: int, count: int, recent: Sequence[Vector], rng: np.random.Generator
-) -> tuple[Matrix, int]:
-    """Gaussian directions (count, d), and how many of them are recent queries in place of drawn ones.
+) -> tuple[Matrix, Groups]:
+    """Gaussian directions (count, d), some of them replaced by recent queries, and the group of each.
 
     With 64 recent queries or more, up to half of the directions are such queries.
     """
     queries, real = rng.standard_normal((count, dim)), _directions(dim, recent)
+    groups = np.zeros(count, dtype=np.int8)
     if len(real) < _ENOUGH_RECENT:
-        return queries, 0
+        return queries, groups
     chosen = rng.choice(len(real), size=min(count // 2, len(real)), replace=False)
-    queries[: len(chosen)] = real[chosen]
-    return queries[rng.permutation(count)], len(chosen)
+    queries[: len(chosen)], groups[: len(chosen)] = real[chosen], SERVED
+    order = rng.permutation(count)
+    return queries[order], groups[order]
 
 
 def queries_like(
     dim: int, count: int, recent: Sequence[Vector], rng: np.random.Generator
-) -> tuple[Matrix, NDArray[np.bool_]]:
-    """Directions (count, d), half of them Gaussian and half as those of the ``recent`` queries; which are so.
+) -> tuple[Matrix, Groups]:
+    """Directions (count, d), half of them Gaussian and half like the ``recent`` queries; the group of each.
 
     As the recent ones: as many of them as there are room and queries for, and directions between two of them.
     None is so with fewer than 64 recent queries.
     """
     queries, real = rng.standard_normal((count, dim)), _directions(dim, recent)
-    is_like = np.zeros(count, dtype=np.bool_)
+    groups = np.zeros(count, dtype=np.int8)
     if len(real) < _ENOUGH_RECENT:
-        return queries, is_like
+        return queries, groups
     half = count // 2
     ones, others = real[rng.integers(len(real), size=(2, half))]
     like = ones + others
     like *= np.sqrt(dim) / np.maximum(np.linalg.norm(like, axis=1, keepdims=True), _SAME_SCORE)
     chosen = rng.choice(len(real), size=min(half, len(real)), replace=False)
     like[: len(chosen)] = real[chosen]
-    queries[:half], is_like[:half] = like, True
+    queries[:half], groups[:half] = like, SERVED
     order = rng.permutation(count)
-    return queries[order], is_like[order]
+    return queries[order], groups[order]
 
 
 def _directions(dim: int, recent: Sequence[Vector]) -> Matrix:
@@ -139,12 +168,14 @@ def solve(
     among: NDArray[np.bool_] | None = None,
     first: int = 0,
     reserve: int = 0,
+    groups: Groups | None = None,
 ) -> Probes:
     """Find the best live arm of every query.
 
     Shapes: queries (P, d). ``among`` (K,): True for rows that count, at least one of them alive; None: all.
     ``first``: rows before it do not count. ``reserve``: how many of the longest arms are dead to the heirs;
-    if no arm would be left, the heirs are the winners. Cost: (K - first) * P * d multiply-adds.
+    if no arm would be left, the heirs are the winners. ``groups``: None: all are of one.
+    Cost: (K - first) * P * d multiply-adds.
     """
     each = np.arange(len(queries))
     working = queries.astype(table.working.dtype)
@@ -169,7 +200,8 @@ def solve(
             _take_better(best_heirs, heirs, scores[each, top], start + top)
     heirs = np.where(np.isfinite(best_heirs), heirs, winners)
     best = np.add.reduce(table.features.take(winners, axis=0) * queries, axis=1)
-    return Probes(queries, winners, best, heirs, reserve)
+    groups = np.zeros(len(queries), dtype=np.int8) if groups is None else groups
+    return Probes(queries, winners, best, heirs, reserve, groups)
 
 
 def _shortest_of(table: TableSnapshot, reserve: int) -> float:
@@ -183,23 +215,54 @@ def _take_better(best: Vector, winners: Rows, scores: NDArray[np.floating[Any]],
     best[better], winners[better] = scores[better], rows[better]
 
 
-def compare(search: Search, exact: Search, probes: Probes, apart: NDArray[np.bool_] | None = None) -> Trial:
-    """Answer every probe by ``search``, and some by the ``exact`` one in between: quality and times.
-
-    With ``apart`` (P,) the quality is the worse one of two: that on these probes, and that on the others. A
-    search that is good on average may be bad where it is used.
-    """
+def compare(search: Search, exact: Search, probes: Probes) -> Trial:
+    """Answer every probe by ``search``, and some by the ``exact`` one in between: quality and times."""
     answers, us, exact_us = time_alternately(search, exact, probes.queries)
-    if apart is None:
-        return Trial(_quality(answers, probes), us, exact_us)
-    qualities = [
-        _quality([answers[position] for position in part], probes.some(part))
-        for part in map(np.flatnonzero, (apart, ~apart))
-        if len(part)
-    ]
+    return Trial(quality_of(answers, probes), us, exact_us, worst_of(answers, probes))
+
+
+def worst_of(answers: Sequence[TopK], probes: Probes) -> Quality | None:
+    """The quality on the worst group of the probes, None if there is but one.
+
+    A search that is good on average may be bad where it is used.
+    """
+    parts = [np.flatnonzero(probes.groups == group) for group in np.unique(probes.groups)]
+    if len(parts) < 2:
+        return None
+    qualities = [quality_of([answers[place] for place in part.tolist()], probes.some(part)) for part in parts]
     worst = min(qualities, key=lambda quality: quality.recall_at_1)
-    ratios = min(each.ratio_mean for each in qualities), min(each.ratio_min for each in qualities)
-    return Trial(replace(worst, ratio_mean=ratios[0], ratio_min=ratios[1]), us, exact_us)
+    return replace(
+        worst,
+        ratio_mean=min(each.ratio_mean for each in qualities),
+        ratio_min=min(each.ratio_min for each in qualities),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lists:
+    """What belongs in the longest lists: up to 100 ``rows`` for each of ``queries`` (n, d), best first."""
+
+    queries: Matrix
+    rows: list[Rows]
+
+    @classmethod
+    def of(cls, table: TableSnapshot, queries: Matrix, *, first: int = 0, last: int | None = None) -> Lists:
+        """Of the rows from ``first`` to below ``last``. Cost: (K - first) * d reads for each query."""
+        rows = [scan(table, query, LONGEST_LIST, first=first).rows for query in queries]
+        return cls(queries, rows if last is None else [each[each < last] for each in rows])
+
+    def recall(self, search: Callable[[Vector, int], TopK], k: int) -> float:
+        """The share of the arms that belong in a list of ``k`` which are in it."""
+        found = [np.isin(rows[:k], search(query, k).rows) for query, rows in self._each()]
+        return float(np.concatenate(found).mean()) if found else 1.0
+
+    def measured(self, quality: Quality, search: Callable[[Vector, int], TopK]) -> Quality:
+        """``quality`` with the recall of lists."""
+        tenth, hundredth = self.recall(search, LIST), self.recall(search, LONGEST_LIST)
+        return replace(quality, recall_at_10=tenth, recall_at_100=hundredth)
+
+    def _each(self) -> list[tuple[Vector, Rows]]:
+        return [(query, rows) for query, rows in zip(self.queries, self.rows, strict=True) if len(rows)]
 
 
 def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[list[TopK], float, float]:
@@ -258,7 +321,8 @@ def _clock() -> Callable[[], float]:
     return time.thread_time if ticked - started < _FINE_S else time.perf_counter
 
 
-def _quality(answers: Sequence[TopK], probes: Probes) -> Quality:
+def quality_of(answers: Sequence[TopK], probes: Probes) -> Quality:
+    """How good the answers to the probes are: those of a search for the best arm."""
     scale = np.abs(probes.best)
     missing = probes.best - np.array([answer.scores[0] for answer in answers])
     ratio = 1.0 - np.divide(missing, scale, out=np.zeros_like(scale), where=scale > 0.0)

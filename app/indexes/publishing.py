@@ -36,7 +36,7 @@ from shortlist.types import NO_ROWS, Rows
 
 log = logging.getLogger("shortlist.indexes")
 
-_SEARCH, _FORMAT, _GRAPH = "search", 1, "graph"
+_SEARCH, _FORMAT, _GRAPH = "search", 2, "graph"
 _LEAST_SHARE = 0.5  # of the arms of a process, for a publication to be worth its while
 
 
@@ -48,6 +48,8 @@ class GraphPlaces(msgspec.Struct, frozen=True):
     rows: ArrayPlace
     substitutes: ArrayPlace
     appearances: ArrayPlace
+    winners: ArrayPlace
+    groups: ArrayPlace
 
 
 class SegmentPlaces(msgspec.Struct, frozen=True):
@@ -165,7 +167,14 @@ class Adoption(Cancellation):
             covered=search.covered,
             m=self.options.m,
         )
-        graph.with_tuning(base, at.tuning, at.substitutes.of(data), at.appearances.of(data))
+        graph.with_tuning(
+            base,
+            at.tuning,
+            substitutes=at.substitutes.of(data),
+            appearances=at.appearances.of(data),
+            winners=at.winners.of(data),
+            groups=at.groups.of(data),
+        )
         return graph
 
 
@@ -237,6 +246,8 @@ class Publishing(Adoption):
             rows=writer.place(position[graph.rows]),
             substitutes=writer.place(substitutes[substitutes >= 0]),
             appearances=writer.place(graph.degradation.appearances),
+            winners=writer.place(graph.degradation.winners),
+            groups=writer.place(graph.degradation.groups),
         )
 
 
@@ -247,7 +258,7 @@ def _pack_segment(writer: ArrayWriter, segment: Segment) -> SegmentPlaces:
         covered=segment.covered,
         cut=segment.cut,
         cost=segment.cost,
-        quality=segment.quality,
+        quality=structure.degradation.measured,
         lists=structure.packed(writer) if isinstance(structure, InvertedFile) else None,
         rows=None if isinstance(structure, InvertedFile) else writer.place(structure.rows),
     )
@@ -262,4 +273,5 @@ def _segment(at: SegmentPlaces, data: Array, base: TableSnapshot) -> Segment:
         made = NormBlocks(base, np.sort(rows[rows >= 0]), covered=at.covered)
     else:
         raise ValueError("a segment has no rows")
-    return Segment(made, at.first, at.cut, at.cost, at.quality)
+    made.degradation.measured = at.quality
+    return Segment(made, at.first, at.cut, at.cost)

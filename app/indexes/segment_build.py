@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,14 +15,13 @@ from app.indexes.insertion import build_lock
 from app.indexes.inverted_file import Centroids, InvertedFile, batched
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import Quality, compare, make_queries, solve
+from app.indexes.probes import Lists, compare, make_queries, solve
 from app.indexes.segments import Segment
 from app.indexes.snapshot import Structure
 from app.indexes.table import TableSnapshot
 from shortlist.types import Rows, Vector
 
-_PROBES = 256
-_PERFECT = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)
+_PROBES, _LISTS = 256, 40
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -62,21 +62,24 @@ class SegmentBuild(Cancellation):
         rows = rows[table.is_alive(rows) & (table.norms[rows] >= cut)]
         rng = np.random.default_rng((self.seed, table.rows))
         if not len(rows):
-            return Segment(NormBlocks(table, rows), self.first, cut, 0.0, _PERFECT)
-        queries, _ = make_queries(table.dim, _PROBES, self.recent, rng)
-        probes = solve(table, queries, first=self.first)
+            return Segment(NormBlocks(table, rows), self.first, cut, 0.0)
+        queries, groups = make_queries(table.dim, _PROBES, self.recent, rng)
+        probes = solve(table, queries, first=self.first, groups=groups)
+        lists = Lists.of(table, queries[:_LISTS], first=self.first)
         made: InvertedFile | NormBlocks
         if isinstance(self.structure, NormBlocks):
             made = NormBlocks(table, rows)
         else:
             made = self._inverted_file(rows, rng)
             made.tuned(table, probes, self.target)
+            made.tuned_for_lists(lists, self.target)
         trial = compare(
             lambda query: made.search(table, query, 1),
             lambda query: scan(table, query, 1, first=self.first),
             probes,
         )
-        return Segment(made, self.first, cut, 1.0 / trial.speedup, trial.quality)
+        made.answered(lists.measured(trial.least, partial(made.search, table)), probes)
+        return Segment(made, self.first, cut, 1.0 / trial.speedup)
 
     def _inverted_file(self, rows: Rows, rng: np.random.Generator) -> InvertedFile:
         """An inverted file over ``rows`` (m,). Those of joined segments stay in their lists."""

@@ -12,7 +12,8 @@ when it is built again.
 
 A segment leaves out the arms that are too short to win (``cut``). As long as hardly any of the longest have
 died, these are more than the graph leaves out, which is made for a time when its reserve is dead. When so
-many long arms have died that shorter ones can win, the segment is made anew with these.
+many long arms have died that shorter ones can win, the segment is made anew with these. It is also made anew
+when the best arms of its probes died, for then nobody knows what it finds.
 """
 
 from __future__ import annotations
@@ -27,21 +28,20 @@ from app.indexes.table import TableSnapshot
 from shortlist.types import Rows, Vector
 
 _RATIO = 4
+_LOST = 0.05  # of the probes of a segment: it is made anew
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
     """The rows from ``first`` to below ``covered``, of norm ``cut`` and more, as far as they were alive.
 
-    ``cost``: measured time of a search / time of a scan of these rows. ``quality``: of its answers, beside
-    that scan.
+    ``cost``: measured time of a search / time of a scan of these rows.
     """
 
     structure: InvertedFile | NormBlocks
     first: int
     cut: float
     cost: float
-    quality: Quality
 
     @property
     def covered(self) -> int:
@@ -51,6 +51,16 @@ class Segment:
     def scan_rows(self) -> float:
         """A scan of so many rows takes as long as a search."""
         return self.cost * (self.covered - self.first)
+
+    @property
+    def quality(self) -> Quality:
+        """How good its answers are at the least."""
+        return self.structure.degradation.quality
+
+    @property
+    def is_spoilt(self) -> bool:
+        """Whether it is to be made anew, since the best arms of many probes died."""
+        return self.structure.degradation.lost > _LOST
 
     @property
     def memory_bytes(self) -> int:

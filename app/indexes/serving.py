@@ -8,7 +8,9 @@ from itertools import takewhile
 
 import numpy as np
 
+from app.indexes.ef_choice import falls_short
 from app.indexes.hnsw import HnswGraph
+from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import SMALL_NUMBERS, IndexOptions, Plan, is_small
 from app.indexes.scan_cost import measured_scan_cost
 from app.indexes.segments import Segment, joined
@@ -88,14 +90,32 @@ class Serving:
 
     @property
     def is_scan_better(self) -> bool:
-        """Whether a scan is faster by now, or the structure is no longer as good as it was measured to be."""
-        is_lost = self.structure is not None and self.structure.degradation.is_degraded
-        return is_lost or (self.options.kind != "hnsw" and self.search_us > self.scan_us())
+        """Whether a scan is faster by now, or good answers need one."""
+        if self.structure is not None and self.structure.degradation.is_degraded:
+            return True
+        is_approximate = not isinstance(self.structure, NormBlocks)
+        return self.options.kind != "hnsw" and (
+            (is_approximate and is_small(self.table)) or self.search_us > self.scan_us()
+        )
 
     @property
     def is_too_small(self) -> bool:
-        """Whether a plan would change nothing: a scan serves, and is all that is needed."""
-        return self.structure is None and self.options.kind != "hnsw" and is_small(self.table)
+        """Whether all arms are scanned, however they were searched before."""
+        return self.options.kind != "hnsw" and is_small(self.table)
+
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether a catalogue that is too small keeps what it was searched by."""
+        is_approximate = self.structure is not None and not isinstance(self.structure, NormBlocks)
+        return is_approximate or bool(self.made) or (self.structure is not None and self.has_grown)
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether a measurement after deaths found less than the graph found when it was planned."""
+        graph, plan = self.structure, self.plan
+        if plan is None or not isinstance(graph, HnswGraph) or not graph.degradation.dead:
+            return False
+        return falls_short(graph.degradation.measured, min(self.options.target_recall, plan.recall_at_1))
 
     @property
     def has_grown(self) -> bool:
@@ -124,7 +144,8 @@ class Serving:
         """Whether the structure serves no longer, or soon will not."""
         if self.plan is None or self.structure is None:
             return False
-        return self.search_us > self.scan_us() or self.structure.degradation.reserve_used > 1.0
+        lost = self.structure.degradation
+        return self.search_us > self.scan_us() or lost.reserve_used > 1.0 or lost.is_degraded
 
     def is_stale(self, *, at_rest: bool) -> bool:
         """Whether deaths have spoilt the structure or, ``at_rest``, a better one is worth its while."""
@@ -136,25 +157,29 @@ class Serving:
             or lost.load_share > _DEAD_IN_SEARCH
             or lost.dead > _DEAD_IN_INDEX * self.structure.arms
             or lost.reserve_used > _RESERVE_USED
+            or self.falls_short
         )
 
     @property
     def segment_is_due(self) -> bool:
         """Whether scanning the fresh arms takes long, or a segment has mostly arms that the structure has."""
-        if self.options.kind == "exact" or self.table.working.dtype != np.float32:
+        if self.options.kind == "exact" or self.table.working.dtype != np.float32 or self.is_too_small:
             return False
         if self.structure is None or self.plan is None:
-            # Where a scan was found to be the best, it is until the catalogue has grown.
-            is_planned = self.plan is not None and not self.has_grown
-            return not is_planned and self.fresh * self.table.dim >= SMALL_NUMBERS
-        if self._is_half_covered:
+            # Where a scan was found to be the best, it is until there are many more arms.
+            is_planned = self.plan is not None and self.table.live <= self.plan.size * _GROWTH
+            is_spoilt = any(each.is_spoilt for each in self.segments)
+            return is_spoilt or (not is_planned and self.fresh * self.table.dim >= SMALL_NUMBERS)
+        if self._is_half_covered or any(each.is_spoilt for each in self.segments):
             return True
         return self.fresh >= _LEAST_FRESH and self.scan_us(self.fresh) > _FRESH_SHARE * self.plan.expected_us
 
     def next_segment(self) -> int:
         """The first row of the segment to make: it takes in the last ones that are not much larger."""
         together = self.made if self._is_half_covered else joined(self.segments, self.fresh)
-        return max(together[0].first if together else self.table.rows - self.fresh, self.covered)
+        firsts = [each.first for each in together[:1]]
+        firsts += [each.first for each in self.segments if each.is_spoilt]
+        return max(min(firsts, default=self.table.rows - self.fresh), self.covered)
 
     @property
     def _is_half_covered(self) -> bool:

@@ -19,7 +19,9 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypedDict
+
+import msgspec
 
 from app.errors import ShortlistError
 
@@ -33,9 +35,23 @@ except ImportError:
 
 TABLES = ("decisions", "rewards", "arms", "priors")
 FORMAT = 1
-FIELDS = {"bandit", "terms", "commit", "writer", "pending", "at", "rows"}  # of a manifest, besides
 HOME = "_shortlist"
 MANIFEST, STAGING, LOCK = f"{HOME}/manifest.json", f"{HOME}/staging", f"{HOME}/lock"
+
+
+class Manifest(TypedDict):
+    """What a manifest must have. ``files`` beside, which those of before have not: what each file weighs."""
+
+    format: int
+    bandit: str
+    terms: dict[str, Any]
+    commit: int
+    writer: str
+    pending: dict[str, int]
+    at: dict[str, Any]
+    rows: dict[str, int]
+
+
 _NAME = re.compile(r"(decisions|rewards|arms|priors)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
 
 
@@ -43,7 +59,8 @@ class Lake:
     """A lake that is there. ``address``: a folder, or an address that fsspec knows (``s3://bucket/lake``).
 
     ``manifest``: ``bandit``, ``terms`` (as the service answers them), ``commit``, ``at`` (how far each table
-    goes; the writer's own), ``rows`` (of each table). Raises ShortlistError: it is none, or cannot be read.
+    goes; the writer's own), ``rows`` (of each table), ``files`` (bytes of each). Raises ShortlistError: it is
+    none, or cannot be read.
     """
 
     def __init__(self, address: str) -> None:
@@ -52,6 +69,7 @@ class Lake:
         self._is_local = "file" in _protocols(self._fs)
         self._lock: int | None = None
         self._writer = secrets.token_hex(4)
+        self._sizes: dict[str, int] = {}
         with self._told():
             self.manifest = self._read_manifest()
 
@@ -73,7 +91,10 @@ class Lake:
             if not has_manifest:
                 first = {"format": FORMAT, "bandit": bandit, "terms": terms, "commit": 0, "writer": ""}
                 _write(
-                    fs, root, MANIFEST, {**first, "pending": {}, "at": {}, "rows": dict.fromkeys(TABLES, 0)}
+                    fs,
+                    root,
+                    MANIFEST,
+                    {**first, "pending": {}, "at": {}, "rows": dict.fromkeys(TABLES, 0), "files": {}},
                 )
         lake = cls(address)
         if lake.manifest["terms"]["id"] != terms["id"]:
@@ -102,21 +123,38 @@ class Lake:
     def files(self, table: str, day: str | None = None) -> Sequence[str]:
         """The files of a table, in the order in which they were written; ``day``: those of one.
 
-        Raises ShortlistError where there is a file that is not of this lake.
+        Raises ShortlistError where there is a file that is not of this lake, where one is missing, or is not
+        whole. Cost: a listing; a file that is not as long as it was written is opened.
         """
-        with self._told():
-            self._fs.invalidate_cache()
-            where = f"{self._root}/{table}" + (f"/day={day}" if day else "")
-            found = [self._name(path) for path in self._fs.find(where)] if self._fs.exists(where) else []
-        result = []
-        for name in found:
+        where, pending, known = (
+            f"{table}/day={day or ''}",
+            self.manifest["pending"],
+            self.manifest.get("files", {}),
+        )
+        found, result = self._found(f"{table}/day={day}" if day else table), []
+        for name, size in found.items():
             match = _NAME.fullmatch(name)
             if match is None or int(match[2]) > self.manifest["commit"]:
                 raise _refused(self.address, f"{name} is not of this lake")
-            if name not in self.manifest["pending"]:
+            if name not in pending:
                 result.append((int(match[2]), name))
-        waiting = [name for name in self.manifest["pending"] if name.startswith(where[len(self._root) + 1 :])]
+                if known.get(name) != size:  # rows were deleted, or it is damaged
+                    self._check_whole(name)
+                    self._sizes[name] = size
+        if missing := [
+            name for name in known.keys() - found.keys() - pending.keys() if name.startswith(where)
+        ]:
+            raise _refused(self.address, f"{min(missing)} is missing")
+        waiting = [name for name in pending if name.startswith(where)]
         return [name for _, name in sorted(result)] + sorted(waiting)
+
+    def _found(self, folder: str) -> dict[str, int]:
+        """What is there, by name, with its bytes."""
+        with self._told():
+            self._fs.invalidate_cache()
+            where = f"{self._root}/{folder}"
+            found = self._fs.find(where, detail=True) if self._fs.exists(where) else {}
+            return {self._name(path): entry["size"] for path, entry in found.items()}
 
     def read(self, name: str, columns: Sequence[str] | None = None) -> Any:
         """The rows of a file. Raises ShortlistError where it is damaged."""
@@ -124,18 +162,38 @@ class Lake:
 
     def batches(self, name: str, rows: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """The rows of a file, so many at a time. Raises as ``read``."""
+        with self._parquet(name) as found:
+            if lacking := set(columns or ()) - set(found.schema_arrow.names):
+                raise _refused(self.address, f"{name} has no column {min(lacking)}")
+            for batch in found.iter_batches(batch_size=rows, columns=columns):
+                batch.validate(full=True)  # else text that is not UTF-8 is an error where it is used
+                yield batch
+
+    def _check_whole(self, name: str) -> None:
+        with self._parquet(name):
+            pass  # its end says what is in it, so it was read
+
+    @contextmanager
+    def _parquet(self, name: str) -> Iterator[Any]:
         with self._told():
             path = f"{self._root}/{name}"
             if name in self.manifest["pending"] and not self._fs.exists(path):
                 path = self._staged(name)
             try:
                 with self._fs.open(path, "rb") as file, pq.ParquetFile(file) as found:
-                    yield from found.iter_batches(batch_size=rows, columns=columns)
+                    yield found
             except (pa.ArrowInvalid, pa.ArrowTypeError, EOFError):
                 raise _refused(self.address, f"{name} is damaged, or half written") from None
 
-    def commit(self, tables: Mapping[tuple[str, str], Any], at: Mapping[str, Any]) -> None:
+    def commit(
+        self,
+        tables: Mapping[tuple[str, str], Any],
+        at: Mapping[str, Any],
+        terms: Mapping[str, Any] | None = None,
+    ) -> None:
         """Add rows, all or none: by table and day, as Arrow tables; and say how far the lake goes now.
+
+        ``terms``: those of the bandit, which may tell more than before.
 
         Raises ShortlistError: a name is taken, or somebody else has written meanwhile; nothing is changed.
         """
@@ -151,6 +209,8 @@ class Lake:
             if self._read_manifest() != self.manifest:
                 raise _refused(self.address, "somebody else writes to it; nothing was changed")
             new = {"commit": number, "writer": self._writer, "pending": pending, "at": dict(at), "rows": rows}
+            files = {**self.manifest.get("files", {}), **self._sizes, **pending}
+            new |= {"terms": terms or self.manifest["terms"], "files": files}
             self.manifest = {**self.manifest, **new}
             _write(self._fs, self._root, MANIFEST, self.manifest)
             self._finish()
@@ -175,8 +235,11 @@ class Lake:
                 if self._is_local:
                     self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._fs.mv(staged, path)
-            elif not self._fs.exists(path) or self._fs.size(path) != size:
-                raise _refused(self.address, f"{name} is missing, or is not what was written")
+            elif not self._fs.exists(path):
+                raise _refused(self.address, f"{name} is missing")
+            elif (now := self._fs.size(path)) != size:
+                self._check_whole(name)
+                self._sizes[name] = now
         if self._fs.exists(f"{self._root}/{STAGING}"):
             self._fs.rm(f"{self._root}/{STAGING}", recursive=True)
 
@@ -186,15 +249,17 @@ class Lake:
         if not self._fs.exists(path):
             raise _refused(self.address, f"is no lake of this service: it has no {MANIFEST}")
         try:
-            found = json.loads(self._fs.cat_file(path))
-            known = found["format"] == FORMAT and set(found) >= FIELDS
-        except (ValueError, KeyError, TypeError):
+            found: dict[str, Any] = json.loads(self._fs.cat_file(path))
+            is_known = found["format"] == FORMAT
+            if is_known:
+                msgspec.convert(found, Manifest)
+                msgspec.convert(found.get("files", {}), dict[str, int])
+        except (ValueError, KeyError, TypeError, RecursionError, msgspec.ValidationError):
             raise _refused(self.address, f"{MANIFEST} is damaged") from None
-        if not known:
+        if not is_known:
             raise _refused(self.address, f"{MANIFEST} is of another version of the service")
-        result: dict[str, Any] = found
-        result["rows"] = dict.fromkeys(TABLES, 0) | result["rows"]  # until 0.1.0 there were no priors
-        return result
+        found["rows"] = dict.fromkeys(TABLES, 0) | found["rows"]  # until 0.1.0 there were no priors
+        return found
 
     def _take_lock(self) -> None:
         """In a folder. An object store has no locks: see ``commit``."""

@@ -45,6 +45,7 @@ class RebuildPlan:
 
     ``revisions``    ascending, with their ``features``. Shapes: (n,), (n, d)
     ``directions``   those that interact with a context. Shape: (p, d), None: all
+    ``constant``     of the intercept; None: there is none
     ``forgotten``    of each learner that was, the number of the last entry that forgot it
     ``states``       of each learner that was given some, their numbers and bytes, in the order of the log
     ``left_out``     partition and number of dead letters that came again later
@@ -56,6 +57,7 @@ class RebuildPlan:
     directions: Matrix | None
     half_life_s: float
     shifted: bool
+    constant: float | None
     forgotten: Mapping[str, int]
     states: Mapping[str, list[tuple[int, bytes]]]
     left_out: frozenset[tuple[int, int]]
@@ -96,6 +98,7 @@ def plan_of(lake: Lake) -> RebuildPlan:
         directions=None if directions is None else np.array(directions, dtype=np.float64),
         half_life_s=terms["half_life_s"] or 0.0,
         shifted=terms["shifted"],
+        constant=terms.get("constant"),
         forgotten=forgotten,
         states={key: sorted(given) for key, given in states.items()},
         left_out=frozenset(left_out),
@@ -291,6 +294,8 @@ def _features(plan: RebuildPlan, rows: Any) -> Matrix:
         empty = pa.scalar([0.0] * plan.contexts, pa.list_(pa.float32()))
         contexts = rows["context"].cast(pa.list_(pa.float32())).fill_null(empty).combine_chunks()
         features = bilinear.phi(features, plan.directions, _lists(contexts, np.float32, plan.contexts))
+    if plan.constant is not None:
+        features = np.column_stack((features, np.full(len(features), plan.constant)))
     examined: Vector = rows["examined"].cast(pa.float64()).fill_null(1.0).to_numpy()
     features = features * examined[:, None]
     if bare.any():

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 INSTALL = "pip install 'shortlist-service[milvus]'"
 NOT_INSTALLED = f"SHORTLIST_MILVUS_URI is set, but pymilvus is not installed: {INSTALL}"
+GONE = "the engine has not the collection of this catalogue, or not in memory"
 AWAY = "the engine of the arms (Milvus) does not answer"
 LEAST_VERSIONS: Mapping[str, tuple[int, int]] = {"milvus": (2, 5), "milvus_lite": (3, 0)}
 MOST_FOUND = 16_384  # of one search, by Milvus
@@ -93,6 +95,7 @@ class Engine:
         self._opening = asyncio.Lock()
         self._waiting: dict[_Search, list[tuple[NDArray[np.float32], asyncio.Future[list[Proposal]]]]] = {}
         self._searching: dict[_Search, asyncio.Task[None]] = {}
+        self._loading: dict[str, asyncio.Task[None]] = {}
         self.settled_s = SETTLED_S
 
     async def open(self) -> None:
@@ -127,7 +130,7 @@ class Engine:
                 log.info("the engine of the arms is %s", version)
 
     async def close(self) -> None:
-        for task in self._searching.values():
+        for task in [*self._searching.values(), *self._loading.values()]:
             task.cancel()
         client, self._client = self._client, None
         if client is not None:
@@ -172,6 +175,28 @@ class Engine:
         await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
         dims = [field["params"].get("dim") for field in described["fields"] if field["name"] == "features"]
         return int(dims[0]) if dims and dims[0] is not None else 0
+
+    async def load(self, name: str) -> None:
+        """Have a collection in the engine's memory, as searches need it: after its start none is.
+
+        Several callers wait for the same load. Raises CollectionGone: there is none of this name.
+        """
+        task = self._loading.get(name)
+        if task is None:
+            task = self._loading[name] = asyncio.create_task(self._load(name))
+            task.add_done_callback(partial(self._loaded, name))
+        await asyncio.shield(task)
+
+    async def _load(self, name: str) -> None:
+        await self.check()
+        if name not in await self.collections():
+            raise CollectionGone(GONE)
+        await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
+
+    def _loaded(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._loading[name]
+        if not task.cancelled():
+            task.exception()  # those who wait are told; there may be none any more
 
     async def collections(self) -> Sequence[str]:
         names: Sequence[str] = await self._made(lambda: self._client.list_collections(timeout=TIMEOUT_S))
@@ -265,7 +290,7 @@ class Engine:
         """What a failed call means. The engine rests if it seems to be away, not if it refuses a call."""
         code = getattr(error, "code", None)
         if code in {_COLLECTION_ABSENT, _COLLECTION_NOT_LOADED}:
-            return CollectionGone("the engine has not the collection of this catalogue, or not in memory")
+            return CollectionGone(GONE)
         if isinstance(code, int) and code > _UNEXPECTED:
             log.error("the engine of the arms refused a call", exc_info=error)
             return Unavailable("the engine of the arms (Milvus) refused a call")

@@ -73,6 +73,11 @@ class Metrics:
         self.evaluated = counter(
             "shortlist_evaluated_decisions", "Logged decisions on which a policy was evaluated."
         )
+        self.evaluation_jobs = counter(
+            "shortlist_evaluation_jobs",
+            "Evaluations that went on by themselves, and how they ended.",
+            ["outcome"],
+        )
         self.group_decisions = counter(
             "shortlist_group_decisions",
             "Decisions that are to be logged, of bandits with a holdout.",
@@ -86,8 +91,17 @@ class Metrics:
             "Guardrails of bandits, by what the last report of this process on each bandit says.",
             ["state"],
         )
+        self.unlimited = counter(
+            "shortlist_unlimited_repeats",
+            "Choices and rewards that `repeats` did not remember, or in place of older ones: no room.",
+            ["counts"],
+        )
         self.quotas = gauge(
             "shortlist_quotas", "Quotas of all bandits, as this process sees them now.", ["state"]
+        )
+        self.beyond_quotas = gauge(
+            "shortlist_arms_beyond_quotas",
+            "Arms that are not eligible for a bandit, since they would count for too many of its quotas.",
         )
         self.prior_fits = counter("shortlist_prior_fits", "Learned priors fitted.", ["outcome"])
         self.prior_seconds = Histogram(
@@ -114,7 +128,8 @@ class Metrics:
         self.prior_seconds.observe(seconds)
         self.prior_keys.set(keys)
 
-    def quotas_are(self, states: Mapping[str, int]) -> None:
+    def quotas_are(self, states: Mapping[str, int], beyond: int) -> None:
+        self.beyond_quotas.set(beyond)
         for state, count in states.items():
             self.quotas.labels(state).set(count)
 

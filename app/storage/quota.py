@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.errors import QuotaReached, StoreFull
-from app.storage.protocol.usage import KINDS, Kind
+from app.storage.protocol.usage import KINDS, SIXTEENTHS, Kind
 
-KEPT_BACK = 16  # one of this many parts of a bound
 UNBOUNDED = 1 << 50
 
 
@@ -43,11 +42,11 @@ class Quota:
         """What all partitions held at the last look, and what this process added."""
         return dict(self._total)
 
-    def of(self, kind: Kind, partition: int) -> int:
-        """The bytes that the partition may hold; none if that is negative."""
+    def of(self, kind: Kind, partition: int, sixteenths: int = SIXTEENTHS) -> int:
+        """The bytes that the partition may hold; none if that is negative. ``sixteenths``: of the bound."""
         others = self._total[kind] - (self._held[kind][partition] if self._held else 0)
         bound = self.bounds[kind]
-        return bound - bound // KEPT_BACK - others
+        return bound - bound * (16 - sixteenths) // 16 - others
 
 
 def campaigns_full() -> QuotaReached:

@@ -13,6 +13,7 @@ from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive
 
 _SCAN_BATCH = 1_000
+_BULK_BYTES = 1 << 16
 
 
 class RedisArms(RedisPart):
@@ -70,10 +71,19 @@ class RedisArms(RedisPart):
     async def has_documents(self, uid: str) -> bool:
         return bool(await self._redis.command("HLEN", keys.documents(uid)))
 
-    async def documents(self, uid: str, ids: Sequence[str]) -> Sequence[bytes]:
+    async def documents(
+        self, uid: str, ids: Sequence[str], *, most_bytes: int | None = None
+    ) -> Sequence[bytes]:
         if not ids:
             return []
-        return [value or b"" for value in await self._redis.command("HMGET", keys.documents(uid), *ids)]
+        if most_bytes is None:
+            values = await self._redis.command("HMGET", keys.documents(uid), *ids)
+        else:
+            is_large = most_bytes > _BULK_BYTES
+            values = await self._redis.script(
+                "documents", [keys.documents(uid)], [most_bytes, *ids], bulk=is_large
+            )
+        return [value or b"" for value in values]
 
     async def retired_features(self, uid: str, revision: int) -> bytes | None:
         kept: bytes | None = await self._redis.command("GET", keys.retired(uid, revision))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from app.storage import redis_keys as keys
 from app.storage.protocol import Had
 from app.storage.protocol.learner_id import LearnerId
+from app.storage.protocol.usage import SIXTEENTHS, SIXTEENTHS_FOR_NEW
 from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart, check_positive
 
@@ -48,11 +49,20 @@ class RedisChoices(RedisPart):
     async def take_repeats(
         self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
     ) -> Had:
-        names = [keys.had(self._partition(key), key)]
-        arguments: list[Argument] = [within_ms, most, kept, *(part for pair in shown for part in pair)]
-        written, now_ms, *there = await self._redis.script("take_repeats", names, arguments)
+        partition = self._partition(key)
+        names = [keys.had(partition, key), keys.ledger(partition)]
+        arguments: list[Argument] = [within_ms, most, kept]
+        arguments += [
+            self._quota.of("repeats", partition, parts) for parts in (SIXTEENTHS, SIXTEENTHS_FOR_NEW)
+        ]
+        arguments += [part for pair in shown for part in pair]
+        answer = await self._redis.script("take_repeats", names, arguments)
+        written, is_whole, held, now_ms, *there = answer
+        if held:
+            self._quota.taken("repeats", partition, held)
         arms = [member.decode().partition(":")[2] for member in there[::2]]
-        return Had(bool(written), now_ms, list(zip(arms, map(int, map(float, there[1::2])), strict=True)))
+        times = map(int, map(float, there[1::2]))
+        return Had(bool(written), bool(is_whole), now_ms, list(zip(arms, times, strict=True)))
 
     async def drop_repeats(self, key: LearnerId, shown: Sequence[tuple[str, str]]) -> None:
         members = [f"{decision}:{arm}" for decision, arm in shown]

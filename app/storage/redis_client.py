@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -26,6 +28,8 @@ _LOG = logging.getLogger("shortlist.store")
 
 Argument = str | bytes | int
 OLDEST = (6, 2)
+FULL_BYTES = 16 << 20  # about the longest write
+DISK_FULL = "the disk of SHORTLIST_DATA_DIR is full"
 SCAN_STEP = 1_000
 
 # Not all errors of the driver derive from RedisError. A socket that cannot be opened is an OSError. To write
@@ -55,24 +59,37 @@ _PASSING = (
 )
 _WITH = "-- WITH   "
 _DURABLE = ("always", "everysec", "no")
+_CANNOT_WRITE = "MISCONF"
 _PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated(data_dir: Path | None = None) -> Iterator[None]:
     """Turn every error of the driver into Unavailable, without its text, which may hold what was sent."""
     try:
         yield
     except DRIVER_ERRORS as error:
-        raise _unavailable(error) from error
+        raise _unavailable(error, data_dir) from error
 
 
-def _unavailable(error: Exception) -> Unavailable:
-    """The same error for callers. It is logged if the server should not give it."""
+def _unavailable(error: Exception, data_dir: Path | None) -> Unavailable:
+    """The same error for callers. It is logged if the server should not give it. It says so if the disk of
+    ``data_dir`` is full: then the embedded server ends at each write.
+    """
     passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
     if not passing and not _is_out_of_memory(error):
         _LOG.error("the store refused a call", exc_info=error)
-    return Unavailable(f"the store {_reason(error)} ({type(error).__name__})")
+    detail = f"the store {_reason(error)} ({type(error).__name__})"
+    if data_dir is not None and is_full(data_dir):
+        detail += f", and {DISK_FULL}"
+    return Unavailable(detail)
+
+
+def is_full(folder: Path) -> bool:
+    """Whether its disk has no room for a write of the store. It may be the folder of another service."""
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free < FULL_BYTES
+    return False
 
 
 def _reason(error: Exception) -> str:
@@ -80,6 +97,8 @@ def _reason(error: Exception) -> str:
         return "wants another user or password than its URL has"
     if "DB index is out of range" in str(error):
         return "has no database of the number that its URL ends with"
+    if _CANNOT_WRITE in str(error):
+        return "cannot write to its disk, which may be full: its log says why"
     if _is_out_of_memory(error):
         return "is out of memory: its maxmemory is reached, and writes are refused"
     return "refuses the call" if isinstance(error, driver.ResponseError) else "does not answer"
@@ -141,11 +160,19 @@ class RedisClient:
 
     ``pool_timeout_s``     how long a call waits for a free connection
     ``socket_timeout_s``   how long a call waits for a connection to open, and for its answer
+    ``data_dir``           of the embedded server: errors say when its disk is full
     """
 
     def __init__(
-        self, url: str, *, max_connections: int, pool_timeout_s: float, socket_timeout_s: float
+        self,
+        url: str,
+        *,
+        max_connections: int,
+        pool_timeout_s: float,
+        socket_timeout_s: float,
+        data_dir: Path | None = None,
     ) -> None:
+        self._data_dir = data_dir
         options = {
             "max_connections": max_connections,
             "socket_connect_timeout": socket_timeout_s,
@@ -175,7 +202,7 @@ class RedisClient:
         self._scripts = scripts()
 
     async def close(self) -> None:
-        with translated():
+        with translated(self._data_dir):
             await self._pipeliner.close()
             await self._bulk.close()
             await self._redis.aclose()
@@ -185,11 +212,11 @@ class RedisClient:
         try:  # as ``translated``, which takes as long as all else here
             return await self._pipeliner.command(*arguments)
         except DRIVER_ERRORS as error:
-            raise _unavailable(error) from error
+            raise _unavailable(error, self._data_dir) from error
 
     async def bulk(self, *arguments: Argument) -> Any:
         """As ``command``, for a large command or answer: others do not wait behind it."""
-        with translated():
+        with translated(self._data_dir):
             return await self._bulk.command(*arguments)
 
     async def scan_members(self, command: str, key: str, pattern: str) -> AsyncIterator[list[bytes]]:
@@ -213,7 +240,7 @@ class RedisClient:
         for ask in self._each():
             cursor = 0
             while True:
-                with translated():
+                with translated(self._data_dir):
                     answer = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
                 cursor, result = _scanned(answer)
                 if result:
@@ -223,7 +250,7 @@ class RedisClient:
 
     async def transaction(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         """Answers to commands that run as one (MULTI, EXEC)."""
-        with translated():
+        with translated(self._data_dir):
             async with asyncio.timeout(self._patience_s):
                 await self._transactions.acquire()
             try:
@@ -239,10 +266,10 @@ class RedisClient:
         try:
             return await ask("EVALSHA", script.digest, len(keys), *keys, *args)
         except driver.NoScriptError:
-            with translated():
+            with translated(self._data_dir):
                 return await ask("EVAL", script.text, len(keys), *keys, *args)
         except DRIVER_ERRORS as error:
-            raise _unavailable(error) from error
+            raise _unavailable(error, self._data_dir) from error
 
     async def check(self) -> None:
         """Raise StartupError unless this is a primary that knows our commands and never drops keys."""
@@ -265,7 +292,7 @@ class RedisClient:
 
     async def _use_cluster(self) -> None:
         await self.close()
-        with translated():
+        with translated(self._data_dir):
             self._redis = await self._open_cluster().initialize()
         self._pipeliner, self._bulk = Pipeliner(self._redis), Pipeliner(self._redis)
 
@@ -301,5 +328,5 @@ class RedisClient:
 
     async def _everywhere(self, *arguments: Argument) -> Sequence[Any]:
         """The answers of all primaries to one command."""
-        with translated():
+        with translated(self._data_dir):
             return await asyncio.gather(*(ask(*arguments) for ask in self._each()))

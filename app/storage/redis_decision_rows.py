@@ -38,13 +38,22 @@ class RedisDecisionRows(RedisPart):
         return None if value is None else _stored(field, decision.learner, value)
 
     async def read(
-        self, partition: int, bandit_uid: str, *, after: str, before: str, count: int, most_bytes: int
+        self,
+        partition: int,
+        bandit_uid: str,
+        *,
+        after: str,
+        before: str,
+        count: int,
+        most_bytes: int,
+        newest_first: bool = False,
     ) -> StoredRows:
         check_positive("count", count)
         names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
         # A member goes on after its position, with a slash: below "0", as all that ids are made of is not.
         least, most = f"({after}0" if after else "-", f"({before}" if before else "+"
-        result = await self._redis.script("read_rows", names, [least, most, count, most_bytes], bulk=True)
+        arguments: list[Argument] = [least, most, count, most_bytes, int(newest_first)]
+        result = await self._redis.script("read_rows", names, arguments, bulk=True)
         following, *pairs = result
         rows = []
         for member, value in zip(pairs[::2], pairs[1::2], strict=True):

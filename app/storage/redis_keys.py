@@ -20,6 +20,7 @@
     {q:<uid>}:quotas                             hash    quota -> record                    with the bandit
     {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
     {q:<uid>}:shares:<quota>                     hash    process -> its share               with the window
+    {q:<uid>}:changes                            zset    quota, number of its last change  with the bandit
     {q:<uid>}:held                               hash    decision -> what it took           until it expires
     {q:<uid>}:held-until                         zset    decision, until when               until it expires
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
@@ -47,6 +48,10 @@
     {p:<n>}:turns:<bandit uid>:<learner>         hash    taken, held, claim -> first       ttl_ms
     {p:<n>}:had:<bandit uid>/<learner>           zset    decision:arm of a key, when        ttl_ms
     {p:<n>}:word:<name>                          string  a value written once               ttl_ms or for ever
+    {jobs}:heads                                 hash    bandit uid/job -> how it stands    until it is over
+    {jobs}:results                               hash    bandit uid/job -> its result       until it is over
+    {jobs}:until                                 zset    job, until when it is kept         until it is over
+    {jobs}:alive                                 zset    job, until when its process lives  until it is over
     {k:<kind>:<name>}:record                     string  record                             with the campaign
     {k:<kind>:<name>}:events                     list    its events, in order               with the campaign
     {k:<kind>:<name>}:snapshot                   string  position (8) + state               with the campaign
@@ -130,6 +135,9 @@ PRIORS = REGISTRY + "priors"
 PRIOR_CHANGES = REGISTRY + "prior-changes"
 
 
+JOBS = [f"{PREFIX}{{jobs}}:{part}" for part in ("heads", "results", "until", "alive")]
+
+
 def _catalogue(uid: str) -> str:
     return f"{PREFIX}{{c:{uid}}}:"
 
@@ -199,6 +207,11 @@ def quota(bandit_uid: str, quota_id: str) -> str:
 def quota_shares(bandit_uid: str, quota_id: str) -> str:
     """As ``quota``."""
     return f"{_quotas(bandit_uid)}shares:{quota_id}"
+
+
+def quota_changes(bandit_uid: str) -> str:
+    """The quotas that changed, the last ones of all: by the number of the change."""
+    return f"{_quotas(bandit_uid)}changes"
 
 
 def quotas_held(bandit_uid: str) -> list[str]:
@@ -272,6 +285,12 @@ def warm_up_slots(partition: int, learner: LearnerId) -> str:
 def had(partition: int, key: LearnerId) -> str:
     """What a learner, or a visitor, has had."""
     return f"{_partition(partition)}had:{key.member}"
+
+
+def partition_of_had(key: str) -> int | None:
+    """Of the key of ``had``; None of another one."""
+    found = re.match(rf"{PREFIX}\{{p:(\d+)\}}:had:", key)
+    return None if found is None else int(found[1])
 
 
 def bandit_pattern(uid: str) -> str:

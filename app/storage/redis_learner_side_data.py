@@ -68,7 +68,7 @@ class RedisLearnerSideData(RedisPart):
         partition = self._partition(learner)
         names = [keys.log(partition), keys.watermark(partition), keys.forgotten(partition, learner)]
         names += [keys.erase(partition), keys.idle(partition), keys.warm_up_slots(partition, learner)]
-        names += [keys.forgotten_until(partition), keys.had(partition, learner)]
+        names += [keys.forgotten_until(partition), keys.had(partition, learner), keys.ledger(partition)]
         entry_id = await self._redis.script(script, names, [*learner, payload, now_ms, ttl_ms])
         return entry_id.decode() if entry_id else None
 
@@ -135,8 +135,15 @@ class RedisLearnerSideData(RedisPart):
         """Every key that is named after the bandit or one of its learners."""
         is_theirs = re.compile(keys.bandit_regex(uid))
         async for result in self._redis.scan_keys(keys.bandit_pattern(uid)):
-            theirs = [key for key in result if is_theirs.fullmatch(key.decode())]
-            await asyncio.gather(*(self._redis.command("UNLINK", key) for key in theirs))
+            theirs = [key for key in map(bytes.decode, result) if is_theirs.fullmatch(key)]
+            await asyncio.gather(*map(self._erase_key, theirs))
+
+    async def _erase_key(self, key: str) -> None:
+        partition = keys.partition_of_had(key)
+        if partition is None:
+            await self._redis.command("UNLINK", key)
+        else:
+            await self._redis.script("drop_had", [keys.ledger(partition), key])
 
 
 def _older_than(number: int, knew: Knew) -> Goes:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from app.storage import redis_keys as keys
-from app.storage.protocol import Confirmed, Held, QuotaTerms, Share, ShareAsked
+from app.storage.protocol import Confirmed, Held, QuotaChanges, QuotaTerms, Share, ShareAsked
 from app.storage.redis_client import Argument
 from app.storage.redis_part import RedisPart
 
+MOST_CHANGES = 20_000  # of a bandit, that are known one by one
 MOST_HELD = 1_000_000  # deferred decisions of a bandit, of some 150 bytes
 _CONFIRMED: Mapping[int, Confirmed] = {1: "counts", 0: "expired", -1: "used_up"}
 
@@ -18,23 +19,30 @@ _CONFIRMED: Mapping[int, Confirmed] = {1: "counts", 0: "expired", -1: "used_up"}
 class RedisQuotas(RedisPart):
     """Implements ``protocol.QuotaStore``."""
 
-    async def all(self, bandit_uid: str) -> Mapping[str, bytes]:
-        records = await self._redis.command("HGETALL", keys.quotas(bandit_uid))
-        return {quota_id.decode(): record for quota_id, record in records.items()}
+    async def changes(self, bandit_uid: str, after: int) -> QuotaChanges:
+        names = [keys.quotas(bandit_uid), keys.quota_changes(bandit_uid)]
+        number, is_all, *found = await self._redis.script("changed_quotas", names, [after])
+        records = {
+            quota_id.decode(): record or None
+            for quota_id, record in zip(found[::2], found[1::2], strict=True)
+        }
+        return QuotaChanges(number, records, bool(is_all))
+
+    async def record(self, bandit_uid: str, quota_id: str) -> bytes:
+        record: bytes | None = await self._redis.command("HGET", keys.quotas(bandit_uid), quota_id)
+        return record or b""
 
     async def put(
         self, bandit_uid: str, quota_id: str, record: bytes, terms: QuotaTerms, *, expected: bytes, most: int
     ) -> bytes | None:
-        names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id)]
-        arguments: list[Argument] = [quota_id, record, expected, *terms, most]
+        names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id), keys.quota_changes(bandit_uid)]
+        arguments: list[Argument] = [quota_id, record, expected, *terms, most, MOST_CHANGES]
         current: bytes | None = await self._redis.script("put_quota", names, arguments)
         return current
 
     async def delete(self, bandit_uid: str, quota_id: str) -> bool:
-        answers = await self._redis.transaction(
-            [("HDEL", keys.quotas(bandit_uid), quota_id), ("DEL", *_of_quota(bandit_uid, quota_id))]
-        )
-        return bool(answers[0])
+        names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id), keys.quota_changes(bandit_uid)]
+        return bool(await self._redis.script("delete_quota", names, [quota_id, MOST_CHANGES]))
 
     async def changed(self, bandit_uid: str) -> None:
         await self._redis.script("note_quotas", [keys.QUOTAS, keys.REGISTRY_VERSION], [bandit_uid])
@@ -53,9 +61,13 @@ class RedisQuotas(RedisPart):
         names = [name for quota_id in counts for name in _of_quota(bandit_uid, quota_id)]
         await self._redis.script("reward_quotas", names, [*counts.values()])
 
-    async def hold(self, bandit_uid: str, decision: str, taken: Sequence[Held], *, expires_ms: int) -> bool:
+    async def hold(
+        self, bandit_uid: str, decision: str, taken: Sequence[Held], *, expires_ms: int
+    ) -> Sequence[int] | None:
         arguments: list[Argument] = [decision, msgspec.msgpack.encode(taken), expires_ms, MOST_HELD]
-        return bool(await self._redis.script("hold_quotas", keys.quotas_held(bandit_uid), arguments))
+        names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
+        answer: Sequence[int] | None = await self._redis.script("hold_quotas", names, arguments)
+        return answer
 
     async def confirm(self, bandit_uid: str, decision: str, *, expires_ms: int, margin_ms: int) -> Confirmed:
         arguments: list[Argument] = [decision, expires_ms, margin_ms]
@@ -68,7 +80,8 @@ class RedisQuotas(RedisPart):
 
     async def erase(self, bandit_uid: str) -> None:
         """Two round trips."""
-        names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, ""), *keys.quotas_held(bandit_uid)]
+        names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, "")]
+        names += [*keys.quotas_held(bandit_uid), keys.quota_changes(bandit_uid)]
         await self._redis.script("erase_quotas", names)
         await self._redis.command("HDEL", keys.QUOTAS, bandit_uid)
 

@@ -7,6 +7,7 @@ and is safe to repeat: that is what makes a lost reply harmless.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from app.errors import StartupError
 from app.storage import redis_keys as keys
@@ -18,6 +19,7 @@ from app.storage.redis_choices import RedisChoices
 from app.storage.redis_client import RedisClient
 from app.storage.redis_decision_rows import RedisDecisionRows
 from app.storage.redis_followed_arms import RedisFollowedArms
+from app.storage.redis_jobs import RedisJobs
 from app.storage.redis_learner_side_data import RedisLearnerSideData
 from app.storage.redis_learner_states import RedisLearnerStates
 from app.storage.redis_priors import RedisPriors
@@ -37,6 +39,7 @@ class RedisStore(Store):
     ``max_connections``    held at most
     ``pool_timeout_s``     how long a call waits for a free connection
     ``socket_timeout_s``   how long a call waits for its answer
+    ``data_dir``           errors say when its disk is full
     """
 
     def __init__(
@@ -48,12 +51,14 @@ class RedisStore(Store):
         max_connections: int = 64,
         pool_timeout_s: float = 2.0,
         socket_timeout_s: float = 5.0,
+        data_dir: Path | None = None,
     ) -> None:
         client = RedisClient(
             url,
             max_connections=max_connections,
             pool_timeout_s=pool_timeout_s,
             socket_timeout_s=socket_timeout_s,
+            data_dir=data_dir,
         )
         self._redis = client
         self.partitions = partitions
@@ -69,6 +74,7 @@ class RedisStore(Store):
         self.choices = RedisChoices(*shared)
         self.campaigns = RedisCampaigns(*shared)
         self.quotas = RedisQuotas(*shared)
+        self.jobs = RedisJobs(*shared)
         self.priors = RedisPriors(*shared)
         self.write_once = RedisWriteOnce(*shared)
         self.leases = RedisLeases(*shared)

@@ -9,7 +9,7 @@ from app.storage import redis_keys as keys
 from app.storage.protocol import Kind
 from app.storage.redis_part import RedisPart
 
-_EXPIRING: Sequence[Kind] = ("events", "turns", "activations", "dedupe", "log")
+_EXPIRING: Sequence[Kind] = ("events", "turns", "activations", "dedupe", "log", "repeats")
 
 
 class RedisUsage(RedisPart):

@@ -74,6 +74,7 @@ export declare class NotChangeable extends Conflict {}
 export declare class EventUsed extends Conflict {}
 export declare class PreconditionFailed extends ServiceError {}
 export declare class TooLarge extends ServiceError {}
+export declare class UnsupportedEncoding extends ServiceError {}
 export declare class Invalid extends ServiceError {}
 export declare class DimensionMismatch extends Invalid {}
 export declare class NotPossibleHere extends Invalid {}

@@ -1,7 +1,7 @@
 """`shortlist bench defaults`: Thompson sampling without a setting, beside the best of a grid of settings.
 
 Every world is drawn four times, arms and keys. Keys have a learner each and play in turns, a round of all
-keys after the other; none knows the others.
+keys after the other. None knows the others, but for "ours" and "pooled".
 
 Notation
     K, d, T     arms, their dimension, rounds of a key
@@ -18,14 +18,24 @@ Worlds
     films, films again          users of MovieLens (--data), reward 1 for films that they liked; none twice,
                                 or any
 
+Worlds of many keys, which learn from one another by the learned prior, are those of ``people``.
+
 Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     random, popular     any arm; the arm of most success with others: x.(common taste), ratings of all other
                         users, or clicks in a log of 2 K random decisions
     ones                exploration 1, ridge 1
     best, exploration, ridge    the setting of the grid that earned most in these very rounds
-    ours, ratio         without a setting (``shortlist.linear.scales``); ours / best
-    pooled              ours, with a pooled prior of strength 1; keys learn from one another
+    before              without a setting, each key for itself (``shortlist.linear.scales``)
+    ours, ratio         without a setting: with an intercept, and where there are five keys or more with the
+                        learned prior; ours / best
+    pooled              before, with a pooled prior of strength 1
     ahead, best_ahead   from which round on ours, and the best, earns more than popular in every ten rounds
+
+Columns of the worlds of many keys
+    before, ours    each key for itself; with an intercept and the learned prior, as by default. gain: ours /
+                    before - 1, error: its standard error over draws
+    best, best_way  of a grid over the strength of the prior and exploration, with and without the prior
+    first5, from6   ours / popular in the first five rounds, and in those after
 """
 
 from __future__ import annotations
@@ -40,20 +50,22 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.errors import ShortlistError
-from shortlist.linear import bilinear, linear_ts, ridge, ridge_sums, scales
+from app.text_tables import table
+from shortlist.linear import bilinear, learned_prior, linear_ts, ridge, ridge_sums, scales
 from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.sum_algebra import minus, plus
 from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress
+from studies.bench import people
 from studies.experiments import movielens
-from studies.measurement import report
+from studies.measurement import record
 
 SEED = 2018
 ARMS, KEYS, ROUNDS = 1_000, 5, 300
 CLICK_KEYS, CLICK_ROUNDS, CLICK_BATCH = 2, 40, 100
 USERS, FILM_ROUNDS = 25, 60
-DRAWS = 4
+DRAWS, PEOPLE_DRAWS = 4, 3
 EARLY, WINDOW = 60, 10
 EXPLORATIONS, RIDGES = (0.03, 0.1, 0.2, 0.5, 1.0), (0.1, 0.3, 1.0, 3.0)
 COMMON = 0.1
@@ -99,17 +111,20 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Numbers, or None: ours. ``strength``: of a pooled prior."""
+    """Numbers, or None: what follows from the sums. ``strength``: of a pooled prior. ``learned``: with an
+    intercept, and the learned prior.
+    """
 
     exploration: float | None = None
     ridge: float | None = None
     strength: float | None = None
+    learned: bool = False
 
 
 GRID = [Setting(exploration, strength) for exploration in EXPLORATIONS for strength in RIDGES]
 QUICK_GRID = [Setting(exploration, strength) for exploration in (0.1, 0.5) for strength in (0.3, 3.0)]
 ONES = Setting(1.0, 1.0)
-OURS, POOLED = Setting(), Setting(strength=POOLED_STRENGTH)
+BEFORE, POOLED, OURS = Setting(), Setting(strength=POOLED_STRENGTH), Setting(learned=True)
 
 
 def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
@@ -127,6 +142,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
         clicks,
         context,
     ]
+    crowds = people.worlds()
     if data is None:
         print("films are left out: --data names no MovieLens directory")
     else:
@@ -136,6 +152,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
                 partial(films, "films", ratings, repeats=False),
                 partial(films, "films again", ratings, repeats=True),
             ]
+            crowds += people.film_worlds(ratings, movielens.described(data, ratings))
             makes[-1](0)
         except (OSError, ValueError) as error:
             raise ShortlistError(f"--data: {error}") from None
@@ -144,7 +161,13 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
         for make in progress(makes, "worlds"):
             worlds = [make(draw) for draw in range(1 if quick else DRAWS)]
             rows += rows_of(worlds, QUICK_GRID if quick else GRID)
-    return report("defaults", rows, seed=SEED)
+        print(table(rows))
+        shared = [
+            people.rows_of(make, 1 if quick else PEOPLE_DRAWS, people.GRID[-1:] if quick else people.GRID)
+            for make in progress(crowds, "worlds of many keys")
+        ]
+    print(table(shared))
+    return record("defaults", [*rows, *shared], seed=SEED)
 
 
 def rows_of(worlds: Sequence[World], grid: Sequence[Setting]) -> list[dict[str, Any]]:
@@ -152,7 +175,7 @@ def rows_of(worlds: Sequence[World], grid: Sequence[Setting]) -> list[dict[str, 
     world = worlds[0]
     random = np.concatenate([ranked(draw, None) for draw in worlds])
     popular = np.concatenate([ranked(draw, draw.popularity) for draw in worlds])
-    settings = dict.fromkeys([*grid, ONES, OURS, *([POOLED] if world.batch == 1 else [])])
+    settings = dict.fromkeys([*grid, ONES, BEFORE, OURS, *([POOLED] if world.batch == 1 else [])])
     played = {
         setting: np.concatenate([play(draw, setting) for draw in worlds])
         for setting in progress(settings, f"settings in {world.name}", leave=False)
@@ -176,6 +199,7 @@ def rows_of(worlds: Sequence[World], grid: Sequence[Setting]) -> list[dict[str, 
                 "best": earned(played[best]),
                 "exploration": best.exploration,
                 "ridge": best.ridge,
+                "before": earned(played[BEFORE]),
                 "ours": earned(played[OURS]),
                 "ratio": earned(played[OURS]) / earned(played[best]),
                 "pooled": earned(played[POOLED]) if POOLED in played else None,
@@ -199,18 +223,28 @@ def ahead_from(world: World, rewards: Matrix, others: Matrix) -> int | None:
 def play(world: World, setting: Setting) -> Matrix:
     """The expected rewards of linear Thompson sampling. Shape: (keys, decisions)."""
     rng = np.random.default_rng((SEED, 1))
-    sums = [ridge_sums.empty(world.dim) for _ in range(world.keys)]
+    features, constant = world.features, np.empty((1, 0))
+    if setting.learned:
+        constant = np.full((1, 1), np.sqrt((world.features**2).mean()))
+        features = np.column_stack((features, np.repeat(constant, len(features), axis=0)))
+    sums = [ridge_sums.empty(world.dim + constant.size) for _ in range(world.keys)]
     keys, firsts = np.arange(world.keys), np.ones(world.keys, dtype=np.bool_)
     excluded = np.zeros((world.keys, len(world.features)), dtype=np.bool_)
     expected, values = np.empty((world.keys, world.decisions)), np.empty(world.keys)
-    taught = np.empty((world.keys, world.dim))
+    taught = np.empty((world.keys, world.dim + constant.size))
+    prior, fitted = None, 0
     for at in range(world.decisions):
         pooled = reduce(plus, sums) if setting.strength else None
+        if setting.learned and at >= people.GROWTH * fitted:
+            prior, fitted = people.fitted(sums), at
         for key, own in enumerate(sums):
             posterior, exploration = posterior_of(own, pooled, setting, world)
+            if prior is not None:
+                posterior = prior.posterior(own)
+                exploration = learned_prior.exploration(own.dim, keys=prior.keys)
             if world.contexts is not None:
                 posterior = bilinear.given(posterior, world.directions, world.contexts[key, at])
-            scores = world.features @ linear_ts.draw(posterior, exploration=exploration, rng=rng)
+            scores = features @ linear_ts.draw(posterior, exploration=exploration, rng=rng)
             scores[excluded[key]] = -np.inf
             arm = int(scores.argmax())
             excluded[key, arm] = not world.repeats
@@ -219,7 +253,7 @@ def play(world: World, setting: Setting) -> Matrix:
             chosen = world.features[[arm]]
             if world.contexts is not None:
                 chosen = bilinear.phi(chosen, world.directions, world.contexts[key, at])
-            taught[key] = chosen[0]
+            taught[key] = np.concatenate((chosen, constant), axis=1)[0]
         sums = ridge_sums.add_each(sums, keys, taught, values, firsts)
     return expected
 
@@ -236,7 +270,7 @@ def posterior_of(
     if setting.exploration is not None:
         return posterior, setting.exploration
     spread = 0.5 if world.rewards == "click" else None
-    return posterior, scales.exploration(world.dim) * scales.noise(sums, posterior.theta, spread=spread)
+    return posterior, scales.exploration(own.dim) * scales.noise(sums, posterior.theta, spread=spread)
 
 
 def _reward(world: World, mean: float, rng: np.random.Generator) -> float:

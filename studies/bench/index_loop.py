@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.indexes.live import LiveIndex, Maintenance
+from app.indexes.measurement import Measurement
 from app.indexes.segment_build import SegmentBuild
 
 LOOK_EVERY_S = 0.2
 CHECK_EVERY = 4
 
-Job = Maintenance | SegmentBuild
+Job = Maintenance | SegmentBuild | Measurement
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class IndexLoop:
             self._look_at = time.monotonic() + LOOK_EVERY_S
             self._begin("structure", self.index.begin_maintenance)
             self._begin("segment", self.index.begin_segment)
+            self._begin("measurement", self.index.begin_measurement)
 
     def search_until(self, deadline: float, stretch: Stretch) -> None:
         """Search without a pause until ``deadline``, at least once."""
@@ -101,12 +103,14 @@ class IndexLoop:
         job.run()
         took = time.thread_time() - started
         self.cpu_s += took
-        if not isinstance(job, SegmentBuild) and job.structure is not None:
+        if isinstance(job, Maintenance) and job.structure is not None:
             self.last_cpu_s, self.last_s = took, job.seconds
 
     def _finish(self, job: Job) -> None:
         if isinstance(job, SegmentBuild):
             self.index.finish_segment(job)
+        elif isinstance(job, Measurement):
+            self.index.finish_measurement(job)
         else:
             self.builds += job.structure is not None
             self.index.finish_maintenance(job)

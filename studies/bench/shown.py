@@ -4,6 +4,9 @@ Notation
     K, d          arms, standard normal; 32 dimensions. The index is the planner's choice
     quotas        of a bandit: each of the arms of a campaign, every third with an even pace, a tenth used up.
                   Of those with a pace a half holds back in each slice
+    any filters   likewise, of every shape: a campaign and more, several campaigns, an interval of them, one or
+                  the other; and one quota of all arms. They overlap
+    found_s       seconds to find which arms quotas are for, once; pairs: how many they are; mb: memory of them
     filtered      a filter that lets in a half of the arms; together: with 10,000 quotas, and 50 arms that the
                   key had too often
     added_us      median time of a search with them - that without, in microseconds; the state of the quotas
@@ -22,7 +25,7 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,55 +141,92 @@ def lists(snapshot: Snapshot, count: int) -> list[dict[str, Any]]:
 async def quotas(snapshot: Snapshot, filtered: Snapshot, count: int) -> list[dict[str, Any]]:
     ways: dict[str, Callable[[Vector], object]] = {"plain": lambda query: snapshot.search(query, 1)}
     ready: dict[str, float] = {"plain": 0.0, "filtered": 0.0}
+    facts: dict[str, dict[str, float]] = {}
+    kept = {}
     for number in QUOTAS:
-        shares = await shares_of(number, snapshot)
-        ready[f"{number} quotas"] = made_ready(shares, snapshot)
-        ways[f"{number} quotas"] = partial(choose, shares, snapshot)
+        for name, shape in (
+            (f"{number} quotas", plain_filter),
+            (f"{number} quotas of any filters", any_filter),
+        ):
+            began = time.perf_counter()
+            shares = kept[name] = await shares_of(number, snapshot, shape)
+            members = shares.membership.members
+            facts[name] = {
+                "found_s": time.perf_counter() - began,
+                "pairs": members.total,
+                "mb": members.memory_bytes / 1e6,
+            }
+            ready[name] = await made_ready(shares, snapshot)
+            ways[name] = partial(choose, shares, snapshot)
+    shares = kept[f"{QUOTAS[-1]} quotas"]
     ways["filtered"] = lambda query: filtered.search(query, 1)
-    ready["together"] = made_ready(shares, filtered)
+    ready["together"] = await made_ready(shares, filtered)
     had = snapshot.rows_of([f"a{row}" for row in np.random.default_rng(SEED).integers(0, count, HAD)])
     ways["together"] = partial(choose, shares, filtered, exclude=had)
     found = timed(ways)
     bases = {"together": "filtered"}
     return [
-        row(name, 1, count, each, found[bases.get(name, "plain")]) | {"ready_us": ready[name]}
+        row(name, 1, count, each, found[bases.get(name, "plain")])
+        | {"ready_us": ready[name]}
+        | facts.get(name, {})
         for name, each in found.items()
     ]
 
 
-async def shares_of(number: int, snapshot: Snapshot) -> Shares:
+def plain_filter(number: int) -> dict[str, Any]:
+    return {"campaign": number}
+
+
+def any_filter(number: int) -> dict[str, Any]:
+    """One of several shapes."""
+    shapes: list[dict[str, Any]] = [
+        {"campaign": number},
+        {"campaign": number, "half": {"$lt": 1}},
+        {"campaign": {"$in": [number, number + 1]}},
+        {"campaign": {"$gte": number, "$lt": number + 3}},
+        {"$or": [{"campaign": number}, {"campaign": number + 2}]},
+        {"$and": [{"campaign": {"$lte": number}}, {"$not": {"campaign": {"$lt": number}}}]},
+    ]
+    return {"half": {"$exists": True}} if number == 1 else shapes[number % len(shapes)]
+
+
+async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict[str, Any]]) -> Shares:
     """Of the quotas with an even pace a half holds back at any time, in others is something left."""
     rng = np.random.default_rng(SEED)
     shares = Shares(Generous(), None, "b", asyncio.Event(), clock=lambda: 0.0, rng=rng)  # type: ignore[arg-type]
     rules = [
-        QuotaRule(MOST, {"campaign": n}, per_s=86_400, pace="even" if n % 3 == 0 else "none")
-        for n in range(number)
+        QuotaRule(MOST, shape(n), per_s=86_400, pace="even" if n % 3 == 0 else "none") for n in range(number)
     ]
     await shares.become([BanditQuota(str(n), f"u{n}", rule) for n, rule in enumerate(rules)])
-    for live in shares.lives:
+    for live in shares.by_id.values():
         live.share = live.spent + 10**6
-    shares.members.follow(snapshot)
+    await shares.membership.ready(snapshot)
     return shares
 
 
 def choose(shares: Shares, snapshot: Snapshot, query: Vector, exclude: Rows = NO_ROWS) -> None:
-    hits = shares.now().eligible(snapshot).search(query, 1, exclude)
-    taken = shares.take(snapshot, hits.rows.tolist())
+    eligible = at_once(shares.now().eligible(snapshot))
+    hits = eligible.search(query, 1, exclude)
+    at_once(shares.take(snapshot, hits.rows.tolist()))
+
+
+def at_once(step: Coroutine[Any, Any, Any]) -> Any:
+    """What it returns; nothing is awaited."""
     try:
-        taken.send(None)  # nothing is awaited
-    except StopIteration:
-        return
+        step.send(None)
+    except StopIteration as end:
+        return end.value
     raise AssertionError
 
 
-def made_ready(shares: Shares, snapshot: Snapshot) -> float:
+async def made_ready(shares: Shares, snapshot: Snapshot) -> float:
     """Microseconds for the state of one slice, which differs from that of the slice before."""
     times = []
     for _ in range(TURNS):
         before, shares._slice_ends = shares.now(), -1.0
         began = time.perf_counter()
         now = shares.now()
-        now.eligible(snapshot)
+        await now.eligible(snapshot)
         times.append(1e6 * (time.perf_counter() - began))
         if now is before:
             raise AssertionError("the slice is as the one before")

@@ -253,7 +253,7 @@ def _held(number: int) -> Any:
     async def known_before(_key: str | None, owner: Bandit) -> Posterior:
         return owner.posterior(sums)
 
-    evaluator = Evaluator(bandit, HeldSource(), known_before, ESTIMATOR_NAMES, weighed)
+    evaluator = Evaluator(bandit, HeldSource(), known_before, ESTIMATOR_NAMES, weighed=weighed)
     for page in _pages(world, rng):
         asyncio.run(evaluator.add(page))
     result = np.empty((len(DIAL), len(ESTIMATOR_NAMES)), dtype=np.bool_)

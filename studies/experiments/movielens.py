@@ -8,6 +8,7 @@ the user rated the movie 4 or more, and its regret is 1 when the rating is lower
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -23,6 +24,8 @@ from studies.experiments.synthetic import PERIOD, Environment
 GOOD = 4
 LEAST_RATINGS = 100
 DIM = 16
+CLICK_RANK = 12
+ALS_STEPS, ALS_RIDGE, ALS_SEED = 8, 5.0, 2026
 PAPER_FIRST, PAPER_MOVIES = 1_952, 3_952
 
 
@@ -62,6 +65,32 @@ def read(folder: Path) -> Ratings:
     return Ratings(users, movies, values, [f"movie-{name}" for name in names])
 
 
+def described(folder: Path, ratings: Ratings) -> Matrix:
+    """What is known of movies without a rating: a column for each genre, and the decades since 1990.
+
+    From ``u.item`` (100K) or ``movies.dat`` (1M); a movie without a year has 0 there.
+    Shape: -> (K, genres + 1). Raises FileNotFoundError, ValueError.
+    """
+    path = next((folder / name for name in ("u.item", "movies.dat") if (folder / name).is_file()), None)
+    if path is None:
+        raise FileNotFoundError(f"no MovieLens movies in {folder}: neither u.item nor movies.dat")
+    found: dict[str, tuple[set[str], float]] = {}
+    for line in path.read_text("latin-1").splitlines():
+        if "::" in line:
+            number, title, listed = line.split("::")
+            genres = set(listed.split("|"))
+        else:
+            number, title, _, _, _, *flags = line.split("|")
+            genres = {str(place) for place, flag in enumerate(flags) if flag == "1"}
+        year = re.search(r"\((\d{4})\)\s*$", title)
+        found[f"movie-{number}"] = genres, (int(year[1]) - 1990) / 10 if year else 0.0
+    names = sorted(set().union(*(genres for genres, _ in found.values())))
+    rows = [
+        [*(float(name in found[movie][0]) for name in names), found[movie][1]] for movie in ratings.movie_ids
+    ]
+    return np.array(rows)
+
+
 def split(ratings: Ratings, held: int, *, seed: int) -> tuple[Rows, Rows, Rows]:
     """Users held back, ``held`` others to tune on, and everyone who is not held back.
 
@@ -86,6 +115,46 @@ def movie_features(good: csr_array, users: Rows) -> Matrix:
     features: Matrix = right.T * np.sqrt(sizes)
     features /= np.linalg.norm(features, axis=1).max()
     return features
+
+
+def clicked(ratings: Ratings, players: Rows, known: Rows) -> tuple[Matrix, Matrix]:
+    """Features of movies, and the chance that each of ``players`` clicks each of them.
+
+    A movie is clicked with probability 1 / (1 + exp(7 - 2 r)): .5 for a rating r of 3.5, .95 for 5. Ratings
+    that are missing are completed by factors of all ratings; features are factors of those of ``known``.
+    Shapes: -> (K, DIM), (players, K).
+    """
+    everyone = np.arange(int(ratings.users.max()) + 1)
+    left, right, centre = _factors(ratings, everyone, rank=CLICK_RANK)
+    chances: Matrix = 1.0 / (1.0 + np.exp(7.0 - 2.0 * (centre + left[players] @ right.T)))
+    return _factors(ratings, known, rank=DIM)[1], chances
+
+
+def _factors(ratings: Ratings, users: Rows, *, rank: int) -> tuple[Matrix, Matrix, float]:
+    """Factors of users and films by alternating least squares, of ratings about their mean; and that mean.
+
+    Shapes: -> (users, rank), (films, rank).
+    """
+    chosen = np.isin(ratings.users, users)
+    shape = (int(ratings.users.max()) + 1, len(ratings.movie_ids))
+    values, seen = np.zeros(shape), np.zeros(shape)
+    centre = float(ratings.values[chosen].mean())
+    values[ratings.users[chosen], ratings.movies[chosen]] = ratings.values[chosen] - centre
+    seen[ratings.users[chosen], ratings.movies[chosen]] = 1.0
+    left: Matrix = np.random.default_rng(ALS_SEED).normal(0.0, rank**-0.5, (shape[0], rank))
+    for _ in range(ALS_STEPS):
+        right = _solved(values.T, seen.T, left)
+        left = _solved(values, seen, right)
+    return left, right, centre
+
+
+def _solved(values: Matrix, seen: Matrix, factors: Matrix) -> Matrix:
+    """Least squares of the values that are seen on the factors, for each row."""
+    products = np.einsum("jd,je->jde", factors, factors).reshape(len(factors), -1)
+    grams: Matrix = (seen @ products).reshape(len(values), factors.shape[1], -1)
+    np.einsum("ijj->ij", grams)[:] += ALS_RIDGE
+    found = np.linalg.solve(grams, (values @ factors)[:, :, None])[:, :, 0]
+    return np.asarray(found, dtype=np.float64)
 
 
 def rating_factors(ratings: Ratings, rank: int) -> tuple[Matrix, Matrix]:

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
+
 from api_client import Api, Json
+from app.services.measuring.evaluation_jobs import JobHead
 
 Kind = Literal["time", "int", "float", "bool", "id", "text", "word", "list", "dict", "exploration"]
 
@@ -531,6 +534,7 @@ EVALUATION = Endpoint(
         "from": "2020-01-01T00:00:00Z",
         "to": 1_800_000_000_000,
         "estimators": ["ips", "dr"],
+        "signal_places": True,
     },
     {
         "policy": "dict",
@@ -542,6 +546,7 @@ EVALUATION = Endpoint(
         "to": "time",
         "estimators": "list",
         "estimators.0": "word",
+        "signal_places": "bool",
     },
     frozenset({"policy.temperature", "policy.reward", "policy.reward.min", "from", "to"}),
 )
@@ -560,6 +565,8 @@ READS = (
     Endpoint("GET", "/v1/catalogues/{catalogue}/arms/{arm}", "/v1/catalogues/c/arms/a0"),
     Endpoint("GET", "/v1/bandits", "/v1/bandits"),
     Endpoint("GET", "/v1/bandits/{bandit}", "/v1/bandits/b"),
+    Endpoint("GET", "/v1/bandits/{bandit}/evaluations", "/v1/bandits/b/evaluations"),
+    Endpoint("GET", "/v1/bandits/{bandit}/evaluations/{evaluation}", "/v1/bandits/b/evaluations/kept"),
     Endpoint("GET", "/v1/bandits/{bandit}/versions", "/v1/bandits/b/versions"),
     Endpoint("GET", "/v1/bandits/{bandit}/quotas", "/v1/bandits/b/quotas"),
     Endpoint("GET", "/v1/bandits/{bandit}/quotas/{quota}", "/v1/bandits/b/quotas/none-shown"),
@@ -591,6 +598,7 @@ DELETES = (
     Endpoint("DELETE", "/v1/centers/{campaign}", "/v1/centers/s-unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}", "/v1/bandits/unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}/quotas/{quota}", "/v1/bandits/b/quotas/unused"),
+    Endpoint("DELETE", "/v1/bandits/{bandit}/evaluations/{evaluation}", "/v1/bandits/b/evaluations/unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/bob"),
     Endpoint("DELETE", "/v1/slates/{campaign}", "/v1/slates/s-unused"),
 )
@@ -614,6 +622,11 @@ async def build_world(api: Api) -> str:
     over = "2021-01-01T00:00:00Z"  # nothing is counted, so the store stays as it is
     for name in ("none-shown", "unused"):
         await api.ok("PUT", f"/v1/bandits/b/quotas/{name}", {"arm": "a4", "most": 5, "to": over}, 201)
+    service = api.app.service
+    bandit = await service.bandits.get("b")
+    for name in ("kept", "unused"):
+        job = msgspec.json.encode(JobHead(name, 1, "done"))
+        await service.store.jobs.add(bandit.uid, name, job, lease_ms=1_000, keep_ms=3_600_000)
     for name in ("s", "s-unused"):
         centers = {"id": name, "points": ["p0", "p1", "p2"], "k": 2, "noise_std": 1}
         await api.ok("POST", "/v1/centers", centers, 201)

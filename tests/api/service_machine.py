@@ -25,13 +25,25 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from service_model import Arm, Bandit, Catalogue, Chooser, Decision, Json, Learner, completed, is_within
+from service_model import (
+    Arm,
+    Bandit,
+    Catalogue,
+    Chooser,
+    Decision,
+    Json,
+    Learner,
+    Quota,
+    completed,
+    is_within,
+)
 from service_pools import (
     ARMS,
     BANDITS,
     KEYS,
     OBSERVATIONS,
     PATCHES,
+    QUOTAS,
     REQUESTS,
     SOME_IDS,
     TOLD,
@@ -165,6 +177,15 @@ class WholeService(RuleBasedStateMachine):
         for arm in ids:
             known.arms.pop(arm, None)
 
+    @rule(name=CATALOGUES, count=st.integers(1, 3))
+    def delete_the_longest_arms(self, name: str, count: int) -> None:
+        """Those that answer most queries."""
+        arms = sorted(
+            self.catalogues[name].arms.values(), key=lambda arm: -float(np.linalg.norm(arm.features))
+        )
+        if arms:
+            self.delete_arms(name, [arm.id for arm in arms[:count]])
+
     # Bandits
 
     @rule(name=NAMES, catalogue=CATALOGUES, body=BANDITS, anew=st.sampled_from([False, False, True]))
@@ -219,10 +240,39 @@ class WholeService(RuleBasedStateMachine):
         assert shown["version"] == len(known.asked)
         assert self.etag == known.etags[-1]
 
+    # Quotas
+
+    @rule(place=PLACES, drawn=st.lists(QUOTAS, min_size=1, max_size=3))
+    def put_quotas(self, place: int, drawn: list[tuple[str, Json, int]]) -> None:
+        """New ones, and those that are there with another ``most``; of another filter they are made anew."""
+        bandit_name, bandit = self._nth(place)
+        for name, document, most in drawn:
+            path, known = f"bandits/{bandit_name}/quotas/{name}", bandit.quotas.get(name)
+            body = {"filter": document, "most": most}
+            if known is not None and known.document != document:
+                self._refused((409, "conflict"), "PUT", path, body)
+                self._expect(204, "DELETE", path)
+                del bandit.quotas[name]
+                known = None
+            found, shown = self._call("PUT", path, body)
+            if found == 422:  # of fields that no arm has
+                assert not any(arm.matches(document) for arm in self._arms(bandit)) or "$" in str(document)
+                continue
+            assert found == (201 if known is None else 200), shown
+            quota = bandit.quotas.setdefault(name, Quota(document, most))
+            quota.most = most
+            assert (shown["used"], shown["most"]) == (quota.shown, most)
+            assert shown["reserved"] + shown["left"] == quota.left or quota.shown > most
+
+    def _arms(self, bandit: Bandit) -> list[Arm]:
+        return [*self.catalogues[bandit.catalogue].arms.values()]
+
     # Choices
 
     def _request(self, bandit: Bandit, asked: Json, key: str, situation: Json) -> Json:
-        """A body that the bandit can take."""
+        """A body that the bandit can take. With quotas nothing is deferred: how much may be is known late."""
+        if bandit.quotas:
+            asked = {name: value for name, value in asked.items() if name != "activate"}
         return {**asked, **self._whose(bandit, key, situation)}
 
     def _whose(self, bandit: Bandit, key: str, situation: Json) -> Json:
@@ -295,6 +345,8 @@ class WholeService(RuleBasedStateMachine):
     def choose_batch(self, place: int, asked: list[Request], told: list[Told], waits: bool) -> Any:
         name, bandit = self._nth(place)
         path, bodies = f"bandits/{name}/choose/batch", [self._request(bandit, *each) for each in asked]
+        if bandit.quotas:  # what is left for the second one depends on what was drawn for the first
+            bodies = bodies[:1]
         choosers = [Chooser(bandit, self.catalogues[bandit.catalogue], body) for body in bodies]
         refusals = [found for chooser in choosers if (found := chooser.refusal()) is not None]
         if refusals:
@@ -307,6 +359,10 @@ class WholeService(RuleBasedStateMachine):
     def _decided(self, chooser: Chooser, answer: Json) -> Decision:
         """The answer is one that may be given; the decision of it."""
         self._check(chooser, answer)
+        for arm in answer["arms"]:
+            for name in chooser.quotas_of(arm["id"]):
+                chooser.bandit.quotas[name].shown += 1
+                assert chooser.bandit.quotas[name].shown <= chooser.bandit.quotas[name].most
         return self._kept(chooser, answer)
 
     def _check(self, chooser: Chooser, answer: Json) -> None:
@@ -327,7 +383,10 @@ class WholeService(RuleBasedStateMachine):
         assert len(set(ids)) == len(ids)
         scores = chooser.scores(version)
         order = sorted(chooser.left(), key=lambda arm: -scores[arm])
-        assert len(chosen) == len(chooser.best(order))
+        if bandit.quotas:  # overlapping limits: how many arms they leave depends on the first ones
+            assert len(ids) == body.get("k", 1) or not chooser.allowed_after(chosen)
+        else:
+            assert len(chosen) == len(chooser.best(order))
         assert chooser.best(chosen) == chosen, "the rules hold"
         assert set(chosen) <= set(order)
         if version in learner.unknown:
@@ -338,8 +397,9 @@ class WholeService(RuleBasedStateMachine):
         if config["policy"] == "softmax":
             self._drawn(chooser, scores, chosen, answer)
         elif config["exploration"] == 0.0:
-            best = [scores[arm] for arm in chooser.best(order)]
-            np.testing.assert_allclose([scores[arm] for arm in chosen], best, atol=1e-8)
+            for place, arm in enumerate(chosen):
+                best = max(scores[each] for each in chooser.allowed_after(chosen[:place]))
+                np.testing.assert_allclose(scores[arm], best, atol=1e-8)
 
     def _drawn(self, chooser: Chooser, scores: dict[str, float], chosen: list[str], answer: Json) -> None:
         """Each arm has the probability that it says it had."""
@@ -485,6 +545,9 @@ class WholeService(RuleBasedStateMachine):
 
     def _look_at(self, bandit: Bandit) -> None:
         path = f"bandits/{bandit.name}"
+        for name, quota in bandit.quotas.items():
+            found = self._expect(200, "GET", f"{path}/quotas/{name}")
+            assert (found["used"], found["most"]) == (quota.shown, quota.most)
         self._shown(bandit, self._expect(200, "GET", path))
         versions = self._listed(f"{path}/versions")
         assert [each["version"] for each in versions] == list(range(len(bandit.asked), 0, -1))

@@ -27,10 +27,20 @@ CONTEXT: Json = {
 OPERATORS: Mapping[str, Callable[[list[Any], Any], bool]] = {
     "$eq": lambda values, bound: bound in values,
     "$ne": lambda values, bound: bound not in values,
+    "$in": lambda values, members: any(value in members for value in values),
+    "$nin": lambda values, members: not any(value in members for value in values),
+    "$lt": lambda values, bound: any(value < bound for value in values),
     "$lte": lambda values, bound: any(value <= bound for value in values),
     "$gt": lambda values, bound: any(value > bound for value in values),
+    "$gte": lambda values, bound: any(value >= bound for value in values),
     "$exists": lambda values, bound: bool(values) == bound,
+    "$not": lambda values, conditions: not fulfil(values, conditions),
 }
+
+
+def fulfil(values: list[Any], conditions: Json) -> bool:
+    """Whether the values of a field fulfil all conditions."""
+    return all(OPERATORS[word](values, bound) for word, bound in conditions.items())
 
 
 def merged(document: Any, patch: Any) -> Any:
@@ -74,14 +84,14 @@ class Arm:
 
     def matches(self, document: Json) -> bool:
         """Whether a filter lets the arm in."""
-        return all(
-            any(self.matches(each) for each in wanted) if name == "$or" else self._fulfils(name, wanted)
-            for name, wanted in document.items()
-        )
+        return all(self._fulfils(name, wanted) for name, wanted in document.items())
 
     def _fulfils(self, name: str, wanted: Any) -> bool:
-        conditions = wanted if isinstance(wanted, dict) else {"$eq": wanted}
-        return all(OPERATORS[word](self.values(name), bound) for word, bound in conditions.items())
+        if name == "$not":
+            return not self.matches(wanted)
+        if name in {"$and", "$or"}:
+            return (all if name == "$and" else any)(self.matches(each) for each in wanted)
+        return fulfil(self.values(name), wanted if isinstance(wanted, dict) else {"$eq": wanted})
 
     def joint_features(self, context: Json | None) -> np.ndarray:
         """What a learner learns from: [x ; x kron u]."""
@@ -133,6 +143,19 @@ class Learner:
 
 
 @dataclass
+class Quota:
+    """At most ``most`` of the arms that ``document`` lets in are shown; so many were."""
+
+    document: Json
+    most: int
+    shown: int = 0
+
+    @property
+    def left(self) -> int:
+        return max(self.most - self.shown, 0)
+
+
+@dataclass
 class Bandit:
     """``asked`` is what each version was asked to be, without what is left at its default.
 
@@ -149,6 +172,7 @@ class Bandit:
     decisions: list[Decision] = field(default_factory=list)
     events: dict[tuple[str | None, str], tuple[Json, Json]] = field(default_factory=dict)
     observed: set[tuple[str | None, str]] = field(default_factory=set)
+    quotas: dict[str, Quota] = field(default_factory=dict)
     deleted: bool = False
 
     @property
@@ -311,8 +335,17 @@ class Chooser:
 
     @property
     def pins(self) -> dict[int, str]:
-        pins = self.request.get("rules", {}).get("pin", [])
-        return {pin["place"]: pin["arm"] for pin in pins}
+        """Those whose quotas have something left, or that are no arms."""
+        pins = {pin["place"]: pin["arm"] for pin in self.request.get("rules", {}).get("pin", [])}
+        return {place: arm for place, arm in pins.items() if not self._is_used_up(arm)}
+
+    def quotas_of(self, arm: str) -> list[str]:
+        known = self.catalogue.arms.get(arm)
+        quotas = self.bandit.quotas
+        return [] if known is None else [name for name in quotas if known.matches(quotas[name].document)]
+
+    def _is_used_up(self, arm: str) -> bool:
+        return any(not self.bandit.quotas[name].left for name in self.quotas_of(arm))
 
     @property
     def at_most(self) -> dict[str, int]:
@@ -325,7 +358,8 @@ class Chooser:
 
     def eligible(self) -> list[str]:
         arms = self.catalogue.arms
-        return [arm for arm in arms if all(arms[arm].matches(document) for document in self.filters)]
+        found = [arm for arm in arms if all(arms[arm].matches(document) for document in self.filters)]
+        return [arm for arm in found if not self._is_used_up(arm)]
 
     def left(self) -> list[str]:
         """Those that may be chosen besides the pinned ones."""
@@ -367,11 +401,15 @@ class Chooser:
         return arms
 
     def _labels(self, arm: str) -> list[tuple[str, Any]]:
-        fields = self.at_most
-        return [(name, value) for name in fields for value in self.catalogue.arms[arm].values(name)]
+        """What is counted of an arm: values of limited fields, and quotas."""
+        fields = [(name, value) for name in self.at_most for value in self.catalogue.arms[arm].values(name)]
+        return [*fields, *(("quota", name) for name in self.quotas_of(arm))]
 
     def _counts(self, arms: Any) -> Counter[tuple[str, Any]]:
         return Counter(label for arm in arms for label in self._labels(arm))
 
     def _allows(self, taken: Counter[tuple[str, Any]], arm: str) -> bool:
-        return all(taken[label] < self.at_most[label[0]] for label in self._labels(arm))
+        return all(taken[label] < self._most(*label) for label in self._labels(arm))
+
+    def _most(self, kind: str, value: Any) -> int:
+        return self.bandit.quotas[value].left if kind == "quota" else self.at_most[kind]

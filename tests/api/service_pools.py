@@ -79,6 +79,7 @@ def _bandit() -> Json:
         "scope": _choice(["global", "per_key"]),
         "ridge": 1.0,
         "exploration": 1.0,
+        "intercept": False,
         "reward": _choice(RULES),
         **_choice(POLICIES),
         **_some(more, 0.4),
@@ -114,6 +115,28 @@ def _observation() -> Observed:
     return _choice("xyz"), _choice(IDS), _choice(VALUES), _choice(KEYS), _situation()
 
 
+# Of every shape, and overlapping: values, orders, sets, negations, alternatives, nested ones.
+QUOTA_FILTERS: list[Json] = [
+    *FILTERS[1:],
+    {"maker": "bob"},
+    {"maker": {"$in": ["ada", "bob"]}},
+    {"maker": {"$nin": ["ada"]}},
+    {"price": {"$gte": 2}},
+    {"price": {"$gt": 1, "$lt": 4}},
+    {"price": 3, "stock": True},
+    {"price": {"$not": {"$gte": 3}}},
+    {"tags": {"$in": ["old", "new"]}, "price": {"$exists": True}},
+    {"$not": {"tags": "new"}},
+    {"$and": [{"maker": "ada"}, {"$or": [{"stock": True}, {"price": {"$lt": 2}}]}]},
+    {"$not": {"$or": [{"maker": "ada"}, {"price": {"$gte": 4}}]}},
+]
+QUOTAS = st.sampled_from(
+    [
+        (f"q{number % 3}", document, most)
+        for number, document in enumerate(3 * QUOTA_FILTERS)
+        for most in (0, 1, 4, 9)
+    ]
+)
 ARMS = st.sampled_from([_arm(2) for _ in range(100)])
 WIDER_ARMS = st.sampled_from([_arm(3) for _ in range(4)])
 BANDITS = st.sampled_from([_bandit() for _ in range(60)])

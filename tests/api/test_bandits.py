@@ -20,7 +20,7 @@ FULL: Json = {
     "temperature": None, "gamma": None, "explore": None,
     "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
-    "position": None,
+    "position": None, "intercept": True,
 }  # fmt: skip
 
 
@@ -33,7 +33,7 @@ async def world(api: Api) -> Api:
 
 async def test_a_bandit_is_made_once(world: Api):
     made = await world.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, 201)
-    used = {"ridge": pytest.approx(2 / 320 * (1 + 14 / 4)), "noise": 1, "exploration": 9 / 16}
+    used = {"ridge": pytest.approx(3 / 320 * (1 + 14 / 4) * 3 / 2), "noise": 1, "exploration": 9 / 16}
     assert made == {"id": "b", **FULL, "version": 1, "used": used}
     before = await world.stored()
     for same in (FULL, {"catalogue": "c", "policy": "sub_ts", "reward": {}}):
@@ -45,7 +45,7 @@ async def test_a_bandit_is_made_once(world: Api):
         "explore": {"centers": 2},
         "shift_rewards": True, "solver": "adaptive", "filter": {"stock": True},
         "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
-        "position": {"examination": [1.0, 0.5]},
+        "position": {"examination": [1.0, 0.5]}, "intercept": False,
     }  # fmt: skip
     # Options of softmax, of igw, of a context and of signals, which have their own tests.
     others = {"temperature", "gamma", "interactions", "signals", "guardrails"}
@@ -53,6 +53,8 @@ async def test_a_bandit_is_made_once(world: Api):
     for name, value in changes.items():
         keyed = {"scope": "per_key"} if name == "prior" else {}
         fixed = {"ridge": 1} if value == "theory" else {}
+        if name == "shift_rewards":
+            fixed["intercept"] = False
         changed = {**FULL, **keyed, **fixed, name: value}
         told = await world.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
         assert re.search(rf"exists with another ([\w, ]*, )?{name}\b.*: PATCH changes it", told["detail"])

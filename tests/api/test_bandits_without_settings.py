@@ -185,7 +185,7 @@ async def test_a_bandit_that_was_made_with_numbers_is_the_same_when_they_are_lef
     assert await api.ok("PUT", path, body, 200) == changed
     await api.refused("PUT", path, {**body, "exploration": 1}, status=409, code="conflict")
     assert (await api.ok("PATCH", path, {"exploration": None, "ridge": None}))["exploration"] == "auto"
-    assert (await api.ok("PUT", path, body, 200))["used"]["ridge"] == 5 * 2 / 320
+    assert (await api.ok("PUT", path, body, 200))["used"]["ridge"] == (5 + 5 / 2) * 3 / 320
 
 
 async def test_the_radius_of_theory_needs_a_number_as_ridge(api: Api):

@@ -1,12 +1,13 @@
 """What is no JSON object at all, and what is too large: every endpoint that takes a body."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from endpoints import WRITES, Endpoint, build_world, with_token
+from endpoints import IMPORT, WRITES, Endpoint, build_world, with_token
 
 from api_client import Api, running
 from app.api import limits
@@ -199,3 +200,25 @@ LONG = 128
 def test_the_largest_list_fits_into_a_body(item: object, most: int, limit: int):
     """With room for the other fields, for blanks, and for a line break after each item."""
     assert most * (len(json.dumps(item)) + 3) + 10_000 < limit
+
+
+@pytest.mark.parametrize("endpoint", [*WRITES, IMPORT], ids=str)
+@pytest.mark.parametrize("encoding", ["gzip", "BR", "identity, deflate"])
+async def test_a_compressed_body_is_refused_and_the_header_named(
+    world: tuple[Api, str], endpoint: Endpoint, encoding: str
+):
+    api, _ = world
+    headers = {"content-encoding": encoding}
+    answer = await api.call(endpoint.method, endpoint.path, content=gzip.compress(b"{}"), headers=headers)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (415, "unsupported_encoding")
+    assert "Content-Encoding" in problem["detail"]
+    assert answer.headers["accept-encoding"] == "identity"
+
+
+async def test_a_body_of_no_encoding_may_say_so(world: tuple[Api, str]):
+    api, _ = world
+    answer = await api.call(
+        "PUT", "/v1/catalogues/plain", {"dim": 3}, headers={"content-encoding": "Identity"}
+    )
+    assert answer.status_code == 201

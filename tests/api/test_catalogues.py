@@ -423,3 +423,19 @@ async def agree_in_choosing(api: Api, model: dict[str, Json]) -> None:
     choice = await api.choose("b", k=10)
     assert {item["id"] for item in choice["arms"]} == set(model)
     assert choice["exact"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ('{"ok": 1, "price": NaN}', "price"),
+        ('{"maker": {"sizes": [1, 1e999]}}', "maker.sizes"),
+        ('{"maker": [{"id": 123456789012345678901234567890}]}', "maker.id"),
+        ('{"a b": NaN}', "?"),
+    ],
+)
+async def test_a_number_that_is_none_is_named_by_its_field(api: Api, metadata: str, field: str):
+    await api.ok("PUT", "/v1/catalogues/numbers", {"dim": 1}, 201)
+    content = '{"arms": [{"id": "a", "features": [1], "metadata": ' + metadata + "}]}"
+    document = await api.refused("PUT", "/v1/catalogues/numbers/arms", content=content)
+    assert document["errors"][0]["message"].endswith(f"and not so {field}")

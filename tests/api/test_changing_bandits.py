@@ -29,7 +29,7 @@ CHANGEABLE: dict[str, tuple[Any, Json]] = {
 OTHER: dict[str, tuple[Any, Json]] = {
     "catalogue": ("d", {}), "scope": ("per_key", {}),
     "half_life_s": (60.0, {}), "shift_rewards": (True, {}), "context": ({"dim": 3}, {"context": {"dim": 2}}),
-    "interactions": (1, {"context": {"dim": 2}, "interactions": 2}),
+    "interactions": (1, {"context": {"dim": 2}, "interactions": 2}), "intercept": (True, {}),
 }  # fmt: skip
 
 
@@ -135,7 +135,7 @@ async def test_a_policy_that_the_learners_do_not_allow_is_refused(world: Api):
     await world.bandit("b", "c", half_life_s=60)
     await world.refused("PATCH", PATH, {"policy": "sub_elim"}, loc=["body", "half_life_s"])
     await world.catalogue("wide", {}, dim=300)
-    await world.ok("PUT", "/v1/bandits/w", {"catalogue": "wide", "policy": "sub_ts"}, 201)
+    await world.ok("PUT", "/v1/bandits/w", {"catalogue": "wide", "policy": "sub_ts", "intercept": False}, 201)
     await world.refused("PATCH", "/v1/bandits/w", {"policy": "linear_elim"}, loc=["body", "policy"])
     await world.refused("PATCH", "/v1/bandits/none", {}, status=404, code="not_found")
 

@@ -75,7 +75,24 @@ async def test_pages_hold_every_row_once_in_order(world: Api):
         path = page["next"] and f"{PATH}?limit=4&cursor={page['next']}"
     assert sorted(row["decision"] for row in found) == sorted(made)
     assert all(one["time"] <= other["time"] for one, other in pairwise(found))
+    newest, path = list[Json](), f"{PATH}?limit=4&order=desc"
+    while path:
+        page = await world.ok("GET", path)
+        newest += page["items"]
+        path = page["next"] and f"{PATH}?limit=4&order=desc&cursor={page['next']}"
+    assert newest == found[::-1]
     early, late = found[5]["time"], found[15]["time"]
+    between = f"{PATH}?from={early}&to={late}&order=desc"
+    among = [row for row in newest if early <= row["time"] < late]
+    assert (await world.ok("GET", between))["items"] == among
+    first = (await world.ok("GET", f"{between}&limit=1"))["next"]
+    for query in (
+        f"limit=4&cursor={first}",
+        f"order=desc&cursor={(await world.ok('GET', f'{PATH}?limit=1'))['next']}",
+    ):
+        await world.refused("GET", f"{PATH}?{query}", loc=["query", "cursor"])
+    rest = await world.ok("GET", f"{between}&cursor={first}")
+    assert (rest["items"], rest["next"]) == (among[1:], None)
     among = [row for row in found if early <= row["time"] < late]
     assert (await world.ok("GET", f"{PATH}?from={early}&to={late}"))["items"] == among
     iso = [datetime.fromtimestamp(ms / 1_000, UTC).isoformat()[:23] for ms in (early, late)]
@@ -136,6 +153,7 @@ async def test_a_share_of_the_decisions_is_logged(world: Api):
         ("from=no", "from"), ("to=2026-13-01", "to"), ("from=1e400", "from"), ("to=99999999999999999", "to"),
         ("from=2026-11-02&to=2026-11-01", "from"), ("limit=0", "limit"), ("limit=1001", "limit"),
         ("cursor=no", "cursor"), ("cursor=YQ", "cursor"), ("start=1", "start"), ("from=1&from=2", "from"),
+        ("order=up", "order"), ("order=", "order"),
     ],
 )  # fmt: skip
 async def test_a_bad_query_names_the_field(world: Api, query: str, loc: str):

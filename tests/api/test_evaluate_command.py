@@ -61,7 +61,7 @@ async def logged(api: Api, name: str, settings: Json, asks: list[Json]) -> list[
     """The log of a bandit whose learners have learned from all of it, and from nothing else."""
     await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": 4}, 201)
     await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": LINES})
-    await api.bandit(name, name, log={}, **settings)
+    await api.bandit(name, name, log={}, intercept="shift_rewards" not in settings, **settings)
     rng = np.random.default_rng(1)
     for number in range(40):
         answer = await api.choose(name, **asks[number % len(asks)])
@@ -278,3 +278,89 @@ async def test_a_parquet_file_with_another_column(
     path.write_bytes(b"no parquet")
     assert await asyncio.to_thread(run, path, arms, {"policy": "softmax"}) == 2
     assert "is not a Parquet file" in line_of(capsys)
+
+
+async def test_numbers_that_no_service_writes_are_one_line(
+    files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """A propensity of 1.0000001, as 32 bits round it; and others that estimators cannot take."""
+    log, arms, _ = files
+    lines = log.read_bytes().splitlines()
+    row = json.loads(lines[1])
+    cases = [
+        ({"arms": [{**row["arms"][0], "propensity": wrong}]}, "arms[0].propensity: must be above 0")
+        for wrong in (1.0000001, 0.0, -0.5)
+    ]
+    reward = {"arm": row["arms"][0]["id"], "value": 1.0, "time": row["time"], "default": False}
+    cases.append(({"context": [1e300]}, "context: must be finite"))
+    for change, said in cases:
+        path = tmp_path / "bad.ndjson"
+        path.write_bytes(lines[0] + b"\n" + json.dumps({**row, "rewards": [reward], **change}).encode())
+        assert await asyncio.to_thread(run, path, arms, {"policy": "softmax"}) == 2
+        line = line_of(capsys)
+        assert f"row 2: {said}" in line
+
+
+async def test_a_decision_that_stands_there_twice_counts_once(
+    files: tuple[Path, Path, list[Row]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    log, arms, rows = files
+    twice, once_out, twice_out = (tmp_path / name for name in ("twice.ndjson", "once.json", "twice.json"))
+    twice.write_bytes(log.read_bytes() + NdjsonEncoder().add(rows[:7]))
+    for more in ((), NOW):
+        assert (
+            await asyncio.to_thread(run, log, arms, {"policy": "softmax"}, "--json", str(once_out), *more)
+            == 0
+        )
+        assert "repeat" not in capsys.readouterr().out
+        assert (
+            await asyncio.to_thread(run, twice, arms, {"policy": "softmax"}, "--json", str(twice_out), *more)
+            == 0
+        )
+        assert "warning: 7 rows repeat a decision of the log" in capsys.readouterr().out
+        once, both = (json.loads(path.read_text()) for path in (once_out, twice_out))
+        assert both.pop("warnings")[1:] == once.pop("warnings")
+        assert both == once
+
+
+async def test_learners_that_knew_more_than_the_log_says(
+    shared: Api, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """A bandit that was warm-started: the service knows, and a file of its learners tells the command."""
+    name, settings = "warm", {"policy": "softmax", "temperature": 0.5}
+    await shared.ok("PUT", f"/v1/catalogues/{name}", {"dim": 4}, 201)
+    await shared.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": LINES})
+    await shared.bandit(name, name, log={}, ridge=1.0, **settings)
+    taught = [{"id": f"o{n}", "arm": f"a{n}", "value": float(n % 3)} for n in range(20)]
+    await shared.observe(name, *taught)
+    for number in range(30):
+        answer = await shared.choose(name)
+        arm = answer["arms"][0]["id"]
+        await shared.reward({"decision": answer["decision"], "arm": arm, "value": float(number % 2)})
+    rows: list[Row] = []
+
+    async def written() -> bool:
+        rows[:] = [msgspec.convert(item, Row) for item in await shared.listed(f"/v1/bandits/{name}/log")]
+        return len(rows) == 30 and all(row.rewards for row in rows)
+
+    await until(written, what="all rows are in the log")
+    log, arms, out = write_log(rows, tmp_path / "log.ndjson"), write_arms(tmp_path), tmp_path / "out.json"
+    states = tmp_path / "learners.ndjson"
+    listed = (await shared.ok("GET", f"/v1/bandits/{name}/learners?include=state"))["items"]
+    states.write_text("".join(json.dumps(each) + "\n" for each in listed))
+    policy = {**settings, "temperature": 0.2, "ridge": 1.0}
+    given = ("--learners-from", str(states))
+    for when in ("before", "now"):
+        chosen = ("--json", str(out), "--learners", when)
+        assert await asyncio.to_thread(run, log, arms, policy, *chosen) == 0
+        assert "a learner knew 20 rewards before its first decision" in capsys.readouterr().out
+        alone = json.loads(out.read_text())
+        assert await asyncio.to_thread(run, log, arms, policy, *chosen, *given) == 0
+        assert "a learner knew" not in capsys.readouterr().out
+        body = {"policy": {"temperature": 0.2}, "learners": when}
+        theirs = await shared.ok("POST", f"/v1/bandits/{name}/evaluations", body)
+        assert_close(json.loads(out.read_text()), theirs)
+        assert alone["estimates"] != theirs["estimates"]
+    states.write_text(json.dumps({**listed[0], "state": "AAAA"}))
+    assert await asyncio.to_thread(run, log, arms, policy, *given) == 2
+    assert "learners.ndjson: row 1: state" in line_of(capsys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,8 +14,11 @@ from estimators.bandits import ips as vw_ips
 from estimators.bandits import snips as vw_snips
 
 from api_client import Api, Json
+from app.api.strict_json import encoded
 from app.services.bandits.bandit import GLOBAL_LEARNER
+from app.services.choosing import thompson
 from app.services.decision_log.rows import Row
+from app.services.measuring import evaluations
 from app.services.measuring import evaluator as evaluators
 from logged_rows import MemoryLog, row_of
 from waiting import until
@@ -125,6 +129,8 @@ def boltzmann(temperature: float) -> Propensities:
 async def expected(api: Api, name: str, log: MemoryLog, weigh: Propensities) -> Json:
     """All estimates by one loop over decisions, places and arms."""
     learners = await thetas(api, name, log.rows)
+    seen = [0.0, *(reward.value for row in log.rows for reward in row.rewards)]
+    seen_low, seen_high = min(seen), max(seen)  # the bandits have no bounds
     places = max(len(row.arms) for row in log.rows)
     w, ips, dr = (np.zeros((len(log.rows), places)) for _ in range(3))
     for i, row in enumerate(log.rows):
@@ -141,13 +147,15 @@ async def expected(api: Api, name: str, log: MemoryLog, weigh: Propensities) -> 
             before = product
             if j < len(row.arms):
                 arm = row.arms[j]
-                score = float(ARMS[arm.id] @ query) + offset
+                score = min(max(float(ARMS[arm.id] @ query) + offset, seen_low), seen_high)
                 if arm.pinned:
                     t, mean = 1.0, score
                 else:
                     p = weigh(left)
                     t = p.get(arm.id, 0.0)
-                    mean = sum(share * left[other] for other, share in p.items())
+                    mean = sum(
+                        share * min(max(left[other], seen_low), seen_high) for other, share in p.items()
+                    )
                     left.pop(arm.id, None)
                 product *= t / arm.propensity
                 reward = rewards.get(arm.id, 0.0)
@@ -644,6 +652,7 @@ async def test_decisions_are_weighed_with_what_was_known_before_them(shared: Api
     log, thetas_before = await learned(shared, "before", 40, changed)
     features = np.array([changed.get(arm, row) for arm, row in ARMS.items()])
     w, doubly, rewards = [], [], []
+    seen = [each.value for row in log.rows for each in row.rewards]
     for number, row in enumerate(log.rows):
         scores = features @ thetas_before[number // 2 * 2]
         policy = np.exp((scores - scores.max()) / 0.8)
@@ -651,7 +660,8 @@ async def test_decisions_are_weighed_with_what_was_known_before_them(shared: Api
         place = list(ARMS).index(row.arms[0].id)
         rewards.append(row.rewards[0].value)
         w.append(policy[place] / row.arms[0].propensity)
-        doubly.append(policy @ scores + w[-1] * (rewards[-1] - scores[place]))
+        predicted = scores.clip(min(seen), max(seen))  # the bandit has no bounds
+        doubly.append(policy @ predicted + w[-1] * (rewards[-1] - predicted[place]))
     answer = await evaluate(shared, "before", {"temperature": 0.8}, learners="before")
     assert answer["learners"] == {"when": "before", "begin": "known", "blocks": 20}
     values = [np.mean(np.multiply(w, rewards)), np.dot(w, rewards) / np.sum(w), np.mean(doubly)]
@@ -714,3 +724,108 @@ async def test_a_bandit_says_what_cannot_be_evaluated_on_its_log(shared: Api):
     for change in ({"policy": "softmax"}, {"policy": "sub_ts", "log": None}):
         assert "warnings" not in await shared.ok("PATCH", path, change)
         assert "warnings" not in await shared.ok("GET", path)
+
+
+async def test_a_policy_that_the_log_shows_nothing_of_ends_early(
+    shared: Api, monkeypatch: pytest.MonkeyPatch
+):
+    """After a small part of the log: so many posteriors are drawn from, and no more."""
+    drawn: list[int] = []
+    draws = thompson.ThompsonTarget._drawn
+
+    def counted(self: Any, situations: Any, position: int, check: Any) -> Any:
+        drawn.append(position)
+        return draws(self, situations, position, check)
+
+    monkeypatch.setattr(thompson.ThompsonTarget, "_drawn", counted)
+    for scope, learners in (("per_key", "before"), ("global", "now")):
+        drawn.clear()
+        name = f"unsupported-{scope}"
+        await stocked(shared, name, scope=scope)
+        log = await decide(shared, name, 1, [{"key": "k"} if scope == "per_key" else {}])
+        (row,) = log.rows
+        shown = msgspec.structs.replace(row.arms[0], id="a0", propensity=0.05)
+        log.rows = [
+            msgspec.structs.replace(
+                row, arms=[shown], rewards=[], time=START_MS + number, key=f"k{number}" if row.key else None,
+                context=None, decision=f"d{number}",
+            )
+            for number in range(4_000)
+        ]  # fmt: skip
+        log.page = 500
+        await shared.ok(
+            "PUT", f"/v1/catalogues/{name}/arms", {"arms": [{"id": "a0", "features": [0.0] * DIM}]}
+        )
+        policy = {"policy": "sub_ts", "exploration": 1.0, "temperature": None}
+        answer = await evaluate(shared, name, policy, learners=learners)
+        assert [each["value"] for each in answer["estimates"]] == [None] * 3
+        assert answer["support"]["unused_share"] == 1.0
+        assert answer["logged"]["decisions"] + answer["logged"]["left_out"] < 600
+        assert len(drawn) <= 600
+        assert any("decisions were looked at" in text for text in answer["warnings"])
+
+
+async def test_a_policy_that_is_rarely_shown_does_not_end_early(shared: Api):
+    """The first of its decisions comes within the first 3 % of the log, or the log is small."""
+    await stocked(shared, "rarely")
+    log = await decide(shared, "rarely", 90, [{"filter": {"even": True}}])
+    log.rows = [msgspec.structs.replace(row, filter=None, decision=f"d{n}") for n, row in enumerate(log.rows)]
+    answer = await evaluate(shared, "rarely", {"filter": {"even": False}})
+    assert answer["logged"]["decisions"] == 90
+    assert not [text for text in answer["warnings"] if "looked at" in text]
+
+
+async def signals_bandit(api: Api, name: str, signals: int, places: int, decisions: int = 8) -> MemoryLog:
+    rules = {f"s{number}": {"weight": 1.0, "min": 0.0, "max": 1.0} for number in range(signals)}
+    await stocked(api, name, signals=rules)
+    log = logged(api, MemoryLog())
+    for number in range(decisions):
+        log.rows.append(row_of(await api.choose(name, k=places, seed=number), time=START_MS + number))
+    return log
+
+
+async def test_what_is_made_of_many_weights_is_made_in_threads(shared: Api, monkeypatch: pytest.MonkeyPatch):
+    """Every estimate, and the JSON of the answer."""
+    await signals_bandit(shared, "threads", 3, 2)
+    names: list[str] = []
+
+    def noting(whole: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any, **named: Any) -> Any:
+            names.append(threading.current_thread().name)
+            return whole(*given, **named)
+
+        return noted
+
+    monkeypatch.setattr(evaluations, "_estimated", noting(evaluations._estimated))
+    monkeypatch.setattr("app.api.evaluations.encoded", noting(encoded))
+    weights = [{"s0": 1.0}, {"s1": 1.0}]
+    answer = await evaluate(shared, "threads", {"weights": weights})
+    assert len(answer["results"]) == 2
+    assert len(names) == 2 * 3 * (1 + 3) + 1
+    assert all(name.startswith("measuring") for name in names)
+
+
+async def test_places_of_signals_are_told_when_they_are_asked_for(shared: Api):
+    await signals_bandit(shared, "places", 2, 3)
+    plain = await evaluate(shared, "places", {"weights": [{"s0": 1.0}, {"s1": 0.5}]})
+    asked = await evaluate(shared, "places", {"weights": [{"s0": 1.0}, {"s1": 0.5}]}, signal_places=True)
+    for answer, places in ((plain, 0), (asked, 3)):
+        assert [len(each["places"]) for each in answer["estimates"]] == [3] * 3
+        for result in answer["results"]:
+            for signal in result["signals"].values():
+                assert [each["estimator"] for each in signal["estimates"]] == ["ips", "snips", "dr"]
+                assert [len(each["places"]) for each in signal["estimates"]] == [places] * 3
+                ips, _, dr = signal["estimates"]
+                assert {**ips, "estimator": "dr"} == dr
+
+
+async def test_weights_times_signals_times_places_are_bounded(shared: Api, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(evaluators, "MOST_VALUES", 24)
+    await signals_bandit(shared, "many-weights", 4, 3)
+    body: Json = {"policy": {"weights": [{"s0": 1.0}] * 3}}
+    found = await shared.refused(
+        "POST", "/v1/bandits/many-weights/evaluations", body, loc=["body", "policy", "weights"]
+    )
+    assert "at most 2 weight sets are allowed with 4 signals in lists of 3" in found["detail"]
+    assert len((await evaluate(shared, "many-weights", {"weights": [{"s0": 1.0}] * 2}))["results"]) == 2
+    assert (await evaluate(shared, "many-weights", {}))["results"] is None

@@ -353,3 +353,44 @@ async def test_bad_filters_and_rules_are_named(shared: Api, request_body: Json, 
     nested = ("body", "requests", 1, *loc[1:])
     batch = {"requests": [{}, request_body]}
     await shared.refused("POST", "/v1/bandits/bad/choose/batch", batch, loc=nested)
+
+
+NO_FIELD = "no arm has this field"
+TEXT = "this field is text in all arms, and the filter compares it with a number"
+NUMBER = "this field is a number in all arms, and the filter compares it with text"
+UNMET: list[tuple[Json, dict[str, str]]] = [
+    ({"prize": 3}, {"prize": NO_FIELD}),
+    ({"prize": {"$exists": True}, "color": "blue"}, {"prize": NO_FIELD}),
+    ({"color": {"$gt": 3}}, {"color": TEXT}),
+    ({"color": {"$in": [1, 2.5]}}, {"color": TEXT}),
+    ({"price": "9"}, {"price": NUMBER}),
+    ({"$or": [{"price": {"$lt": "9"}}, {"colour": "red"}]}, {"price": NUMBER, "colour": NO_FIELD}),
+    ({"price": {"$gt": 1_000}}, {}),
+    ({"$not": {"colour": {"$ne": "red"}}}, {"colour": NO_FIELD}),
+    ({"color": {"$nin": ["red", "blue"]}, "maker": {"$ne": 3}}, {}),
+    ({"mixed": {"$gt": 1_000}}, {}),
+]
+
+
+@pytest.mark.parametrize(("asked", "named"), UNMET)
+async def test_where_a_filter_lets_in_nothing_it_is_said_why(api: Api, asked: Json, named: dict[str, str]):
+    """A misspelt field, or one that is compared with another kind of value: of whoever takes a filter."""
+    arms: list[Json] = [
+        {"id": "a", "features": [1.0, 0.0], "metadata": {"color": "red", "price": 9, "mixed": 1}},
+        {"id": "b", "features": [0.0, 1.0], "metadata": {"color": "blue", "price": 2.5, "mixed": "x"}},
+    ]
+    await api.ok("PUT", "/v1/catalogues/words", {"dim": 2}, 201)
+    await api.ok("PUT", "/v1/catalogues/words/arms", {"arms": arms})
+    await api.bandit("words", "words")
+    calls: list[tuple[str, Json]] = [
+        ("/v1/bandits/words/choose", {"filter": asked}),
+        ("/v1/bandits/words/choose", {"filter": asked, "dry_run": True}),
+        ("/v1/catalogues/words/mips", {"query": [1.0, 1.0], "filter": asked}),
+        ("/v1/catalogues/words/sample", {"query": [1.0, 1.0], "filter": asked}),
+        ("/v1/catalogues/words/centers", {"k": 1, "filter": asked}),
+    ]
+    for path, body in calls:
+        document = await api.refused("POST", path, body, status=409, code="no_arms")
+        found = {error["loc"][-1]: error["message"] for error in document["errors"]}
+        assert found == named, path
+        assert all(f"{field}: {why}" in document["detail"] for field, why in named.items())

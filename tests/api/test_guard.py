@@ -77,7 +77,9 @@ def test_every_endpoint_needs_the_scope_that_its_purpose_says(method: str, path:
         assert scope == "reward"
     elif path in EXPECTED["observe"]:
         assert scope == "observe"
-    elif method == "POST" and path.rsplit("/", maxsplit=1)[-1] in QUESTIONS and path != "/v1/centers":
+    elif "/evaluations/" in path or (  # who may start one may end it
+        method == "POST" and path.rsplit("/", maxsplit=1)[-1] in QUESTIONS and path != "/v1/centers"
+    ):
         assert scope == "read"
     else:
         assert scope == "admin"
@@ -88,7 +90,15 @@ def test_every_endpoint_needs_the_scope_that_its_purpose_says(method: str, path:
     st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"]),
 )
 def test_what_is_not_known_needs_admin(path: str, method: str):
-    assert scope_of(method, path) == "admin" or path in {*OPEN, "/metrics", "/v1/status"}
+    known = {*OPEN, "/metrics", "/v1/status"}
+    assert scope_of(method, path) == "admin" or (path.rstrip("/") or "/") in known
+
+
+@pytest.mark.parametrize(("method", "path"), documented())
+def test_head_and_a_slash_too_many_need_no_other_scope(method: str, path: str):
+    assert scope_of(method, f"{path}/") == scope_of(method, path)
+    if method == "GET":
+        assert scope_of("HEAD", path) == scope_of("GET", path)
 
 
 CALLS: list[tuple[str, str, Any, str]] = [

@@ -3,16 +3,19 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import pytest
+from pymilvus import MilvusClient
 
 from api_client import assert_problem, running
 from app.errors import StartupError
 from app.milvus.engine import Engine
 from app.services.catalogues import milvus_index
 from app.services.catalogues.milvus_index import MilvusIndex
+from app.services.health import health
 from milvus import MilvusApi, running_on_milvus
 from waiting import until
 
@@ -327,3 +330,47 @@ async def test_revisions_of_arms_come_in_pages_in_the_order_of_changes(shared):
         cursor = page["next"]
     assert seen == ["a0", "a2", "a3", "a4", "a1"]
     await shared.refused("GET", "/v1/bandits/revised/log/arms", params={"cursor": "xyz"})
+
+
+async def released(api: MilvusApi, name: str, milvus_uri: str) -> None:
+    """As an engine that was started again: the collection is there, and not in its memory."""
+    with closing(MilvusClient(milvus_uri)) as client:
+        await asyncio.to_thread(client.release_collection, index_of(api, name).collection)
+
+
+async def test_a_choice_loads_a_collection_that_is_there(shared, milvus_uri, monkeypatch):
+    await shared.catalogue("loads", arms_of(50))
+    await greedy(shared, "loads")
+    await shared.followed("loads")
+    loads, load = list[str](), Engine._load
+
+    async def counted(self: Engine, name: str) -> None:
+        loads.append(name)
+        await load(self, name)
+
+    monkeypatch.setattr(Engine, "_load", counted)
+    await released(shared, "loads", milvus_uri)
+    choices = await asyncio.gather(*(shared.choose("loads", k=5) for _ in range(8)))
+    assert [len(choice["arms"]) for choice in choices] == [5] * 8
+    assert set(loads) <= {index_of(shared, "loads").collection}
+
+
+async def test_ready_waits_for_an_engine_that_starts_and_not_for_one_that_stays_away(
+    shared, milvus_uri, monkeypatch
+):
+    await shared.catalogue("ready", arms_of(50))
+    await greedy(shared, "ready")
+    await shared.followed("ready")
+    await shared.ok("GET", "/readyz")
+    await released(shared, "ready", milvus_uri)
+    await shared.ok("GET", "/readyz")
+    assert len((await shared.choose("ready", k=5))["arms"]) == 5, "it is loaded"
+    engine = shared.app.service.engine
+    assert engine is not None
+    with monkeypatch.context() as away:
+        away.setattr(engine, "_away_until", float("inf"))
+        document = assert_problem(await shared.http.get("/readyz"), 503, "unavailable")
+        assert "Milvus" in document["detail"]
+        away.setattr(health, "ENGINE_START_S", 0.0)
+        await shared.ok("GET", "/readyz")
+    await shared.ok("GET", "/readyz")

@@ -53,6 +53,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
             http.post("/v1/centers", json=centers).raise_for_status()
             slates = {"id": "s", "arms": ["a0", "a1", "a2"], "k": 2, "noise_std": 1}
             http.post("/v1/slates", json=slates).raise_for_status()
+            started = http.post("/v1/bandits/b/evaluations?wait=none", json={"policy": {"policy": "softmax"}})
+            NAMES["evaluation"] = started.json()["id"]
             http.put("/v1/bandits/b/quotas/q", json={"arm": "a0", "most": 10**9}).raise_for_status()
         yield service
         problems = [line for line in service.records() if line["level"] in {"ERROR", "WARNING"}]

@@ -1,6 +1,7 @@
 """What operators see: health, readiness, status and metrics, true to what was done."""
 
 import re
+import shutil
 
 import pytest
 
@@ -20,6 +21,20 @@ async def metrics(api: Api) -> dict[str, float]:
 async def test_health_and_readiness(api: Api):
     assert await api.ok("GET", "/healthz") == {"status": "ok"}
     assert await api.ok("GET", "/readyz") == {"status": "ready", "backlog": 0, "lag_s": 0.0}
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics", "/v1/status", "/openapi.json", "/docs"])
+async def test_what_can_be_read_can_be_asked_for_without_its_body(api: Api, path: str):
+    """Monitors ask for the head alone. The server leaves out the body (``tests/server/test_framing.py``)."""
+    known, head = await api.call("GET", path), await api.call("HEAD", path)
+    assert (head.status_code, head.headers["content-type"]) == (200, known.headers["content-type"])
+
+
+async def test_a_full_disk_is_among_the_findings(api: Api, monkeypatch: pytest.MonkeyPatch):
+    assert "disk" not in [each["name"] for each in (await api.ok("GET", "/v1/status"))["findings"]]
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40 - 9, 9))
+    (found,) = [each for each in (await api.ok("GET", "/v1/status"))["findings"] if each["name"] == "disk"]
+    assert (found["good"], "SHORTLIST_DATA_DIR is full" in found["text"]) == (False, True)
 
 
 async def test_the_status_counts_what_there_is(api: Api):

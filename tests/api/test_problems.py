@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from api_client import Api
 from app.api.problems import KINDS, Part, from_path, kind_of, problem_of, problem_response
 from app.errors import Invalid, NotFound, ShortlistError, StoreFull, TooLarge, within
 from shortlist.errors import InvalidParameter
@@ -76,3 +77,24 @@ def test_an_argument_of_an_algorithm_is_a_field_of_the_request():
 
 def test_it_says_when_to_try_again():
     assert problem_response(StoreFull("full")).headers["retry-after"] == "60"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("method", "path", "known"),
+    [
+        ("GET", "/healthz/", "/healthz"),
+        ("POST", "/v1/bandits/c4nary/choose/", "/v1/bandits/{bandit}/choose"),
+        ("DELETE", "/v1/catalogues/c4nary//", "/v1/catalogues/{catalogue}"),
+    ],
+)
+async def test_a_slash_too_many_is_named(shared: Api, method: str, path: str, known: str):
+    document = await shared.refused(method, path, status=404, code="not_found", canary="c4nary")
+    assert document["detail"] == f"there is nothing at this path: leave out the / at its end, as in {known}"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", ["/nowhere/", "/nowhere", "/v1/bandits//choose/"])
+async def test_a_path_that_is_none_is_not_mended(shared: Api, path: str):
+    document = await shared.refused("POST", path, status=404, code="not_found")
+    assert "leave out" not in document["detail"]

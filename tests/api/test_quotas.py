@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json
+from app.storage.protocol import Held
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -306,25 +307,74 @@ async def test_a_quota_counts_the_rewards_of_one_signal(api: Api):
 
 async def test_a_deferred_choice_reserves_and_gives_back_when_it_expires(api: Api):
     await build(api)
-    await quota(api, arm="a0", most=2)
+    await quota(api, arm="a0", most=20)
     shown, expired = [await api.choose("b", k=12, activate=False) for _ in range(2)]
-    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     assert (await state(api))["used"] == 2
     activated = await api.ok("POST", "/v1/decisions/activate", {"decisions": [shown["decision"]] * 2})
     assert (activated["activated"], activated["duplicate"]) == (1, 1)
+    for _ in range(18):
+        assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
+    assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     shares = api.app.service.quotas.shares.get((await api.app.service.bandits.get("b")).uid)
     assert shares is not None
     await shares.look()
-    assert (await state(api))["used"] == 2
-    for key in [key async for key in api.store.scan_iter(match="*held-until")]:
-        for member in await api.store.zrange(key, 0, -1):
-            await api.store.zadd(key, {member: 1})  # as if it had expired long ago
+    assert (await state(api))["used"] == 20
+    await expire_deferred(api)
     await shares.look()
-    await shares.look()
-    assert (await state(api))["used"] == 1
+    assert (await state(api))["used"] == 19
     assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     assert expired["decision"]
+
+
+async def expire_deferred(api: Api) -> None:
+    """As if all deferred decisions had expired long ago."""
+    for key in [key async for key in api.store.scan_iter(match="*held-until")]:
+        for member in await api.store.zrange(key, 0, -1):
+            await api.store.zadd(key, {member: 1})
+
+
+async def test_deferred_decisions_hold_at_most_a_tenth_of_what_is_left(api: Api):
+    """However many and long they are; other choices have the rest, and what is activated makes room."""
+    await build(api)
+    await quota(api, filter={"campaign": 0}, most=100)  # four arms
+    of_campaign = [campaigns(await api.choose("b", k=12, activate=False)).count(0) for _ in range(5)]
+    assert of_campaign == [4, 4, 2, 0, 0]
+    pins = {"pin": [{"arm": "a0", "place": 1}]}
+    pinned = await api.choose("b", k=1, activate=False, rules=pins)
+    assert 0 not in campaigns(pinned)
+    assert campaigns(await api.choose("b", k=12)).count(0) == 4
+    answers = await asyncio.gather(*(api.choose("b", k=12, activate=False) for _ in range(20)))
+    assert not sum(campaigns(answer).count(0) for answer in answers)
+    batch = {"requests": [{"k": 12, "activate": False}] * 20}
+    answer = await api.ok("POST", "/v1/bandits/b/choose/batch", batch)
+    assert not sum(campaigns(each).count(0) for each in answer["results"])
+    shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
+    await expire_deferred(api)
+    await shares.look()
+    await state(api)
+    first = await api.choose("b", k=12, activate=False)
+    assert campaigns(first).count(0) == 4
+    await api.ok("POST", "/v1/decisions/activate", {"decisions": [first["decision"]]})
+    shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
+    await shares.look()
+    held = [campaigns(await api.choose("b", k=12, activate=False)).count(0) for _ in range(4)]
+    assert held == [4, 4, 2, 0]  # of the 92 that are left, rounded up
+
+
+async def test_deferred_decisions_of_two_processes_hold_a_tenth_together(api: Api):
+    """The other one says so when it is to be held: what this process knows is a second old."""
+    await build(api)
+    await quota(api, filter={"campaign": 0}, most=100)
+    shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
+    live = shares.by_id["q"]
+    held = [Held("q", live.quota.uid, live.window, 9, limits=True)]
+    expires_ms = time.time_ns() // 1_000_000 + 10**6
+    store = api.app.service.store.quotas
+    assert await store.hold(shares._uid, "other", held, expires_ms=expires_ms) == [10]
+    of_campaign = [campaigns(await api.choose("b", k=12, activate=False)).count(0) for _ in range(3)]
+    assert of_campaign == [1, 0, 0]
+    assert await store.hold(shares._uid, "more", held, expires_ms=expires_ms) == [0]
 
 
 async def test_a_deferred_choice_for_an_event_counts_once(api: Api):
@@ -374,6 +424,89 @@ async def test_the_log_says_what_was_barred_and_explanations_choose_without_it(a
             assert (found["changed"], found["repeated"]) == (["barred"], None)
         else:
             assert (found["changed"], found["repeated"]) == ([], True)
+
+
+async def barred_of(api: Api, count: int) -> dict[str, Json | None]:
+    """What each row of the log says was barred, once there are so many."""
+
+    async def logged() -> dict[str, Json | None] | None:
+        rows = {row["decision"]: row.get("barred", {}) for row in await api.listed("/v1/bandits/b/log")}
+        return rows if len(rows) == count else None
+
+    return await until(logged, what="all rows are written")
+
+
+async def test_whether_a_list_is_evaluated_does_not_depend_on_what_was_drawn(api: Api):
+    """Of a fresh quota one show is left, and a list may take two of its arms: whichever it takes, its
+    propensities do not hold. The one after that is drawn without them, and says so.
+    """
+    await build(api, policy="softmax", temperature=1.0, log={})
+    firsts, seconds = list[str](), list[str]()
+    for number in range(30):
+        await quota(api, f"q{number}", filter={"campaign": 0}, most=1)
+        before = await api.choose("b", k=2)
+        firsts.append(before["decision"])
+        if 0 in campaigns(before):
+            seconds.append((await api.choose("b", k=2))["decision"])
+        await api.ok("DELETE", f"/v1/bandits/b/quotas/q{number}", status=204)
+    barred = await barred_of(api, len(firsts) + len(seconds))
+    assert [barred[decision] for decision in firsts] == [None] * 30
+    assert 5 < len(seconds) < 30
+    assert [barred[decision] for decision in seconds] == [{"filters": [{"campaign": 0}], "arms": []}] * len(
+        seconds
+    )
+
+
+async def test_a_quota_of_which_there_is_plenty_leaves_no_list_out(api: Api):
+    """What a list may take is there before it is drawn, and a list takes an arm once."""
+    await build(api, policy="softmax", temperature=1.0, log={})
+    await quota(api, filter={"campaign": 0}, most=100_000)
+    await quota(api, "one", arm="a1", most=100)
+    shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
+    for _ in range(10):
+        before = shares.by_id["q"].spent
+        choice = await api.choose("b", k=6)
+        assert shares.by_id["q"].share - before >= 4  # as many as the quota has arms
+        assert choice["arms"]
+    assert [*(await barred_of(api, 10)).values()] == [{}] * 10
+
+
+async def test_an_arm_counts_for_64_quotas(api: Api):
+    await build(api)
+    for number in range(64):
+        await quota(api, f"q{number}", filter={"price": {"$gte": -number}}, most=100)
+    body = {"filter": {"price": {"$gt": 10}}, "most": 1}
+    problem = await api.refused("PUT", QUOTA, body, loc=["body", "filter"])
+    assert "the arm a11 would count for more than 64 quotas" in problem["detail"]
+    await api.refused("PUT", QUOTA, {"arm": "a3", "most": 1}, loc=["body", "arm"])
+    await quota(api, "none", filter={"price": {"$gt": 100}}, most=0)
+    assert len((await api.choose("b", k=20))["arms"]) == 12
+    rows = [{"id": "a3", "features": [1.0, 1.0], "metadata": {"campaign": 0, "price": 101}}]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
+    assert "a3" not in {arm["id"] for arm in (await api.choose("b", k=20))["arms"]}
+    pins = {"pin": [{"arm": "a3", "place": 1}]}
+    assert "a3" not in {arm["id"] for arm in (await api.choose("b", k=20, rules=pins))["arms"]}
+    (finding,) = [
+        each for each in (await api.ok("GET", "/v1/status"))["findings"] if each["name"] == "quotas"
+    ]
+    assert finding == {
+        "name": "quotas",
+        "good": False,
+        "text": "1 arm of the bandit b would count for too many quotas, and is not eligible: 64 are the most",
+    }
+
+    async def measured() -> bool:
+        text = (await api.call("GET", "/metrics")).text
+        return "shortlist_arms_beyond_quotas 1.0" in text
+
+    await until(measured, what="the metric counts it")
+    await api.ok("DELETE", "/v1/bandits/b/quotas/q7", status=204)
+    assert "a3" not in {
+        arm["id"] for arm in (await api.choose("b", k=20))["arms"]
+    }  # of "none" is nothing left
+    await quota(api, "none", filter={"price": {"$gt": 100}}, most=1, status=200)
+    assert "a3" in {arm["id"] for arm in (await api.choose("b", k=20))["arms"]}
+    assert not [each for each in (await api.ok("GET", "/v1/status"))["findings"] if each["name"] == "quotas"]
 
 
 async def test_evaluations_know_which_arms_were_left_out(api: Api):

@@ -255,3 +255,32 @@ async def test_a_store_without_memory_refuses_writes_with_the_reason(tmp_path: P
             for method, path, body in writes:
                 answer = await api.call(method, path, body)
                 assert answer.status_code < 300, answer.text
+
+
+async def test_made_up_keys_do_not_fill_the_store_with_what_they_have_had(small: Api) -> None:
+    await small.bandit("feed", "c", scope="per_key", repeats={"most": 1, "within_s": 366 * 86_400})
+    had = {arm["id"] for arm in (await small.choose("feed", key="ann", k=20))["arms"]}
+    path, unlimited = "/v1/bandits/feed/choose/batch", 'shortlist_unlimited_repeats_total{counts="shown"}'
+    for batch in range(25):
+        requests = [{"key": f"{batch}-{n}", "k": 200} for n in range(20)]
+        assert (await ask(small, path, {"requests": requests})).status_code == 200
+    now, most = await held(small, "repeats")
+    assert MB / 2 < now <= MB * 11 / 16 <= most == MB
+    keys = [key async for key in small.store.scan_iter("*:had:*")]
+    taken = sum([await small.store.memory_usage(key, samples=0) for key in keys])
+    assert taken <= now, "of 500 keys with 200 arms each, which would take 10 MB"
+    lines = (await small.call("GET", "/metrics")).text.splitlines()
+    counts = [float(line.rpartition(" ")[2]) for line in lines if line.startswith(unlimited)]
+    assert counts == [500 + 1 - len(keys)]
+    for _ in range(2):
+        again = await small.choose("feed", key="new", k=200)
+        assert len(again["arms"]) == 200, "new keys are not limited, and not refused"
+    await small.refused("POST", "/v1/bandits/feed/choose", {"key": "0-0"}, status=409, code="no_arms")
+    shown = {arm["id"] for arm in (await small.choose("feed", key="ann", k=20))["arms"]}
+    assert len(shown) == 20
+    assert not shown & had, "who has had something stays limited"
+    found = (await small.ok("GET", "/v1/status"))["findings"]
+    texts = [each["text"] for each in found if each["name"] == "space"]
+    assert len(texts) == 1
+    assert "SHORTLIST_MAX_REPEATS_MB" in texts[0]
+    assert "not limited" in texts[0]

@@ -24,6 +24,9 @@ from app.services.choosing.limits import AllowedRows
 from app.services.choosing.selection import SelectionRequest
 from app.services.learning import fold, rewards
 from app.services.learning.reward_entries import RewardEntries
+from app.services.quotas import quota_filters
+from app.services.quotas.membership import Membership
+from app.services.quotas.shares import Shares
 from app.storage.redis_choices import RedisChoices
 from shortlist.types import NO_ROWS
 
@@ -75,6 +78,16 @@ def revised_that_stay(items: Any) -> Any:
     return fold_rows([(replace(entry, came=()), payload) for entry, payload in items])
 
 
+def looked_up_alone(found: Any, *_: Any) -> Any:
+    values, _is_all = found
+    return values, True
+
+
+def as_they_were(self: Membership, rows: Any, pairs: Any) -> Any:
+    self.waiting[rows] = False
+    yield
+
+
 async def as_it_is_now(self: Catalogues, catalogue: Any, arm: str, revision: int) -> Any:
     found = (await self.features(catalogue, [arm])).get(arm)
     return None if found is None else found[0]
@@ -115,6 +128,13 @@ BROKEN: dict[str, tuple[Any, str, Any]] = {
     "limits do not hold": (AllowedRows, "_pairs", staticmethod(changed(AllowedRows._pairs, room_for_all))),
     "nothing is excluded": (SelectionRequest, "excluded", lambda self, view: NO_ROWS),
     "nothing needs to be activated": (rewards, "hidden_of", nothing_is_hidden),
+    "a quota asks for a part of its filter": (
+        quota_filters,
+        "_looked_up",
+        changed(quota_filters._looked_up, looked_up_alone),
+    ),
+    "an arm that is described anew counts as before": (Membership, "describe", as_they_were),
+    "a list may take more than is left of a quota": (Shares, "few", lambda *_, **__: None),
     "a bandit's own filter is forgotten": (Bandit, "filter_with", lambda self, wanted: wanted),
 }
 

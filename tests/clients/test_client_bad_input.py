@@ -1,17 +1,19 @@
 """What goes wrong at first: each is one line that says what and where, and nothing is half done."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 
 from app.services.access.api_keys import new_key
 from dropping_proxy import DroppingProxy
 from service_process import Service, serving
-from shortlist_client import Client, Retry
+from shortlist_client import Client, Retry, RewardSender
 from shortlist_client.errors import (
     ConnectionFailed,
     DimensionMismatch,
@@ -145,7 +147,7 @@ def test_the_service_names_the_row_of_the_whole_list(client: Client):
 def test_what_is_no_number_is_named(client: Client):
     rows = np.zeros((4, 2), dtype=np.float32)
     rows[2, 0] = np.nan
-    with pytest.raises(InvalidArgument, match="row 2: this cannot be sent"):
+    with pytest.raises(InvalidArgument, match=r"row 2: features\.0: nan is no number of JSON"):
         client.upsert_arms("films", rows, ids=list("abcd"))
     assert client.get_catalogue("films").size == 0
 
@@ -165,6 +167,136 @@ def test_lists_that_do_not_fit(client: Client, arms: Any, options: Any, says: st
     with pytest.raises(InvalidArgument, match=says):
         client.upsert_arms("films", arms, **options)
     assert client.get_catalogue("films").size == 0
+
+
+FRAME = pd.DataFrame({"id": ["a", "b"], "x": [1.0, 2.0], "y": [3.0, np.nan], "at": [pd.Timestamp(0), pd.NaT]})
+TIMES = FRAME[["at"]].to_dict("records")
+ONE: Any = [[1.0, 2.0]]
+# By what is wrong: the call, and what its error says.
+TABLES: dict[str, tuple[Callable[[Client], object], str]] = {
+    "arms": (
+        lambda client: client.upsert_arms("films", FRAME),
+        r"arms: a DataFrame .*to_numpy.* ids=df\[column\]",
+    ),
+    "vectors": (
+        lambda client: client.upsert_arms("films", FRAME[["x"]], ids=FRAME["id"]),
+        "arms: a DataFrame",
+    ),
+    "ids": (
+        lambda client: client.upsert_arms("films", ONE * 2, ids=FRAME[["id"]]),
+        "ids: a DataFrame .*one column",
+    ),
+    "metadata": (
+        lambda client: client.upsert_arms("films", ONE * 2, ids=FRAME["id"], metadata=FRAME),  # type: ignore[arg-type]
+        r"metadata: a DataFrame .* df\.to_dict\(\"records\"\)",
+    ),
+    "tags": (
+        lambda client: client.upsert_arms("films", ONE, ids=["a"], tags="t"),
+        "tags: must be a list, not str",
+    ),
+    "rewards": (lambda client: client.reward_batch(FRAME), "rewards: a DataFrame .*records"),  # type: ignore[arg-type]
+    "observations": (lambda client: client.observe("home", FRAME), "observations: a DataFrame"),  # type: ignore[arg-type]
+    "requests": (lambda client: client.choose_batch("home", FRAME, once=False), "requests: a DataFrame"),  # type: ignore[arg-type]
+    "results": (lambda client: client.tell_slates("s", FRAME), "results: a DataFrame"),  # type: ignore[arg-type]
+    "distances": (lambda client: client.tell_centers("s", FRAME), "results: a DataFrame"),  # type: ignore[arg-type]
+    "ids to delete": (lambda client: client.delete_arms("films", FRAME), "ids: a DataFrame"),
+    "letters to delete": (lambda client: client.delete_arms("films", "a"), "ids: must be a list, not str"),
+    "letters to activate": (lambda client: client.activate("token"), "decisions: must be a list, not str"),
+    "vectors of a question": (
+        lambda client: client.mips_vectors(vectors=FRAME, query=[1]),
+        "vectors: a DataFrame",
+    ),
+    "factors": (lambda client: client.sample(log_factors=FRAME, k=1), "log_factors: a DataFrame"),  # type: ignore[typeddict-item]
+    "lines": (lambda client: client.import_arms("films", FRAME), "lines: a DataFrame"),  # type: ignore[arg-type]
+    "one reward": (
+        lambda client: client.reward_batch({"decision": "d", "value": 1}),
+        "rewards: must be a list, not dict",
+    ),  # type: ignore[arg-type]
+    "no reward": (
+        lambda client: client.reward_batch(["d"]),
+        "reward 0: must be a dict of its fields, not str",
+    ),  # type: ignore[list-item]
+    "no request": (lambda client: client.choose_batch("home", ["d"], once=True), "request 0: must be a dict"),  # type: ignore[list-item]
+    "one number": (
+        lambda client: client.upsert_arms("films", [1.0], ids=["a"]),
+        "row 0 .*: features must be a list of numbers, not float",
+    ),  # type: ignore[list-item]
+    "no features": (
+        lambda client: client.upsert_arms("films", [{"id": "a", "features": None}]),
+        "row 0 .*: features must be",
+    ),  # type: ignore[typeddict-item]
+    "NaN": (
+        lambda client: client.upsert_arms("films", FRAME[["x", "y"]].to_numpy(), ids=FRAME["id"]),
+        r"row 1: features\.1: nan is no number of JSON",
+    ),
+    "a Timestamp": (
+        lambda client: client.upsert_arms("films", ONE * 2, ids=["a", "b"], metadata=TIMES),
+        r"row 0: metadata\.at: Timestamp is no type of JSON: give a number, a text",
+    ),
+    "NaT": (
+        lambda client: client.upsert_arms("films", ONE, ids=["a"], metadata=TIMES[1:]),
+        r"row 0: metadata\.at: NaTType is no type of JSON",
+    ),
+    "a time of numpy": (
+        lambda client: client.upsert_arms(
+            "films", ONE, ids=["a"], metadata=[{"at": np.datetime64("2026-01-01", "ns")}]
+        ),
+        r"row 0: metadata\.at: datetime64 is no type of JSON",
+    ),
+    "NaT of a reward": (lambda client: client.reward("d", at=pd.NaT), "reward 0: at: NaTType"),  # type: ignore[arg-type]
+    "NaN of an array": (
+        lambda client: client.reward("d", np.float32("nan")),
+        "reward 0: value: nan is no number",
+    ),
+    "deep in a filter": (
+        lambda client: client.dry_run("home", filter={"$or": [{}, {"n": {"$gte": pd.Timestamp(0)}}]}),
+        r"filter\.\$or\.1\.n\.\$gte: Timestamp is no type",
+    ),
+    "a set": (
+        lambda client: client.put_bandit("home", catalogue="films", filter={"a": {1}}),
+        r"filter\.a: set is no",
+    ),
+    "a name": (
+        lambda client: client.dry_run("home", filter={("a", 1): 2}),
+        "filter: the name of a field must be a text",
+    ),  # type: ignore[dict-item]
+    "a setting": (
+        lambda client: client.patch_bandit("home", temperature=np.inf),
+        "temperature: inf is no number",
+    ),
+    "a time": (lambda client: client.list_log("home", start=np.nan), "start and end must be datetimes"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_and_what_is_none_of_json(counting: tuple[Counting, Client], name: str):
+    """Nothing is sent, and the error names the argument, or the row and the field, and says what to pass."""
+    service, client = counting
+    call, words = TABLES[name]
+    with pytest.raises(InvalidArgument, match=words) as refused:
+        call(client)
+    assert "\n" not in str(refused.value)
+    assert service.arms == 0
+
+
+def test_columns_of_a_table_are_lists(client: Client):
+    arms = client.upsert_arms("films", FRAME[["x", "x"]].to_numpy(), ids=FRAME["id"], metadata=[{}, {}])
+    assert arms.added == 2
+    assert client.delete_arms("films", FRAME["id"]).deleted == 2
+
+
+def test_a_reward_that_cannot_be_sent_does_not_hold_up_those_behind_it():
+    sent = list[str]()
+
+    def take(request: httpx.Request) -> httpx.Response:
+        sent.extend(each["decision"] for each in json.loads(request.content)["rewards"])
+        return httpx.Response(200, json={"accepted": 1, "duplicate": 0, "rejected": []})
+
+    with RewardSender(Client(http=httpx.Client(transport=httpx.MockTransport(take)))) as rewards:
+        with pytest.raises(InvalidArgument, match="value: nan is no number"):
+            rewards.add("first", np.nan)
+        rewards.add("second")
+    assert sent == ["second"]
 
 
 def test_a_bad_line_of_an_import_is_named(client: Client, tmp_path: Path):

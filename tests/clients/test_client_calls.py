@@ -249,6 +249,15 @@ def test_a_policy_is_evaluated(client: Client):
     assert found.learners is not None
     assert (found.learners.when, found.learners.begin) == ("before", None)
     assert client.evaluate("evaluated", {}, learners="now").learners.when == "now"
+    started = client.start_evaluation("evaluated", {}, learners="now", signal_places=False).id
+    while (job := client.get_evaluation("evaluated", started)).state in ("waiting", "running"):
+        pass
+    assert (job.id, job.state, job.progress.decisions, job.error) == (started, "done", 0, None)
+    assert job.result == client.evaluate("evaluated", {}, learners="now")
+    assert [each.id for each in client.list_evaluations("evaluated").items] == [started]
+    client.delete_evaluation("evaluated", started)
+    with pytest.raises(NotFound):
+        client.get_evaluation("evaluated", started)
     assert client.get_bandit("evaluated").warnings == ()
     assert (
         "no policy can be evaluated" in client.patch_bandit("evaluated", policy="sub_ts", log={}).warnings[0]

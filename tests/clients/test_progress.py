@@ -27,8 +27,8 @@ def clock(monkeypatch: pytest.MonkeyPatch, step_s: float) -> None:
     ("step_s", "lines"),
     [
         (10.0, ["films: 0 of 3, 0 s", "films: 1 of 3, 10 s", "films: 2 of 3, 20 s", "films: 3 of 3, 30 s"]),
-        (5.0, ["films: 0 of 3, 0 s", "films: 2 of 3, 10 s"]),
-        (0.1, ["films: 0 of 3, 0 s"]),
+        (5.0, ["films: 0 of 3, 0 s", "films: 2 of 3, 10 s", "films: 3 of 3, 20 s"]),
+        (0.1, ["films: 0 of 3, 0 s", "films: 3 of 3, 0 s"]),
     ],
 )
 def test_elsewhere_there_are_lines_not_too_many(
@@ -38,6 +38,12 @@ def test_elsewhere_there_are_lines_not_too_many(
     assert list(progress(["a", "b", "c"], "films")) == ["a", "b", "c"]
     shown = capsys.readouterr()
     assert (shown.out, shown.err.splitlines()) == ("", lines)
+
+
+def test_work_that_breaks_off_is_not_told_as_done(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(TypeError), module.meter("films", 3, "films") as advance:
+        advance([advance(2)])  # type: ignore[arg-type, list-item]
+    assert capsys.readouterr().err == "films: 0 of 3, 0 s\n"
 
 
 def test_the_first_line_comes_before_the_work(capsys: pytest.CaptureFixture[str]):

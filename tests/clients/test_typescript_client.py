@@ -100,6 +100,11 @@ def test_long_lists_go_in_several_calls(module: Path):
     assert node(HERE / "batches.mjs", module) == ""
 
 
+def test_only_what_is_absent_has_a_default(module: Path):
+    """A value of 0 in the place of the options counted as 1; a batch of 0 was sent for ever."""
+    assert node(HERE / "defaults.mjs", module, timeout_s=60.0) == ""
+
+
 def test_the_readme_runs(module: Path, service: Service, tmp_path: Path):
     with Client(service.url) as client:
         client.put_bandit("home", catalogue="c", policy="sub_ts", scope="per_key")

@@ -61,3 +61,11 @@ async def store(store_server: str) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
+
+
+@pytest.fixture
+async def url(store_server: str) -> str:
+    """Of an empty store."""
+    async with connect(store_server) as client:
+        await flush(client)
+    return store_server

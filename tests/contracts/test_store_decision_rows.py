@@ -58,6 +58,24 @@ async def kept(store: Store, *, after: str = "", before: str = "", count: int = 
         after = page.following
 
 
+async def test_rows_are_read_from_the_newest_on(store: Store):
+    rows = [row(n, (ANN, BOB)[n % 2], record=b"%d" % n) for n in range(7)]
+    await store.rows.write(0, rows)
+    expected = [position(each) for each in rows[::-1]]
+    for count in (1, 3, 7, 100):
+        found, before = list[str](), ""
+        while before is not None:
+            page = await store.rows.read(
+                0, UID, after="", before=before, count=count, most_bytes=2**20, newest_first=True
+            )
+            found += [each.position for each in page.rows]
+            before = page.following or None
+        assert found == expected
+    ends = {"after": "0000000001001-~", "before": "0000000001005", "count": 9, "most_bytes": 2**20}
+    among = await store.rows.read(0, UID, **ends, newest_first=True)
+    assert [each.position for each in among.rows] == expected[2:5]
+
+
 async def contents(store: Store) -> dict[str, tuple[bytes, bytes]]:
     return {each.position: (each.record, each.rewards) for each in await kept(store)}
 

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from app.storage.protocol import LEAVES, QuotaTerms, Share, ShareAsked, Store
+from app.storage import redis_quotas
+from app.storage.protocol import LEAVES, Held, QuotaChanges, QuotaTerms, Share, ShareAsked, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -44,14 +45,55 @@ async def test_a_record_is_put_where_the_expected_one_stands(store: Store):
     assert await put(store) == b"r"
     assert await put(store, record=b"s") == b"r"
     assert await put(store, record=b"s", expected=b"r") == b"s"
-    assert await store.quotas.all(UID) == {"q": b"s"}
+    assert (await store.quotas.changes(UID, 0)).records == {"q": b"s"}
+    assert [await store.quotas.record(UID, each) for each in ("q", "q2")] == [b"s", b""]
     assert await put(store, "q2") == await put(store, "q3") == b"r"
     assert await put(store, "q4") is None
     assert await store.quotas.delete(UID, "q")
     assert not await store.quotas.delete(UID, "q")
-    assert sorted(await store.quotas.all(UID)) == ["q2", "q3"]
+    assert sorted((await store.quotas.changes(UID, 0)).records) == ["q2", "q3"]
     await store.quotas.erase(UID)
-    assert await store.quotas.all(UID) == {}
+    assert await store.quotas.changes(UID, 0) == QuotaChanges(0, {}, True)
+
+
+async def test_what_changed_since_is_told_and_everything_where_that_is_not_known(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(redis_quotas, "MOST_CHANGES", 3)
+    for quota in ("q", "q2"):
+        await put(store, quota)
+    first = await store.quotas.changes(UID, 0)
+    assert first == QuotaChanges(2, {"q": b"r", "q2": b"r"}, True)
+    assert await store.quotas.changes(UID, 1) == QuotaChanges(2, {"q2": b"r"}, False)
+    assert (await store.quotas.changes(UID, 2)).all  # a process of a version before this wrote it
+    await put(store, record=b"s", expected=b"r")
+    await store.quotas.delete(UID, "q2")
+    assert await store.quotas.changes(UID, 2) == QuotaChanges(4, {"q": b"s", "q2": None}, False)
+    for quota in ("q3", "q4"):
+        await put(store, quota)
+    assert await store.quotas.changes(UID, 3) == QuotaChanges(6, {"q2": None, "q3": b"r", "q4": b"r"}, False)
+    assert await store.quotas.changes(UID, 2) == QuotaChanges(6, {"q": b"s", "q3": b"r", "q4": b"r"}, True)
+    assert (await store.quotas.changes(UID, 9)).all  # the store has lost writes
+
+
+async def test_deferred_decisions_hold_a_tenth_of_what_is_left(store: Store):
+    await put(store, most=45)
+    process = Process(store, "p")
+    share = await process.share(0, 45, 45)
+    assert share.deferrable == 5
+    now_ms, _ = await store.quotas.share(UID, "p", 9, [])
+
+    async def hold(decision: str, count: int, window: int = 0) -> object:
+        held = [Held("q", FIRST, window, count, limits=True)]
+        return await store.quotas.hold(UID, decision, held, expires_ms=now_ms + DAY_MS)
+
+    assert [await hold("one", 3), await hold("two", 3), await hold("three", 2)] == [[5], [2], [2]]
+    assert await hold("of another window", 9, window=1) != [0]
+    assert (await process.share(15, 30)).deferrable == 0
+    assert await store.quotas.confirm(UID, "one", expires_ms=0, margin_ms=0) == "counts"
+    assert (await process.share(15, 30)).deferrable == 2  # of 30 and the 2 that are held
+    assert await store.quotas.confirm(UID, "three", expires_ms=0, margin_ms=0) == "counts"
+    assert (await process.share(15, 30)).deferrable == 3
 
 
 async def test_all_processes_hear_of_changes(store: Store):

@@ -43,14 +43,6 @@ async def bounded(url: str, **bounds: int) -> AsyncIterator[RedisStore]:
         await store.close()
 
 
-@pytest.fixture
-async def url(store_server: str) -> str:
-    """Of an empty store."""
-    async with connect(store_server) as client:
-        await flush(client)
-    return store_server
-
-
 def kind_of(thing: str) -> Kind:
     return "dedupe" if thing == "reward" else thing  # type: ignore[return-value]  # the others are kinds
 

@@ -41,7 +41,7 @@ def test_features_do_not_know_the_players(movielens_100k: Path) -> None:
     held, _, known = movielens.split(ratings, 10, seed=3)
     of_players = np.isin(ratings.users, held)
     forged = replace(ratings, values=np.where(of_players, 6 - ratings.values, ratings.values))
-    games = [movielens.environment(r, held, known, rounds=40, seed=1) for r in (ratings, forged)]
+    games = [movielens.liked_films(r, held, known, rounds=40, seed=1) for r in (ratings, forged)]
     assert np.array_equal(games[0].features, games[1].features)
     assert np.array_equal(games[0].popularity, games[1].popularity)
     assert not np.array_equal(games[0].means, games[1].means)
@@ -50,7 +50,7 @@ def test_features_do_not_know_the_players(movielens_100k: Path) -> None:
 def test_an_environment_is_what_the_ratings_say(movielens_100k: Path) -> None:
     ratings = movielens.read(movielens_100k)
     held, _, known = movielens.split(ratings, 10, seed=3)
-    game = movielens.environment(ratings, held, known, rounds=60, seed=1)
+    game = movielens.liked_films(ratings, held, known, rounds=60, seed=1)
     good = {(u, m) for u, m, v in zip(ratings.users, ratings.movies, ratings.values, strict=True) if v >= 4}
     assert np.array_equal(game.means.sum(axis=1), [sum(u == user for u, _ in good) for user in held])
     assert game.popularity.sum() == sum(user in set(known) for user, _ in good)
@@ -58,13 +58,28 @@ def test_an_environment_is_what_the_ratings_say(movielens_100k: Path) -> None:
     assert np.linalg.norm(game.features, axis=1).max() == pytest.approx(1.0)
 
 
+def test_clicks_are_more_likely_where_ratings_are_good_and_features_do_not_know_the_players(
+    movielens_100k: Path,
+) -> None:
+    ratings = movielens.read(movielens_100k)
+    held, _, known = movielens.split(ratings, 10, seed=3)
+    game = movielens.environment(ratings, held, known, rounds=40, seed=1)
+    liked = movielens.liked_films(ratings, held, known, rounds=40, seed=1).means > 0
+    assert 0.0 < game.means.min() < game.means.max() < 1.0
+    assert game.means[liked].mean() > game.means[~liked].mean() + 0.2
+    forged = replace(ratings, values=np.where(np.isin(ratings.users, held), 3, ratings.values))
+    other = movielens.environment(forged, held, known, rounds=40, seed=1)
+    assert np.array_equal(game.features, other.features)
+    assert not np.array_equal(game.means, other.means)
+
+
 def test_the_simulation_of_the_tuning_learns(movielens_100k: Path) -> None:
     ratings = movielens.read(movielens_100k)
     _, others, known = movielens.split(ratings, 10, seed=3)
     game = movielens.environment(ratings, others, np.setdiff1d(known, others), rounds=60, seed=1)
-    learned = tuning.mean_regret(game, ridge=0.3, exploration=0.05, seed=2)
-    blind = tuning.mean_regret(game, ridge=1e9, exploration=1.0, seed=2)
-    assert learned < 0.5 * blind
+    learned = tuning.mean_reward(game, tuning.Way(learned=False, ridge=0.3, exploration=0.05))
+    blind = tuning.mean_reward(game, tuning.Way(learned=False, ridge=1e9, exploration=1.0))
+    assert learned > blind + 0.05
 
 
 def test_exploring_is_compared_with_plain_choices(

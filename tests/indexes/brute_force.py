@@ -39,9 +39,20 @@ def maintain(index):
             job.run()
             index.finish_segment(job)
             done.append("segment")
+        elif (job := index.begin_measurement()) is not None:
+            job.run()
+            index.finish_measurement(job)
+            done.append("measurement")
         else:
             return done
         assert len(done) < 6, "maintenance does not come to rest"
+
+
+def measure_anew(index):
+    """Measure its graph again, which is due."""
+    job = index.begin_measurement()
+    job.run()
+    index.finish_measurement(job)
 
 
 def measure(search: Search, probes: Probes) -> Quality:

@@ -159,7 +159,7 @@ def test_an_overlay_holds_its_arms_by_length():
     assert sorted(rows) == [4, 9, 20, 31]
     assert (np.diff(view.norms[rows]) <= 0).all()
     assert len(ExactOverlay.empty()) == ExactOverlay.empty().memory_bytes == 0
-    assert overlay.memory_bytes == 4 * 8 + 4 * DIM * 4
+    assert overlay.memory_bytes == 4 * (8 + 8) + 4 * DIM * 4
     query = np.array([1.0, -1.0, 0.5])
     gone = np.zeros(4, dtype=bool)
     everything = overlay.best(query, 0.0, 9, gone, any_gone=False)
@@ -467,8 +467,8 @@ class Times:
         self.timed.append(("strategies", len(queries)))
         return [], self.of(search), self.of(exact)
 
-    def compare(self, search, exact, probes, like):
-        assert len(probes.queries) == len(like) == 400
+    def compare(self, search, exact, probes):
+        assert len(probes.queries) == len(probes.groups) == 400
         us = self.of(search)
         ask = self.asked[-1]
         recall, ratio = self.quality(ask) if callable(self.quality) else self.quality

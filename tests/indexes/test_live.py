@@ -16,7 +16,7 @@ from hypothesis.stateful import (
 )
 
 from app.errors import DimensionMismatch
-from app.indexes import live, planner, serving
+from app.indexes import degradation, live, planner, serving
 from app.indexes.live import IndexOptions, LiveIndex
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from tests.indexes.brute_force import best_ids, filled, maintain, scores_of
@@ -36,6 +36,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
         self.index = LiveIndex(dim, self.options)
         self.dim, self.revision = dim, 0
         self.arms, self.job, self.segment, self.old = {}, None, None, []
+        self.measurement = None
 
     def features(self, count, seed):
         """Half of the time on a grid, for ties."""
@@ -63,12 +64,32 @@ class LiveIndexMachine(RuleBasedStateMachine):
         for arm_id in ids:
             self.arms.pop(arm_id, None)
 
+    @rule(count=st.integers(1, 12))
+    def remove_the_longest(self, count):
+        lengths = {arm_id: -float(np.linalg.norm(features)) for arm_id, (_, features) in self.arms.items()}
+        self.remove(sorted(lengths, key=lengths.get)[:count])
+
+    @rule(run=st.booleans())
+    def begin_a_measurement(self, run):
+        if self.measurement is None:
+            self.measurement = self.index.begin_measurement()
+            if self.measurement is not None and run:
+                self.measurement.run()
+
+    @precondition(lambda self: self.measurement is not None)
+    @rule()
+    def finish_a_measurement(self):
+        if self.measurement.answers is None:
+            self.measurement.run()
+        self.index.finish_measurement(self.measurement)
+        self.measurement = None
+
     @rule()
     def remove_all(self):
         self.index.remove(list(self.arms))
         self.arms.clear()
 
-    @precondition(lambda self: self.job is None and self.segment is None)
+    @precondition(lambda self: self.job is self.segment is self.measurement is None)
     @rule()
     def maintain(self):
         maintain(self.index)
@@ -157,6 +178,7 @@ class LiveIndexMachine(RuleBasedStateMachine):
         assert len(self.index) == len(self.arms)
         assert all(self.index.snapshot().table.row_of(arm_id) >= 0 for arm_id in self.arms)
         status = self.index.status()
+        assert 0.0 <= status.recall_at_1 <= 1.0
         assert status.size == len(self.arms)
         assert status.state == ("building" if self.job else "ready")
 
@@ -180,6 +202,9 @@ def eager():
         patch.setattr(live, "_LEAST_DEAD", 5)
         patch.setattr(planner, "SMALL_NUMBERS", 1)
         patch.setattr(live, "_REST", 0.0)
+        patch.setattr(live, "_MEASURE_REST", 0.0)
+        patch.setattr(live, "_MUCH_LOST", 1.0)
+        patch.setattr(degradation, "_LEAST_DEAD", 0)
         patch.setattr(planner, "_LEAST_PROBES", 20)
         patch.setattr(serving, "SMALL_NUMBERS", 1)
         patch.setattr(serving, "_LEAST_FRESH", 3)

@@ -30,7 +30,7 @@ OPTIONS = IndexOptions(kind="hnsw", m=4, ef_construction=20)
 INDEXES = 3
 IDS = st.lists(st.integers(0, 30).map("é{}".format), min_size=1, max_size=8, unique=True)
 WHICH = st.integers(0, INDEXES - 1)
-KINDS = st.sampled_from(["sharing", "maintenance", "segment"])
+KINDS = st.sampled_from(["sharing", "maintenance", "segment", "measurement"])
 
 
 DOCUMENTS = st.one_of(
@@ -227,6 +227,11 @@ class Group(RuleBasedStateMachine):
         self.store.delete(ids)
         self.processes[which].apply(ids)
 
+    @rule(which=WHICH, count=st.integers(1, 8))
+    def delete_the_longest(self, which: int, count: int) -> None:
+        lengths = {arm_id: -float(np.linalg.norm(of[0])) for arm_id, of in self.store.arms.items()}
+        self.delete(which, sorted(lengths, key=lambda arm_id: lengths[arm_id])[:count])
+
     @rule(which=WHICH)
     def sync(self, which: int) -> None:
         self.processes[which].sync()
@@ -421,6 +426,22 @@ def test_one_builds_and_the_other_serves_the_same_graph(tmp_path: Path, monkeypa
         assert [arm_id for arm_id in found[0] if arm_id != "5"] == found[1][: len(set(found[0]) - {"5"})]
 
 
+def test_who_adopts_a_graph_knows_what_its_recall_was_measured_on(tmp_path: Path) -> None:
+    """So it does not tell of arms that died what was true before."""
+    maker, other = group(tmp_path)
+    built(maker)
+    share(other)
+    assert other.status().recall_at_1 == maker.status().recall_at_1 > 0.9
+    view = maker.snapshot()
+    longest = np.argsort(-view.table.norms)[:9]
+    for index in (maker, other):
+        index.remove([view.id_of(int(row)) for row in longest])
+        index.snapshot()
+    lost = [index._structure.degradation.lost for index in (maker, other)]
+    assert lost[0] == lost[1] > 0.1
+    assert other.status().recall_at_1 == maker.status().recall_at_1
+
+
 def test_a_graph_serves_on_when_it_is_shared_again_with_deaths(tmp_path: Path) -> None:
     """The arms that are shared have other numbers then, and the graph has labels that are gone."""
     maker, other = group(tmp_path)
@@ -593,11 +614,11 @@ def test_files_of_another_version_are_made_again(
 ) -> None:
     maker, other = group(tmp_path)
     name = "app.indexes.publishing" if module == "search" else module.__name__
-    monkeypatch.setattr(f"{name}._FORMAT", 2)
+    monkeypatch.setattr(f"{name}._FORMAT", 99)
     share(maker)
     monkeypatch.undo()
     share(other)
-    assert "format 2, not 1" in caplog.text
+    assert "format 99, not " in caplog.text
     assert other._adopted is None
     assert isinstance(share(maker), Publishing)
     share(other)

@@ -2,7 +2,6 @@
 
 import base64
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,38 +12,8 @@ from app.lake import tables
 from app.lake.files import Lake
 from app.lake.rebuild import mapped, plan_of, rebuilt
 from app.services.formats.records import LearnerState, state_to_bytes
+from lake_rows import ARM, TERMS, row
 from shortlist.linear import ridge_sums
-
-TERMS = {
-    "id": "u", "partitions": 2, "features": 2, "context": None, "directions": None, "half_life_s": None,
-    "pooled": False, "shifted": False,
-}  # fmt: skip
-NOTHING: dict[str, Any] = dict.fromkeys(
-    [
-        "id",
-        "arm",
-        "revision",
-        "value",
-        "decided",
-        "replaces",
-        "context",
-        "replayed",
-        "features",
-        "state",
-        "examined",
-        "signal",
-        "signal_number",
-        "had",
-    ]
-)
-ARM = SimpleNamespace(id="a", revision=5, features=[1.0, 2.0])
-
-
-def row(number: int, kind: str = "observation", **fields: Any) -> tuple[int, Any]:
-    said = {"time": 1, "key": "ann", "first": True, "before": 0.0, "logged": False, **NOTHING}
-    if kind not in {"forget", "state"}:
-        said |= {"arm": "a", "revision": 5, "value": 1.0, "decided": 1, "id": f"o{number}"}
-    return 0, SimpleNamespace(number=number, kind=kind, **{**said, **fields})
 
 
 def lake_of(folder: Path, *rows: tuple[int, Any], **terms: Any) -> Lake:

@@ -97,7 +97,9 @@ async def build(http: httpx.AsyncClient) -> None:
     (await http.put("/v1/catalogues/c", json={"dim": 3})).raise_for_status()
     (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
     rule = {"wait_s": 0.4, "default": DEFAULT}
-    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "reward": rule}
+    body = {
+        "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "reward": rule, "intercept": False,
+    }  # fmt: skip
     (await http.put("/v1/bandits/b", json=body)).raise_for_status()
 
 

@@ -170,6 +170,31 @@ def test_the_last_reward_is_that_of_the_latest_message(tmp_path: Path):
     assert [each.value for each in row.rewards] == [5.0]
 
 
+def test_times_of_messages_are_read_in_the_unit_that_their_producer_meant(tmp_path: Path):
+    """A time that no sender of the reward wrote never makes it a dead letter, and the latest one counts."""
+    broker, now_s = BrokerDouble(), 1_700_000_000
+    units = {1: 1.0, 10**3: 2.0, 10**6: 3.0, 10**9: 4.0}  # of a second: and the reward that is sent so
+    with serving(tmp_path) as service, Client(service.url) as client:
+        build(client)
+        plain = decisions(client, len(units))
+        client.patch_bandit("b", reward={"aggregate": "last"})
+        tokens = [client.choose("b").decision for _ in units]
+        sent = 0
+        for (unit, value), reward, token in zip(units.items(), plain, tokens, strict=True):
+            sent += broker.send(TOPIC, [reward], at_ms=now_s * unit)
+            late, early = (now_s + 60) * unit, (now_s - 60) * 1_000
+            sent += broker.send(TOPIC, [{"decision": token, "value": value}], at_ms=late)
+            sent += broker.send(TOPIC, [{"decision": token, "value": 9.0}], at_ms=early)
+        sent += broker.send(TOPIC, [{"decision": plain[0]["decision"], "value": 1.0}], at_ms=2**63 - 1)
+        with ingesting(tmp_path, broker, service.url):
+            await_committed(broker, sent)
+        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        rows = {row.decision: [each.value for each in row.rewards] for row in client.log("b")}
+    assert [rows[token] for token in tokens] == [[value] for value in units.values()]
+    assert sum(map(len, rows.values())) == 2 * len(units)
+    assert f"{TOPIC}.dead-letters" not in broker.topics()
+
+
 def test_messages_count_once_through_kills(tmp_path: Path):
     kill_again_and_again(tmp_path, rewards=900, kills=2, service_kills=1)
 

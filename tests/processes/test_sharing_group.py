@@ -10,13 +10,12 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 
-from service_process import Service, serving
-from waiting import until
-
-pytestmark = pytest.mark.anyio
+from service_process import Service, ShortlistProcess, serving
+from waiting import until, wait_until
 
 DIM, ARMS = 64, 9_000
 TOGETHER = 3_000
@@ -27,6 +26,12 @@ CATALOGUE = {"dim": DIM, "index": {"kind": "exact"}}
 def children(pid: int) -> list[int]:
     found = subprocess.run(["pgrep", "-f", "-P", str(pid), "serve_child"], capture_output=True, check=False)
     return [int(word) for word in found.stdout.split()]
+
+
+def starting(folder: Path) -> ShortlistProcess:
+    """A group whose processes are not yet ready."""
+    words = ["serve", "--port", "0", "--data-dir", str(folder / "data"), "--workers", "2"]
+    return ShortlistProcess(folder / "logs", words, {})
 
 
 async def put(service: Service, features: np.ndarray, first: int) -> None:
@@ -63,6 +68,7 @@ def current(folder: Path) -> str | None:
     return files[0].read_text() if files else None
 
 
+@pytest.mark.anyio
 async def test_any_process_is_killed_and_another_takes_its_part(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     features = rng.standard_normal((ARMS, DIM))
@@ -97,6 +103,7 @@ async def test_any_process_is_killed_and_another_takes_its_part(tmp_path: Path) 
         assert all("ended with status -9" in message for message in messages)
 
 
+@pytest.mark.anyio
 async def test_what_a_killed_service_shared_is_cleared_at_the_next_start(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     features = rng.standard_normal((ARMS, DIM))
@@ -118,3 +125,32 @@ async def test_what_a_killed_service_shared_is_cleared_at_the_next_start(tmp_pat
     with serving(tmp_path) as service:
         assert not left.exists() or "SHORTLIST_TEST_WORKERS" in os.environ
         await every_process_finds(service, features, rng)
+
+
+def test_a_process_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: Path) -> None:
+    service = starting(tmp_path)
+    try:
+        victims = wait_until(lambda: children(service.pid), what="a process starts")
+        os.kill(victims[0], signal.SIGKILL)
+        service.await_message("ended with status -9; starting it again")
+        port = int(service.await_message('"port"')["port"])
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz").is_success
+        service.send(signal.SIGTERM)
+        assert service.wait() == 0
+    finally:
+        service.kill()
+
+
+def test_one_that_is_killed_again_and_again_ends_the_service_which_says_so(tmp_path: Path) -> None:
+    service = starting(tmp_path)
+    try:
+        while service.process.poll() is None:
+            for victim in children(service.pid):
+                with suppress(ProcessLookupError):  # it has ended by the kill before
+                    os.kill(victim, signal.SIGKILL)
+        assert service.wait() == 2
+        last = service.text().splitlines()[-1]
+        assert "was killed 5 times before it was ready (Killed)" in last
+        assert "Traceback" not in service.text()
+    finally:
+        service.kill()

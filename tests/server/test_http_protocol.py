@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.server import ServerState
 
@@ -61,6 +61,8 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     for part in parts:
         await send({"type": "http.response.body", "body": part, "more_body": True})
+    if scope["path"] == "/broken":
+        raise OSError
     await send({"type": "http.response.body", "body": b""})
 
 
@@ -124,6 +126,16 @@ async def test_what_is_no_http_is_a_problem_too(address: tuple[str, int], reques
     assert b'"code":"bad_request"' in answer
     writer.close()
     await writer.wait_closed()
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_breaks_off_is_not_taken_for_whole(address: tuple[str, int]) -> None:
+    """By HTTP/1.0 too, where an answer without a length ends with the connection."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(b"GET /broken HTTP/1.0\r\nhost: x\r\n\r\n")
+    with pytest.raises(ConnectionResetError):
+        await reader.read()
+    writer.close()
 
 
 # Heads ----------------------------------------------------------------------------------------------
@@ -262,9 +274,6 @@ async def test_an_answer_that_takes_long_is_not_cut_off(address: tuple[str, int]
 
 
 # Pauses of the service ------------------------------------------------------------------------------
-CONFIG = uvicorn.Config(application, http=PROTOCOL, lifespan="off", log_config=None)
-
-
 class Request:
     """A task of the loop that the test runs itself."""
 
@@ -329,7 +338,7 @@ class Transport(Recorder):
     def __init__(self) -> None:
         super().__init__()
         self.unread = 0
-        self.aborted = False
+        self.aborted = self.ended = False
         self.protocol: ShortlistProtocol | None = None
 
     def write(self, data: bytes) -> None:
@@ -344,6 +353,9 @@ class Transport(Recorder):
 
     def get_write_buffer_size(self) -> int:
         return self.unread
+
+    def write_eof(self) -> None:
+        self.ended = True
 
     def abort(self) -> None:
         self.closed = self.aborted = True
@@ -364,10 +376,12 @@ class Transport(Recorder):
 class Connection:
     """A client's connection to the protocol under a ``PausedLoop``."""
 
-    def __init__(self, loop: PausedLoop | None = None, unread: Unread | None = None) -> None:
+    def __init__(
+        self, loop: PausedLoop | None = None, unread: Unread | None = None, app: ASGIApp = application
+    ) -> None:
         self.loop, self.system = loop or PausedLoop(), Transport()
         self.protocol = ShortlistProtocol(
-            CONFIG,
+            uvicorn.Config(app, http=PROTOCOL, lifespan="off", log_config=None),
             ServerState(),
             {},
             _loop=self.loop,
@@ -458,13 +472,74 @@ def test_a_slow_client_is_cut_off_soon_after_its_limit(
     connection: Connection, start: bytes, drop: bytes, limit: int
 ) -> None:
     connection.send(start)
-    while not connection.system.closed:
+    while not connection.system.ended:
         assert connection.loop.now < 1_000
         connection.loop.run(1)
-        if drop and not connection.system.closed:
+        if drop:
             connection.send(drop)
     assert limit < connection.loop.now <= limit + 2 * http_protocol.LOOK_EVERY_S + 1
+    connection.loop.run(3 * http_protocol.SILENT_S)
+    assert connection.system.closed
     assert b"".join(connection.system.calls).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+
+# Answers before the body has arrived ------------------------------------------------------------------
+EARLY = b"POST /v1/catalogues/c/import HTTP/1.1\r\nhost: x\r\ncontent-length: 999999999\r\n\r\n"
+
+
+@pytest.fixture
+def early() -> Iterator[Connection]:
+    """A connection whose client was answered, and still sends."""
+
+    async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    connection = Connection(app=refusing)
+    connection.send(EARLY)
+    connection.answer()
+    assert (connection.system.ended, connection.system.closed) == (True, False)
+    assert b"connection: close" in b"".join(connection.system.calls)
+    yield connection
+    connection.close()
+
+
+def test_who_goes_on_to_send_is_cut_off_in_the_end(early: Connection) -> None:
+    while not early.system.closed:
+        assert early.loop.now < 1_000
+        early.send(b"x")
+        early.loop.run(1)
+    assert limits.MAX_DROPPED_S <= early.loop.now <= limits.MAX_DROPPED_S + http_protocol.SILENT_S + 1
+
+
+def test_who_sends_no_more_is_cut_off_soon(early: Connection) -> None:
+    early.loop.run(3 * http_protocol.SILENT_S)
+    assert early.system.closed
+
+
+def test_no_more_is_dropped_than_the_limit(early: Connection) -> None:
+    early.send(bytes(limits.MAX_DROPPED_BYTES))
+    assert not early.system.closed
+    early.send(b"x")
+    assert early.system.aborted
+
+
+def test_what_arrived_during_a_pause_is_dropped_first(early: Connection) -> None:
+    """A connection that is closed with unread bytes is reset, and may lose its answer."""
+    early.loop.pause(limits.MAX_DROPPED_S / 2)
+    early.send(b"x")
+    early.loop.pause(http_protocol.SILENT_S)
+    assert not early.system.closed
+
+
+# Clients that leave -----------------------------------------------------------------------------------
+def test_nothing_is_written_to_a_client_that_has_left(connection: Connection) -> None:
+    """One that has sent two requests: the one that is being answered is not the one that came last."""
+    connection.send(REQUEST * 2)
+    connection.protocol.connection_lost(ConnectionResetError())
+    connection.answer()
+    assert connection.system.calls == []
+    assert connection.loop.requests == []
 
 
 # Clients that do not read ----------------------------------------------------------------------------

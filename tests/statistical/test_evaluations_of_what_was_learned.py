@@ -100,6 +100,8 @@ class Simulated:
     t: np.ndarray
     predicted: np.ndarray
     expected: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
     truth: np.ndarray
 
     def states(self) -> Sequence[off_policy.OffPolicyState]:
@@ -107,7 +109,8 @@ class Simulated:
         start = off_policy.start(ESTIMATOR_NAMES, places=1, rewards=(0.0, 1.0))
         left_out = self.rewards.shape[1] - self.p.shape[1]
         for log in range(len(self.p)):
-            columns = (self.p, self.t, self.rewards[:, left_out:], self.predicted, self.expected)
+            model = (self.predicted, self.expected, self.least, self.most)
+            columns = (self.p, self.t, self.rewards[:, left_out:], *model)
             found.append(off_policy.add(start, Logged(*(column[log, :, None] for column in columns))))
         return found
 
@@ -150,19 +153,22 @@ def simulated(made: World, logs: int, seed: int, variant: str = "") -> Simulated
             value = (policy * made.means).sum(axis=3).mean(axis=(1, 2))
             truth += value * (last - first) / (n - borders[first_block])
             k, s, a = (column[:, first:last] for column in (keys, situations, arms))
-            expected = (policy * scores).sum(axis=3)
+            held = scores.clip(0.0, 1.0)
+            expected = (policy * held).sum(axis=3)
             parts.append(
                 (
                     made.propensities[k, s, a],
                     policy[every, k, s, a],
-                    scores[every, k, s, a],
+                    held[every, k, s, a],
                     expected[every, k, s],
+                    held.min(axis=3)[every, k, s],
+                    held.max(axis=3)[every, k, s],
                 )
             )
         if variant == "":
             learn(first, last)
-    p, t, predicted, mean = (np.concatenate(column, axis=1) for column in zip(*parts, strict=True))
-    return Simulated(keys, situations, arms, rewards, p, t, predicted, mean, truth)
+    columns = [np.concatenate(column, axis=1) for column in zip(*parts, strict=True)]
+    return Simulated(keys, situations, arms, rewards, *columns, truth)
 
 
 @dataclass(frozen=True)

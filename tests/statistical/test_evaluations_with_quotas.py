@@ -150,7 +150,7 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
             await shares.look()
         key = int(rng.integers(KEYS))
         asked = SelectionRequest(own, LearnerId("0" * 16, f"k{key}"), 1, (), None, rng)
-        request = within(shares, without(asked, REPEATS, had[key], whole))
+        request = await within(shares, without(asked, REPEATS, had[key], whole), deferred=False)
         selection = await POLICIES[policy].choose(dependencies, request)  # type: ignore[arg-type]
         (chosen,) = selection.hits.rows.tolist()
         assert await shares.take(whole, [chosen]) is not None
@@ -161,10 +161,8 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
         barred = barred_of(named, words.kept)
         assert barred is not None
         barred = Barred(barred.filters, [*barred.arms, *often(REPEATS, had[key])])
-        took_part = [
-            arm for arm in range(ARMS)
-            if not request.quotas.out[[*shares.members.of(arm), -1]].any() and not had[key][f"a{arm}"]
-        ]  # fmt: skip
+        of, out = shares.membership.members.of, request.quotas.out
+        took_part = [arm for arm in range(ARMS) if not out[[*of(arm), -1]].any() and not had[key][f"a{arm}"]]
         p = probabilities(policy, world.estimates[took_part], **evaluated)
         worth += float(p @ world.means[took_part]) / DECISIONS
         had[key][f"a{chosen}"] += 1
@@ -176,7 +174,7 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
 
 
 async def estimates(world: Made, policy: str, rows: list[Row]) -> dict[str, Any]:
-    async def known(_: str | None) -> Any:
+    async def known(*_: object) -> Any:
         return world.posterior
 
     evaluator = Evaluator(bandit(world, policy, **SETTINGS[policy][1]), HeldSource(), known, ESTIMATOR_NAMES)

@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 import pkgutil
+import shutil
 import signal
 import socket
 
@@ -331,3 +332,19 @@ async def _answers(store):
     except Unavailable:
         return False
     return True
+
+
+@pytest.mark.anyio
+async def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    """Of the embedded server, which ends at a write, and by what another one says."""
+    gone = RedisStore(f"unix://{tmp_path}/none.sock", data_dir=tmp_path)
+    with pytest.raises(Unavailable) as caught:
+        await gone.ping()
+    assert "disk" not in caught.value.detail
+    monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40 - 9, 9))
+    with pytest.raises(Unavailable, match="the disk of SHORTLIST_DATA_DIR is full"):
+        await gone.ping()
+    await gone.close()
+    said = driver.ResponseError("MISCONF Errors writing to the AOF file: No space left on device")
+    with pytest.raises(Unavailable, match="cannot write to its disk"), translated():
+        raise said

@@ -84,7 +84,8 @@ class Api:
 
     async def bandit(self, name: str, catalogue: str, **rest: Any) -> None:
         """Make a bandit, in the unit of nothing: what it does can then be computed by hand."""
-        body = {"catalogue": catalogue, "policy": "sub_ts", "exploration": 1, "ridge": 1, **rest}
+        plain = {"exploration": 1, "ridge": 1, "intercept": False}
+        body = {"catalogue": catalogue, "policy": "sub_ts", **plain, **rest}
         await self.ok("PUT", f"/v1/bandits/{name}", body, 201)
 
     async def choose(self, bandit: str, **body: Any) -> Json:

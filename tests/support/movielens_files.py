@@ -21,19 +21,25 @@ def real_movielens() -> Path:
 
 @pytest.fixture
 def movielens_100k(tmp_path: Path) -> Path:
-    """A directory with ``u.data``."""
+    """A directory with ``u.data`` and ``u.item``."""
     folder = tmp_path / "ml-100k"
     folder.mkdir()
     (folder / "u.data").write_text("".join("\t".join(row) + "\n" for row in _rows()))
+    titles = [(str(3 * movie + 1), f"Film {movie} ({1960 + movie % 40})") for movie in range(MOVIES)]
+    genres = ["|".join(str(int(movie % 4 == genre)) for genre in range(4)) for movie in range(MOVIES)]
+    lines = [f"{number}|{title}|||x|{own}\n" for (number, title), own in zip(titles, genres, strict=True)]
+    (folder / "u.item").write_text("".join(lines))
     return folder
 
 
 @pytest.fixture
 def movielens_1m(tmp_path: Path) -> Path:
-    """A directory with ``ratings.dat``: the same ratings."""
+    """A directory with ``ratings.dat`` and ``movies.dat``: the same ratings and films."""
     folder = tmp_path / "ml-1m"
     folder.mkdir()
     (folder / "ratings.dat").write_text("".join("::".join(row) + "\n" for row in _rows()))
+    films = [(3 * movie + 1, f"Film {movie} ({1960 + movie % 40})", movie % 4) for movie in range(MOVIES)]
+    (folder / "movies.dat").write_text("".join(f"{n}::{title}::Kind {kind}\n" for n, title, kind in films))
     return folder
 
 

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from app.services.quotas.shares import Shares
 from app.storage.protocol import QuotaTerms, Share, ShareAsked
 
 
@@ -53,12 +56,24 @@ class StoreByClock:
         return 0
 
 
-class Row:
-    """Every row counts for the one quota."""
+class OneQuota:
+    """A ``FollowedMembership`` where every row counts for the one quota."""
 
-    @staticmethod
-    def follow(_: object) -> None: ...
+    sizes = np.full(1, 2**30, dtype=np.int32)
+    beyond = np.zeros(1_000, dtype=np.bool_)
 
-    @staticmethod
-    def of(_: int) -> tuple[int]:
-        return (0,)
+    def __init__(self, shares: Shares) -> None:
+        shares.membership = self  # type: ignore[assignment]
+
+    @property
+    def members(self) -> OneQuota:
+        return self
+
+    async def ready(self, _: object) -> bool:
+        return True
+
+    async def settled(self, *_: object) -> bool:
+        return True
+
+    def of(self, _: int) -> list[int]:
+        return [0]

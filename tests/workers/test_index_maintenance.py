@@ -45,6 +45,12 @@ class Index:
     def finish_segment(self, job: Any) -> None:
         raise AssertionError("no segment was begun")
 
+    def begin_measurement(self) -> Any:
+        return None
+
+    def finish_measurement(self, job: Any) -> None:
+        raise AssertionError("nothing is measured")
+
     def begin_sharing(self) -> Any:
         return None
 

@@ -14,7 +14,9 @@ is the normal quantile times sqrt(S); where few summands decide, it leaves room 
 size. The lower limit is the same with the largest step down.
 
 Where the mean weight shows that a share of what the target does was never done, beyond chance, the interval
-reaches further by as much as that share could earn more, or less, than it counts (``widened_by``).
+reaches further by as much as that share could earn more, or less, than it counts (``widened_by``). Where
+rewards have bounds, so has their mean: no interval leaves them (``within``). A value may, by chance: held to
+the bounds it would be right on average no longer.
 
 For decisions of a policy that learns meanwhile the summands are a martingale difference sequence instead of
 independent, and the same interval holds in the limit as long as propensities do not vanish. It holds at one
@@ -75,6 +77,20 @@ def widened_by(found: Estimates, low: Vector, high: Vector) -> Estimates:
     places = zip(found.places, low.tolist(), high.tolist(), strict=True)
     whole = wider(found.whole, float(low.sum()), float(high.sum()))
     return Estimates(whole, tuple(wider(*place) for place in places))
+
+
+def within(found: Estimates, low: Vector, high: Vector) -> Estimates:
+    """With intervals that lie between the bounds of the mean at each place. Shapes: (k,), (k,)."""
+
+    def held(one: Estimate, least: float, most: float) -> Estimate:
+        if one.interval is None:
+            return one
+        start, end = (min(max(bound, least), most) for bound in one.interval)
+        return Estimate(one.value, (start, end))
+
+    places = zip(found.places, low.tolist(), high.tolist(), strict=True)
+    whole = held(found.whole, float(low.sum()), float(high.sum()))
+    return Estimates(whole, tuple(held(*place) for place in places))
 
 
 def around(

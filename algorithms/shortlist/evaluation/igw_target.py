@@ -13,17 +13,23 @@ from shortlist.types import Matrix, Rows, Vector
 
 
 def weigh(
-    estimates: Matrix, is_candidate: NDArray[np.bool_], drawn: Rows, *, gamma: float | Vector
+    estimates: Matrix,
+    is_candidate: NDArray[np.bool_],
+    drawn: Rows,
+    *,
+    gamma: float | Vector,
+    predicted: Matrix | None = None,
 ) -> tuple[Matrix, Matrix]:
-    """Return the propensity of each arm of the lists, and the mean estimate of what would be drawn there.
+    """Return the propensity of each arm of the lists, and the mean prediction for what would be drawn there.
 
     ``is_candidate``   False where a decision has fewer candidates than others
     ``drawn``          places of the arms of a list among its candidates; -1: it is none, so its propensity
                        is 0
     ``gamma``          of all decisions, or of each
+    ``predicted``      what a model predicts of the candidates; None: their estimates
 
-    Shapes: estimates, is_candidate (n, c), drawn (n, k), gamma () or (n,) -> (n, k), (n, k). Cost: O(n c k).
-    Raises: InvalidShape, InvalidParameter (gamma < 0).
+    Shapes: estimates, is_candidate, predicted (n, c), drawn (n, k), gamma () or (n,) -> (n, k), (n, k).
+    Cost: O(n c k). Raises: InvalidShape, InvalidParameter (gamma < 0).
     """
     checks.shape("estimates", estimates, (None, None))
     checks.shape("is_candidate", is_candidate, estimates.shape)
@@ -31,6 +37,7 @@ def weigh(
     each = np.broadcast_to(np.asarray(gamma, dtype=np.float64), len(estimates))[:, None]
     checks.in_range("gamma", float(each.min(initial=np.inf)) if len(each) else 0.0, least=0.0)
     left, every = is_candidate.copy(), np.arange(len(estimates))
+    predicted = estimates if predicted is None else predicted
     propensities, expected = np.zeros(drawn.shape), np.zeros(drawn.shape)
     if not estimates.shape[1]:
         return propensities, expected
@@ -43,7 +50,7 @@ def weigh(
         p = np.where(left, 1.0 / (np.maximum(left.sum(axis=1), 1)[:, None] + each * gaps), 0.0)
         p[every, best] = 0.0
         p[every, best] = np.where(some, 1.0 - p.sum(axis=1), 0.0)
-        expected[:, j] = np.einsum("ij,ij->i", p, np.where(left, estimates, 0.0))
+        expected[:, j] = np.einsum("ij,ij->i", p, np.where(left, predicted, 0.0))
         known = np.flatnonzero(drawn[:, j] >= 0)
         propensities[known, j] = p[known, drawn[known, j]]
         left[known, drawn[known, j]] = False

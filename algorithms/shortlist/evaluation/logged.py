@@ -38,6 +38,8 @@ class Logged:
     ``propensities`` are p, ``targets`` t, ``rewards`` r. Only the doubly robust estimator needs the rest:
     ``predicted``, what the model predicts for the arm that was shown, and ``expected``, the mean of its
     predictions for the arms that the target would draw at this place, after the same arms before it.
+    ``least`` and ``most`` are the smallest and the largest prediction for any arm that the target can draw
+    there, whether the log shows it or not; None: intervals go by the arms that were shown.
 
     A place that a list does not have: p = t = 1, and all else 0.
 
@@ -50,6 +52,8 @@ class Logged:
     rewards: Matrix
     predicted: Matrix | None = None
     expected: Matrix | None = None
+    least: Matrix | None = None
+    most: Matrix | None = None
 
     def __post_init__(self) -> None:
         checks.shape("propensities", self.propensities, (None, None))
@@ -57,7 +61,9 @@ class Logged:
             raise InvalidShape(f"propensities must have 1 to {MAX_PLACES} columns", argument="propensities")
         if (self.predicted is None) != (self.expected is None):
             raise InvalidParameter("expected must be given exactly when predicted is", argument="expected")
-        for name in ("propensities", "targets", "rewards", "predicted", "expected"):
+        if (self.least is None) != (self.most is None):
+            raise InvalidParameter("most must be given exactly when least is", argument="most")
+        for name in ("propensities", "targets", "rewards", "predicted", "expected", "least", "most"):
             given = getattr(self, name)
             if given is not None:
                 checks.shape(name, given, self.propensities.shape)

@@ -31,8 +31,12 @@ class Moments:
     scatter: Matrix
 
     def variance_of_mean(self, gradient: Vector) -> float:
-        """Estimated variance of gradient . mean, for independent rows; count >= 2. Shapes: gradient (c,)."""
-        spread = float(gradient @ self.scatter @ gradient)
+        """Estimated variance of gradient . mean, for independent rows; count >= 2. Shapes: gradient (c,).
+
+        Cost: O(g^2) for g columns with a gradient.
+        """
+        some = np.flatnonzero(gradient)
+        spread = float(gradient[some] @ self.scatter[np.ix_(some, some)] @ gradient[some])
         return max(spread, 0.0) / (self.count * (self.count - 1.0))
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from shortlist import checks
 from shortlist.errors import InvalidParameter, InvalidShape
 from shortlist.evaluation import dr, ips, moments, ranges, snips, support
-from shortlist.evaluation.estimates import Estimates, nothing, of_means, reach, widened_by
+from shortlist.evaluation.estimates import Estimates, nothing, of_means, reach, widened_by, within
 from shortlist.evaluation.logged import MAX_PLACES, Logged
 from shortlist.evaluation.moments import Moments
 from shortlist.evaluation.ranges import Ranges
@@ -74,18 +74,26 @@ class OffPolicyState:
     earned: Moments
     ranges: Ranges
 
-    def estimates(self, name: str, *, level: float = 0.95) -> Estimates:
-        """The value of the target by one of the estimators. Raises: InvalidParameter (level)."""
+    def estimates(self, name: str, *, unshown: float = 0.0, level: float = 0.95) -> Estimates:
+        """The value of the target by one of the estimators.
+
+        ``unshown``: a share of what the target does that is known to be missing from the log, such as that of
+        arms which came later. Weights show a share only where it is more than chance explains.
+
+        Raises: InvalidParameter (level, unshown not in [0, 1]).
+        """
+        checks.in_range("unshown", unshown, least=0.0, most=1.0)
         if not self.support.decisions:
             return nothing(self.places)
         estimator = ESTIMATORS[name]
         found = estimator.estimate(self.moments[name], self.ranges, level=level)
         missing = np.where(self.reached(level=level) < 1.0, self.support.missing_share, 0.0)
-        if not missing.any():
-            return found
-        values = np.array([place.value or 0.0 for place in found.places])
-        low, high = estimator.unseen(self.ranges, values)
-        return widened_by(found, missing * np.minimum(low, 0.0), missing * np.maximum(high, 0.0))
+        missing = np.maximum(missing, unshown)
+        if missing.any():
+            values = np.array([place.value or 0.0 for place in found.places])
+            low, high = estimator.unseen(self.ranges, values)
+            found = widened_by(found, missing * np.minimum(low, 0.0), missing * np.maximum(high, 0.0))
+        return self._within_bounds(found)
 
     def lacking(self, share: float) -> NDArray[np.bool_]:
         """Places at which more than this share of what the target does was never done, as no chance explains.
@@ -113,7 +121,11 @@ class OffPolicyState:
         """The value of what was logged. Raises: InvalidParameter (level)."""
         if not self.support.decisions:
             return nothing(self.places)
-        return of_means(self.earned, self.ranges.rewards, level=level)
+        return self._within_bounds(of_means(self.earned, self.ranges.rewards, level=level))
+
+    def _within_bounds(self, found: Estimates) -> Estimates:
+        """With intervals within what rewards can be, where that is known."""
+        return found if self.ranges.bounds is None else within(found, *self.ranges.rewards)
 
 
 def start(

@@ -20,12 +20,14 @@ _REWARDS, _PREDICTED, _EXPECTED = range(3)
 class Ranges:
     """Rows: of rewards, predictions and expected predictions. Shapes: low, high (3, k), largest (k,).
 
-    ``largest`` is the largest weight of each place.
+    ``largest`` is the largest weight of each place. ``bounds``: of the reward of an arm, as they were given
+    at the start; None: nobody knows any. Then nothing says how far a mean can lie from what was seen.
     """
 
     low: Matrix
     high: Matrix
     largest: Vector
+    bounds: tuple[float, float] | None = None
 
     @property
     def rewards(self) -> tuple[Vector, Vector]:
@@ -48,7 +50,7 @@ def start(places: int, rewards: tuple[float, float] | None) -> Ranges:
     low, high = np.full((3, places), np.inf), np.full((3, places), -np.inf)
     if rewards is not None:
         low[_REWARDS], high[_REWARDS] = rewards
-    return Ranges(low, high, np.zeros(places))
+    return Ranges(low, high, np.zeros(places), rewards)
 
 
 def of(logged: Logged) -> Ranges:
@@ -57,18 +59,23 @@ def of(logged: Logged) -> Ranges:
     given = [np.zeros((1, logged.places)) if column is None else column for column in columns]
     low = np.array([column.min(axis=0, initial=np.inf) for column in given])
     high = np.array([column.max(axis=0, initial=-np.inf) for column in given])
+    if logged.least is not None and logged.most is not None:
+        low[_PREDICTED] = np.minimum(low[_PREDICTED], logged.least.min(axis=0, initial=np.inf))
+        high[_PREDICTED] = np.maximum(high[_PREDICTED], logged.most.max(axis=0, initial=-np.inf))
     return Ranges(low, high, logged.weights.max(axis=0, initial=0.0))
 
 
 def widened(one: Ranges, places: int) -> Ranges:
     """Those of lists of more places, of which the last were always missing."""
     more = places - one.low.shape[1]
-    none = np.zeros((3, more))
-    low, high = np.hstack((one.low, none)), np.hstack((one.high, none))
-    return Ranges(low, high, np.concatenate((one.largest, np.repeat(one.largest[-1:], more))))
+    least, most = np.zeros((3, more)), np.zeros((3, more))
+    if one.bounds is not None:
+        least[_REWARDS], most[_REWARDS] = min(one.bounds[0], 0.0), max(one.bounds[1], 0.0)
+    low, high = np.hstack((one.low, least)), np.hstack((one.high, most))
+    return Ranges(low, high, np.concatenate((one.largest, np.repeat(one.largest[-1:], more))), one.bounds)
 
 
 def joined(one: Ranges, other: Ranges) -> Ranges:
     """Those of the decisions of both."""
     low, high = np.minimum(one.low, other.low), np.maximum(one.high, other.high)
-    return Ranges(low, high, np.maximum(one.largest, other.largest))
+    return Ranges(low, high, np.maximum(one.largest, other.largest), one.bounds or other.bounds)

@@ -17,10 +17,10 @@ from shortlist.types import Matrix, Rows, Vector
 
 
 def weigh(simulated: Rows, scores: Vector, which: Rows, drawn: Rows) -> tuple[Matrix, Matrix]:
-    """Return the propensity of each arm of the lists, and the mean score of what was drawn there.
+    """Return the propensity of each arm of the lists, and the mean prediction for what was drawn there.
 
     ``simulated``   lists that the policy drew: rows of arms, -2 where none was left
-    ``scores``      the scores of these arms, 0 where there is none
+    ``scores``      what a model predicts of these arms, 0 where there is none
     ``which``       which of the q situations each decision has
     ``drawn``       rows of the arms of the logged lists, -1 for one that could not be drawn
 

@@ -4,8 +4,9 @@ Notation, besides that of ``linear.softmax`` and ``logged``
     n, q        decisions, queries: decisions of one query have the same scores
     top         largest score of all eligible arms, or 0 where all scores are near it: see ``NEAR_LOG``
     z_i         (s_i - top) / tau
+    q_i         what a model predicts of arm i: its score, held to the bounds of the query, if it has any
     mass        the sum of exp(z_i) over the eligible arms; at least 1, if ``top`` is the largest score
-    moment      the sum of z_i exp(z_i)
+    moment      the sum of q_i exp(z_i)
 
 The arm at place j is drawn with exp(z) / (mass - those of the arms before it), so ``Totals`` of a query are
 enough for any number of lists. Where the arms before it have nearly all of the mass, that difference would
@@ -27,68 +28,88 @@ LEAST_LEFT = 1e-4  # of the mass: a difference that is smaller is not computed a
 NEAR_LOG = 100.0  # z is at most this, of either sign: exp keeps its digits, and needs no largest score
 LEAST_LOG = -700.0  # exp is many times slower where it leaves the range of normal numbers
 
+Bounds = tuple[Vector, Vector]  # smallest and largest prediction, of each query
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Totals:
-    """Of each query. Shapes: all (q,)."""
+    """Of each query. ``least``, ``most``: its smallest and largest prediction, 0 without any arm.
+
+    Shapes: all (q,).
+    """
 
     top: Vector
     mass: Vector
     moment: Vector
+    least: Vector
+    most: Vector
 
     def of(self, places: Rows) -> Totals:
         """Those of some queries. Shapes: places (n,)."""
-        return Totals(self.top[places], self.mass[places], self.moment[places])
+        columns = (self.top, self.mass, self.moment, self.least, self.most)
+        return Totals(*(column[places] for column in columns))
 
 
 def totals(
-    blocks: Iterable[Matrix], queries: Matrix, *, temperature: float, largest_norm: float = np.inf
+    blocks: Iterable[Matrix],
+    queries: Matrix,
+    *,
+    temperature: float,
+    largest_norm: float = np.inf,
+    bounds: Bounds | None = None,
 ) -> Totals:
     """The totals of each query over the arms of all blocks; without any arm the mass is 0.
 
     ``blocks`` are features, a piece at a time: only scores of one block are held. ``largest_norm`` bounds
     their norms: where no score is large by it, half of the passes over the scores are left out.
-    Shapes: blocks (b, d), queries (q, d) -> (q,). Cost: q K d multiply-adds and q K exponentials.
-    Raises: InvalidShape, InvalidParameter (temperature <= 0).
+    Shapes: blocks (b, d), queries (q, d), bounds (q,) each -> (q,). Cost: q K d multiply-adds and q K
+    exponentials. Raises: InvalidShape, InvalidParameter (temperature <= 0).
     """
     checks.shape("queries", queries, (None, None))
     checks.in_range("temperature", temperature, above=0.0)
     mass, moment = np.zeros(len(queries)), np.zeros(len(queries))
+    top, least, most = np.zeros(len(queries)), np.full(len(queries), np.inf), np.full(len(queries), -np.inf)
     with np.errstate(over="ignore", invalid="ignore"):
-        bounds = np.linalg.norm(queries, axis=1) * (largest_norm / temperature)
-    if (bounds <= NEAR_LOG).all():  # not of what is no number
-        scaled = queries / temperature
-        for features in blocks:
-            z = scaled @ features.T
-            weights = np.exp(z)
-            mass += weights.sum(axis=1)
-            moment += np.einsum("ij,ij->i", weights, z)
-        return Totals(np.zeros(len(queries)), mass, moment)
-    top = np.full(len(queries), -np.inf)
+        largest = np.linalg.norm(queries, axis=1) * (largest_norm / temperature)
+    is_near = bool((largest <= NEAR_LOG).all())  # not of what is no number
+    if not is_near:
+        top -= np.inf
     for features in blocks:
         if not len(features):
             continue
         scores = queries @ features.T
-        higher = np.maximum(top, scores.max(axis=1))
-        drop = np.where(np.isneginf(top), 0.0, top - higher) / temperature
-        fade = np.exp(drop)
-        moment = fade * (moment + drop * mass)
-        mass *= fade
-        scores -= higher[:, None]
-        scores *= 1.0 / temperature
-        np.maximum(scores, LEAST_LOG, out=scores)
-        weights = np.exp(scores)
+        lowest, highest = scores.min(axis=1), scores.max(axis=1)
+        least, most = np.minimum(least, lowest), np.maximum(most, highest)
+        predicted = _predicted(scores, lowest, highest, bounds)
+        if is_near:
+            weights = np.exp(scores if temperature == 1.0 else scores / temperature)
+        else:
+            higher = np.maximum(top, highest)
+            fade = np.exp(np.where(np.isneginf(top), 0.0, top - higher) / temperature)
+            moment, mass, top = moment * fade, mass * fade, higher
+            z = scores - higher[:, None]
+            z *= 1.0 / temperature
+            weights = np.exp(np.maximum(z, LEAST_LOG, out=z), out=z)
         mass += weights.sum(axis=1)
-        moment += np.einsum("ij,ij->i", weights, scores)
-        top = higher
-    return Totals(top, mass, moment)
+        moment += np.einsum("ij,ij->i", weights, predicted)
+    some = np.isfinite(least)
+    least, most = np.where(some, least, 0.0), np.where(some, most, 0.0)
+    if bounds is not None:
+        least, most = least.clip(*bounds), most.clip(*bounds)
+    return Totals(top, mass, moment, least, most)
+
+
+def _predicted(scores: Matrix, lowest: Vector, highest: Vector, bounds: Bounds | None) -> Matrix:
+    """Scores held to bounds: mostly they lie within them, and nothing is copied."""
+    if bounds is None or ((lowest >= bounds[0]) & (highest <= bounds[1])).all():
+        return scores
+    return scores.clip(bounds[0][:, None], bounds[1][:, None])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoftmaxWeights:
-    """Of each list: ``propensities`` t and ``expected``, the mean score of what softmax would draw there.
+    """Of each list: ``propensities`` t, and ``expected``, the mean prediction of what it would draw there.
 
     ``lost``: lists that have to be walked. Shapes: propensities, expected (n, k), lost (n,).
     """
@@ -98,32 +119,37 @@ class SoftmaxWeights:
     lost: Mask
 
 
-def weigh(known: Totals, scores: Matrix, eligible: Mask, *, temperature: float) -> SoftmaxWeights:
-    """The propensities of lists, from the totals of the query of each.
+def weigh(
+    known: Totals, scores: Matrix, eligible: Mask, *, temperature: float, bounds: Bounds | None = None
+) -> SoftmaxWeights:
+    """The propensities of lists, from the totals of the query of each, and the ``bounds`` of these.
 
     ``eligible``: False for an arm that softmax could not draw; its propensity is 0.
-    Shapes: known (n,), scores, eligible (n, k) -> (n, k). Cost: O(n k).
+    Shapes: known, bounds (n,), scores, eligible (n, k) -> (n, k). Cost: O(n k).
     """
     top = np.where(known.mass > 0.0, known.top, 0.0)[:, None]
     z = np.where(eligible, scores - top, 0.0) / temperature
     weights = np.where(eligible, np.exp(z), 0.0)
-    drawn, drawn_moment = np.cumsum(weights, axis=1), np.cumsum(weights * z, axis=1)
+    own = weights * (scores if bounds is None else scores.clip(bounds[0][:, None], bounds[1][:, None]))
+    drawn, drawn_moment = np.cumsum(weights, axis=1), np.cumsum(own, axis=1)
     left = known.mass[:, None] - drawn + weights
-    left_moment = known.moment[:, None] - drawn_moment + weights * z
+    left_moment = known.moment[:, None] - drawn_moment + own
     left[:, 0], left_moment[:, 0] = known.mass, known.moment
     few = left < LEAST_LEFT * known.mass[:, None]
     safe = np.where(few | (left <= 0.0), 1.0, left)
     found = np.minimum(weights / safe, 1.0)
-    return SoftmaxWeights(found, top + temperature * left_moment / safe, few.any(axis=1))
+    return SoftmaxWeights(found, left_moment / safe, few.any(axis=1))
 
 
-def walk(scores: Vector, places: Rows, *, temperature: float) -> tuple[Vector, Vector]:
-    """Propensities and expected scores of one list, each from the arms that are left.
+def walk(
+    scores: Vector, places: Rows, *, temperature: float, bounds: tuple[float, float] | None = None
+) -> tuple[Vector, Vector]:
+    """Propensities and expected predictions of one list, each from the arms that are left.
 
     ``scores`` are those of all eligible arms, ``places`` those of the list among them, -1 for an arm that is
     not eligible. Shapes: (K,), (k,) -> (k,), (k,). Cost: O(k K).
     """
-    left = scores.copy()
+    left, predicted = scores.copy(), scores if bounds is None else scores.clip(*bounds)
     found, expected = np.zeros(len(places)), np.zeros(len(places))
     for j, place in enumerate(places.tolist()):
         top = left.max(initial=-np.inf)
@@ -132,7 +158,7 @@ def walk(scores: Vector, places: Rows, *, temperature: float) -> tuple[Vector, V
         alive = np.isfinite(left)
         weights = np.where(alive, np.exp((left - top) / temperature), 0.0)
         mass = weights.sum()
-        expected[j] = weights[alive] @ left[alive] / mass
+        expected[j] = weights[alive] @ predicted[alive] / mass
         if place >= 0:
             found[j] = weights[place] / mass
             left[place] = -np.inf

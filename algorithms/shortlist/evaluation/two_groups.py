@@ -10,6 +10,7 @@ The unit, which is what was drawn into a group, is a decision or a key:
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -150,18 +151,26 @@ class KeySums:
 
 
 class KeyIntervals:
-    """Intervals of two groups and of their difference, renewed when the number of decisions has doubled."""
+    """Intervals of two groups and of their difference, renewed when the number of decisions has doubled.
+
+    While all values have bounds, no interval leaves the widest of them.
+    """
 
     def __init__(self, *, level: float = 0.95) -> None:
         self._level = level
+        self._bounds: Interval | None = (math.inf, -math.inf)
         self._sums = (KeySums(), KeySums())
         self._decisions = self._looked_at = 0
         self._summaries = (Summary(), Summary())
         self._groups = (Looks(), Looks())
         self._difference = Looks()
 
-    def add(self, group: GroupNumber, key: str | None, value: float) -> None:
-        """Count a decision of a group, and look if it is time."""
+    def add(self, group: GroupNumber, key: str | None, value: float, bounds: Interval | None = None) -> None:
+        """Count a decision of a group, whose value lies within ``bounds``, and look if it is time."""
+        if bounds is None or not bounds[0] <= value <= bounds[1]:
+            self._bounds = None
+        elif self._bounds is not None:
+            self._bounds = min(self._bounds[0], bounds[0]), max(self._bounds[1], bounds[1])
         self._sums[group].add(key, value)
         self._decisions += 1
         if clustered.is_look(self._decisions):
@@ -172,10 +181,18 @@ class KeyIntervals:
         return GroupIntervals(
             kind="asymptotic",
             decisions=self._looked_at,
-            groups=[each.interval for each in self._groups],
-            difference=self._difference.interval,
+            groups=[self._within(each.interval) for each in self._groups],
+            difference=self._within(self._difference.interval, apart=True),
             missing=[each.missing for each in self._summaries],
         )
+
+    def _within(self, interval: Interval | None, *, apart: bool = False) -> Interval | None:
+        """What of an interval is possible. ``apart``: it is of a difference."""
+        if interval is None or self._bounds is None:
+            return interval
+        low, high = self._bounds
+        least, most = (low - high, high - low) if apart else (low, high)
+        return min(max(interval[0], least), most), min(max(interval[1], least), most)
 
     def _look(self) -> None:
         self._looked_at = self._decisions

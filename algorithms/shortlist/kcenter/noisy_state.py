@@ -97,6 +97,11 @@ class NoisyState:
         return len(self.centers) == self.settings.k
 
 
+def check_options(options: NoisyOptions) -> None:
+    """Raise InvalidParameter, naming the option that is missing, or that there is not."""
+    checks.options(NoisySettings, options, but=("method", "mix", "threshold"))
+
+
 def begin(settings: NoisySettings, first: int | None, rng: np.random.Generator) -> NoisyState:
     """Return the state before any query. Raises InvalidParameter, naming the setting that is out of range."""
     n, k = settings.n, settings.k

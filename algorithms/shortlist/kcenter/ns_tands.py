@@ -25,7 +25,14 @@ from scipy.special import zeta
 
 from shortlist.kcenter import noise
 from shortlist.kcenter.intervals import Counts
-from shortlist.kcenter.noisy_state import NoisyOptions, NoisySettings, NoisyState, Threshold, begin
+from shortlist.kcenter.noisy_state import (
+    NoisyOptions,
+    NoisySettings,
+    NoisyState,
+    Threshold,
+    begin,
+    check_options,
+)
 from shortlist.kcenter.tracking_weights import weights
 from shortlist.types import Matrix, Rows
 
@@ -43,6 +50,7 @@ def start(
 
     Raises: InvalidParameter (as ``ns_ts.start``, threshold).
     """
+    check_options(options)
     return begin(NoisySettings("ns_tands", threshold=threshold, **options), first, rng)
 
 

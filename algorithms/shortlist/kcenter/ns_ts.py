@@ -16,7 +16,7 @@ from typing import Unpack
 import numpy as np
 
 from shortlist.kcenter import noise
-from shortlist.kcenter.noisy_state import NoisyOptions, NoisySettings, NoisyState, begin
+from shortlist.kcenter.noisy_state import NoisyOptions, NoisySettings, NoisyState, begin, check_options
 from shortlist.types import Rows
 
 _GROWTH = 0.1
@@ -39,6 +39,7 @@ def start(
     Raises: InvalidParameter (n < 1, k not in 1..n, delta not in (0, 1), first, noise, noise_std <= 0,
     epsilon < 0, mix).
     """
+    check_options(options)
     return begin(NoisySettings("ns_ts", mix=mix, **options), first, rng)
 
 

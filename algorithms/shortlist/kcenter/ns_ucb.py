@@ -15,11 +15,12 @@ from typing import Unpack
 
 import numpy as np
 
-from shortlist.kcenter.noisy_state import NoisyOptions, NoisySettings, NoisyState, begin
+from shortlist.kcenter.noisy_state import NoisyOptions, NoisySettings, NoisyState, begin, check_options
 
 
 def start(
     *, rng: np.random.Generator, first: int | None = None, **options: Unpack[NoisyOptions]
 ) -> NoisyState:
     """Return a campaign as ``ns_ts.start`` does, with z = 0; same guarantee and errors."""
+    check_options(options)
     return begin(NoisySettings("ns_ucb", **options), first, rng)

@@ -8,21 +8,22 @@ Notation
     mu, S, R        mean (J, D) of Theta over keys; Theta - mu is matrix normal, with rows from S (D, D) and
                     columns from R (J, J). So Sigma = R_jj S is how much keys differ in signal j
     V, E            of a key: S^-1 + G (D, D), and the posterior mean (mu S^-1 + m) V^-1 (J, D)
-    L, lambda       mean squared length of what was chosen; the ridge D / 320 L that a key has without this prior
+    L, lambda       mean squared length of what was chosen; D / 320 L, the ridge of a key without this prior
 
 Model
-    A hierarchical linear model: Theta is drawn once for each key, R and S are the same for all. Since S is in
-    the unit of the noise, V is the same matrix for every weighted sum of the signals: the posterior of w Theta
-    is N(w E, w R w V^-1), and no choice factors a matrix for its weights.
+    A hierarchical linear model: Theta is drawn once for each key, R and S are the same for all. S is in units
+    of the noise, so V is the same matrix for every weighted sum of the signals: the posterior of w Theta is
+    N(w E, w R w V^-1), and no choice factors a matrix for its weights.
 
 Algorithm
-    Expectation-maximisation for random effects (Laird and Ware, "Random-Effects Models for Longitudinal Data",
-    1982, section 3) from the sums of the keys alone. The E-step is E and V^-1, the posterior that serves
-    choices. The M-step has the maximum likelihood estimates of mu, R and S, with what keeps S from collapsing:
-    a pseudo-reward in R, a share of ``_PRIOR_KEYS`` and D pseudo-keys in S, whose target is a moment of the
-    sums (``_between_keys``) that does not depend on the iteration. ``a`` is parameter expansion (Liu, Rubin
-    and Wu, "Parameter Expansion to Accelerate EM", 1998): it is how much longer the deviations E - mu should be.
-    A fit always starts from the moments: one that starts from an earlier fit keeps its errors.
+    Expectation-maximisation for random effects (Laird and Ware, "Random-Effects Models for Longitudinal
+    Data", 1982, section 3) from the sums of the keys alone. The E-step is E and V^-1, the posterior that
+    serves choices. The M-step has the maximum likelihood estimates of mu, R and S, with what keeps S from
+    collapsing: a pseudo-reward in R, a share of ``_PRIOR_KEYS`` and D pseudo-keys in S, whose target is a
+    moment of the sums (``_between_keys``) that does not depend on the iteration. The deviations E - mu are
+    multiplied by what explains the rewards best: parameter expansion (Liu, Rubin and Wu, "Parameter Expansion
+    to Accelerate EM", 1998). A fit always starts from the moments: one that starts from an earlier fit keeps
+    its errors.
 
     As bandits: Hong, Kveton, Zaheer and Ghavamzadeh, "Hierarchical Bayesian Bandits" (2022); Kveton et al.,
     "Meta-Thompson Sampling" (2021). They are given the prior of mu and R; here both are estimated.
@@ -103,12 +104,12 @@ class LearnedPrior:
     @property
     def dim(self) -> int:
         """D."""
-        return self.mean.shape[1]
+        return len(self.precision)
 
     @property
     def covariance(self) -> Matrix:
         """S (D, D), in units of the noise. Cost: O(D^3)."""
-        return _symmetric(np.linalg.inv(self.precision))
+        return _inverse(self.precision)
 
     def known(self, sums: RidgeSums) -> Known:
         """Return what a key with these sums knows of all signals. Cost: O(D^3 + J D^2).
@@ -149,6 +150,7 @@ def exploration(dim: int, *, keys: int) -> float:
     """
     checks.in_range("keys", keys, least=1)
     alone = 1.0 / keys
+    # DEVIATION (Hong et al., Alg. 1): a draw is a part of the posterior's; see "Departures".
     found: float = scales.exploration(dim) ** alone * EXPLORATION ** (1.0 - alone)
     return found
 
@@ -187,7 +189,7 @@ def fit(grams: Tensor, moments: Tensor, products: Tensor, weights: Vector) -> Le
     # What was never rewarded varies a little, so that who asks for it alone still explores.
     all_residuals = np.diag(np.full(len(squares), _LEAST_SHARE * residuals.diagonal().min()))
     all_residuals[seen[:, None], seen] = residuals
-    precision = _symmetric(np.linalg.inv(covariance))
+    precision = _inverse(covariance)
     return LearnedPrior.of(
         all_mean, precision, all_residuals, keys=len(weights), observations=float(weights.sum())
     )
@@ -204,7 +206,7 @@ class _Keys:
 
     @property
     def dim(self) -> int:
-        return self.grams.shape[-1]
+        return len(self.grams[0])
 
     @property
     def weight(self) -> float:
@@ -254,9 +256,9 @@ def _fitted(keys: _Keys) -> tuple[Matrix, Matrix, Matrix]:
         mean = step.estimates.mean(axis=0) * (others / count)
         # M-step: S.
         deviations = step.estimates - mean
-        white = np.linalg.inv(residuals)
+        white = _inverse(residuals)
         share = float(np.einsum("ij,ji->", white, before)) / len(residuals)  # of R before, in today's
-        expansion = _expansion(keys, mean, deviations, step, white, share)
+        expansion = _expansion(keys, mean, step, white, share)
         found = np.einsum("ujd,ji,uie->de", deviations, white, deviations, optimize=True) / len(residuals)
         found = (found + share * step.spread) * (expansion**2 / count)
         # DEVIATION (Laird and Ware, section 3): S has a floor, an anchor and D pseudo-keys; see the module.
@@ -325,11 +327,9 @@ def _expected(keys: _Keys, mean: Matrix, covariance: Matrix) -> _Expected:
     return _Expected(estimates, through, spread, uncertain)
 
 
-def _expansion(
-    keys: _Keys, mean: Matrix, deviations: Tensor, step: _Expected, white: Matrix, share: float
-) -> float:
+def _expansion(keys: _Keys, mean: Matrix, step: _Expected, white: Matrix, share: float) -> float:
     """By what the deviations from the mean are multiplied, for rewards to be explained best."""
-    through = mean @ keys.grams
+    through, deviations = mean @ keys.grams, step.estimates - mean
     explained = np.einsum("ij,ujd,uid->", white, deviations, keys.moments - through, optimize=True)
     turned = np.einsum("ij,ujd,uid->", white, deviations, step.through - through, optimize=True)
     whole = float(turned) + share * len(white) * step.uncertain
@@ -346,6 +346,11 @@ def _definite(matrix: Matrix) -> Matrix:
     return found
 
 
-def _symmetric(matrix: Matrix) -> Matrix:
+def _symmetric(matrix: NDArray[np.floating]) -> Matrix:
     half: Matrix = (matrix + matrix.T) / 2.0
     return half
+
+
+def _inverse(matrix: Matrix) -> Matrix:
+    """The inverse of a symmetric matrix, symmetric."""
+    return _symmetric(np.linalg.inv(matrix))

@@ -126,6 +126,19 @@ class RidgeSums:
             return self
         return replace(self, more=self.more[:size].copy(), more_error=self.more_error[:size].copy())
 
+    def with_coordinate(self) -> RidgeSums:
+        """These sums, with one more coordinate, the last one: it was 0 in every row. Cost: O(d^2)."""
+        dim, count = self.dim, self.signals
+        row, ends = len(self.total) - dim, [more_size(j, dim) + dim for j in range(1, count)]
+        places = [row] * (dim + 1) + [len(self.total)]
+        return replace(
+            self,
+            total=np.insert(self.total, places, 0.0),
+            error=np.insert(self.error, places, 0.0),
+            more=np.insert(self.more, ends, 0.0),
+            more_error=np.insert(self.more_error, ends, 0.0),
+        )
+
     def lower_gram(self) -> Matrix:
         """The gram with zeros above the diagonal. Shape: (d, d), a new array."""
         dim = self.dim

@@ -1,6 +1,6 @@
 """The campaign of SAQM, SA-FOA, ICB and Exhaustive: ask for slates, tell their totals, see where it stands.
 
-    state = sa_foa.start(n=20, k=4, epsilon=0.5, delta=0.05, noise_std=1.0, seed=7, ...)
+    state = sa_foa.start(n=20, k=4, epsilon=0.5, delta=0.05, noise_std=1.0, seed=7)
     while not state.done:
         state, pulls = ask(state, 100)
         state = tell(state, [(pull.number, show(pull.slate)) for pull in pulls])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, NotRequired, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,8 @@ class SlateOptions(TypedDict):
 
     ``noise_std`` is sigma, the sub-Gaussian parameter of the noise of one total. ``reach``, if known, is how
     far a total can be from its mean. ``bound`` "paper" keeps the printed constants and tests. ``matroid``
-    says which sets of k arms are slates; None: all.
+    says which sets of k arms are slates; None: all. What may be left out has the default of
+    ``SlateSettings``.
     """
 
     n: int
@@ -46,11 +47,11 @@ class SlateOptions(TypedDict):
     epsilon: float
     delta: float
     noise_std: float
-    reach: float | None
-    allocation: Allocation
-    bound: Bound
-    seed: int
-    matroid: PartitionMatroid | None
+    reach: NotRequired[float | None]
+    allocation: NotRequired[Allocation]
+    bound: NotRequired[Bound]
+    seed: NotRequired[int]
+    matroid: NotRequired[PartitionMatroid | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,10 @@ class SlateSettings:
     epsilon: float
     delta: float
     noise_std: float
-    reach: float | None
-    allocation: Allocation
-    bound: Bound
-    seed: int
+    reach: float | None = None
+    allocation: Allocation = "uniform"
+    bound: Bound = "certified"
+    seed: int = 0
     matroid: PartitionMatroid | None = None
 
     @property
@@ -126,8 +127,11 @@ class SlateState:
         return self.stopped
 
 
-def begin(method: SlateMethod, **options: Unpack[SlateOptions]) -> SlateState:
-    """Return the state before any pull. Raises InvalidParameter, naming the option that is out of range."""
+def begin(method: SlateMethod, /, **options: Unpack[SlateOptions]) -> SlateState:
+    """Return the state before any pull. Raises InvalidParameter, naming the option that is out of range, that
+    is missing, or that there is not.
+    """
+    checks.options(SlateSettings, options, but=("method",))
     settings = SlateSettings(method, **options)
     n, k = settings.n, settings.k
     checks.in_range("n", n, least=2)

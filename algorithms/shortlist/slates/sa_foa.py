@@ -33,7 +33,7 @@ def start(**options: Unpack[SlateOptions]) -> SlateState:
 
     Cost: O(n^3) a look, O(p n^2) for a support of p slates with ``bound`` "paper". Raises: as ``saqm.start``.
     """
-    if options["matroid"] is not None:
+    if options.get("matroid") is not None:
         text = "sa_foa bounds the gaps of slates of any k arms: with rules take icb, saqm or exhaustive"
         raise InvalidParameter(text, argument="method")
     return begin("sa_foa", **options)

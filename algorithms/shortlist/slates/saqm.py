@@ -37,7 +37,7 @@ def start(**options: Unpack[SlateOptions]) -> SlateState:
 
     Cost: O(n^3) a look. Raises: InvalidParameter (k not in 1..n-1, epsilon <= 0, delta not in (0, 1), ...).
     """
-    if options["matroid"] is not None and options["bound"] == "paper":
+    if options.get("matroid") is not None and options.get("bound") == "paper":
         text = "Theorem 1's ratio is for slates of any k arms: with rules, saqm takes bound certified"
         raise InvalidParameter(text, argument="bound")
     return begin("saqm", **options)

@@ -293,3 +293,69 @@ def test_rewards_that_are_all_alike_have_no_interval_unless_their_bounds_are_kno
         known = off_policy.add(off_policy.start([name], places=1, rewards=(0.0, 5.0)), alike)
         low, high = known.estimates(name).whole.interval
         assert low < 2.0 < high
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (-0.5, 2.0)])
+def test_no_interval_leaves_what_rewards_can_be(bounds: tuple[float, float]):
+    """Few decisions with heavy weights, and a model that is far off."""
+    rng = np.random.default_rng(3)
+    shape = (12, 2)
+    rewards = rng.integers(0, 2, shape).astype(float)
+    wild = 3.0 * rng.normal(size=shape)
+    logged = Logged(np.full(shape, 0.1), rng.random(shape), rewards, wild, -wild, wild - 9.0, wild + 9.0)
+    plain = off_policy.add(off_policy.start(ALL, places=2), logged)
+    state = off_policy.add(off_policy.start(ALL, places=2, rewards=bounds), logged)
+    low, high = bounds
+    for name in ALL:
+        within = [(estimate, 1.0) for estimate in state.estimates(name).places]
+        for estimate, arms in [(state.estimates(name).whole, 2.0), *within]:
+            assert estimate.interval is not None
+            assert arms * low <= estimate.interval[0] <= estimate.interval[1] <= arms * high
+        assert state.estimates(name).whole.value == plain.estimates(name).whole.value
+    wide = plain.estimates("dr").whole.interval
+    assert wide is not None
+    assert wide[0] < 2.0 * low
+    assert wide[1] > 2.0 * high
+    for estimate, arms in ((state.logged().whole, 2.0), (state.logged().places[1], 1.0)):
+        assert estimate.interval is not None
+        assert arms * low <= estimate.interval[0] <= estimate.interval[1] <= arms * high
+
+
+def test_bounds_hold_at_places_that_come_later():
+    start = off_policy.start(["ips"], places=1, rewards=(0.0, 1.0))
+    one = off_policy.add(start, Logged(column(0.5), column(0.5), column(1.0)))
+    both = Logged(*(np.full((3, 2), value) for value in (0.5, 0.5, 0.0)))
+    state = off_policy.add(off_policy.widened(one, 2), both)
+    interval = state.estimates("ips").places[1].interval
+    assert interval is not None  # a reward of 1 is possible there, though none came
+    assert (interval[0], interval[1] > 0.3) == (0.0, True)
+
+
+def test_what_is_known_to_be_missing_widens_intervals_whatever_weights_say():
+    shape = (100, 1)
+    rewards = np.tile([[0.0], [1.0]], (50, 1))
+    model = [np.full(shape, 0.5)] * 2
+    columns = np.full(shape, 0.5), np.full(shape, 0.5), rewards, *model
+    state = off_policy.add(off_policy.start(ALL, places=1, rewards=(0.0, 1.0)), Logged(*columns))
+    for name, more in (("ips", (0.0, 1.0)), ("snips", (-0.5, 0.5)), ("dr", (-0.5, 0.5))):
+        plain, wider = state.estimates(name).whole, state.estimates(name, unshown=0.04).whole
+        assert np.subtract(wider.interval, plain.interval) == pytest.approx(np.multiply(0.04, more))
+        assert wider.value == plain.value
+    for wrong in (-0.1, 1.1):
+        with pytest.raises(InvalidParameter, match="unshown"):
+            state.estimates("ips", unshown=wrong)
+
+
+def test_predictions_count_for_arms_that_were_not_shown():
+    shape = (100, 1)
+    columns = np.full(shape, 0.5), np.full(shape, 0.4), np.tile([[0.0], [1.0]], (50, 1))
+    same = np.full(shape, 0.5)
+    shown = Logged(*columns, same, same)
+    every = Logged(*columns, same, same, np.zeros(shape), np.ones(shape))
+    (low, high), (least, most) = (
+        off_policy.add(off_policy.start(["dr"], places=1), each).estimates("dr").whole.interval or (0, 0)
+        for each in (shown, every)
+    )
+    assert least < low < high < most
+    with pytest.raises(InvalidParameter, match="least"):
+        Logged(*columns, same, same, same)

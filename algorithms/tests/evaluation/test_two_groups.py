@@ -78,3 +78,19 @@ def test_keys_are_counted_the_same_in_any_pieces(monkeypatch):
     assert (one.kind, one.decisions, one.missing) == ("asymptotic", 4_096, [None, None])
     assert one.groups == [pytest.approx(interval) for interval in other.groups]
     assert one.difference == pytest.approx(other.difference)
+
+
+def test_intervals_of_keys_lie_within_what_values_can_be():
+    """Rare ones among 64 keys: without bounds an interval of 99.9 % goes below 0."""
+    values = [(number % 2, f"key-{number}", float(number % 16 < 2)) for number in range(128)]
+    bounded_keys, free, broken = (KeyIntervals(level=0.999) for _ in range(3))
+    for each in values:
+        bounded_keys.add(*each, (0.0, 1.0))
+        free.add(*each)
+        broken.add(*each, (0.0, 1.0) if each[2] == 0.0 else (0.0, 0.5))
+    found, plain = bounded_keys.intervals(), free.intervals()
+    assert min(interval[0] for interval in plain.groups if interval) < 0.0
+    for interval, other in zip(found.groups, plain.groups, strict=True):
+        assert interval == ((max(other[0], 0.0), other[1]) if other else None)
+    assert found.difference == plain.difference
+    assert broken.intervals() == plain

@@ -170,6 +170,22 @@ def test_squares_are_compensated_and_may_be_unknown():
     assert beyond.moment.tolist() == [1e200]
 
 
+@pytest.mark.parametrize("dim", [1, 2, 5, 130])
+@pytest.mark.parametrize("signals", [1, 2, 4])
+def test_a_coordinate_that_was_always_zero(dim, signals):
+    """To the bit what it would have been, errors of rounding too."""
+    rng = np.random.default_rng(dim)
+    features, values = rng.standard_normal((9, dim)), rng.standard_normal((9, signals))
+    first = np.ones(9, dtype=bool)
+    wide = np.column_stack((features, np.zeros(9)))
+    found = ridge_sums.add(ridge_sums.empty(dim), features, values, first).with_coordinate()
+    expected = ridge_sums.add(ridge_sums.empty(dim + 1), wide, values, first)
+    assert (found.dim, found.signals, found.observations) == (dim + 1, signals, 9)
+    for name in ("total", "error", "more", "more_error"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert (found.squares, found.weight) == (expected.squares, expected.weight)
+
+
 def test_the_dimension_is_read_off_the_length():
     assert [ridge_sums.empty(dim).dim for dim in range(1, 400)] == list(range(1, 400))
 

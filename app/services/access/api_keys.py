@@ -39,6 +39,7 @@ _RULES = (
     ("POST", re.compile(r"/v1/bandits/[^/]+/observations|/v1/(slates|centers)/[^/]+/tell"), "observe"),
     ("POST", re.compile(r"/v1/(mips|sample)|/v1/catalogues/[^/]+/(mips|sample|centers)"), "read"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/(evaluations|log/explain)"), "read"),
+    ("DELETE", re.compile(r"/v1/bandits/[^/]+/evaluations/[^/]+"), "read"),
     ("GET", re.compile(r"/metrics|/v1/status|/v1/(catalogues|bandits|slates|centers)(/[^/]+)?"), "read"),
     (
         "GET",
@@ -47,7 +48,7 @@ _RULES = (
         ),
         "read",
     ),
-    ("GET", re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas)(/[^/]+)?)"), "read"),
+    ("GET", re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas|evaluations)(/[^/]+)?)"), "read"),
 )
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
 _CHOICE = re.compile(r"/v1/bandits/[^/]+/choose")
@@ -84,7 +85,11 @@ class ApiKeys:
 
 
 def scope_of(method: str, path: str) -> str | None:
-    """The scope that a call needs; None when it is open to all."""
+    """The scope that a call needs; None when it is open to all.
+
+    A / at the end leads nowhere: who may call the path without it is told so.
+    """
+    method, path = "GET" if method == "HEAD" else method, path.rstrip("/") or "/"
     if _OPEN.fullmatch(path):
         return None
     for allowed, pattern, scope in _RULES:

@@ -11,15 +11,15 @@ from app.errors import Invalid, NotFound, Unavailable
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
 from app.services.bandits import signals
+from app.services.bandits.completion import constant_of
 from app.services.bandits.context import Context
 from app.services.bandits.encoding import Numbers32
 from app.services.bandits.policy_terms import PolicyTerms
 from app.services.bandits.prior_version import PriorVersion
 from app.services.bandits.settings import AUTO, BanditRecord
-from app.services.bandits.shifted import observed, observed_theta
 from app.services.bandits.versions import BanditVersion, bytes_to_version, etag_of
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.learner_snapshot import LearnerSnapshot, ShiftedSnapshot
+from app.services.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
 from app.storage.protocol import LearnerId
 from shortlist.linear import learned_prior
 from shortlist.linear.ridge import Posterior
@@ -34,9 +34,9 @@ GLOBAL_LEARNER = "_global"
 class Bandit(msgspec.Struct, frozen=True):
     """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
 
-    ``weighing``: of its signals; None without any. ``prior``: the version of its learned prior that it is
-    served with; None: it has none, or no version was made yet. ``exploration_alone``: what ``exploration``
-    is without it; None: the same.
+    ``weighing``: of its signals; None without any. ``constant``: what its learners see besides an arm.
+    ``prior``: the version of its learned prior that it is served with; None: it has none, or no version was
+    made yet. ``exploration_alone``: what ``exploration`` is without it; None: the same.
     """
 
     name: str
@@ -52,8 +52,14 @@ class Bandit(msgspec.Struct, frozen=True):
     context: Context | None
     weighing: Weighing | None = None
     fixed_weights: bool = False
+    constant: ConstantCoordinate | None = None
     prior: PriorVersion | None = None
     exploration_alone: float | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known what its learners see: the intercept waits for the first arms."""
+        return not self.record.intercept or self.record.constant is not None
 
     @property
     def etag(self) -> str:
@@ -149,12 +155,11 @@ class Bandit(msgspec.Struct, frozen=True):
 
     def snapshot(self) -> LearnerSnapshot:
         """The catalogue as it is now, as the learners see its arms."""
-        snapshot = self.catalogue.index.snapshot()
-        return self.seen(snapshot) if self.record.shift_rewards else snapshot
+        return self.seen(self.catalogue.index.snapshot())
 
     def seen(self, snapshot: Snapshot) -> LearnerSnapshot:
         """A snapshot of the catalogue, as the learners see its arms."""
-        return ShiftedSnapshot(snapshot) if self.record.shift_rewards else snapshot
+        return snapshot if self.constant is None else ConstantSnapshot(snapshot, self.constant)
 
     def encoded(self, context: object) -> Numbers32 | None:
         """The numbers of a context as it was sent; None of a bandit without. Raises Invalid.
@@ -177,22 +182,30 @@ class Bandit(msgspec.Struct, frozen=True):
 
     def observed(self, hits: TopK) -> TopK:
         """Scores in the scale of the rewards that users give."""
-        return observed(hits) if self.record.shift_rewards else hits
+        return hits if self.constant is None else self.constant.observed(hits)
 
     def observed_theta(self, theta: Vector) -> tuple[Vector, float]:
         """(theta, offset) of the prediction x.theta + offset of rewards as users give them."""
-        return observed_theta(theta) if self.record.shift_rewards else (theta, 0.0)
+        return (theta, 0.0) if self.constant is None else self.constant.observed_theta(theta)
 
     def observed_noise(self, sigma: float) -> float:
         """The noise of rewards as users give them, from that of a posterior."""
-        return 2.0 * sigma if self.record.shift_rewards else sigma
+        return sigma if self.constant is None else self.constant.unit * sigma
 
-    def joint_features(self, features: Vector, context: Numbers32 | None) -> Vector:
+    def joint_features(
+        self, features: Vector, context: Numbers32 | None, constant: float | None = None
+    ) -> Vector:
         """The features that a learner learns from, of an arm in a context; none: one of zeros.
 
-        With ``shift_rewards`` the fold transforms them further. Shapes: (d,) -> (D,).
+        ``constant``: in place of that of the intercept, where ``features`` are a mix of those of arms. With
+        ``shift_rewards`` the fold transforms them further. Shapes: (d,) -> (D,).
         """
-        return features if self.context is None else self.context.joint_features(features, context)
+        joint = features if self.context is None else self.context.joint_features(features, context)
+        if self.constant is None or not self.record.intercept:
+            return joint
+        seen = np.empty(len(joint) + 1)
+        seen[:-1], seen[-1] = joint, self.constant.value if constant is None else constant
+        return seen
 
     def learned_features(self, features: Vector, context: Numbers32 | None, place: int) -> Vector:
         """What a reward of an arm is regressed on that stood at a place, from 0: p x, where it is looked at
@@ -244,10 +257,11 @@ def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[
         context=context,
         weighing=signals.weighing_of(record),
         fixed_weights=policy.most_signals is not None,
+        constant=constant_of(record),
     )
 
 
 def learner_dim(record: BanditRecord, catalogue: Catalogue, context: Context | None) -> int:
-    """The catalogue's, and more with a context; one more when rewards are shifted."""
+    """The catalogue's, and more with a context; one more with an intercept, or when rewards are shifted."""
     more = 0 if context is None else context.more_numbers(catalogue.dim)
-    return catalogue.dim + more + record.shift_rewards
+    return catalogue.dim + more + (record.intercept or record.shift_rewards)

@@ -13,7 +13,7 @@ from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.services.bandits import context as contexts
 from app.services.bandits import signals
 from app.services.bandits.bandit import Bandit, bandit_of, learner_dim
-from app.services.bandits.completion import check_size, completed, differences, mean_square_of, with_unit
+from app.services.bandits.completion import check_size, completed, differences, measured, with_unit
 from app.services.bandits.context import Context
 from app.services.bandits.policy_terms import PolicyTerms
 from app.services.bandits.settings import AUTO, BanditRecord
@@ -99,13 +99,18 @@ class Bandits:
         record = self._completed(record)
         catalogue = await self._catalogues.get(record.catalogue)
         contexts.check_size(record, catalogue.dim)
-        if record.ridge == AUTO:
-            arms = await self._catalogues.sampled(await self._catalogues.get_stocked(record.catalogue))
-            record = replace(record, mean_square=await REQUESTS.run(partial(mean_square_of, arms)))
+        record = await self._measured(record)
         if isinstance(record.interactions, int):
             record = await self._with_directions(name, record, record.interactions, absent)
         async with self.changing:
             return await self._create(name, record, absent, by)
+
+    async def _measured(self, record: BanditRecord) -> BanditRecord:
+        """The record with what the arms decide of the unit of the features."""
+        if not record.intercept and record.ridge != AUTO:
+            return record
+        arms = await self._catalogues.sampled(await self._catalogues.get_stocked(record.catalogue))
+        return await REQUESTS.run(partial(measured, record, arms))
 
     async def _with_directions(
         self, name: str, record: BanditRecord, count: int, absent: Collection[str]
@@ -127,7 +132,8 @@ class Bandits:
         catalogue = self._catalogues.served(record.catalogue)
         self._policies[record.policy].check_arms(record, catalogue)
         if name not in self._served:  # one that a store has already goes on
-            check_size(record, learner_dim(record, catalogue, Context.of(record, catalogue.dim)))
+            dim = learner_dim(record, catalogue, Context.of(record, catalogue.dim))
+            check_size(record, dim - record.intercept)
         data = first_version(record, by)
         standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
@@ -190,6 +196,25 @@ class Bandits:
             raise Unavailable("the store does not answer")
         return self._known(name)
 
+    async def ready(self, name: str, *, keep: bool = True) -> Bandit:
+        """As ``get``, for a choice or an observation: with the constant of its intercept, if it has arms.
+
+        It is settled by the first arms of the catalogue, once for all processes; without ``keep`` for this
+        answer alone. Awaits nothing where it is known. Raises NotFound, Unavailable.
+        """
+        bandit = await self.get(name)
+        if bandit.is_settled:
+            return bandit
+        record = await self._measured(bandit.record)
+        if record.constant is None:
+            return bandit
+        if not keep:
+            return self._made(name, _with(bandit.stored, record), bandit.catalogue)
+        async with self.changing:
+            bandit = self._known(name)
+            stored = await self._versions.settle(name, bandit.stored, partial(_settled, by=record))
+            return self._current(name, stored, bandit.catalogue)
+
     async def find(self, uid: str, version: int) -> Bandit | None:
         """The bandit of this uid as it was in this version, also when another process has just made it.
 
@@ -197,7 +222,7 @@ class Bandits:
         Raises Unavailable for one that is not served here, or not known while the store does not answer.
         """
         bandit = self._by_uid.get(uid)
-        if bandit is None or bandit.version.number < version:
+        if bandit is None or bandit.version.number < version or not bandit.is_settled:
             answers = await self._refresh()
             bandit = self._by_uid.get(uid)
             if bandit is None and not answers:
@@ -212,6 +237,8 @@ class Bandits:
             stored = await self._versions.one(uid, version)
             if stored is None:
                 return None
+            record = bytes_to_version(stored)[1].record
+            stored = _with(stored, _settled(record, by=bandit.record))
             earlier = self._made(bandit.name, stored, bandit.catalogue)
             self._keep(earlier)
         return earlier
@@ -275,6 +302,8 @@ class Bandits:
 
     def _keep(self, bandit: Bandit) -> None:
         """Have an earlier version at hand: decisions of it come to be rewarded."""
+        if not bandit.is_settled:
+            return
         size = len(bandit.stored) + OBJECT_BYTES
         self._earlier.put((bandit.uid, bandit.version.number), bandit, size)
 
@@ -282,3 +311,17 @@ class Bandits:
         self._served[bandit.name] = bandit
         self._by_uid[bandit.uid] = bandit
         return bandit
+
+
+def _settled(record: BanditRecord, by: BanditRecord) -> BanditRecord:
+    """The record of a version of a bandit, with the constant of another one: there is only one of both."""
+    if not record.intercept or record.constant is not None:
+        return record
+    square = by.mean_square if record.mean_square is None else record.mean_square
+    return replace(record, constant=by.constant, mean_square=square)
+
+
+def _with(stored: bytes, record: BanditRecord) -> bytes:
+    """What is stored of a version, with another record."""
+    uid, version = bytes_to_version(stored)
+    return version_to_bytes(uid, replace(version, record=record))

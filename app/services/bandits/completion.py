@@ -19,11 +19,13 @@ from app.services.bandits import context as contexts
 from app.services.bandits import signals
 from app.services.bandits.policy_terms import PolicyTerms
 from app.services.bandits.settings import AUTO, BEFORE_AUTO, BanditRecord
+from app.services.catalogues.learner_snapshot import SHIFTED, ConstantCoordinate
 from app.services.formats.records import differing, state_bytes
 
 MAX_LEARNER_BYTES = 16 << 20
 MAX_KEY_LEARNER_BYTES = 4 << 20
 MOST_MEASURED = 1 << 20  # numbers of features
+NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept")  # settings that are other ones in new bandits
 
 
 def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> BanditRecord:
@@ -31,6 +33,9 @@ def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> Band
     if record.prior == "pooled" and record.scope == "global":
         reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
         raise Invalid(reason, path=("prior",))
+    if record.intercept and record.shift_rewards:
+        reason = "intercept does not go with shift_rewards, which has a constant of its own"
+        raise Invalid(reason, path=("intercept",))
     if record.prior == "learned" and (missing := _no_learned_prior(record)):
         raise Invalid(f"prior: learned {missing}", path=("prior",))
     signals.check(record, most=policies[record.policy].most_signals)
@@ -83,13 +88,13 @@ def differences(record: BanditRecord, standing: BanditRecord, absent: Collection
 
     ``absent``: settings that nobody asked for; those that had another default once are then what stands.
     """
-    kept = {name: getattr(standing, name) for name in BEFORE_AUTO if name in absent}
+    kept = {name: getattr(standing, name) for name in NEW_WHERE_ABSENT if name in absent}
     return differing(_asked(standing), _asked(replace(record, **kept)))
 
 
 def _asked(record: BanditRecord) -> BanditRecord:
     """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
-    return replace(record, directions=None, mean_square=None)
+    return replace(record, directions=None, mean_square=None, constant=None)
 
 
 def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
@@ -97,6 +102,24 @@ def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> Ban
     if record.ridge != AUTO or before.ridge == AUTO or record.mean_square is not None:
         return record
     return replace(record, mean_square=mean_square_of(arms))
+
+
+def measured(record: BanditRecord, arms: Snapshot) -> BanditRecord:
+    """The record with the unit of the features, where it has something in it and the arms are there."""
+    needs_constant = record.intercept and record.constant is None
+    if not needs_constant and (record.ridge != AUTO or record.mean_square is not None):
+        return record
+    square = mean_square_of(arms)
+    if needs_constant and arms.size:
+        record = replace(record, constant=1.0 if square is None else math.sqrt(square / arms.table.dim))
+    return record if record.mean_square is not None else replace(record, mean_square=square)
+
+
+def constant_of(record: BanditRecord) -> ConstantCoordinate | None:
+    """The coordinate that learners see besides those of an arm; 0 until ``constant`` is known."""
+    if record.shift_rewards:
+        return SHIFTED
+    return ConstantCoordinate(record.constant or 0.0) if record.intercept else None
 
 
 def mean_square_of(arms: Snapshot) -> float | None:

@@ -208,7 +208,8 @@ class BanditSettings(Document, frozen=True):
     they differ; where absent of a ``per_key`` bandit whose ``ridge`` is ``auto`` and whose policy takes it,
     else ``plain``. ``pooled``: the sums of all other keys, ``prior_strength`` times.
     ``guardrails``: what a report and the metrics watch. ``position``: what a reward says of an arm depends on
-    where it stood.
+    where it stood. ``intercept``: learners have a number for what all arms have in common, their ``offset``;
+    a new bandit has it where this is absent, but with ``shift_rewards`` and elimination.
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from the features of its arms")]
@@ -258,6 +259,7 @@ class BanditSettings(Document, frozen=True):
     signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
     guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
     position: PositionRule | None = None
+    intercept: Annotated[bool, Fixed("a learner has a number for it")] = False
 
 
 class BanditRecord(BanditSettings, frozen=True):
@@ -266,10 +268,13 @@ class BanditRecord(BanditSettings, frozen=True):
     ``directions``: those of the catalogue when the bandit was made, float64 row by row; None without a
     context, and with interactions "all". ``mean_square``: the mean squared length of its arms then, in the
     unit of which ``auto`` is before there are rewards; None of a catalogue without arms, and with numbers.
+    ``constant``: of the ``intercept``, the root mean square of the coordinates of the arms then; None without
+    one, and until the catalogue has arms and a choice or a reward comes.
     """
 
     directions: bytes | None = None
     mean_square: float | None = None
+    constant: float | None = None
 
 
 _NAMES = BanditRecord.__struct_fields__

@@ -117,6 +117,26 @@ class BanditVersions:
                 return data
             known = stored
 
+    async def settle(self, name: str, known: bytes, settled: Callable[[BanditRecord], BanditRecord]) -> bytes:
+        """Store what nobody asked for: the same version, with what ``settled`` makes of its record.
+
+        Otherwise as ``change``.
+        """
+        while True:
+            check_known(known)
+            uid, version = bytes_to_version(known)
+            record = settled(version.record)
+            if record == version.record:
+                return known
+            data = version_to_bytes(uid, msgspec.structs.replace(version, record=record))
+            change = BanditChange({}, ())
+            stored = await self._store.registry.change_bandit(name, uid, change, expected=known, record=data)
+            if stored is None:
+                raise NotFound("no bandit of this name")
+            if stored == data:
+                return data
+            known = stored
+
     async def one(self, uid: str, number: int) -> bytes | None:
         """What is stored of one version; None: it was not kept."""
         (data,) = await self._store.registry.bandit_versions(uid, [number])

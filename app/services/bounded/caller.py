@@ -7,7 +7,7 @@ batch ends before its next item. What was begun goes on, writes among it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
@@ -15,9 +15,10 @@ T = TypeVar("T")
 
 
 class Caller:
-    """The other end of a connection."""
+    """The other end of a connection. ``give_up`` closes that at once, for a reason; None: it cannot."""
 
     left = False
+    give_up: Callable[[str], None] | None = None
 
 
 class CallerLeft(Exception):

@@ -16,7 +16,7 @@ from app.services.learning.reward_entries import NOT_DECIDED
 from app.services.learning.rewards import Receipt, Rewards
 from app.storage.protocol import RewardWrite
 from shortlist.slates.least_squares import as_observations
-from shortlist.types import Matrix
+from shortlist.types import Matrix, Vector
 
 
 class SlateWarmStart:
@@ -50,10 +50,10 @@ class SlateWarmStart:
                 decision_key=None,
                 issued_ms=now_ms,
                 ttl_ms=self._ttl_ms,
-                payload=reward_payload(bandit.record, bandit.joint_features(row, None), float(value), now_ms),
+                payload=reward_payload(bandit.record, row, float(value), now_ms),
                 known_entry=NOT_DECIDED,
             )
-            for place, (row, value) in enumerate(zip(rows, values, strict=True))
+            for place, (row, value) in enumerate(zip(_joint(rows, bandit), values, strict=True))
         ]
         return await self._rewards.append(list(enumerate(writes)), Receipt())
 
@@ -66,5 +66,13 @@ def _features(campaign: SlateCampaign, bandit: Bandit) -> Matrix:
     if missing:
         text = f"{missing} arms of the campaign are not in the catalogue of this bandit"
         raise Invalid(text, path=("bandit",))
-    features: Matrix = arms.features_of(np.concatenate(each))
+    found = np.concatenate(each)
+    features: Matrix = (bandit.seen(arms) if bandit.record.intercept else arms).features_of(found)
     return features
+
+
+def _joint(rows: Matrix, bandit: Bandit) -> list[Vector]:
+    """What a learner learns from: rows are of features, and of the constant, which is a column of them."""
+    if not bandit.record.intercept:
+        return [bandit.joint_features(row, None) for row in rows]
+    return [bandit.joint_features(row[:-1], None, float(row[-1])) for row in rows]

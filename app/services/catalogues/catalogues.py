@@ -22,9 +22,11 @@ from app.errors import Conflict, DimensionMismatch, NotFound, NotPossibleHere, S
 from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot
 from app.milvus.engine import Engine
+from app.services.bounded.answers import hold
 from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.kept_arms import FoundArms, KeptArms
 from app.services.catalogues.kinds import MILVUS, Kinds, ServedIndex, options_of
+from app.services.catalogues.milvus_index import MilvusIndex
 from app.services.catalogues.sharing_group import SharingGroup
 from app.services.formats.pages import decode_cursor, encode_cursor, page_by_name
 from app.services.formats.records import (
@@ -46,6 +48,9 @@ KEEP_MARGIN_MS = 60_000
 MOST_NAMED = 10
 PAGE_NUMBERS = 100_000  # in the features of a page, about
 PAGE_BYTES = 8 << 20  # of the documents of a page
+DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
+MAX_DOCUMENT_BYTES = 50_000  # about, of one
+NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,12 @@ class Catalogues:
         if away and self._engine is None:
             names = ", ".join(away[:MOST_NAMED])
             raise StartupError(f"catalogues are kept in Milvus, but SHORTLIST_MILVUS_URI is not set: {names}")
+
+    async def reach_engine(self) -> None:
+        """Have the arms of all catalogues that are kept in the engine in its memory. Raises Unavailable."""
+        if self._engine is not None:
+            names = [each.index.collection for each in self if isinstance(each.index, MilvusIndex)]
+            await asyncio.gather(*(self._engine.load(name) for name in names if name))
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these catalogues. The caller holds ``changing``."""
@@ -362,13 +373,13 @@ class Catalogues:
     async def _with_documents(self, catalogue: Catalogue, found: FoundArms, most: int) -> list[Arm]:
         """The first of these arms at least, and as many as ``most`` and ``PAGE_BYTES`` allow."""
         ids = found.ids[:most]
-        documents = await self._store.arms.documents(catalogue.uid, ids)
-        arms, size = list[Arm](), 0
-        for arm_id, row, data in zip(ids, found.features[:most], documents, strict=True):
+        reading = min(len(ids) * MAX_DOCUMENT_BYTES, PAGE_BYTES)
+        hold(len(ids) * catalogue.dim * NUMBER_BYTES + reading)
+        documents = await self._store.arms.documents(catalogue.uid, ids, most_bytes=PAGE_BYTES)
+        hold(DOCUMENT_COPIES * sum(map(len, documents)) - reading)
+        arms = list[Arm]()
+        for arm_id, row, data in zip(ids, found.features[:most], documents, strict=False):
             await yield_to_others()
-            size += len(data or b"")
-            if arms and size > PAGE_BYTES:
-                break
             tags, metadata = attributes_of(data)
             arms.append(Arm(arm_id, row.tolist(), tags, dict(metadata)))
         return arms

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from app.errors import NoArms, shown
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import eligible_rows, work
 from app.indexes.snapshot import Snapshot
@@ -26,7 +27,7 @@ EVALUATIONS = 2
 WAITING = 256
 LOOK_EVERY = 4  # uses: after these, whether anything is to be measured or made anew
 SHOWN_CHARS = 4_096  # of a filter's key
-NONE_ELIGIBLE = "the filter lets in no arm of the catalogue"
+MOST_NAMED = 5  # fields in a refusal
 
 
 def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
@@ -35,6 +36,24 @@ def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
     Cost: that of the filter, and O(rows of the table).
     """
     return without_rows(base, ~eligible_rows(arm_filter, base.table, base.attributes).mask)
+
+
+def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -> NoArms:
+    """The refusal where nothing is eligible. It names the fields of a filter that no arm can meet.
+
+    ``detail``: what else is said; by default that the filter, if there is one, lets in nothing.
+    """
+    is_empty = arm_filter is None or not len(catalogue.index)
+    if not detail:
+        detail = "the catalogue has no arms" if is_empty else "the filter lets in no arm of the catalogue"
+    if arm_filter is None or is_empty or not catalogue.holds_arms:
+        return NoArms(detail)
+    unmet = [(shown(name), why) for name, why in catalogue.index.snapshot().attributes.unmet(arm_filter)]
+    if unmet:
+        detail += ": " + "; ".join(f"{name}: {why}" for name, why in unmet[:MOST_NAMED])
+    error = NoArms(detail)
+    error.errors = [(("filter", name), why) for name, why in unmet[:MOST_NAMED]]
+    return error
 
 
 class FilteredSnapshots:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from app.filters.filter import Filter
+from app.indexes import filter_plan
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filter_plan import FilterPlan, graph_number
 from app.indexes.filtered_search import exact_reads, is_gathered
@@ -30,6 +31,7 @@ RECENT = 128
 GROWTH = 1.2
 REST = 20.0  # times what planning took
 STALE = 0.25  # share of what was built that came or went since: it is made anew
+LOST, MOST_LOST = 0.02, 0.4  # of the probes of a graph, by deaths: it is measured again; serves no longer
 RENEWAL_REST = 2.0  # times what making it anew took
 AFTER_FAILURE_S = 60.0
 KNOWN_BYTES = 2_000
@@ -60,7 +62,9 @@ class KnownFilter:
 
     ``strategy`` is of that moment. It may be there without a ``plan``, and may have been lost since the plan
     was made. ``fallback``: an exact strategy, which serves while ``strategy`` is a graph that changes have
-    degraded, or is lost. ``is_busy``: work on it is under way. Times are in seconds.
+    degraded, or is lost. ``lost``: share of the probes of a graph whose best arm is let in no longer.
+    ``is_quick``: so few arms are let in that they are compared. ``is_busy``: work on it is under way.
+    Times are in seconds.
     """
 
     arm_filter: Filter
@@ -70,6 +74,8 @@ class KnownFilter:
     fallback: SearchStrategy | None = None
     snapshot: FilteredSnapshot | None = None
     uses: int = 0
+    lost: float = 0.0
+    is_quick: bool = False
     is_busy: bool = False
     plan_from: float = 0.0
     renew_from: float = 0.0
@@ -91,8 +97,8 @@ class KnownFilter:
         if plan is None or strategy.kind != "hnsw":
             return strategy
         # A graph, with a scan of what came and went, may take as long as an exact search.
-        is_degraded = strategy.staleness > max(0.0, 1.0 - plan.us / plan.exact_us)
-        return self.fallback if is_degraded else strategy
+        is_slow = strategy.staleness > max(0.0, 1.0 - plan.us / plan.exact_us)
+        return self.fallback if is_slow or self.is_quick or self.lost > MOST_LOST else strategy
 
     def is_of(self, whole: Snapshot) -> bool:
         """Whether ``snapshot`` is of this moment, and is made as one that is used again."""
@@ -106,6 +112,10 @@ class KnownFilter:
             strategy = OwnCopy.of(whole.table, eligible) if self.uses else None
         if self.plan is not None and strategy is not None:
             self.plan = replace(self.plan, strategy=strategy)  # lets go of the earlier one
+        self.lost, self.is_quick = 0.0, eligible.count * whole.table.dim <= filter_plan.QUICK_NUMBERS
+        if self.plan is not None and self.plan.winners is not None:
+            winners = self.plan.winners.followed(whole.table)
+            self.plan, self.lost = replace(self.plan, winners=winners), winners.lost(eligible)
         self.eligible, self.strategy = eligible, strategy
         self.fallback = self.fallback.followed(whole, eligible) if self.fallback is not None else None
         self.snapshot = FilteredSnapshot(
@@ -165,8 +175,8 @@ class KnownFilter:
             eligible=self.eligible.count,
             strategy=serving.name if serving is not None else "exact",
             uses=self.uses,
-            recall_at_1=served.recall_at_1 if served else 1.0,
-            ratio_mean=served.ratio_mean if served else 1.0,
+            recall_at_1=max(0.0, served.recall_at_1 - self.lost) if served else 1.0,
+            ratio_mean=max(0.0, served.ratio_mean - self.lost) if served else 1.0,
             expected_us=self._expected_us(whole),
             reason=plan.reason if plan is not None else reason,
         )
@@ -192,8 +202,8 @@ class KnownFilter:
         if plan.strategy is None:
             return False
         if isinstance(self.strategy, CatalogueGraph):  # made anew it would have the same fresh arms
-            return plan.graph != graph_number(whole)
-        return self.strategy is None or self.strategy.staleness > STALE
+            return plan.graph != graph_number(whole) or self.lost > LOST
+        return self.strategy is None or self.strategy.staleness > STALE or self.lost > LOST
 
 
 def _is_small(whole: Snapshot, eligible: EligibleRows) -> bool:

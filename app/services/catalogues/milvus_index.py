@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from app.errors import NotPossibleHere, Unavailable
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
+from app.indexes.measurement import Measurement
 from app.indexes.segment_build import SegmentBuild
 from app.milvus.engine import Engine
 from app.services.catalogues.milvus_snapshot import MilvusSnapshot
@@ -206,6 +207,12 @@ class MilvusIndex:
         return None
 
     def finish_segment(self, job: SegmentBuild) -> None:
+        """There is none."""
+
+    def begin_measurement(self) -> Measurement | None:
+        return None
+
+    def finish_measurement(self, job: Measurement) -> None:
         """There is none."""
 
     def begin_sharing(self) -> None:

@@ -12,7 +12,8 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import search_exactly
 from app.indexes.planner import IndexOptions
 from app.indexes.snapshot import IndexKind, Snapshot
-from app.milvus.engine import MOST_FOUND, CollectionGone, Engine
+from app.milvus.engine import MOST_FOUND, CollectionGone, Engine, Proposal
 from app.milvus.expressions import expression_of
 from app.services.formats.records import attributes_of, bytes_to_vector
 from app.storage.protocol import FollowedArms
@@ -220,19 +221,27 @@ class MilvusSnapshot(Snapshot):
         while True:
             ids: list[str] = []
             if collection:
-                try:
-                    proposals = await engine.search(
-                        collection, near, limit, expression=expression, ef=index.ef
-                    )
-                except CollectionGone:
-                    index.is_gone()
-                    raise
-                ids = [proposal.id for proposal in proposals]
+                search = partial(engine.search, collection, near, limit, expression=expression, ef=index.ef)
+                ids = [proposal.id for proposal in await self._proposed(engine, collection, search)]
             await self.load([*overlaid, *ids])
             rows = self._let_in(dict.fromkeys((*overlaid, *ids)), barred)
             if len(rows) >= k or len(ids) < limit or limit == MOST_FOUND:
                 return self._ranked(rows, query, k)
             limit = min(MORE * limit, MOST_FOUND)
+
+    async def _proposed(
+        self, engine: Engine, collection: str, search: Callable[[], Awaitable[list[Proposal]]]
+    ) -> list[Proposal]:
+        """What a search finds. A collection that is there, but not in the engine's memory, is loaded."""
+        try:
+            return await search()
+        except CollectionGone:
+            try:
+                await engine.load(collection)
+            except CollectionGone:
+                self._index.is_gone()
+                raise
+            return await search()
 
     def _overlaid(self, query: Vector, limit: int) -> list[str]:
         """The best arms of the overlay."""

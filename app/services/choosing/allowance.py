@@ -12,14 +12,13 @@ from dataclasses import replace
 
 import msgspec
 
-from app.errors import QuotaReached, Unavailable
-from app.indexes.snapshot import Snapshot
+from app.errors import Unavailable
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.had import kept_of
 from app.services.choosing.repeats import Repeats, Subject, often, subject_of, without
+from app.services.choosing.rules import Pin
 from app.services.choosing.selection import Selection, SelectionRequest
 from app.services.choosing.selector import Selector
-from app.services.learning.tokens import Decision
 from app.services.quotas.quota_share import Taken
 from app.services.quotas.quotas import Quotas
 from app.services.quotas.shares import Shares
@@ -42,7 +41,7 @@ NOTHING = Spent()
 class Allowed(msgspec.Struct, frozen=True, eq=False):
     """A selection that quotas and repeats let stand. ``request``: as they let it be.
 
-    ``had``: what the key has had too often.
+    ``had``: what was not eligible besides: what the key has had too often, and what quotas hide.
     """
 
     selection: Selection
@@ -67,11 +66,13 @@ class Allowance:
         decision: str,
         *,
         own_rng: bool,
+        deferred_ms: int | None = None,
     ) -> Allowed:
         """Select arms, which count as shown by this decision from now on.
 
         ``own_rng``: nothing else draws from the generator of the request, so that it can begin again.
-        Raises as ``Selector.select``.
+        ``deferred_ms``: when a deferred decision expires. Of quotas it gives back then what it took, and
+        nobody else does. Raises as ``Selector.select``, and QuotaReached.
         """
         bandit, subject = request.bandit, None
         if bandit.record.repeats is not None or visitor is not None:
@@ -81,7 +82,7 @@ class Allowance:
             return Allowed(await self._selector.select(request, group), request)
         state = request.rng.bit_generator.state if own_rng else None
         for _ in range(TRIES):
-            allowed = await self._tried(request, group, quotas, subject, decision)
+            allowed = await self._tried(request, group, subject, decision, deferred_ms)
             if allowed is not None:
                 return allowed
             if state is not None:
@@ -95,18 +96,7 @@ class Allowance:
         if subject is not None:
             counts, whole = await self._repeats.had(subject, dry_run=True), bandit.catalogue.index.snapshot()
             request = without(request, subject.rule, counts, whole)
-        return within(self._quotas.shares.get(bandit.uid), request)
-
-    async def hold(self, spent: Spent, decision: Decision) -> Spent:
-        """Of quotas a deferred decision gives back what it took when it expires, and nobody else does."""
-        quotas = self._quotas.shares.get(spent.bandit_uid)
-        if quotas is not None:
-            try:
-                await quotas.hold(decision.id, spent.taken, expires_ms=decision.expires_ms)
-            except QuotaReached:  # what was taken of quotas is back already
-                await self.give_back(msgspec.structs.replace(spent, taken=()))
-                raise
-        return msgspec.structs.replace(spent, taken=())
+        return await within(self._quotas.shares.get(bandit.uid), request, deferred=False, is_bound=False)
 
     async def give_back(self, spent: Spent) -> None:
         """It is shown to nobody. A store that is away is not told: then it counts."""
@@ -121,20 +111,38 @@ class Allowance:
         self,
         request: SelectionRequest,
         group: str | None,
-        quotas: Shares | None,
         subject: Subject | None,
         decision: str,
+        deferred_ms: int | None,
     ) -> Allowed | None:
         """What is selected; None if some of it is no longer left."""
+        quotas = self._quotas.shares.get(request.bandit.uid)
         had, index = list[str](), request.bandit.catalogue.index
         if subject is not None:
             counts = await self._repeats.had(subject, dry_run=False)
             had = often(subject.rule, counts)
             request = without(request, subject.rule, counts, index.snapshot())
-        request = within(quotas, request)
+        request = await within(quotas, request, deferred=deferred_ms is not None)
         selection = await self._selector.select(request, group)
+        if request.quotas is not None:
+            had = [*had, *request.quotas.hidden]
         spent = await self._spent(selection, request.bandit, quotas, subject, decision)
+        if spent is not None and quotas is not None and deferred_ms is not None and spent.taken:
+            return await self._held(Allowed(selection, request, spent, had), quotas, decision, deferred_ms)
         return None if spent is None else Allowed(selection, request, spent, had)
+
+    async def _held(
+        self, allowed: Allowed, quotas: Shares, decision: str, deferred_ms: int
+    ) -> Allowed | None:
+        """What a deferred decision took is held until it expires; None: it may not hold so much."""
+        spent, is_held = allowed.spent, False
+        try:
+            is_held = await quotas.hold(decision, spent.taken, expires_ms=deferred_ms)
+        finally:  # what was taken of quotas is back already, or will be when the decision expires
+            spent = msgspec.structs.replace(spent, taken=())
+            if not is_held:
+                await self.give_back(spent)
+        return msgspec.structs.replace(allowed, spent=spent) if is_held else None
 
     async def _spent(
         self,
@@ -148,7 +156,7 @@ class Allowance:
         whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
         taken: Taken | None = ()
         if quotas is not None:
-            taken = await quotas.take(whole, rows) if _is_known(bandit, whole) else None
+            taken = await quotas.take(whole, rows)
         if taken is None:
             return None
         if subject is None:
@@ -162,20 +170,28 @@ class Allowance:
         return Spent(bandit.uid, taken, subject, shown) if stands else None
 
 
-def within(quotas: Shares | None, request: SelectionRequest) -> SelectionRequest:
-    """The request, for the arms that quotas leave now. A pinned arm that is used up is left out."""
+async def within(
+    quotas: Shares | None, request: SelectionRequest, *, deferred: bool, is_bound: bool = True
+) -> SelectionRequest:
+    """The request, for the arms that quotas leave now. A pinned arm that is used up is left out.
+
+    ``is_bound``: it takes what is shown, so that what it may take is made sure of.
+    """
     if quotas is None:
         return request
-    now, whole = quotas.now(), request.bandit.catalogue.index.snapshot()
-    rules = request.rules
-    pins = now.standing([(pin, whole.table.row_of(pin.arm)) for pin in rules.pins], whole)
+    rules, index = request.rules, request.bandit.catalogue.index
+    pins: list[Pin] | None = None
+    while pins is None:
+        whole = index.snapshot()
+        if not await quotas.membership.ready(whole):
+            continue
+        if is_bound:
+            await quotas.stock(request.k + len(rules.pins))
+        now, whole = quotas.now(), index.snapshot()
+        rows = [(pin, whole.table.row_of(pin.arm)) for pin in rules.pins]
+        pins = await now.standing(rows, whole, deferred=deferred) if rows else []
     if len(pins) < len(rules.pins):
         left_out, rules = len(rules.pins) - len(pins), replace(rules, pins=pins)
         request = msgspec.structs.replace(request, k=request.k + left_out, rules=rules)
-    few = now.few(request.k + len(rules.pins))
+    few = quotas.few(request.k + len(rules.pins), deferred=deferred)
     return msgspec.structs.replace(request, quotas=now, few=few)
-
-
-def _is_known(bandit: Bandit, snapshot: Snapshot) -> bool:
-    """Whether the rows of a snapshot are still those of the catalogue."""
-    return bandit.catalogue.index.snapshot().table.number == snapshot.table.number

@@ -13,7 +13,6 @@ first byte is its format:
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,17 +25,21 @@ _FEW_BYTES = 512  # of a token: a shorter one is hardly made shorter
 _UPPER, _LOWER = 2, 6  # bytes of a number
 
 
+ARM_BYTES = 400  # about what an arm of an answer takes, with its part of the token, the row and the JSON
+
+
 class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """``propensity`` where the policy knows it: given the arms before this one. ``pinned``: by a rule.
 
-    ``metadata``: where they were asked for; they are read anew for every answer, and not kept for an event.
+    ``metadata``: as JSON, where they were asked for; they are read anew for every answer, and not kept for
+    an event.
     """
 
     id: str
     score: float
     propensity: float | None = None
     pinned: bool = False
-    metadata: dict[str, Any] | None = None
+    metadata: msgspec.Raw | None = None
 
 
 class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

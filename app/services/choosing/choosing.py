@@ -15,10 +15,11 @@ import numpy as np
 from app.errors import EventUsed, NoArms, within
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.encoding import Numbers32
+from app.services.bounded.answers import hold
 from app.services.bounded.caller import caller, check
 from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.allowance import NOTHING, Allowance, Spent
-from app.services.choosing.choice import Choice, answers, arms_of, choice_of, record_of
+from app.services.choosing.choice import ARM_BYTES, Choice, answers, arms_of, choice_of, record_of
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.holdout import group_of_choice
 from app.services.choosing.included import described
@@ -118,6 +119,7 @@ class Choosing:
 
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
         """A new choice, or the one that was made for this event before."""
+        hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         if bandit.record.prior == "learned":
             bandit = self._priors.cached(bandit) or await self._priors.serving(bandit)
@@ -174,8 +176,15 @@ class Choosing:
             seed = draw_seed()  # so that the choice can be made again
         rng = self._rng if seed is None else generator(seed, bandit.name, request.key)
         asked = request.selection(bandit, learner, context, rng)
+        now_ms = time.time_ns() // 1_000_000
+        expires_ms = now_ms + self._token_ttl_ms
         allowed = await self._allowance.select(
-            asked, group, request.visitor, decision_id, own_rng=seed is not None
+            asked,
+            group,
+            request.visitor,
+            decision_id,
+            own_rng=seed is not None,
+            deferred_ms=None if request.activate else expires_ms,
         )
         selection, spent = allowed.selection, allowed.spent
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
@@ -189,13 +198,12 @@ class Choosing:
             )
             if group is not None:
                 self._grouped(group)
-        now_ms = time.time_ns() // 1_000_000
         decision = Decision(
             bandit_uid=learner.bandit_uid,
             learner=learner.name,
             id=decision_id,
             issued_ms=now_ms,
-            expires_ms=now_ms + self._token_ttl_ms,
+            expires_ms=expires_ms,
             arms=ids,
             revisions=list(map(snapshot.arms.revision_of, rows)),
             deferred=not request.activate,
@@ -206,8 +214,6 @@ class Choosing:
             visitor=request.visitor,
             weights=None if bandit.weighing is None else bandit.weights,
         )
-        if spent.taken and decision.deferred:
-            spent = await self._allowance.hold(spent, decision)
         raw = self._signer.sign_raw(decision)
         choice = Choice(
             decision=text_of(raw),

@@ -9,9 +9,10 @@ import numpy as np
 
 from app.errors import Invalid
 from app.services.bandits.bandit import Bandit
+from app.services.bounded.answers import hold
 from app.services.bounded.long_work import REQUESTS
 from app.services.choosing.allowance import Allowance
-from app.services.choosing.choice import ChosenArm, arms_of
+from app.services.choosing.choice import ARM_BYTES, ChosenArm, arms_of
 from app.services.choosing.choose_request import ChooseRequest
 from app.services.choosing.holdout import group_of_choice
 from app.services.choosing.included import described
@@ -74,6 +75,7 @@ class DryRuns:
         decision has.
         """
         _check(request)
+        hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         bandit = (await self._priors.serving(bandit)).weighed(request.weights)
         stale_s = self._sync.stale_s() and await self._sync.confirm()

@@ -181,6 +181,7 @@ class IgwTarget:
     cover: Rows
     count: int
     gamma: float | None
+    k: int
 
     @property
     def known_bytes(self) -> int:
@@ -205,7 +206,13 @@ class IgwTarget:
         gamma = np.array(
             [_gamma(self.gamma, noise, len(own)) for noise, (own, _) in zip(noises, known, strict=True)]
         )
-        weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape))
+        low, high = situations.bounds
+        predicted = estimates.clip(low[:, None], high[:, None])
+        there = rows != NO_ARM
+        least = predicted.min(axis=1, initial=np.inf, where=there)
+        most = predicted.max(axis=1, initial=-np.inf, where=there)
+        least, most = (np.where(np.isfinite(each), each, 0.0)[lists.which] for each in (least, most))
+        weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
         step = max(1, TOGETHER // max(widest, 1))
         for start in range(0, len(lists.rows), step):
             part = slice(start, start + step)
@@ -216,15 +223,22 @@ class IgwTarget:
                 same = near == drawn[:, j, None]
                 positions[:, j] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
             weighed.propensities[part], weighed.expected[part] = igw_target.weigh(
-                estimates[which], near != NO_ARM, positions, gamma=gamma[which]
+                estimates[which], near != NO_ARM, positions, gamma=gamma[which], predicted=predicted[which]
             )
         return weighed
+
+    def drawn(self, situations: Situations, known: Known, position: int) -> tuple[Rows, Vector]:
+        rows, estimates = known
+        if not len(rows):
+            return rows, estimates
+        gamma = _gamma(self.gamma, float(situations.noises[position]), len(rows))
+        return rows, np.minimum(self.k * algorithm.propensities(estimates, gamma=gamma), 1.0)
 
 
 async def _of(covers: Covers, pool: Pool) -> IgwTarget:
     arms = pool.arms.plain
     count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, arms, k=pool.k)
-    return IgwTarget(arms, cover, count, _fixed_gamma(pool.bandit))
+    return IgwTarget(arms, cover, count, _fixed_gamma(pool.bandit), pool.k)
 
 
 TARGETS = Targets(_of)

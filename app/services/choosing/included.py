@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from app.errors import TooLarge
+from app.services.bounded.answers import hold
 from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.choice import ChosenArm
 from app.services.formats.records import attributes_of
@@ -19,8 +20,11 @@ from app.storage.protocol import ArmStore
 METADATA = "metadata"
 MAX_INCLUDED_BYTES = 8 << 20
 READ_TOGETHER = 500  # arms
+FIRST_BYTES = 1 << 15  # that are read at first, and then twice as many each time
+COPIES = 2  # of what is read: by itself, and in the answer
 
 A = TypeVar("A", bound=ChosenArm)
+_encode = msgspec.json.Encoder().encode
 
 
 async def described(
@@ -28,37 +32,48 @@ async def described(
 ) -> list[list[A]]:
     """Lists of arms with the metadata that the ``include`` of each names; an arm that is gone has none.
 
-    A round trip for each ``READ_TOGETHER`` arms. Raises TooLarge (more than ``MAX_INCLUDED_BYTES``),
-    Unavailable.
+    A round trip for each ``READ_TOGETHER`` arms, and of long ones for each ``FIRST_BYTES`` and twice as much
+    each time. Raises TooLarge (more than ``MAX_INCLUDED_BYTES``), Unavailable (the store, or too many large
+    answers at once).
     """
-    ids = [arm.id for arms, include in zip(lists, includes, strict=True) if include for arm in arms]
-    documents, size = list[bytes](), 0
-    for start in range(0, len(ids), READ_TOGETHER):
-        read = await store.documents(catalogue_uid, ids[start : start + READ_TOGETHER])
-        documents += read
-        size += sum(map(len, read))
+    answer = [list(arms) for arms in lists]
+    wanted = [
+        (arms, place, fields)
+        for arms, include in zip(answer, includes, strict=True)
+        if include
+        for fields in [_fields_of(include)]
+        for place in range(len(arms))
+    ]
+    size, most, done = 0, FIRST_BYTES, 0
+    while done < len(wanted):
+        hold(most)
+        together = wanted[done : done + READ_TOGETHER]
+        ids = [arms[place].id for arms, place, _ in together]
+        documents = await store.documents(catalogue_uid, ids, most_bytes=most)
+        read = sum(map(len, documents))
+        size, done = size + read, done + len(documents)
         if size > MAX_INCLUDED_BYTES:
             message = (
                 f"the metadata of the arms take more than {MAX_INCLUDED_BYTES:,} bytes: ask for fewer arms"
             )
             raise TooLarge(message, path=("include",))
-    following = iter(documents)
-    answer = list[list[A]]()
-    for arms, include in zip(lists, includes, strict=True):
-        if include:
-            fields = None if METADATA in include else {name.removeprefix(METADATA + ".") for name in include}
-            answer.append([await _described(arm, next(following), fields) for arm in arms])
-        else:
-            answer.append(list(arms))
+        for (arms, place, fields), document in zip(together, documents, strict=False):
+            await yield_to_others()
+            arms[place] = msgspec.structs.replace(arms[place], metadata=_part(document, fields))
+        hold(COPIES * read - most)
+        most = min(2 * most, MAX_INCLUDED_BYTES)
     return answer
 
 
-async def _described(arm: A, document: bytes, fields: Collection[str] | None) -> A:
-    await yield_to_others()
+def _fields_of(include: Sequence[str]) -> Collection[str] | None:
+    """The fields that are wanted; None: all metadata."""
+    return None if METADATA in include else {name.removeprefix(METADATA + ".") for name in include}
+
+
+def _part(document: bytes, fields: Collection[str] | None) -> msgspec.Raw:
+    """Metadata as JSON, which takes less memory than objects."""
     metadata = attributes_of(document)[1]
-    return msgspec.structs.replace(
-        arm, metadata=dict(metadata) if fields is None else part_of(metadata, fields)
-    )
+    return msgspec.Raw(_encode(metadata if fields is None else part_of(metadata, fields)))
 
 
 def part_of(document: Mapping[str, Any], fields: Collection[str], prefix: str = "") -> dict[str, Any]:

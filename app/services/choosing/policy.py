@@ -10,6 +10,7 @@ import msgspec
 
 from app.errors import FieldPath, Invalid, NotPossibleHere
 from app.services.bandits.bandit import Bandit
+from app.services.bandits.completion import constant_of
 from app.services.bandits.settings import AUTO, BY_ARM, BanditRecord
 from app.services.bandits.signals import weighing_of
 from app.services.catalogues.adaptive_solver import IndependentSolvers
@@ -166,8 +167,8 @@ class Policy:
     def scales(self, record: BanditRecord, dim: int) -> Scales:
         """How posteriors of its learners are made; ``dim`` is the dimension of what they learn."""
         square = 1.0 if record.mean_square is None else record.mean_square
-        if record.shift_rewards:
-            square = (square + 1.0) / 2.0
+        if (constant := constant_of(record)) is not None:
+            square = constant.mean_square(square)
         otherwise = scales.ridge_share(dim) * square
         if self.fixed:
             return Scales(otherwise if isinstance(record.ridge, str) else record.ridge)

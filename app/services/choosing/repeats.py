@@ -4,13 +4,16 @@ What was had is in the store, the last ``MOST_KEPT`` of each key: arms, or value
 process remembers what it last heard of a key and chooses by that; then one script writes what is shown, if
 all of it may be: else the choice is made again by what the script answered. So the limit is hard, and a
 choice takes one round trip more. Of rewards what was had is read before the choice.
+
+Where the store has no room a choice goes on, and is not remembered (``unlimited``): a refusal would let
+made-up keys lock out visitors.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -39,10 +42,11 @@ class Subject(NamedTuple):
 
 
 class Repeats:
-    """For the event loop."""
+    """For the event loop. ``unlimited``: called for each choice of which not all is remembered."""
 
-    def __init__(self, store: Choices) -> None:
+    def __init__(self, store: Choices, *, unlimited: Callable[[], None]) -> None:
         self._store = store
+        self._unlimited = unlimited
         # What was had, and until when it counts, in monotonic seconds.
         self._known: BoundedCache[LearnerId, Sequence[tuple[str, float]]] = BoundedCache(CACHE_BYTES)
 
@@ -63,7 +67,9 @@ class Repeats:
             return True
         taken = await self._store.take_repeats(subject.key, shown, **_terms(subject.rule))
         self._hear(subject, taken)
-        return taken.written
+        if not taken.remembered:
+            self._unlimited()
+        return taken.allowed
 
     async def give_back(self, subject: Subject, shown: Sequence[tuple[str, str]]) -> None:
         """It is shown to nobody."""

@@ -133,10 +133,14 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         return snapshot
 
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
-        """This snapshot, of the arms that filter and quotas let in. Awaits nothing for a known filter."""
+        """This snapshot, of the arms that filter and quotas let in. Awaits nothing for what is known."""
         arms = await filtered.of(request.bandit.catalogue, request.arm_filter)
-        if request.quotas is not None:
-            arms = request.quotas.eligible(arms)
+        while request.quotas is not None:
+            eligible = await request.quotas.eligible(arms)
+            if eligible is not None:
+                arms = eligible
+                break
+            arms = await filtered.of(request.bandit.catalogue, request.arm_filter)
         seen, version = request.bandit.seen(arms), request.bandit.catalogue.index.version
         return msgspec.structs.replace(self, arms=seen, catalogue_version=version)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from app.errors import Invalid, NoArms, NotFound
+from app.errors import Invalid, NotFound
 from app.services.bandits.bandit import Bandit
+from app.services.catalogues.filtered_snapshots import no_arms
 from app.services.choosing.baseline import baseline
 from app.services.choosing.elimination_state import Sets
 from app.services.choosing.holdout import named, serving
@@ -40,6 +41,9 @@ class Selector:
                 # Every place is taken. A policy that knows propensities says that they are 1.
                 is_known = group is not None or (request.arms is None and policy.propensities)
                 select, request = named if is_known else baseline, msgspec.structs.replace(request, arms=())
+        if not request.bandit.is_settled:
+            # There was no arm when it began.
+            raise no_arms(request.bandit.catalogue, request.arm_filter, "no arm of the catalogue is eligible")
         selection = await select(self._dependencies, request)
         if not len(selection.hits.rows) and not request.rules.pins and await self._sync.poll_for_news():
             # Another process may have just written the arms.
@@ -47,7 +51,8 @@ class Selector:
         if request.rules.pins:
             selection = with_pins(request, selection)
         if not len(selection.hits.rows):
-            raise NoArms("no arm of the catalogue is eligible")
+            what = "no arm of the catalogue is eligible"
+            raise no_arms(request.bandit.catalogue, request.arm_filter, what)
         return selection
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:

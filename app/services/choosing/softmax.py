@@ -94,7 +94,7 @@ def draw(
     return Drawn(hits, drawn.propensities)
 
 
-Known = tuple[float, float, float]
+Known = tuple[float, float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +107,8 @@ class SoftmaxTarget:
     arms: Snapshot
     rows: Rows
     temperature: float | None
-    known_bytes: int = 200
+    k: int
+    known_bytes: int = 250
 
     def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
         """The totals of each situation."""
@@ -116,25 +117,35 @@ class SoftmaxTarget:
         for start in range(0, len(situations), TOGETHER):
             part = slice(start, start + TOGETHER)
             queries = situations.queries[part] / units[part]
+            low, high = (each[part] / units[part, 0] for each in situations.bounds)
             totals = softmax_target.totals(
                 self._blocks(check),
                 queries,
                 temperature=1.0,
                 largest_norm=self.arms.largest_norm,
+                bounds=(low, high),
             )
-            columns = (totals.top, totals.mass, totals.moment)
+            columns = (totals.top, totals.mass, totals.moment, totals.least, totals.most)
             known += zip(*(column.tolist() for column in columns), strict=True)
         return known
 
     def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:
         columns = np.array(known).T
-        totals, units = Totals(*columns).of(lists.which), self._temperatures(situations)[lists.which][:, None]
-        result = softmax_target.weigh(totals, lists.scores / units, lists.eligible, temperature=1.0)
-        expected = units * result.expected
+        totals, units = Totals(*columns).of(lists.which), self._temperatures(situations)[lists.which]
+        low, high = (each[lists.which] / units for each in situations.bounds)
+        scores = lists.scores / units[:, None]
+        result = softmax_target.weigh(totals, scores, lists.eligible, temperature=1.0, bounds=(low, high))
+        expected = units[:, None] * result.expected
         lost = np.flatnonzero(result.lost)
         if len(lost):
             self._walk(situations, lists, lost, result.propensities, expected)
-        return Weighed(result.propensities, expected)
+        return Weighed(result.propensities, expected, units * totals.least, units * totals.most)
+
+    def drawn(self, situations: Situations, known: Known, position: int) -> tuple[Rows, Vector]:
+        unit, (top, mass, *_) = self._temperatures(situations)[position], known
+        scores = scores_of(self.arms.table, self.rows, situations.queries[position])
+        weights = np.exp(scores / unit - top)
+        return self.rows, np.minimum(self.k * weights / (mass or 1.0), 1.0)
 
     def _temperatures(self, situations: Situations) -> Vector:
         """Shape: (q,)."""
@@ -161,14 +172,18 @@ class SoftmaxTarget:
             rows = lists.rows[decision]
             positions = order[np.minimum(np.searchsorted(self.rows, rows, sorter=order), len(order) - 1)]
             positions = np.where(rows >= 0, positions, -1)
-            walked = softmax_target.walk(scores, positions, temperature=float(temperatures[before]))
+            low, high = (float(each[before]) for each in situations.bounds)
+            walked = softmax_target.walk(
+                scores, positions, temperature=float(temperatures[before]), bounds=(low, high)
+            )
             propensities[decision], expected[decision] = walked
 
 
 async def _of(covers: Covers, pool: Pool) -> SoftmaxTarget:  # noqa: ARG001 - as all targets
     arms = pool.arms.plain
     temperature = pool.bandit.record.temperature
-    return SoftmaxTarget(arms, arms.eligible(), None if isinstance(temperature, str) else temperature or 1.0)
+    fixed = None if isinstance(temperature, str) else temperature or 1.0
+    return SoftmaxTarget(arms, arms.eligible(), fixed, pool.k)
 
 
 TARGETS = Targets(_of, by_exclusion=False)

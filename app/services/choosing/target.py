@@ -54,6 +54,7 @@ class Situations:
     ``owners``    which of the learners a situation is of (q,)
     ``contexts``  as encoded (q, m); None: the bandit has none
     ``exclude``   rows of arms that cannot be drawn, of each; of targets that are ``by_exclusion``
+    ``rewards``   smallest and largest reward of an arm, which predictions are held to; None: nobody knows
     """
 
     bandit: Bandit
@@ -62,6 +63,7 @@ class Situations:
     owners: Rows
     contexts: NDArray[np.float32] | None
     exclude: Sequence[Rows]
+    rewards: tuple[float, float] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -71,7 +73,8 @@ class Situations:
         contexts = None if self.contexts is None else self.contexts[positions]
         names = [self.names[position] for position in positions]
         exclude = [self.exclude[position] for position in positions]
-        return Situations(self.bandit, names, self.learners, self.owners[positions], contexts, exclude)
+        owners = self.owners[positions]
+        return Situations(self.bandit, names, self.learners, owners, contexts, exclude, self.rewards)
 
     def posterior(self, position: int) -> Posterior:
         """The posterior of the query in a situation, as in ``ReadSnapshot``."""
@@ -87,6 +90,12 @@ class Situations:
     def offsets(self) -> Vector:
         """0 unless rewards are shifted. Shape: (q,)."""
         return self._estimates[1]
+
+    @cached_property
+    def bounds(self) -> tuple[Vector, Vector]:
+        """Of x.query, so that an estimated reward is one that an arm can have. Shapes: (q,), (q,)."""
+        low, high = (-np.inf, np.inf) if self.rewards is None else self.rewards
+        return low - self.offsets, high - self.offsets
 
     @cached_property
     def noises(self) -> Vector:
@@ -144,11 +153,16 @@ class Weighed:
     Slots of arms that were excluded mean nothing.
 
     ``propensities``   of the arms of the list
-    ``expected``       mean of x.query of what it would draw at this position
+    ``expected``       mean of what is predicted for what it would draw at this position: x.query within the
+                       bounds of the situation
+
+    ``least``, ``most``: of the predictions for all arms that it may draw. Shapes: (n,).
     """
 
     propensities: Matrix
     expected: Matrix
+    least: Vector
+    most: Vector
 
 
 class Target(Protocol):
@@ -166,6 +180,13 @@ class Target(Protocol):
 
     def weigh(self, situations: Situations, known: Sequence[Any], lists: Lists) -> Weighed:
         """What the policy would do with the lists. ``known``: of each of the situations."""
+        ...
+
+    def drawn(self, situations: Situations, known: Any, position: int) -> tuple[Rows, Vector]:
+        """The arms that it may draw in one situation, and about how many of each a list of it has.
+
+        ``known``: of the situation at this position. Rows are distinct. Cost: O(K d) at most.
+        """
         ...
 
 

@@ -139,8 +139,13 @@ class ThompsonTarget:
         rows = (self._scanned if is_small else self._searched)(queries, exclude, check)
         distinct, positions = np.unique(rows, return_inverse=True)
         features = self.arms.plain.features_of(np.maximum(distinct, 0))
-        scores = np.where(distinct >= 0, features @ situations.queries[position], 0.0)
+        low, high = (each[position] for each in situations.bounds)
+        scores = np.where(distinct >= 0, (features @ situations.queries[position]).clip(low, high), 0.0)
         return rows, scores[positions].reshape(rows.shape)
+
+    def drawn(self, situations: Situations, known: Known, position: int) -> tuple[Rows, Vector]:  # noqa: ARG002
+        rows, counts = np.unique(known[0], return_counts=True)
+        return rows[rows >= 0], counts[rows >= 0] / self.draws
 
     def _searched(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
         """The best arms for each query, as the policy searches them. Shapes: (draws, d') -> (draws, k)."""
@@ -168,7 +173,10 @@ class ThompsonTarget:
 
     def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:  # noqa: ARG002
         positions = lists.rows.shape[1]
-        weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape))
+        least = np.array([scores[rows >= 0].min(initial=np.inf) for rows, scores in known])
+        most = np.array([scores[rows >= 0].max(initial=-np.inf) for rows, scores in known])
+        least, most = (np.where(np.isfinite(each), each, 0.0)[lists.which] for each in (least, most))
+        weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
         step = max(1, TOGETHER // (self.draws * max(positions, 1)))
         for start in range(0, len(lists.rows), step):
             part = slice(start, start + step)

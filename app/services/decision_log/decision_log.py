@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import binascii
-from bisect import bisect_right
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.services.bandits.bandits import Bandits
 from app.services.bandits.had import value_of
+from app.services.bounded.answers import hold
 from app.services.bounded.yielding import yield_to_others
 from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.services.formats.left_out import NOTHING_BARRED, Barred, barred_of, block_name, names_in
@@ -30,8 +30,10 @@ from app.storage.protocol import Store, StoredRow, WriteOnce
 READ_TOGETHER = 500  # rows of one partition
 READ_BYTES = 8 << 20  # of all partitions, about
 PAGE_BYTES = 4 << 20  # stored bytes of the rows of one page
+COPIES = 8  # about what a page takes for each byte of a row: as it is stored, as objects, as JSON
 LATEST_MS = 10**13 - 1
 
+_NEWEST_FIRST = "<"  # before the position of a cursor
 _position = attrgetter("position")
 
 
@@ -52,11 +54,29 @@ class LoggedChoice:
 
 @dataclass(slots=True)
 class _Source:
-    """The rows of one partition: those that were read, and after which position to go on, if it has more."""
+    """The rows of one partition: those that were read, and after which position to go on, if it has more.
+
+    The newest first, it is the position before which to go on.
+    """
 
     partition: int
     after: str | None
     rows: Sequence[StoredRow] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """Positions of rows, and whether they are read from the newest on."""
+
+    after: str
+    before: str
+    newest_first: bool = False
+
+    def beyond(self, position: str) -> _Between:
+        """What is left once the row at this position was read."""
+        if self.newest_first:
+            return replace(self, before=min(self.before or position, position))
+        return replace(self, after=max(self.after, position))
 
 
 @dataclass(slots=True)
@@ -111,27 +131,39 @@ class DecisionLog:
         """Rows of decisions made at ``from_ms`` or later and before ``to_ms``; None: without a bound."""
         filters = _Filters(self._bandits, self._store.write_once, bandit.uid)
         before = _before(to_ms)
-        async for stored in self._merged(bandit.uid, _after(from_ms), before, READ_TOGETHER):
+        async for stored in self._merged(bandit.uid, _Between(_after(from_ms), before), READ_TOGETHER):
             for start in range(0, len(stored), READ_TOGETHER):
                 yield [await _row(item, filters) for item in stored[start : start + READ_TOGETHER]]
 
     async def page(
-        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None, cursor: str | None, limit: int
+        self,
+        bandit: Bandit,
+        *,
+        from_ms: int | None,
+        to_ms: int | None,
+        cursor: str | None,
+        limit: int,
+        newest_first: bool = False,
     ) -> tuple[Sequence[Row], str | None]:
         """The first rows after the cursor, and the cursor of the next page. Large rows make a page shorter.
 
-        Raises Invalid: the cursor is not one of this list.
+        Raises Invalid: the cursor is not one of this list, in this order.
         """
-        after = _after(from_ms) if cursor is None else max(_after(from_ms), _decoded(cursor))
+        between, last = _Between(_after(from_ms), _before(to_ms), newest_first), ""
+        if cursor is not None:
+            between = between.beyond(_decoded(cursor, newest_first=newest_first))
         filters, page, size = _Filters(self._bandits, self._store.write_once, bandit.uid), list[Row](), 0
         together = min(limit + 1, READ_TOGETHER)
-        async for stored in self._merged(bandit.uid, after, _before(to_ms), together):
+        hold(READ_BYTES)
+        async for stored in self._merged(bandit.uid, between, together):
             for item in stored:
                 if len(page) == limit or size > PAGE_BYTES:
-                    return page, encode_cursor(after)
+                    return page, encode_cursor(_NEWEST_FIRST + last if newest_first else last)
+                taken = len(item.record) + len(item.rewards)
+                hold(COPIES * taken)
                 page.append(await _row(item, filters))
-                size += len(item.record) + len(item.rewards)
-                after = item.position
+                size += taken
+                last = item.position
         return page, None
 
     async def find(self, bandit: Bandit, decision: str) -> LoggedChoice | None:
@@ -150,34 +182,42 @@ class DecisionLog:
         part = named.logged
         return LoggedChoice(row, named, asked_of(part.asked), part.seed, part.seeded)
 
-    async def _merged(
-        self, uid: str, after: str, before: str, together: int
-    ) -> AsyncIterator[Sequence[StoredRow]]:
+    async def _merged(self, uid: str, between: _Between, together: int) -> AsyncIterator[Sequence[StoredRow]]:
         """The rows of all partitions in order; of each, ``together`` are held at most."""
-        sources = [_Source(partition, after) for partition in range(self._store.partitions)]
+        newest_first = between.newest_first
+        start = between.before if newest_first else between.after
+        sources = [_Source(partition, start) for partition in range(self._store.partitions)]
         while sources:
             wanting = (source for source in sources if not source.rows)
-            await asyncio.gather(*(self._read(source, uid, before, together) for source in wanting))
+            await asyncio.gather(*(self._read(source, uid, between, together) for source in wanting))
             # Rows that are not read yet stand after the last that was read of the same partition.
-            last = min((source.after for source in sources if source.after is not None), default="~")
+            open_ends = [source.after for source in sources if source.after is not None]
+            last = max(open_ends, default="") if newest_first else min(open_ends, default="~")
             ready: list[StoredRow] = []
             for source in sources:
-                count = bisect_right(source.rows, last, key=_position)
+                count = len(source.rows)
+                if open_ends:
+                    count = sum(
+                        (row.position >= last) if newest_first else (row.position <= last)
+                        for row in source.rows
+                    )
                 ready += source.rows[:count]
                 source.rows = source.rows[count:]
             sources = [source for source in sources if source.rows or source.after is not None]
-            ready.sort(key=_position)
+            ready.sort(key=_position, reverse=newest_first)
             if ready:
                 yield ready
 
-    async def _read(self, source: _Source, uid: str, before: str, together: int) -> None:
+    async def _read(self, source: _Source, uid: str, between: _Between, together: int) -> None:
+        ends = between.beyond(source.after) if source.after else between
         result = await self._store.rows.read(
             source.partition,
             uid,
-            after=source.after or "",
-            before=before,
+            after=ends.after,
+            before=ends.before,
             count=together,
             most_bytes=READ_BYTES // self._store.partitions,
+            newest_first=between.newest_first,
         )
         source.rows, source.after = result.rows, result.following or None
 
@@ -257,8 +297,11 @@ def _before(to_ms: int | None) -> str:
     return "" if to_ms is None or to_ms > LATEST_MS else f"{max(to_ms, 0):013}"
 
 
-def _decoded(cursor: str) -> str:
+def _decoded(cursor: str, *, newest_first: bool) -> str:
     position = decode_cursor(cursor)
+    if position.startswith(_NEWEST_FIRST) != newest_first:
+        raise foreign()
+    position = position.removeprefix(_NEWEST_FIRST)
     milliseconds, dash, decision_id = position.partition("-")
     if len(milliseconds) != len(str(LATEST_MS)) or not milliseconds.isdigit() or not dash or not decision_id:
         raise foreign()

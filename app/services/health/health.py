@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.errors import Unavailable
 from app.observability.metrics import Metrics
@@ -16,11 +17,14 @@ from app.services.catalogues.catalogues import Catalogues
 from app.services.health.findings import Finding, findings
 from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learners import Learners
+from app.services.quotas.quotas import Quotas
 from app.services.replicas.sync import Sync
 from app.storage.losses import Loss, Losses
 from app.storage.protocol import Kind, Lag, Store
+from app.storage.redis_client import is_full
 
 PROBE_S = 2.0
+ENGINE_START_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +70,30 @@ class Health:
         catalogues: Catalogues,
         bandits: Bandits,
         learners: Learners,
-        priors: LearnedPriors,
         *,
+        quotas: Quotas,
+        priors: LearnedPriors,
         sync: Sync,
         metrics: Metrics,
         max_backlog: int,
         worker: bool,
         losses: Losses,
+        data_dir: Path,
     ) -> None:
         self._store = store
         self._catalogues = catalogues
         self._bandits = bandits
         self._learners = learners
+        self._quotas = quotas
         self._priors = priors
         self._sync = sync
         self._metrics = metrics
         self._max_backlog = max_backlog
         self._worker = worker
         self._losses = losses
+        self._data_dir = data_dir
         self._started_at = time.time()
+        self._engine_lost_at = 0.0  # 0: it answers, as far as is known
         self.ready = False
 
     async def readiness(self) -> Readiness:
@@ -94,15 +103,32 @@ class Health:
                 await self._store.ping()
                 backlog = await self._backlog()
                 lag = await self._lag()
-        except (TimeoutError, Unavailable):
+        except TimeoutError:
             raise Unavailable("the store does not answer") from None
         if await self._sync.confirm(PROBE_S):
             raise Unavailable("this process is behind the store")
         if not self.ready:
             raise Unavailable("catalogues are being loaded, or the service is stopping")
+        await self._reach_engine()
         if backlog > self._max_backlog:
             raise Unavailable("too many rewards are waiting to be applied")
         return Readiness(backlog, lag.age_s)
+
+    async def _reach_engine(self) -> None:
+        """Raise Unavailable while the engine of the arms starts, or loads them.
+
+        One that stays away is not waited for: rewards and other catalogues go on without it.
+        """
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._catalogues.reach_engine()
+        except (TimeoutError, Unavailable):
+            now = time.monotonic()
+            self._engine_lost_at = self._engine_lost_at or now
+            if now - self._engine_lost_at < ENGINE_START_S:
+                raise Unavailable("the engine of the arms (Milvus) does not answer yet") from None
+        else:
+            self._engine_lost_at = 0.0
 
     async def status(self) -> Status:
         """Raises Unavailable."""
@@ -117,7 +143,13 @@ class Health:
             held=held,
             bounds=self._store.usage.bounds,
             loss=loss,
+            disk_full=is_full(self._data_dir),
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
+            beyond={
+                bandit.name: count
+                for uid, count in self._quotas.beyond.items()
+                if (bandit := self._bandits.by_uid(uid)) is not None
+            },
         )
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),

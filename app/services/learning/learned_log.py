@@ -15,6 +15,7 @@ import msgspec
 
 from app.errors import Invalid
 from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.services.bounded.answers import hold
 from app.services.bounded.yielding import yield_to_others
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.formats.records import (
@@ -29,6 +30,7 @@ from app.services.learning.fold import replaced_by, signals_before, signals_of
 from app.storage.protocol import LogEntry, Store, entry_order
 
 READ_TOGETHER = 1_000  # entries of the log
+ENTRY_BYTES = 2_000  # about what one takes besides its features, as objects and as JSON
 MOST_READ = 20_000  # of all bandits, for one page
 PAGE_NUMBERS = 1 << 17  # of features on one page, about
 
@@ -129,6 +131,7 @@ class LearnedLog:
             raise Invalid(f"there are {self._store.partitions} partitions", path=("partition",))
         after = _after(bandit, cursor)
         page, numbers, read, begun = LearnedPage(), 0, 0, False
+        hold(READ_TOGETHER * (ENTRY_BYTES + 8 * bandit.learner_dim))
         while read < MOST_READ:
             entries = await self._store.rewards.read(partition, after, READ_TOGETHER)
             if not begun:

@@ -11,12 +11,14 @@ import secrets
 import struct
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from app.errors import Conflict, Invalid, NotFound, Unavailable
 from app.services.bandits.bandit import Bandit
+from app.services.bounded.answers import hold
 from app.services.bounded.long_work import REQUESTS
 from app.services.formats.pages import decode_cursor, encode_cursor, foreign
 from app.services.formats.records import (
@@ -34,6 +36,7 @@ from app.storage.protocol import LearnerId, RewardWrite, Store
 from shortlist.errors import InvalidArgument
 from shortlist.linear import ridge
 
+COPIES = 4  # of a state: as it is stored, as arrays, written anew, as text
 PAGE_BYTES = 1 << 22  # of states that are read for one page, at least one
 DEDUPE_MS = 60_000
 SMALLEST_RIDGE = 1e-9
@@ -57,14 +60,14 @@ class LearnerCopies:
         of the partition, and what reading those of the page takes.
         """
         partition, after = _position(cursor)
-        discounted, signals = bandit.record.half_life_s is not None, len(bandit.record.signals or (0,))
-        size = state_bytes(bandit.learner_dim, discounted=discounted, signals=signals)
+        size = size_of(bandit)
         limit = min(limit, max(1, PAGE_BYTES // size))
         while partition < self._store.partitions:
             names = await self._store.learners.names(partition, bandit.uid)
             left = [name for name in names if name > after and name != POOLED]
             if left:
                 some = left[:limit]
+                hold(COPIES * size * len(some))
                 result = await self._read(partition, [LearnerId(bandit.uid, name) for name in some])
                 if len(left) > limit:
                     return result, encode_cursor(f"{partition}/{some[-1]}")
@@ -73,8 +76,9 @@ class LearnerCopies:
             partition, after = partition + 1, ""
         return [], None
 
-    async def state(self, learner: LearnerId) -> bytes:
+    async def state(self, bandit: Bandit, learner: LearnerId) -> bytes:
         """All that is stored of a learner. Raises NotFound: it has no rewards."""
+        hold(COPIES * size_of(bandit))
         read = await self._read(learner.partition(self._store.partitions), [learner])
         if not read:
             raise NotFound("the learner has no rewards, so nothing is stored of it")
@@ -86,7 +90,7 @@ class LearnerCopies:
         Raises Invalid (no state, or not of such a bandit), Conflict (the learner has other rewards),
         Unavailable (not folded yet: safe to try again).
         """
-        state = await REQUESTS.run(partial(_checked, data, bandit))
+        state = await REQUESTS.run(partial(checked_state, data, bandit))
         data = await REQUESTS.run(partial(state_to_bytes, state))  # one state can be written in several ways
         async with self._giving:
             if await self._stands(learner, data):
@@ -134,16 +138,25 @@ class LearnerCopies:
         return await REQUESTS.run(work)
 
 
-def _checked(data: bytes, bandit: Bandit) -> LearnerState:
+def size_of(bandit: Bandit) -> int:
+    """Bytes of the state of a learner."""
+    discounted, signals = bandit.record.half_life_s is not None, len(bandit.record.signals or (0,))
+    return state_bytes(bandit.learner_dim, discounted=discounted, signals=signals)
+
+
+def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
     """The state. Raises Invalid: it is none, or no learner of the bandit can be in it."""
     where = ("state",)
     try:
         state = bytes_to_state(data)
     except (ValueError, struct.error):
         raise Invalid("must be the state of a learner, as it was read", path=where) from None
-    if state.sums.dim != bandit.learner_dim:
-        message = f"must be of dimension {bandit.learner_dim}, not {state.sums.dim}"
-        raise Invalid(message, path=where)
+    dim, intercept = bandit.learner_dim, bandit.record.intercept
+    if intercept and state.sums.dim == dim - 1:  # of a bandit without: its rewards say nothing of a constant
+        state = replace(state, sums=state.sums.with_coordinate())
+    if state.sums.dim != dim:
+        least = f"{dim - 1} or " if intercept else ""
+        raise Invalid(f"must be of dimension {least}{dim}, not {state.sums.dim}", path=where)
     if state.half_life_s != (bandit.record.half_life_s or 0.0):
         raise Invalid("must be discounted by the half-life of the bandit", path=where)
     most = len(bandit.record.signals or (0,))

@@ -109,9 +109,7 @@ class RewardEntries:
         features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
         if features is None:
             raise Rejected("unknown_arm")
-        if bandit.context is not None or bandit.record.position is not None:
-            place = decision.arms.index(arm)
-            features = bandit.learned_features(features, decision.encoded_context, place)
+        features = bandit.learned_features(features, decision.encoded_context, decision.arms.index(arm))
         logged = None
         if decision.logged is not None:
             logged = logged_reward(

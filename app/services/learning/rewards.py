@@ -65,6 +65,7 @@ class Rewards:
         quotas: Quotas,
         *,
         received: Callable[[Receipt], None],
+        unlimited: Callable[[], None],
     ) -> None:
         self._store = store
         self._bandits = bandits
@@ -72,6 +73,7 @@ class Rewards:
         self._workers = workers
         self._quotas = quotas
         self._received = received
+        self._unlimited = unlimited
 
     async def reward(self, rewards: Sequence[Reward]) -> Receipt:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code.
@@ -142,12 +144,14 @@ class Rewards:
                 arm = reward.arm or decision.arms[0]
                 whole, place = bandit.catalogue.index.snapshot(), decision.arms.index(arm)
                 had = kept_of(rule, whole, decision.id, [arm], [place])
-                await self._store.choices.take_repeats(
+                taken = await self._store.choices.take_repeats(
                     key, had, within_ms=rule.within_ms, most=0, kept=MOST_KEPT
                 )
+                if not taken.remembered:
+                    self._unlimited()
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
-        """Append history to the log of one bandit, once per observation id.
+        """Append history to the log of one bandit, once per observation id and key.
 
         Raises Invalid, before anything is appended: a context that the bandit cannot take, or lacks.
         """

@@ -22,7 +22,8 @@ def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
     """All that is worth a warning about one of its policies."""
     targets = POLICIES[evaluator.bandit.record.policy].targets
     caveats = [] if targets is None else targets.caveats(evaluator.bandit)
-    said = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *caveats]
+    unshown = _of_unshown_arms(policy)
+    said = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *unshown, *caveats]
     return [*said, *_of_the_learners(evaluator)]
 
 
@@ -41,6 +42,9 @@ def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
     every, used = f"{evaluator.decisions:,} decisions", f"{policy.state.support.decisions:,} decisions"
     if not evaluator.decisions:
         yield "there are no decisions in this time"
+    if evaluator.ended_early:
+        none = "the policy would have made none of them, and hardly more than some of those that follow"
+        yield f"only the first {every} were looked at: {none}"
     if evaluator.unknown:
         why = "they were made by another policy, or their arms were given"
         yield f"{evaluator.unknown:,} of {every} have no propensities and were left out: {why}"
@@ -75,6 +79,22 @@ def _of_weights(state: OffPolicyState) -> Iterator[str]:
         yield f"{about} when the log was written: what it would earn cannot be told"
     elif state.lacking(MUCH_MISSING).any():
         yield f"{about} when the log was written: intervals count it, values do not"
+
+
+def _of_unshown_arms(policy: Evaluated) -> Iterator[str]:
+    arms, share = policy.unshown.found()
+    if arms:
+        some = (
+            "1 arm that the policy would choose was"
+            if arms == 1
+            else f"{arms:,} arms that the policy would choose were"
+        )
+        told = (
+            "what it would earn cannot be told"
+            if share > TOO_MUCH_MISSING
+            else "intervals count it, values do not"
+        )
+        yield f"{some} never chosen when the log was written, about {share:.1%} of what it would do: {told}"
 
 
 def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:

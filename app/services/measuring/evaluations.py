@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Literal, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from app.errors import Invalid
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
+from app.services.bounded.long_work import MEASURING
 from app.services.bounded.slots import Slots
 from app.services.catalogues.catalogues import Catalogues
 from app.services.catalogues.filtered_snapshots import FilteredSnapshots
@@ -26,7 +28,15 @@ from app.services.decision_log.rows import CompleteLog
 from app.services.learning.learned_priors import LearnedPriors
 from app.services.learning.learners import Learners
 from app.services.measuring.evaluation_warnings import TOO_MUCH_MISSING, warnings_of
-from app.services.measuring.evaluator import Evaluated, Evaluator, Known, check_estimators, targets_of
+from app.services.measuring.evaluator import (
+    Evaluated,
+    Evaluator,
+    Known,
+    check_estimators,
+    of_signal,
+    targets_of,
+)
+from app.services.measuring.outcomes import SeenRewards
 from app.services.measuring.past_learners import Beginning, PastLearners, learner_of
 from app.services.measuring.sources import ServedSource
 from shortlist.evaluation.estimates import NOTHING
@@ -36,10 +46,12 @@ from shortlist.linear.ridge import Posterior
 log = logging.getLogger("shortlist.evaluations")
 
 AT_ONCE, WAITING = 2, 8
+JOBS_WAITING = 8  # one runs at a time, beside those that clients wait for
 LOG_S = 10.0  # between two lines about how far an evaluation is
 
 Interval = tuple[float, float]
 When = Literal["before", "now"]
+Progress = Callable[[int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,8 @@ class PlaceEstimate:
 
 @dataclass(frozen=True, slots=True)
 class PolicyEstimate:
-    """``value`` is of a whole decision, ``places`` of each place of its list. ``interval``: 95 %.
+    """``value`` is of a whole decision, ``places`` of each place of its list, of a signal only where they
+    were asked for. ``interval``: 95 %.
 
     ``effective_sample_size``: that of the place which has least.
     """
@@ -78,12 +91,15 @@ class LoggedValue:
 @dataclass(frozen=True, slots=True)
 class LogSupport:
     """How well the log shows what the policy would do, at the place where it is worst: shares of decisions,
-    and the weight of one.
+    and the weight of one. ``unshown_arms``: that the policy would choose and no decision shows, though chance
+    does not explain it; ``unshown_share``: of what it would choose.
     """
 
     unused_share: float
     missing_share: float
     largest_weight: float
+    unshown_arms: int
+    unshown_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,28 +173,46 @@ def answer_of(found: Sequence[Evaluation], *, several: bool = False) -> object:
     return {name: value for name, value in every.items() if name not in {"weights", "signals", "results"}}
 
 
-def evaluations_of(evaluator: Evaluator, when: When, complete_from: int | None = None) -> list[Evaluation]:
-    """What there is to say so far of each of its policies. Cost: O(places^2) for each."""
-    return [_evaluation_of(evaluator, policy, when, complete_from) for policy in evaluator.policies]
+def evaluations_of(
+    evaluator: Evaluator, when: When, complete_from: int | None = None, *, signal_places: bool = False
+) -> list[Evaluation]:
+    """What there is to say so far of each of its policies. ``signal_places``: also of places of each signal.
+
+    Cost: O(places^2) for each of its policies and each of its signals.
+    """
+    return [
+        _evaluation_of(evaluator, policy, when, complete_from, signal_places=signal_places)
+        for policy in evaluator.policies
+    ]
 
 
 def _evaluation_of(
-    evaluator: Evaluator, policy: Evaluated, when: When, complete_from: int | None
+    evaluator: Evaluator,
+    policy: Evaluated,
+    when: When,
+    complete_from: int | None,
+    *,
+    signal_places: bool,
 ) -> Evaluation:
     state, past, support = policy.state, evaluator.past, policy.state.support
-    signals = {
-        name: SignalEstimates(
-            [_estimated(own, each) for each in evaluator.estimators], _logged(own, evaluator)
-        )
-        for name, own in policy.signals.items()
-    }
+    unshown_arms, unshown_share = policy.unshown.found()
+    signals = dict[str, SignalEstimates]()
+    for name, own in policy.signals.items():
+        by_name = {each: _estimated(own, of_signal(each), unshown_share) for each in evaluator.estimators}
+        estimates = [
+            replace(found, estimator=each, places=found.places if signal_places else [])
+            for each, found in by_name.items()
+        ]
+        signals[name] = SignalEstimates(estimates, _logged(own, evaluator))
     return Evaluation(
-        estimates=[_estimated(state, name) for name in evaluator.estimators],
+        estimates=[_estimated(state, name, unshown_share) for name in evaluator.estimators],
         logged=_logged(state, evaluator),
         support=LogSupport(
             unused_share=float(np.max(support.unused_share)),
-            missing_share=float(np.max(support.missing_share)),
+            missing_share=max(float(np.max(support.missing_share)), unshown_share),
             largest_weight=float(np.max(state.ranges.largest)),
+            unshown_arms=unshown_arms,
+            unshown_share=unshown_share,
         ),
         learners=LearnersUsed(when, past.beginning if past else None, len(past.blocks) if past else 0),
         warnings=warnings_of(evaluator, policy),
@@ -193,10 +227,11 @@ def _logged(state: OffPolicyState, evaluator: Evaluator) -> LoggedValue:
     return LoggedValue(whole.value, whole.interval, state.support.decisions, evaluator.left_out)
 
 
-def _estimated(state: OffPolicyState, name: str) -> PolicyEstimate:
+def _estimated(state: OffPolicyState, name: str, unshown: float) -> PolicyEstimate:
     """What an estimator says, but nothing of a place that the log hardly shows."""
-    estimates, sizes = state.estimates(name), state.support.effective_sample_size.tolist()
-    shown = (~state.lacking(TOO_MUCH_MISSING)).tolist()
+    estimates, sizes = state.estimates(name, unshown=unshown), state.support.effective_sample_size.tolist()
+    lacking = state.lacking(TOO_MUCH_MISSING) | (unshown > TOO_MUCH_MISSING)
+    shown = (~lacking).tolist()
     whole = estimates.whole if all(shown) else NOTHING
     places = [
         PlaceEstimate(each.value, each.interval, size) if is_shown else PlaceEstimate(None, None, size)
@@ -231,6 +266,14 @@ class Evaluations:
         self._rewarded_ms = rewarded_ms
         self._evaluated = evaluated
         self._slots = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
+        self._job_slots = Slots("evaluations", running=1, waiting=JOBS_WAITING)
+
+    @staticmethod
+    def check(bandit: Bandit, estimators: Sequence[str]) -> None:
+        """Raise Invalid for what cannot be evaluated on any log (policy, estimators)."""
+        check_estimators(estimators)
+        bandit.catalogue.need_arms("an evaluation")
+        targets_of(bandit)
 
     async def evaluate(
         self,
@@ -240,6 +283,8 @@ class Evaluations:
         from_ms: int | None,
         to_ms: int | None,
         when: When,
+        signal_places: bool = False,
+        progress: Progress | None = None,
     ) -> list[Evaluation]:
         """What the policy of a bandit would have earned, by each of several weights of its signals.
 
@@ -247,46 +292,73 @@ class Evaluations:
         None: without a bound.
 
         ``weighed``: the bandit by each of the weights, as ``Bandits.as_if`` makes it. ``when``: whether
-        decisions are weighed with what learners knew before them, or with what they know now. Cancelled, it
-        ends at once. Cost: one pass over the log, two with ``before``, however many weights there are, in
-        threads, with one page in memory. Raises Invalid (policy, estimators; no decision can be used),
-        TooLarge (too many learners), Unavailable (too many evaluations at once, the store).
+        decisions are weighed with what learners knew before them, or with what they know now.
+        ``progress``: of a job, is told how many decisions were evaluated, of how many; None while that is
+        not known. Jobs have slots of their own. It ends early where the log shows nothing of what the policy
+        does. Cancelled, it ends at once.
+
+        Cost: one pass over the log, two with ``before``, where propensities are drawn or rewards have no
+        bounds, however many weights there are, in threads, with one page in memory. Raises Invalid (policy,
+        estimators; no decision can be used), TooLarge (too many learners), Unavailable (too many evaluations
+        at once, the store).
         """
-        check_estimators(estimators)
-        bandit = weighed[0]
-        bandit.catalogue.need_arms("an evaluation")
-        targets_of(bandit)
+        self.check(bandit := weighed[0], estimators)
+        async with (self._slots if progress is None else self._job_slots).one():
+            complete_from = await self._pages.complete_from(bandit, from_ms)
+            from_ms = complete_from or from_ms
+            if when == "before":
+                to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
+            elif bandit.record.prior == "learned":
+                version = await self._priors.newest(bandit)
+                weighed = [each.with_prior(version) for each in weighed]
+                bandit = weighed[0]
+            known, seen = await self._surveyed(bandit, from_ms, to_ms, when)
+            evaluator = Evaluator(bandit, self._source, known, estimators, weighed=weighed, seen=seen)
+            await self._read(evaluator, from_ms, to_ms, progress or (lambda done, of: None))  # noqa: ARG005
+            check_usable(evaluator)
+            found = partial(evaluations_of, evaluator, when, complete_from, signal_places=signal_places)
+            return await MEASURING.run(found)
+
+    async def _surveyed(
+        self, bandit: Bandit, from_ms: int | None, to_ms: int | None, when: When
+    ) -> tuple[Known, SeenRewards | None]:
+        """What learners know, and what must be known of the whole log before it is evaluated, if anything."""
+        seen = SeenRewards(bandit.record, partial(self._source.terms, bandit))
+        pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
+        if when == "before":
+            past = PastLearners(bandit, self._source, self._learners)
+            if past.takes_back:
+                first_ms = None if from_ms is None else from_ms - self._rewarded_ms
+                pages = self._pages.pages(bandit, from_ms=first_ms, to_ms=None)
+            noted = seen.noted(pages, from_ms=from_ms, to_ms=to_ms)
+            await past.survey(noted, from_ms=from_ms, to_ms=to_ms)
+            return past, seen
 
         async def known_now(key: str | None, owner: Bandit) -> Posterior:
             return await self._learners.apart(owner, learner_of(owner, key))
 
-        async with self._slots.one():
-            started = said = time.monotonic()
-            complete_from = await self._pages.complete_from(bandit, from_ms)
-            from_ms = complete_from or from_ms
-            known: Known = known_now
-            if when == "now" and bandit.record.prior == "learned":
-                version = await self._priors.newest(bandit)
-                weighed = [each.with_prior(version) for each in weighed]
-                bandit = weighed[0]
-            if when == "before":
-                known = past = PastLearners(bandit, self._source, self._learners)
-                to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
-                pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
-                if past.takes_back:
-                    first_ms = None if from_ms is None else from_ms - self._rewarded_ms
-                    pages = self._pages.pages(bandit, from_ms=first_ms, to_ms=None)
-                await past.survey(pages, from_ms=from_ms, to_ms=to_ms)
-            evaluator = Evaluator(bandit, self._source, known, estimators, weighed)
-            async for page in self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms):
-                await evaluator.add(page)
-                self._evaluated(len(page))
-                if time.monotonic() - said >= LOG_S:
-                    said = time.monotonic()
-                    _say(evaluator, said - started)
-            _say(evaluator, time.monotonic() - started)
-        check_usable(evaluator)
-        return evaluations_of(evaluator, when, complete_from)
+        if not targets_of(bandit).needs_noise and seen.are_bounded:
+            return known_now, None
+        async for _ in seen.noted(pages):
+            pass
+        return known_now, seen
+
+    async def _read(
+        self, evaluator: Evaluator, from_ms: int | None, to_ms: int | None, progress: Progress
+    ) -> None:
+        """Evaluate the log, as long as it tells anything."""
+        started = said = time.monotonic()
+        progress(0, evaluator.expected)
+        async for page in self._pages.pages(evaluator.bandit, from_ms=from_ms, to_ms=to_ms):
+            await evaluator.add(page)
+            self._evaluated(len(page))
+            progress(evaluator.decisions, evaluator.expected)
+            if time.monotonic() - said >= LOG_S:
+                said = time.monotonic()
+                _say(evaluator, said - started)
+            if evaluator.is_unsupported:
+                break
+        _say(evaluator, time.monotonic() - started)
 
 
 def check_usable(evaluator: Evaluator) -> None:

@@ -15,32 +15,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.errors import Invalid
 from app.services.bandits.bandit import Bandit
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import MEASURING
 from app.services.catalogues.filtered_snapshots import among
-from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.policies import POLICIES
 from app.services.choosing.target import Lists, Pool, Situations, Target, Targets, Weighed
 from app.services.decision_log.rows import Row
-from app.services.measuring.logged_lists import (
-    NO_CONTEXT,
-    LoggedLists,
-    SortedRows,
-    sort,
-)
-from app.services.measuring.outcomes import Terms, terms_of, terms_of_rule
+from app.services.measuring.list_arrays import joined, known_rows, lets_in, padded, rows_of, scores_of
+from app.services.measuring.logged_lists import LoggedLists, SortedRows, sort
+from app.services.measuring.outcomes import Bounds, SeenRewards, Terms, bounds_of, terms_of, terms_of_rule
 from app.services.measuring.past_learners import PastLearners, check_contexts
 from app.services.measuring.sources import HeldSource
+from app.services.measuring.unshown_arms import UnshownArms
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
@@ -55,7 +51,10 @@ LEARNERS_BYTES = 32 << 20
 POOLS_BYTES = 128 << 20
 KNOWN_BYTES = 16 << 20  # of one pool
 POOL_BYTES = 100_000
-TOGETHER = 1_000_000  # features of arms in lists
+UNSUPPORTED_AFTER = 0.03  # of a log, and so many decisions of those that can be used: if none of them is one
+UNSUPPORTED_LEAST = 100  # of the policy, 100 are hardly to come in all of the log (exp -3 = 5 %)
+UNSUPPORTED_UNCOUNTED = 3_000  # where nobody knows how many decisions there are
+MOST_VALUES = 20_000  # of signals at places by several weights; a place of a signal takes 150 bytes or more
 NO_ROOT = np.empty((0, 0))
 
 Known = PastLearners | Callable[[str | None, Bandit], Awaitable[Posterior]]
@@ -82,12 +81,16 @@ class Evaluated:
     ``gone``    decisions with an arm that it could not draw now
     ``state``   what the estimators have seen, and ``signals`` the same of each signal by itself, which has no
                 predictions: there dr is ips
+    ``rewards`` between which bounds predictions are held; None: nobody knows any
+    ``unshown`` arms that it would choose, and that the log does not show
     """
 
     number: int
     bandit: Bandit
     state: OffPolicyState
     signals: dict[str, OffPolicyState]
+    rewards: Bounds | None
+    unshown: UnshownArms
     gone: int = 0
 
 
@@ -113,6 +116,7 @@ class Evaluator:
     ``unreadable``  of these, of which it is not known what they asked for
     ``cut``         of these, lists that are longer than what is evaluated
     ``unweighed``   of these, made when nothing was known yet
+    ``expected``    decisions of the whole log; None: nobody knows
     """
 
     def __init__(
@@ -121,12 +125,20 @@ class Evaluator:
         source: HeldSource,
         known: Known,
         estimators: Sequence[str],
+        *,
         weighed: Sequence[Bandit] = (),
+        seen: SeenRewards | None = None,
     ) -> None:
-        """``weighed``: the bandit by several weights; without any by its own."""
+        """``weighed``: the bandit by several weights; without any by its own. ``seen``: of the whole log."""
         self.bandit = bandit
         self.estimators = estimators
-        self.policies = [_begun(number, each, estimators) for number, each in enumerate(weighed or [bandit])]
+        several = weighed or [bandit]
+        bounds = [bounds_of(each.record, each.weights, seen.bounds if seen else None) for each in several]
+        self.policies = [
+            _begun(number, each, estimators, own, UnshownArms(policies=len(several)))
+            for number, (each, own) in enumerate(zip(several, bounds, strict=True))
+        ]
+        self.expected = None if seen is None else seen.decisions
         self._posterior = known.posterior if isinstance(known, PastLearners) else known
         self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
         self.decisions = self.unknown = self.unreadable = self.cut = self.unweighed = 0
@@ -146,16 +158,34 @@ class Evaluator:
         return self.policies[0].state
 
     @property
+    def is_unsupported(self) -> bool:
+        """Whether no decision so far is one that the policy would have made, and more would tell nothing."""
+        if any(policy.state.support.weights[0] > 0.0 for policy in self.policies):
+            return False
+        used, read = self.state.support.decisions, self.decisions - self.unweighed
+        if self.expected is None:
+            return used >= UNSUPPORTED_UNCOUNTED
+        return used >= UNSUPPORTED_LEAST and read >= UNSUPPORTED_AFTER * self.expected
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether there are decisions that it was spared, since it ``is_unsupported``."""
+        return self.is_unsupported and (self.expected is None or self.decisions < self.expected)
+
+    @property
     def left_out(self) -> int:
         """Decisions that were not used."""
         return self.unknown + self.unreadable + self.unweighed
 
     async def add(self, rows: Sequence[Row]) -> None:
-        """Take up decisions. Raises Invalid (policy): some would have weights beyond all numbers."""
+        """Take up decisions, unless it ``is_unsupported``.
+
+        Raises Invalid (policy): some would have weights beyond all numbers.
+        """
         piece = NOISY_PIECE if self._targets.needs_noise else PIECE
         try:
             start = 0
-            while start < len(rows):
+            while start < len(rows) and not self.is_unsupported:
                 some = rows[start : start + min(piece, await self._left_of_block(rows[start]))]
                 await self._add(some)
                 start += len(some)
@@ -237,6 +267,7 @@ class Evaluator:
     def _weigh_all(self, policy: Evaluated, work: Sequence[_Work]) -> None:
         """Take these decisions up for a policy."""
         places = max(policy.state.places, *(each.lists.name.places for each in work))
+        _check_size(len(self.policies), len(policy.signals), places)
         state = off_policy.widened(policy.state, places)
         parts = []
         for each in work:
@@ -244,33 +275,33 @@ class Evaluator:
             logged, missing = self._logged(each, places)
             parts.append(logged)
             policy.gone += missing
-        columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-        propensities, targets, rewards, predicted, expected = columns
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        propensities, targets = columns[:2]
         with np.errstate(over="ignore", under="ignore"):
             heaviest = np.cumprod(targets / propensities, axis=1).max(initial=0.0)
         if not heaviest <= LARGEST_WEIGHT:
             message = "the policy does what the log hardly ever shows: weights are beyond all numbers"
             raise Invalid(message, path=("policy",))
-        policy.state = off_policy.add(state, Logged(propensities, targets, rewards, predicted, expected))
-        nothing = np.zeros(rewards.shape)
+        policy.state = off_policy.add(state, Logged(*columns))
+        of_signals = [(part.lists, part.lists.signals) for part in work]
         for name, known in policy.signals.items():
             own = np.concatenate(
-                [_widened(part.lists.signals.get(name), part.lists, places) for part in work]
+                [_widened(signals.get(name), lists, places) for lists, signals in of_signals]
             )
-            logged_of_it = Logged(propensities, targets, own, nothing, nothing)
+            logged_of_it = Logged(propensities, targets, own)
             policy.signals[name] = off_policy.add(off_policy.widened(known, places), logged_of_it)
 
     def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:
         """What the estimators need of some lists, and how many have an arm that could not be drawn.
 
-        That is propensities, targets, rewards, predicted, expected. Shapes: each (n, places).
+        That is what ``Logged`` is made of. Shapes: each (n, places).
         """
         lists, name, arms = work.lists, work.lists.name, work.pool.pool.arms
         situations, which = self._situations(work)
-        rows = _rows(arms, lists.ids).reshape(len(lists), -1)
-        scores = _scores(arms, rows, situations.queries, which)
+        rows = rows_of(arms, lists.ids).reshape(len(lists), -1)
+        scores = scores_of(arms, rows, situations.queries, which)
         drawn = list(name.drawn_places)
-        among = np.where(_lets_in(arms, rows[:, drawn]), rows[:, drawn], -1)
+        among = np.where(lets_in(arms, rows[:, drawn]), rows[:, drawn], -1)
         result = self._weigh(work, situations, which, among, np.where(among >= 0, scores[:, drawn], 0.0))
         shape = (len(lists), places)
         targets, expected = np.ones(shape), np.zeros(shape)
@@ -278,14 +309,20 @@ class Evaluator:
         offsets = situations.offsets[which][:, None]
         width = name.places
         looked_at = self._examination(width)
-        predicted[:, :width] = np.where(rows >= 0, looked_at * (scores + offsets), 0.0)
+        earned = scores + offsets
+        if work.of.rewards is not None:
+            earned = earned.clip(*work.of.rewards)
+        predicted[:, :width] = np.where(rows >= 0, looked_at * earned, 0.0)
         expected[:, :width] = predicted[:, :width]
         propensities[:, :width] = lists.propensities
         rewards[:, :width] = lists.rewards_by(work.of.bandit.weights)
         targets[:, drawn] = result.propensities
         expected[:, drawn] = looked_at[drawn] * (result.expected + offsets)
+        least, most = expected.copy(), expected.copy()
+        least[:, drawn] = looked_at[drawn] * (result.least[:, None] + offsets)
+        most[:, drawn] = looked_at[drawn] * (result.most[:, None] + offsets)
         missing = int((among < 0).any(axis=1).sum())
-        return (propensities, targets, rewards, predicted, expected), missing
+        return (propensities, targets, rewards, predicted, expected, least, most), missing
 
     def _examination(self, places: int) -> Vector:
         """How likely each place is looked at: an arm earns that share of its estimate. Shape: (places,)."""
@@ -296,18 +333,41 @@ class Evaluator:
         """What the target would do with the drawn arms of each list. Shapes: rows, scores (n, k)."""
         known = self._known(work.pool, situations)
         target, arms = work.pool.target, work.pool.pool.arms
+        self._look_for_unshown(work, situations, known, which, rows)
         if self._targets.by_exclusion or not any(work.lists.excluded):
             return target.weigh(situations, known, Lists(which, rows, scores))
-        excluded = _padded([_known_rows(arms, ids) for ids in work.lists.excluded])
+        excluded = padded([known_rows(arms, ids) for ids in work.lists.excluded])
         count = excluded.shape[1]
         lists = Lists(
             which,
             np.hstack((excluded, rows)),
-            np.hstack((_scores(arms, excluded, situations.queries, which), scores)),
+            np.hstack((scores_of(arms, excluded, situations.queries, which), scores)),
             count,
         )
         result = target.weigh(situations, known, lists)
-        return Weighed(result.propensities[:, count:], result.expected[:, count:])
+        propensities, expected = result.propensities[:, count:], result.expected[:, count:]
+        return Weighed(propensities, expected, result.least, result.most)
+
+    def _look_for_unshown(
+        self, work: _Work, situations: Situations, known: Sequence[Any], which: Rows, rows: Rows
+    ) -> None:
+        """Note what the lists show, and what the policy would choose for as many as can be afforded."""
+        arms, unshown = work.pool.pool.arms, work.of.unshown
+        table = arms.plain.whole.table
+        if not unshown.show(table.number, table.rows, rows):
+            return
+        excluded = work.lists.excluded if not self._targets.by_exclusion else [()] * len(which)
+        alike = Counter(zip(which.tolist(), excluded, strict=True))
+        cost = arms.size * arms.table.dim if not self._targets.needs_noise else 1
+        for (position, without), lists in alike.items():
+            if not unshown.affords(cost):
+                return
+            self._check()
+            choices, counts = work.pool.target.drawn(situations, known[position], position)
+            if without:
+                left = np.where(np.isin(choices, known_rows(arms, without)), 0.0, counts)
+                counts = np.minimum(left * (counts.sum() / (left.sum() or 1.0)), 1.0)
+            unshown.want(choices, counts, lists)
 
     def _situations(self, work: _Work) -> tuple[Situations, Rows]:
         """The distinct situations of some lists, and which of them each list has."""
@@ -328,10 +388,11 @@ class Evaluator:
         arms = work.pool.pool.arms
         exclude: Sequence[Rows] = [NO_ROWS] * len(first)
         if by_exclusion:
-            exclude = [_known_rows(arms, work.lists.excluded[place]) for place in first]
-        joined = _joined(contexts)
+            exclude = [known_rows(arms, work.lists.excluded[place]) for place in first]
+        contexts_of = joined(contexts)
         names = [(work.of.number, self._block, name) for name in numbers]
-        return Situations(work.of.bandit, names, work.learners, owners, joined, exclude), which
+        rewards = work.of.rewards
+        return Situations(work.of.bandit, names, work.learners, owners, contexts_of, exclude, rewards), which
 
     def _known(self, pool: _KnownPool, situations: Situations) -> Sequence[Any]:
         """What the target knows of each situation."""
@@ -345,14 +406,33 @@ class Evaluator:
         return result
 
 
-def _begun(number: int, bandit: Bandit, estimators: Sequence[str]) -> Evaluated:
+def _begun(
+    number: int, bandit: Bandit, estimators: Sequence[str], rewards: Bounds | None, unshown: UnshownArms
+) -> Evaluated:
     signals = (bandit.record.signals or {}).items()
+    of_signals = list(dict.fromkeys(of_signal(name) for name in estimators))
     return Evaluated(
         number,
         bandit,
         _start(estimators, terms_of(bandit.record, bandit.weights)),
-        {name: _start(estimators, terms_of_rule(rule)) for name, rule in signals},
+        {name: _start(of_signals, terms_of_rule(rule)) for name, rule in signals},
+        rewards,
+        unshown,
     )
+
+
+def _check_size(weights: int, signals: int, places: int) -> None:
+    """Raise Invalid where there would be too many values, of each signal at each place by each weights."""
+    if weights > 1 and weights * signals * places > MOST_VALUES:
+        most = max(1, MOST_VALUES // (signals * places))
+        many = f"{signals} signals in lists of {places}"
+        message = f"at most {most} weight sets are allowed with {many}: {MOST_VALUES:,} values in all"
+        raise Invalid(message, path=("policy", "weights"))
+
+
+def of_signal(estimator: str) -> str:
+    """What an estimator comes to of a signal, of which nothing is predicted."""
+    return "ips" if ESTIMATORS[estimator].needs_model else estimator
 
 
 def _start(estimators: Sequence[str], terms: Terms) -> OffPolicyState:
@@ -394,52 +474,3 @@ def check_estimators(estimators: Sequence[str]) -> None:
 def _estimate(posterior: Posterior) -> Posterior:
     """A posterior without what it draws from."""
     return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge, posterior.sigma)
-
-
-def _rows(arms: LearnerSnapshot, ids: Sequence[str]) -> Rows:
-    """Rows of arms in the whole catalogue; -1 for those that it has not. Shape: -> (n,)."""
-    distinct = dict.fromkeys(ids)
-    places = arms.plain.whole.table.row_of_each(distinct).tolist()
-    rows = dict(zip(distinct, places, strict=True))
-    return np.array([rows[arm] for arm in ids], dtype=np.int64)
-
-
-def _known_rows(arms: LearnerSnapshot, ids: Sequence[str]) -> Rows:
-    """Rows of arms of a snapshot, each once."""
-    return np.unique(arms.rows_of(ids)) if ids else NO_ROWS
-
-
-def _padded(columns: Sequence[Rows]) -> Rows:
-    """Lists of rows side by side, filled up with -1. Shape: (n, longest)."""
-    result = np.full((len(columns), max(map(len, columns))), -1, dtype=np.int64)
-    for place, rows in enumerate(columns):
-        result[place, : len(rows)] = rows
-    return result
-
-
-def _joined(contexts: Sequence[bytes]) -> NDArray[np.float32] | None:
-    """Encoded contexts of one length; None where there is none. Shape: (q, m)."""
-    if not contexts or contexts[0] == NO_CONTEXT:
-        return None
-    return np.frombuffer(b"".join(contexts), dtype=np.float32).reshape(len(contexts), -1)
-
-
-def _lets_in(arms: LearnerSnapshot, rows: Rows) -> NDArray[np.bool_]:
-    """Whether arms can be drawn. Shapes: (n, k) -> (n, k)."""
-    known = rows >= 0
-    known[known] = arms.plain.lets_in(rows[known])
-    return known
-
-
-def _scores(arms: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -> Matrix:
-    """x.query of every arm of lists, 0 for those without a row. Shapes: rows (n, k), which (n,) -> (n, k)."""
-    result = np.zeros(rows.shape)
-    if not arms.table.rows or not rows.size:
-        return result
-    step = max(1, TOGETHER // (rows.shape[1] * arms.table.dim))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        features = arms.plain.features_of(np.maximum(rows[part], 0).reshape(-1))
-        shaped = features.reshape(*rows[part].shape, -1)
-        np.einsum("nkd,nd->nk", shaped, queries[which[part]], out=result[part])
-    return np.where(rows >= 0, result, 0.0)

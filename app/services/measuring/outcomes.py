@@ -5,15 +5,18 @@ Of a bandit with signals it is the weighted sum of the signals, by weights that 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
 from app.services.bandits.settings import BanditRecord, PositionRule, RewardRule, SignalRule
+from app.services.bounded.long_work import MEASURING
 from app.services.decision_log.rows import LoggedReward, Row
 
 Weights = Mapping[str, float]
+Bounds = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class Terms:
     defaults: Weights = field(default_factory=dict)
     position: PositionRule | None = None
 
-    def bounds(self, arms: int) -> tuple[float, float] | None:
+    def bounds(self, arms: int) -> Bounds | None:
         """Of a decision with so many arms; None where there are none."""
         return None if self.low is None or self.high is None else (arms * self.low, arms * self.high)
 
@@ -62,15 +65,82 @@ def _terms_of(record: BanditRecord, weights: Weights | None) -> Terms:
     used = {name: weights.get(name, 0.0) for name in signals}
     defaults = {name: rule.default for name, rule in signals.items()}
     default = sum(used[name] * defaults[name] for name in signals)
-    bounds = {name: _bounds(rule, rule.default) for name, rule in signals.items() if used[name]}
-    ends = [sorted(used[name] * end for end in each) for name, each in bounds.items() if each]
-    if len(ends) < len(bounds):
-        return Terms(default, None, None, used, defaults)
-    low, high = (sum(end[side] for end in ends) for side in (0, 1))
+    low, high = bounds_of(record, used) or (None, None)
     return Terms(default, low, high, used, defaults)
 
 
-def _bounds(rule: RewardRule | SignalRule, default: float) -> tuple[float, float] | None:
+def bounds_of(
+    record: BanditRecord, weights: Weights | None, seen: Mapping[str | None, Bounds] | None = None
+) -> Bounds | None:
+    """Between which bounds the reward of an arm lies, or the sum of its signals by ``weights``.
+
+    ``seen``: of rewards (None), or of each signal, for those without bounds. None: there is one without.
+    """
+    known, signals = seen or {}, record.signals
+    if signals is None or weights is None:
+        return _bounds(record.reward, record.reward.default or 0.0) or known.get(None)
+    low = high = 0.0
+    for name, rule in signals.items():
+        weight = weights.get(name, 0.0)
+        each = (_bounds(rule, rule.default) or known.get(name)) if weight else (0.0, 0.0)
+        if each is None:
+            return None
+        ends = sorted(weight * end for end in each)
+        low, high = low + ends[0], high + ends[1]
+    return low, high
+
+
+class SeenRewards:
+    """How many decisions a log has, and between which bounds the rewards of an arm lie in it.
+
+    ``terms``: those of a version of the bandit. ``bounds``: of rewards (None), or of each signal, as far as
+    the bandit does not have them.
+    """
+
+    def __init__(self, record: BanditRecord, terms: Callable[[int], Awaitable[Terms]]) -> None:
+        self.decisions = 0
+        self.bounds: dict[str | None, Bounds] = {}
+        self._terms_of = terms
+        self._terms = dict[int, Terms]()
+        rules = {None: record.reward} if record.signals is None else record.signals
+        self._unbounded = [name for name, rule in rules.items() if _bounds(rule, 0.0) is None]
+
+    @property
+    def are_bounded(self) -> bool:
+        """Whether the bandit has all bounds, so that nothing is looked for."""
+        return not self._unbounded
+
+    async def noted(
+        self, pages: AsyncIterator[Sequence[Row]], *, from_ms: int | None = None, to_ms: int | None = None
+    ) -> AsyncIterator[Sequence[Row]]:
+        """The same pages; their decisions of this time are noted. Cost: some microseconds a row."""
+        async for rows in pages:
+            within = [
+                row for row in rows if row.time >= (from_ms or 0) and (to_ms is None or row.time < to_ms)
+            ]
+            self.decisions += len(within)
+            if self._unbounded and within:
+                for version in {row.bandit_version for row in within} - self._terms.keys():
+                    self._terms[version] = await self._terms_of(version)
+                await MEASURING.run(partial(self._note, within))
+            yield rows
+
+    def _note(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            terms = self._terms[row.bandit_version]
+            for name in self._unbounded:
+                if name is not None and name not in terms.defaults:
+                    continue  # the signal came later
+                own = terms if name is None else terms.of_signal(name)
+                counted, _ = counted_rewards(row, own)
+                values = list(counted.values())
+                if len(counted) < len(row.arms):
+                    values.append(own.default)
+                low, high = self.bounds.get(name, (values[0], values[0]))
+                self.bounds[name] = min(low, *values), max(high, *values)
+
+
+def _bounds(rule: RewardRule | SignalRule, default: float) -> Bounds | None:
     """A sum has no bounds: an arm may get any number of rewards."""
     if rule.min is None or rule.max is None or rule.aggregate == "sum":
         return None

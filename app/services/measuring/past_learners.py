@@ -76,6 +76,22 @@ class StandingLearners(Protocol):
     async def state(self, learner: LearnerId) -> LearnerState | None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class HeldLearners:
+    """Learners of a bandit by name, as they stand today."""
+
+    bandit: Bandit
+    states: Mapping[str, LearnerState]
+
+    async def state(self, learner: LearnerId) -> LearnerState | None:
+        return self.states.get(learner.name)
+
+    async def posterior(self, key: str | None, bandit: Bandit) -> Posterior:
+        """What the learner of a key knows; ``bandit``: the same, by some weights of its signals."""
+        state = self.states.get(learner_of(self.bandit, key).name)
+        return bandit.posterior(ridge_sums.empty(bandit.learner_dim) if state is None else state.sums)
+
+
 @dataclass(slots=True)
 class _Survey:
     """What a log says of the time since its first decision.
@@ -309,12 +325,14 @@ class PastLearners:
 
     def _joint(self, features: Matrix, rows: Sequence[Row]) -> Matrix:
         """What learners learn from, of arms in the contexts of their decisions. Shapes: (n, d) -> (n, D)."""
-        context = self._bandit.context
-        if context is None or not rows:
-            return features
-        check_contexts(self._bandit, {len(row.context or ()) for row in rows})
-        encoded = np.array([row.context for row in rows], dtype=np.float32)
-        return bilinear.phi(features, context.directions, encoded)
+        context, constant = self._bandit.context, self._bandit.constant
+        if context is not None and rows:
+            check_contexts(self._bandit, {len(row.context or ()) for row in rows})
+            encoded = np.array([row.context for row in rows], dtype=np.float32)
+            features = bilinear.phi(features, context.directions, encoded)
+        if constant is None or not self._bandit.record.intercept:
+            return features  # shifted, the fold transforms them
+        return constant.features(features)
 
 
 def learner_of(bandit: Bandit, key: str | None) -> LearnerId:

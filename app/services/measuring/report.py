@@ -258,11 +258,18 @@ class ReportFold:
     Its memory is that of the buckets, and of the keys where they are the unit. ``level``: of each interval.
 
     ``bucket_ms``: how long a bucket is; None: no buckets are made. They begin at multiples of it.
+    ``share``: of the holdout, now; None: there is none.
     """
 
     def __init__(
-        self, bucket_ms: int | None = None, unit: Unit = "decision", *, level: float = LEVEL
+        self,
+        bucket_ms: int | None = None,
+        unit: Unit = "decision",
+        *,
+        level: float = LEVEL,
+        share: float | None = None,
     ) -> None:
+        self._share = share
         self._bucket_ms = bucket_ms
         self._unit = unit
         self._level = level
@@ -278,16 +285,17 @@ class ReportFold:
         for row in rows:
             bucket = None if self._bucket_ms is None else self._bucket_of(row, self._bucket_ms)
             value, rewarded = value_of(row, terms[row.bandit_version])
+            bounds = terms[row.bandit_version].bounds(len(row.arms))
             group = self._groups[row.group]
             group.add(value, bucket, rewarded=rewarded)
             if len(row.arms) > 1:
                 group.places.add(row, terms[row.bandit_version])
             if self._unit == "decision":
-                group.values.add(value, terms[row.bandit_version].bounds(len(row.arms)))
+                group.values.add(value, bounds)
             elif row.group is None:
-                self._ungrouped_by_key.add(0, row.key, value)
+                self._ungrouped_by_key.add(0, row.key, value, bounds)
             else:
-                self._by_key.add(0 if row.group == "policy" else 1, row.key, value)
+                self._by_key.add(0 if row.group == "policy" else 1, row.key, value, bounds)
         for group in self._groups.values():
             group.values.settle()
             group.places.settle()
@@ -317,13 +325,21 @@ class ReportFold:
                 for each in group.places.report(name, level=self._level)
             ],
             warnings=[
-                f"{name}: {REASONS[self._unit][why]}"
+                f"{name}: {REASONS[self._unit][why]}{self._when(name) if why == 'few' else ''}"
                 for name, group, _, why in named
                 if why and group.counts.decisions
             ]
             + [TRAILS] * trails,
             complete_from=complete_from,
         )
+
+    def _when(self, name: GroupName) -> str:
+        """From how many of its unit on a group can have an interval, where its share says so."""
+        if self._share is None or not 0.0 < self._share < 1.0:
+            return ""
+        least = clustered.LEAST if self._unit == "key" else asymptotic.LEAST
+        share = self._share if name == "holdout" else 1.0 - self._share
+        return f"; of both groups together that is about {math.ceil(least / share - 1e-9):,}"
 
     def _compared(self) -> tuple[Sequence[GroupDecisions], KeyIntervals, int]:
         """The groups of the report, and how many decisions are in neither."""
@@ -387,7 +403,10 @@ class Reports:
         # Of the sum (None), and of each signal.
         weights: dict[str | None, Mapping[str, float] | None] = {None: bandit.weights}
         weights |= {name: {name: 1.0} for name in names}
-        folds = {name: ReportFold(None if name else bucket_ms, unit, level=level) for name in weights}
+        share = None if bandit.record.holdout is None else bandit.record.holdout.share
+        folds = {
+            name: ReportFold(None if name else bucket_ms, unit, level=level, share=share) for name in weights
+        }
         terms = {name: dict[int, Terms]() for name in weights}
         async with self._places.one():
             complete_from = await self._log.complete_from(bandit, from_ms)

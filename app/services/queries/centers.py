@@ -20,13 +20,13 @@ from typing import Literal
 
 import numpy as np
 
-from app.errors import Invalid, NoArms, TooLarge
+from app.errors import Invalid, TooLarge
 from app.filters.filter import Filter
 from app.indexes.live import Snapshot
 from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_snapshots import NONE_ELIGIBLE, FilteredSnapshots
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots, no_arms
 from shortlist.kcenter.center_set import CenterSet, Points
 from shortlist.kcenter.coordinates import Coordinates, blocked
 from shortlist.kcenter.ds_ts import ds_ts
@@ -100,6 +100,8 @@ class CatalogueCenters:
         version, arms = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         # The layout of a whole catalogue is kept for the next request.
         layouts = self._layouts if arm_filter is None else Layouts(0)
+        if arms.size == 0:
+            raise no_arms(catalogue, arm_filter)
         first = _check(arms, request, method.most_reads)
         rows = arms.eligible()
 
@@ -148,9 +150,7 @@ class Layouts:
 
 
 def _check(arms: Snapshot, request: CentersRequest, most_reads: int) -> int | None:
-    """Return the row of the first centre, None if none is given. Raises NoArms, Invalid, TooLarge."""
-    if arms.size == 0:
-        raise NoArms(NONE_ELIGIBLE if arms.is_filtered else "the catalogue has no arms")
+    """Return the row of the first centre, None if none is given. Raises Invalid, TooLarge."""
     if request.k > arms.size:
         most = "the arms that the filter lets in" if arms.is_filtered else "the catalogue has arms"
         raise Invalid(f"k must not be more than {most}", path=("k",))

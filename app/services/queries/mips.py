@@ -12,13 +12,13 @@ from functools import cache, partial
 
 import numpy as np
 
-from app.errors import DimensionMismatch, NoArms
+from app.errors import DimensionMismatch
 from app.filters.filter import Filter
 from app.services.bounded.long_work import SEARCHES, LongWork
 from app.services.catalogues.adaptive_solver import IndependentSolvers
 from app.services.catalogues.blocked_copies import BlockedCopies
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_snapshots import NONE_ELIGIBLE, FilteredSnapshots
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots, no_arms
 from app.services.queries.mips_methods import METHODS, CatalogueJob, Given, MipsRequest, VectorsJob
 from shortlist.mips.answer import Answer
 from shortlist.mips.measured_costs import measure
@@ -60,7 +60,7 @@ class Mips:
         query = _query(request, catalogue.dim)
         version, snapshot = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         if not snapshot.size:
-            raise NoArms("the catalogue has no arms" if arm_filter is None else NONE_ELIGIBLE)
+            raise no_arms(catalogue, arm_filter)
         search = METHODS[request.method]
         if not search.proposed:
             catalogue.need_arms(f"the method {request.method}")

@@ -18,13 +18,13 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from app.errors import DimensionMismatch, Invalid, NoArms
+from app.errors import DimensionMismatch, Invalid
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.services.bounded.long_work import LongWork
 from app.services.catalogues.blocked_copies import BlockedCopies
 from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_snapshots import NONE_ELIGIBLE, FilteredSnapshots
+from app.services.catalogues.filtered_snapshots import FilteredSnapshots, no_arms
 from app.services.queries.sampling_methods import (
     ALL_SUMMED,
     METHODS,
@@ -104,7 +104,7 @@ class Sampling:
         catalogue.need_arms("a draw of arms")
         version, snapshot = catalogue.version, await self._filtered.of(catalogue, arm_filter)
         if not snapshot.size:
-            raise NoArms("the catalogue has no arms" if arm_filter is None else NONE_ELIGIBLE)
+            raise no_arms(catalogue, arm_filter)
         if arm_filter is not None:
             weights = np.array(query) / temperature
             drawn_among = partial(_among, snapshot, weights, request, (int(catalogue.uid, 16), version))

@@ -22,29 +22,36 @@ from app.storage.protocol import WriteOnce
 
 
 class LeftOutBlocks:
-    """See the module. ``some``: is set when there is something to ``keep``. For the event loop."""
+    """See the module. ``some``: is set when there is something to ``keep``. For the event loop.
 
-    def __init__(self, words: WriteOnce, bandit_uid: str, some: asyncio.Event) -> None:
+    ``slots``: the quotas by their numbers. ``version``: how often they have changed.
+    """
+
+    def __init__(
+        self, words: WriteOnce, bandit_uid: str, some: asyncio.Event, slots: Sequence[QuotaShare | None]
+    ) -> None:
         self._words = words
         self._uid = bandit_uid
         self._some = some
-        self.lives: Sequence[QuotaShare] = ()
+        self._slots = slots
+        self.version = 0
         self._blocks: dict[int, tuple[int, str]] = {}
         self._unkept: dict[str, tuple[bytes, int]] = {}
 
-    def become(self, lives: Sequence[QuotaShare]) -> None:
-        """These are the quotas now."""
-        self.lives, self._blocks = lives, {}
+    def changed(self, number: int) -> None:
+        """Another quota has this number now, or none."""
+        self.version += 1
+        self._blocks.pop(number // BLOCK, None)
 
     def named(self, out: NDArray[np.bool_], *, day: int, ttl_ms: int) -> str:
         """Which quotas are out, as a row of the log names them. Blocks that are new are stored soon."""
-        numbers = np.flatnonzero(out).tolist()
+        numbers = np.flatnonzero(out)
+        if len(np.unique(numbers // BLOCK)) > MOST_BLOCKS:
+            return NOT_KEPT
         masks = dict[int, int]()
-        for number in numbers:
+        for number in numbers.tolist():
             block, place = divmod(number, BLOCK)
             masks[block] = masks.get(block, 0) | 1 << place
-        if len(masks) > MOST_BLOCKS:
-            return NOT_KEPT
         return text_of((self._block(block, day, ttl_ms), mask) for block, mask in masks.items())
 
     def _block(self, block: int, day: int, ttl_ms: int) -> str:
@@ -52,8 +59,10 @@ class LeftOutBlocks:
         known = self._blocks.get(block)
         if known is not None and known[0] == day:
             return known[1]
-        lives = self.lives[block * BLOCK : (block + 1) * BLOCK]
-        name, data = packed([Counted(live.quota.rule.filter, live.quota.rule.arm) for live in lives], day)
+        slots = self._slots[block * BLOCK : (block + 1) * BLOCK]
+        rules = [None if live is None else live.quota.rule for live in slots]
+        counted = [Counted(None, None) if rule is None else Counted(rule.filter, rule.arm) for rule in rules]
+        name, data = packed(counted, day)
         self._blocks[block] = day, name
         self._unkept[name] = data, ttl_ms
         self._some.set()

@@ -1,142 +1,399 @@
-"""Which quotas each arm counts for, as rows of a table. For the event loop.
+"""Which quotas each arm counts for, as arrays of pairs (row, quota). For the event loop.
 
-What was found stays until an arm comes or is described anew; only such arms are looked at then. Quotas whose
-filter is that a field equals one value are found together, by one look at the values of the field; every
-other filter is evaluated by itself.
+Notation
+    row         of a table of arms; K of them
+    number      of a quota; one that was deleted may be given to another
+    entry       a pair: the number of a quota, and the entry of the same row before it (a list of each row)
+    m           rows of a quota, or of a change
+
+The pairs are held twice: by row, to know what an arm takes, and by quota, to know what a used-up quota bars.
+Nothing here costs more than the pairs that change. Whatever changes many yields after each ``STEP`` of them,
+so that others may go on; only one such change may be under way. What ``quotas_of`` reads is never written
+over, but by later moments of the same rows: so other threads may call it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.filters.attribute_snapshot import AttributeSnapshot, Labelled
-from app.filters.fields import kind_of
-from app.filters.filter import Filter, OneOf
-from app.filters.names import KINDS
-from app.indexes.snapshot import Snapshot
-from app.services.quotas.quota_rules import QuotaRule
-from shortlist.types import Rows
+from shortlist.types import NO_ROWS, Rows
 
+MAX_QUOTAS = 10_000
+MAX_OF_ARM = 64
+MAX_PAIRS = 20_000_000
+
+Numbers = NDArray[np.int16]
+Rows32 = NDArray[np.int32]
+Pairs = NDArray[np.int64]
+"""Ascending keys (v,) of pairs, each once: see ``keys``."""
+
+STEP = 500_000  # pairs that change together: a few milliseconds
+DESCRIBED = 20_000  # likewise, where those of a row are compared with what they were
 NONE = -1
+_NEVER = np.iinfo(np.int32).max
+_BITS = 16  # of a number, in a key
+_SPARE = 1.5
+_FEWER = 4  # one of so many rows counts for some quotas: those rows are marked, rather than all asked
+_GARBAGE = 1 << 20  # entries of pairs that are gone, before they are worth a compaction
+
+
+def keys(rows: Rows | Rows32, numbers: Numbers | int) -> Pairs:
+    """Keys of pairs, which ascend by row and then by number. Shapes: (v,), (v,) -> (v,)."""
+    pairs: Pairs = (rows.astype(np.int64) << _BITS) | numbers
+    return pairs
+
+
+def split(pairs: Pairs) -> tuple[Rows, Numbers]:
+    """The rows and the numbers of keys."""
+    return pairs >> _BITS, (pairs & ((1 << _BITS) - 1)).astype(np.int16)
+
+
+class _Chains(NamedTuple):
+    """``newest`` (K,): the last entry of each row; of each entry its quota and the one before it."""
+
+    newest: Rows32
+    numbers: Numbers
+    before: Rows32
+
+
+class _QuotaRows:
+    """The rows of one quota, each once."""
+
+    def __init__(self, rows: Rows32) -> None:
+        self._rows, self._count, self._gone = rows, len(rows), list[Rows]()
+
+    def __len__(self) -> int:
+        return self._count - sum(map(len, self._gone))
+
+    @property
+    def rows(self) -> Rows32:
+        if self._gone:
+            stays = ~np.isin(self._rows[: self._count], np.concatenate(self._gone))
+            self._rows = self._rows[: self._count][stays]
+            self._count, self._gone = len(self._rows), []
+        return self._rows[: self._count]
+
+    @property
+    def at_least(self) -> Rows32:
+        """The rows, and perhaps some that are gone. For any thread."""
+        count = self._count
+        return self._rows[:count]
+
+    def add(self, rows: Rows) -> None:
+        """Shape: (m,), none of which is there."""
+        before = self.rows
+        last = self._count + len(rows)
+        if last > len(self._rows):
+            more = np.zeros(int(_SPARE * last) - self._count, dtype=np.int32)
+            self._rows = np.concatenate((before, more))
+        self._rows[self._count : last] = rows
+        self._count = last
+
+    def remove(self, rows: Rows) -> None:
+        """Shape: (m,), which are all there."""
+        self._gone.append(rows)
 
 
 class Membership:
-    """``first``: the number of a quota of each row, ``NONE`` if it has none (rows,); ``more``: its others."""
+    """See the module.
 
-    def __init__(self, rules: Sequence[QuotaRule]) -> None:
-        self.first = np.empty(0, dtype=np.int32)
-        self.more: dict[int, list[int]] = {}
-        self._known = (-1, -1, 0, 0)  # table, generation of the attributes, entries, rows
-        self._arms: dict[str, list[int]] = {}
-        self._values: dict[str, dict[Labelled, list[int]]] = {}
-        self._filters: list[tuple[int, Filter]] = []
-        for number, rule in enumerate(rules):
-            parsed = rule.parsed
-            if rule.arm is not None:
-                self._arms.setdefault(rule.arm, []).append(number)
-            elif parsed is not None and (same := equality(parsed)) is not None:
-                field, value = same
-                self._values.setdefault(field, {}).setdefault(value, []).append(number)
-            elif parsed is not None:
-                self._filters.append((number, parsed))
+    total       pairs of living rows
+    counts      (K,) of each row how many quotas
+    waiting     (K,) rows whose quotas are not known yet: they are not eligible
+    beyond      (K,) rows that would count for too many: likewise
+    dead        (K,) rows that died
+    sizes       of each number how many rows; 0 of one that no quota has
+    """
 
-    def of(self, row: int) -> Iterable[int]:
-        """The numbers of the quotas of a row, after ``follow``."""
-        first = self.first.item(row)
-        return () if first == NONE else (first, *self.more.get(row, ()))
+    def __init__(self, rows: int = 0) -> None:
+        self._chains = _Chains(np.empty(0, np.int32), np.empty(0, np.int16), np.empty(0, np.int32))
+        self._entries = 0
+        self._garbage = 0
+        self._since = np.empty(0, dtype=np.int32)  # the first entry of the quota that has a number
+        self._of_quota: dict[int, _QuotaRows] = {}
+        self._applied = np.empty(0, dtype=np.bool_)
+        self._blocking = np.empty(0, dtype=np.uint8)  # how many quotas of each row are out
+        self.sizes = np.empty(0, dtype=np.int32)
+        self.total = 0
+        self.counts = np.empty(0, dtype=np.uint8)
+        self.waiting = np.empty(0, dtype=np.bool_)
+        self.beyond = np.empty(0, dtype=np.bool_)
+        self.dead = np.empty(0, dtype=np.bool_)
+        self.grow(rows)
 
-    def follow(self, snapshot: Snapshot) -> None:
-        """Know all rows of the snapshot. Cost: O(arms that came or were described since), for each filter."""
-        table, attributes = snapshot.whole.table, snapshot.attributes
-        number, generation, entries, rows = self._known
-        if (number, generation) == (table.number, attributes.generation):
-            if entries >= attributes.entries and rows >= table.rows:
-                return
-        else:
-            entries, rows = 0, 0
-            self.more.clear()
-        if table.rows > len(self.first):
-            grown = np.full(max(table.rows, 3 * len(self.first) // 2), NONE, dtype=np.int32)
-            grown[:rows] = self.first[:rows]
-            self.first = grown
-        described = attributes.rows[entries:]
-        described = described[(described >= 0) & (described < table.rows)]
-        touched = np.union1d(described, np.arange(rows, table.rows))
-        self._forget(touched)
-        self._find(touched, attributes, table.ids)
-        self._known = table.number, attributes.generation, attributes.entries, table.rows
+    def __len__(self) -> int:
+        return len(self.counts)
 
-    def _forget(self, rows: Rows) -> None:
-        self.first[rows] = NONE
-        for row in self.more.keys() & set(rows.tolist()) if self.more else ():
-            del self.more[row]
+    @property
+    def is_wasteful(self) -> bool:
+        """Whether most entries are of pairs that are gone."""
+        return self._garbage > max(_GARBAGE, self._entries // 2)
 
-    def _find(self, rows: Rows, attributes: AttributeSnapshot, ids: Sequence[str]) -> None:
-        for field, numbers in self._values.items():
-            for stored, column, positions, codes in attributes.held(field, rows):
-                values = codes if column.distinct is None else column.distinct[codes]
-                different, which = np.unique(values, return_inverse=True)
-                for place, value in enumerate(different.tolist()):
-                    named = numbers.get((KINDS[stored], attributes.names.value(stored, value)))
-                    if named:
-                        self._add(rows[positions[which == place]], named)
-        if self._filters and len(rows):
-            known = attributes.entries_of(rows)
-            has_any = known >= 0
-            start = int(known[has_any].min()) if has_any.any() else attributes.entries
-            for number, arm_filter in self._filters:
-                lets_in = np.full(len(rows), arm_filter.matches((), {}))
-                lets_in[has_any] = attributes.evaluate(arm_filter, start)[known[has_any] - start]
-                self._add(rows[lets_in], [number])
-        if self._arms:
-            for row in rows.tolist():
-                if ids[row] in self._arms:
-                    self._add(np.array([row]), self._arms[ids[row]])
+    @property
+    def memory_bytes(self) -> int:
+        arrays = (*self._chains, self._blocking, self.counts, self.waiting, self.beyond)
+        return sum(array.nbytes for array in arrays) + sum(e._rows.nbytes for e in self._of_quota.values())
 
-    def _add(self, rows: Rows, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            is_first = self.first[rows] == NONE
-            self.first[rows[is_first]] = number
-            for row in rows[~is_first].tolist():
-                others = self.more.setdefault(row, [])
-                if number not in (self.first.item(row), *others):
-                    others.append(number)
+    def grow(self, rows: int) -> None:
+        """Know so many rows: those that are new count for none."""
+        known = len(self)
+        if rows <= known:
+            return
+        newest = np.full(rows, NONE, dtype=np.int32)
+        newest[:known] = self._chains.newest
+        self._chains = self._chains._replace(newest=newest)
+        for name in ("counts", "_blocking", "waiting", "beyond", "dead"):
+            before = getattr(self, name)
+            setattr(self, name, np.concatenate((before, np.zeros(rows - known, dtype=before.dtype))))
 
-    def pairs(self, rows: Rows, numbers: Sequence[int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Which of ``rows`` have which of these quotas: positions of both (v,). Cost: O(rows)."""
-        codes = np.full(1 + max(self.first.max(initial=0), *numbers), NONE, dtype=np.int32)
-        codes[[*numbers]] = np.arange(len(numbers))
-        known = self.first[rows]
-        own = np.where(known == NONE, NONE, codes[known])
-        places = np.flatnonzero(own != NONE)
-        others = [
-            (position, codes[number])
-            for position, row in enumerate(rows.tolist() if self.more else ())
-            for number in self.more.get(row, ())
-            if number < len(codes) and codes[number] != NONE
-        ]
-        more = np.array(others, dtype=np.int32).reshape(-1, 2)
-        return (
-            np.concatenate((places, more[:, 0])).astype(np.int32),
-            np.concatenate((own[places], more[:, 1])).astype(np.int32),
-        )
-
-    def are_out(self, out: NDArray[np.bool_], rows: int) -> NDArray[np.bool_]:
-        """Which of the first rows have a quota that is out. ``out``: of each quota, and False at last."""
-        found: NDArray[np.bool_] = out[self.first[:rows]]
-        for row, others in self.more.items():
-            if row < rows and not found[row]:
-                found[row] = any(out[number] for number in others)
+    def of(self, row: int) -> list[int]:
+        """The numbers of the quotas of a row; of a row that is not known none."""
+        chains, found = self._chains, list[int]()
+        entry = chains.newest.item(row) if 0 <= row < len(chains.newest) else NONE
+        while entry != NONE:
+            number = chains.numbers.item(entry)
+            if entry >= self._since.item(number):
+                found.append(number)
+            entry = chains.before.item(entry)
         return found
 
+    def quotas_of(self, rows: Rows) -> tuple[Rows, Numbers]:
+        """Pairs of a position in ``rows`` and a number: (n,) -> (v,), (v,). Cost: O(n + v)."""
+        chains = self._chains
+        entries = np.full(len(rows), NONE, dtype=np.int32)
+        known = np.flatnonzero((rows >= 0) & (rows < len(chains.newest)))
+        entries[known] = chains.newest[rows[known]]
+        places = np.flatnonzero(entries != NONE)
+        entries = entries[places]
+        found_places, found_numbers = [NO_ROWS], [np.empty(0, np.int16)]
+        while len(places):
+            numbers = chains.numbers[entries]
+            lives = entries >= self._since[numbers]
+            found_places.append(places[lives])
+            found_numbers.append(numbers[lives])
+            entries = chains.before[entries]
+            more = entries != NONE
+            places, entries = places[more], entries[more]
+        return np.concatenate(found_places), np.concatenate(found_numbers)
 
-def equality(arm_filter: Filter) -> tuple[str, Labelled] | None:
-    """The field and the value of a filter that demands no more than that they are equal."""
-    match arm_filter.expression:
-        case OneOf(field, (value,)):
-            kind = kind_of(value)
-            return None if kind is None else (field, (kind, value))
-    return None
+    def quotas_among(self, rows: Rows, numbers: Sequence[int]) -> tuple[Rows, Numbers]:
+        """As ``quotas_of``; of quotas that have none of these numbers some may be left out."""
+        if self.sizes[[*numbers]].sum() > len(rows) // _FEWER:
+            return self.quotas_of(rows)
+        is_of_some = np.zeros(int(rows.max(initial=-1)) + 1, dtype=np.bool_)
+        for number in numbers:
+            own = self._of_quota.get(number)
+            if own is not None:
+                of_quota = own.at_least
+                is_of_some[of_quota[of_quota < len(is_of_some)]] = True
+        places = np.flatnonzero(is_of_some[rows])
+        inside, found = self.quotas_of(rows[places])
+        return places[inside], found
+
+    def eligible(self) -> NDArray[np.bool_]:
+        """The rows that neither a quota which is out bars, nor what is not known: (K,)."""
+        eligible: NDArray[np.bool_] = self._blocking == 0
+        eligible &= ~(self.waiting | self.beyond)
+        return eligible
+
+    # Changes of quotas
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether there may be no room for a quota of all arms."""
+        return int(self.counts.max(initial=0)) >= MAX_OF_ARM or self.total + len(self) > MAX_PAIRS
+
+    def beyond_with(self, rows: Rows32) -> int:
+        """The first of the rows of a new quota for which there is no room; NONE: there is for all."""
+        full = rows[self.counts[rows] >= MAX_OF_ARM]
+        if len(full):
+            return int(full[0])
+        room = MAX_PAIRS - self.total
+        return int(rows[room]) if len(rows) > room else NONE
+
+    def add(self, number: int, rows: Rows32) -> Iterator[None]:
+        """A new quota, and the rows (m,) that count for it; those for which there is no room are beyond."""
+        self._make_place(number)
+        rows = rows[~self.dead[rows]]
+        has_room = self.counts[rows] < MAX_OF_ARM
+        has_room[np.flatnonzero(has_room)[max(MAX_PAIRS - self.total, 0) :]] = False
+        self.beyond[rows[~has_room]] = True
+        rows = rows[has_room]
+        self._of_quota[number] = _QuotaRows(rows)
+        self._since[number], self._applied[number], self.sizes[number] = self._entries, False, len(rows)
+        for start in range(0, len(rows), STEP):
+            some = rows[start : start + STEP]
+            self._link(some, np.full(len(some), number, dtype=np.int16))
+            self.counts[some] += 1
+            self.total += len(some)
+            yield
+
+    def remove(self, number: int) -> Iterator[None]:
+        """A quota is gone. Rows that were beyond are to be looked at again."""
+        own = self._of_quota.pop(number, None)
+        if own is None:
+            return
+        rows, is_out = own.rows, bool(self._applied[number])
+        self._since[number], self._applied[number], self.sizes[number] = _NEVER, False, 0
+        self._garbage += len(rows)
+        for start in range(0, len(rows), STEP):
+            some = rows[start : start + STEP]
+            self._blocking[some] -= np.uint8(is_out)
+            some = some[self.counts[some] > 0]  # not those that died
+            self.counts[some] -= 1
+            self.total -= len(some)
+            yield
+        self.waiting |= self.beyond
+
+    # Changes of arms
+
+    def forget(self, rows: Rows) -> None:
+        """Rows that died, each once: they count for no limit."""
+        self.total -= int(self.counts[rows].sum())
+        self.counts[rows], self.waiting[rows], self.beyond[rows], self.dead[rows] = 0, False, False, True
+
+    def describe(self, rows: Rows, pairs: Pairs) -> Iterator[None]:
+        """These living rows (m,), ascending, count for these quotas and no others: they are known now."""
+        ends = pairs.searchsorted((rows + 1) << _BITS)
+        start = begin = 0
+        while start < len(rows):
+            last = int(ends.searchsorted(begin + DESCRIBED))
+            last = max(min(last, start + DESCRIBED), start + 1)
+            end = int(ends[last - 1])
+            self._describe(rows[start:last], pairs[begin:end])
+            start, begin = last, end
+            yield
+
+    def _describe(self, rows: Rows, pairs: Pairs) -> None:
+        places, numbers = self.quotas_of(rows)
+        before = np.sort(keys(rows[places], numbers))
+        own, _ = split(pairs)
+        counts = np.bincount(rows.searchsorted(own), minlength=len(rows))
+        had = np.bincount(places, minlength=len(rows))
+        is_beyond = counts > MAX_OF_ARM
+        grows = np.cumsum(np.where(is_beyond, 0, counts) - had) + self.total > MAX_PAIRS
+        is_beyond |= grows & (counts > had)
+        if is_beyond.any():
+            pairs = pairs[~is_beyond[rows.searchsorted(own)]]
+            counts[is_beyond] = 0
+        self.beyond[rows], self.waiting[rows] = is_beyond, False
+        added, removed = (
+            np.setdiff1d(one, other, assume_unique=True) for one, other in ((pairs, before), (before, pairs))
+        )
+        if not len(added) and not len(removed):
+            return
+        for own_rows, number in _by_number(removed):
+            self._of_quota[number].remove(own_rows)
+            self._change_size(number, -len(own_rows), own_rows)
+        for own_rows, number in _by_number(added):
+            self._of_quota[number].add(own_rows)
+            self._change_size(number, len(own_rows), own_rows)
+        changed = np.unique(np.concatenate((added, removed)) >> _BITS)
+        self._chains.newest[changed] = NONE
+        self._garbage += int(had[rows.searchsorted(changed)].sum())
+        own, numbers = split(pairs)
+        differs = np.isin(own, changed)
+        self._link(own[differs], numbers[differs])
+        self.counts[rows] = counts
+        self.total += int(counts.sum() - had.sum())
+
+    def _change_size(self, number: int, count: int, rows: Rows) -> None:
+        self.sizes[number] += count
+        if self._applied[number]:
+            if count > 0:
+                self._blocking[rows] += 1
+            else:
+                self._blocking[rows] -= 1
+
+    # What is out
+
+    def work(self, out: NDArray[np.bool_]) -> int:
+        """About how many pairs ``apply`` changes."""
+        return int(self.sizes[self._toggled(out)].sum())
+
+    def apply(self, out: NDArray[np.bool_]) -> Iterator[None]:
+        """Bar the rows of the quotas that are ``out``, by number, and those of no others."""
+        for number in self._toggled(out).tolist():
+            rows, self._applied[number] = self._of_quota[number].rows, out[number]
+            for start in range(0, len(rows), STEP):
+                some = rows[start : start + STEP]
+                if out[number]:
+                    self._blocking[some] += 1
+                else:
+                    self._blocking[some] -= 1
+                yield
+
+    def _toggled(self, out: NDArray[np.bool_]) -> Rows:
+        known = min(len(out), len(self._applied))
+        return np.flatnonzero((out[:known] != self._applied[:known]) & (self._since[:known] != _NEVER))
+
+    # Compaction
+
+    def moved(self, position: Rows | Rows32, rows: int) -> Iterator[Membership | None]:
+        """The same in a table of ``rows`` rows, where row r is ``position[r]``, or is gone: -1.
+
+        At last the result; this one is as it was. Rows that are not there are ``waiting``. Nothing that is
+        gone takes memory any more. Cost: all pairs.
+        """
+        made = Membership(rows)
+        position = position[: len(self)]
+        there = position[position >= 0]
+        made.waiting[:] = True
+        made.waiting[there] = self.waiting[: len(position)][position >= 0]
+        made.beyond[there] = self.beyond[: len(position)][position >= 0]
+        for number, own in self._of_quota.items():
+            rows_before = own.rows
+            rows_now = position[rows_before[self.counts[rows_before] > 0]]  # not of those that died
+            for _ in made.add(number, rows_now[rows_now >= 0].astype(np.int32)):
+                yield None
+            yield None
+        yield made
+
+    def catch_up(self, before: Membership) -> None:
+        """Know what happened to the arms of the other one while this one was made of it."""
+        self.grow(len(before))
+        self.waiting |= before.waiting
+        self.beyond |= before.beyond
+        self.forget(np.flatnonzero(before.dead))
+
+    def _make_place(self, number: int) -> None:
+        if number < len(self._since):
+            return
+        more = max(int(_SPARE * number), 64) - len(self._since)
+        self._since = np.concatenate((self._since, np.full(more, _NEVER, dtype=np.int32)))
+        self._applied = np.concatenate((self._applied, np.zeros(more, dtype=np.bool_)))
+        self.sizes = np.concatenate((self.sizes, np.zeros(more, dtype=np.int32)))
+
+    def _link(self, rows: Rows | Rows32, numbers: Numbers) -> None:
+        """Entries for pairs (v,): those of one row follow each other."""
+        last = self._entries + len(rows)
+        newest, of_entries, before = self._chains
+        if last > len(of_entries):
+            more = np.empty(max(int(_SPARE * last), 64) - len(of_entries), dtype=np.int32)
+            self._chains = _Chains(
+                newest.copy(),  # readers of the arrays before go on with those alone
+                np.concatenate((of_entries, more.astype(np.int16))),
+                np.concatenate((before, more)),
+            )
+            newest, of_entries, before = self._chains
+        entries = np.arange(self._entries, last, dtype=np.int32)
+        of_entries[self._entries : last] = numbers
+        before[self._entries : last] = newest[rows]
+        again = np.flatnonzero(rows[1:] == rows[:-1]) + 1
+        before[self._entries + again] = entries[again - 1]
+        newest[rows] = entries  # of a row named twice the last counts
+        self._entries = last
+
+
+def _by_number(pairs: Pairs) -> Iterator[tuple[Rows, int]]:
+    """The rows of each number."""
+    rows, numbers = split(pairs)
+    order = np.argsort(numbers, kind="stable")
+    rows, numbers = rows[order], numbers[order]
+    starts = np.flatnonzero(np.diff(numbers, prepend=NONE))
+    for own, start in zip(np.split(rows, starts[1:]), starts.tolist(), strict=False):
+        yield own, int(numbers[start])

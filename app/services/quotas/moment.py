@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from app.indexes.snapshot import Snapshot
 from app.indexes.without_rows import without_rows
 from app.services.formats.left_out import NOT_KEPT, today
+from app.services.quotas.followed_membership import FollowedMembership
 from app.services.quotas.left_out_blocks import LeftOutBlocks
 from app.services.quotas.membership import Membership
 from app.services.quotas.quota_share import QuotaShare
@@ -19,77 +21,99 @@ from shortlist.types import Rows
 
 T = TypeVar("T")
 MADE_KEPT = 64
+MOST_NAMED = 1_000  # arms that no quota bars, but that are not eligible
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Few:
     """How much is left of some quotas: of each by its number."""
 
     members: Membership
     left: Mapping[int, int]
 
-    def pairs(self, rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32], Rows]:
-        """Positions in ``rows`` and codes of their quotas (v,), and how much is left of each code.
+    @cached_property
+    def _codes(self) -> NDArray[np.int32]:
+        codes = np.full(len(self.members.sizes), -1, dtype=np.int32)
+        codes[[*self.left]] = np.arange(len(self.left))
+        return codes
 
-        ``rows``: of a snapshot that the members follow.
-        """
-        places, codes = self.members.pairs(rows, [*self.left])
-        return places, codes, np.array([*self.left.values()])
+    def pairs(self, rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32], Rows]:
+        """Positions in ``rows`` and codes of their quotas (v,), and how much is left of each code."""
+        places, numbers = self.members.quotas_among(rows, [*self.left])
+        codes = self._codes[np.minimum(numbers, len(self._codes) - 1)]
+        is_few = codes >= 0
+        return places[is_few].astype(np.int32), codes[is_few], np.array([*self.left.values()])
 
 
 @dataclass(eq=False)
 class Moment:
-    """The quotas of a bandit at one moment.
+    """The quotas of a bandit at one moment, which stays as it is.
 
-    ``out``: of each, and False at last. ``scarce``: the numbers of those of which fewer than k are left, and
-    how much that is.
+    ``out``: of each number, and False at last.
     """
 
     blocks: LeftOutBlocks
-    scarce: Callable[[int], Mapping[int, int]]
-    lives: Sequence[QuotaShare]
-    members: Membership
+    membership: FollowedMembership
+    slots: Sequence[QuotaShare | None]
     out: NDArray[np.bool_]
     _made: dict[Snapshot, Snapshot] = field(default_factory=dict)
     _left_out: tuple[int, str] = -1, ""
+    _hidden: dict[str, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._version = self.blocks.version
 
     def left_out(self, *, ttl_ms: int) -> str:
         """The arms that are out, as a row of the log names them.
 
         What that needs is stored soon, for ``ttl_ms``. Not known where quotas came or went meanwhile.
         """
-        if self.lives is not self.blocks.lives:
+        if self._version != self.blocks.version:
             return NOT_KEPT
         day = today()
         if self._left_out[0] != day:
             self._left_out = day, self.blocks.named(self.out, day=day, ttl_ms=ttl_ms)
         return self._left_out[1]
 
-    def eligible(self, base: Snapshot) -> Snapshot:
-        """``base`` without the arms of quotas that are out. Made once; then it costs nothing."""
-        if not self.out.any():
-            return base
+    @property
+    def hidden(self) -> Sequence[str]:
+        """Arms that were not eligible though no quota barred them: see ``FollowedMembership``."""
+        return [*self._hidden]
+
+    async def eligible(self, base: Snapshot) -> Snapshot | None:
+        """``base`` without the arms that are not eligible; None: it is out of date, and so are its rows.
+
+        Made once; then it costs nothing.
+        """
         made = self._made.get(base)
         if made is None:
+            eligible = await self.membership.eligible(base, self.out)
+            if eligible is None:
+                return None
             if len(self._made) >= MADE_KEPT:
                 self._made.clear()
-            self.members.follow(base)
-            made = self._made[base] = without_rows(base, self.members.are_out(self.out, base.table.rows))
+            rows = base.table.rows
+            made = self._made[base] = without_rows(base, ~eligible[:rows])
+            hidden = self.membership.hidden[: MOST_NAMED + 1]
+            self._hidden |= dict.fromkeys(base.table.ids[row] for row in hidden.tolist() if row < rows)
         return made
 
-    def standing(self, pins: Sequence[tuple[T, int]], whole: Snapshot) -> list[T]:
-        """Those pins that quotas leave, the first ones first. Each has the row of its arm, -1: it is gone."""
-        members, lives = self.members, self.lives
-        members.follow(whole)
-        standing, taken = list[T](), dict[int, int]()
+    async def standing(
+        self, pins: Sequence[tuple[T, int]], whole: Snapshot, *, deferred: bool = False
+    ) -> list[T] | None:
+        """Those pins that quotas leave, the first ones first; None: ``whole`` is out of date.
+
+        Each has the row of its arm, -1: it is gone.
+        """
+        if not await self.membership.settled(whole, np.array([row for _, row in pins], dtype=np.int64)):
+            return None
+        members, standing, taken = self.membership.members, list[T](), dict[int, int]()
         for pin, row in pins:
-            own = [n for n in members.of(row) if lives[n].used_up] if row >= 0 else []
-            if not any(self.out[n] or lives[n].left <= taken.get(n, 0) for n in own):
+            own = {n: live for n in members.of(row) if (live := self.slots[n]) is not None and live.limits}
+            is_left = all(
+                live.most_of(deferred) > taken.get(n, 0) and not self.out[n] for n, live in own.items()
+            )
+            if is_left and not (row >= 0 and members.beyond.item(row)):
                 taken |= {n: taken.get(n, 0) + 1 for n in own}
                 standing.append(pin)
         return standing
-
-    def few(self, k: int) -> Few | None:
-        """The quotas of which fewer than k are left."""
-        scarce = {} if k == 1 else self.scarce(k)
-        return Few(self.members, scarce) if scarce else None

@@ -14,13 +14,19 @@ Times are in seconds, by a clock that does not jump.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
+
+from app.services.quotas.quota_share import QuotaShare
 
 SLICE_S = 0.1
 LOOK_AHEAD_S, LOOK_AHEAD = 1.0, 200  # a plan is looked at this far ahead, or a part of so many of its window
 SMOOTH, PART_SMOOTH = 0.5, 0.1  # weights of the last demand, and of the last slice
 LEAST_PART = 0.02  # of a round that a quota took part in: else it tells nothing of the demand
+
+MOST_CHANGED = 300_000  # arms that are let in or held back in a slice: about a millisecond
 
 _COLUMNS = ("rate", "ahead", "began", "shown", "demand", "part", "looked_at", "looked")
 
@@ -72,3 +78,49 @@ class Pace:
         np.clip(parts, 0.0, 1.0, out=parts)
         state["part"] += PART_SMOOTH * (parts - state["part"])
         return rng.random(len(parts)) >= parts
+
+
+class PacedQuotas:
+    """The quotas with an even pace by their numbers. ``pace``: their state, by their places."""
+
+    def __init__(self) -> None:
+        self.pace = Pace(0)
+        self._numbers: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._turn = 0
+
+    def follow(self, quotas: Iterable[QuotaShare], held_back: NDArray[np.bool_]) -> None:
+        """These are the quotas now. ``held_back``, by number: False where there is no even pace any more."""
+        lives = [*quotas]
+        paced, before = [live for live in lives if live.quota.rule.pace == "even"], self.pace
+        numbers = np.array([live.number for live in paced], dtype=np.int64)
+        if np.array_equal(numbers, self._numbers) and all(live.paced >= 0 for live in paced):
+            return
+        held_back[np.setdiff1d(self._numbers, numbers)] = False
+        self._numbers, self.pace = numbers, Pace(len(paced))
+        places = {live: place for place, live in enumerate(paced)}
+        for live in lives:
+            its_place, live.paced = live.paced, places.get(live, -1)
+            if its_place >= 0 and live.paced >= 0:
+                self.pace.take_over(live.paced, before, its_place)
+
+    def draw(
+        self,
+        moment: float,
+        rng: np.random.Generator,
+        held_back: NDArray[np.bool_],
+        sizes: NDArray[np.int32],
+    ) -> bool:
+        """Write which hold back in the slice that begins now, by number; whether that is something new.
+
+        Where it changes for many arms (``sizes``, by number) quotas take turns: the others stay as they are.
+        """
+        held, numbers = self.pace.draw(moment, rng), self._numbers
+        changed = np.flatnonzero(held != held_back[numbers])
+        changed = np.roll(changed, -int(changed.searchsorted(self._turn)))
+        arms = np.append(sizes, 0)[np.minimum(numbers[changed], len(sizes))].astype(np.int64)
+        now = changed[np.cumsum(arms) - arms < MOST_CHANGED]
+        if not len(now):
+            return False
+        held_back[numbers[now]] = held[now]
+        self._turn = int(now[-1]) + 1
+        return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -86,8 +85,3 @@ class BanditQuota(msgspec.Struct, frozen=True):
     @property
     def record(self) -> bytes:
         return self.uid.encode() + pack(self.rule)
-
-
-def quotas_of(records: Mapping[str, bytes]) -> list[BanditQuota]:
-    """In the order of their ids."""
-    return [BanditQuota.of(quota_id, records[quota_id]) for quota_id in sorted(records)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from app.services.quotas.quota_rules import BanditQuota
 
 NEVER = float("inf")
+UNBOUNDED = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -15,11 +16,13 @@ class QuotaShare:
     """One quota as this process knows it. Times are monotonic seconds.
 
     ``size``: how much to hold; ``idle``: rounds since it was spent of. ``paced``: its place among those with
-    an even pace, -1 of another.
+    an even pace, -1 of another. As last heard of the window: ``free``: what no process holds; ``fair``: what
+    this one may hold at most, unless it needs it at once; ``deferrable``: what it may spend of for deferred
+    decisions. They are ``UNBOUNDED`` where nothing was heard of the window.
     """
 
     quota: BanditQuota
-    number: int = 0
+    number: int
     holds: bool = True
     window: int = -1
     ends_ms: int | None = None
@@ -35,14 +38,30 @@ class QuotaShare:
     size: int = 0
     idle: int = 0
     paced: int = -1
+    free: int = UNBOUNDED
+    fair: int = UNBOUNDED
+    deferrable: int = UNBOUNDED
 
     @property
     def left(self) -> int:
         return self.share - self.spent
 
+    @property
+    def limits(self) -> bool:
+        """Whether it limits how much is shown now."""
+        return self.holds and self.quota.rule.counts == "shown"
+
+    def most_of(self, deferred: bool) -> int:
+        """How much a choice may take of it as far as is known."""
+        if not self.limits:
+            return UNBOUNDED
+        left = self.left if self.used_up else self.left + self.free
+        return min(left, self.deferrable) if deferred else left
+
     def end_window(self) -> None:
         """Its window is over, or will be soon: nothing more is spent in it. Of the next nothing is known."""
         self.until, self.share, self.used_up, self.holds = NEVER, 0, False, True
+        self.free = self.fair = self.deferrable = UNBOUNDED
 
     def begin_window(self, start_ms: int) -> None:
         """Another window has begun."""

@@ -17,14 +17,15 @@ import msgspec
 from app.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
 from app.services.bandits.bandit import Bandit
 from app.services.formats.pages import page_by_name
-from app.services.quotas.quota_rules import BanditQuota, QuotaRule, quotas_of
+from app.services.quotas.followed_membership import FollowedMembership
+from app.services.quotas.membership import MAX_QUOTAS
+from app.services.quotas.quota_rules import BanditQuota, QuotaRule
 from app.services.quotas.quota_share import QuotaShare
 from app.services.quotas.shares import STATES, Shares
 from app.storage.protocol import Store
 
 log = logging.getLogger("shortlist.quotas")
 
-MAX_QUOTAS = 10_000
 EVERY_S = 1.0
 LATEST_MS = 253_370_764_800_000  # the year 9999
 
@@ -46,9 +47,12 @@ class QuotaState(msgspec.Struct, frozen=True):
 
 
 class Quotas:
-    """For the event loop. ``counted`` is told every ``EVERY_S`` how many quotas are in which state."""
+    """For the event loop.
 
-    def __init__(self, store: Store, *, counted: Callable[[Mapping[str, int]], None]) -> None:
+    ``counted`` is told every ``EVERY_S`` how many quotas are in which state, and how many arms ``beyond``.
+    """
+
+    def __init__(self, store: Store, *, counted: Callable[[Mapping[str, int], int], None]) -> None:
         self._store = store
         self._counted = counted
         self._low = asyncio.Event()  # some share runs low
@@ -66,16 +70,21 @@ class Quotas:
     async def put(self, bandit: Bandit, quota_id: str, rule: QuotaRule) -> tuple[QuotaState, bool]:
         """Make a quota, or change ``most``, ``pace`` and ``to`` of one; (it, whether it is new).
 
-        Raises Invalid, Conflict (it counts something else), QuotaReached, Unavailable.
+        Raises Invalid (also where an arm would count for too many), Conflict (it counts something else),
+        QuotaReached, Unavailable.
         """
         bandit.catalogue.need_arms("a quota")
         rule = rule.checked()
         _check_known(bandit, rule)
         while True:
-            standing = (await self._store.quotas.all(bandit.uid)).get(quota_id, b"")
+            standing = await self._store.quotas.record(bandit.uid, quota_id)
             known = BanditQuota.of(quota_id, standing) if standing else None
             if known is not None and known.rule.identity != rule.identity:
                 raise Conflict("this quota counts something else: only most, pace and to can be changed")
+            if known is None:
+                shares = self.shares.get(bandit.uid)
+                membership = FollowedMembership(lambda: None) if shares is None else shares.membership
+                await membership.check(bandit.catalogue.index.snapshot(), rule)
             quota = BanditQuota(quota_id, secrets.token_hex(8) if known is None else known.uid, rule)
             stored = await self._store.quotas.put(
                 bandit.uid, quota_id, quota.record, rule.terms(quota.uid), expected=standing, most=MAX_QUOTAS
@@ -85,6 +94,10 @@ class Quotas:
             if stored == quota.record:
                 break
         await self._changed(bandit.uid)
+        shares = self.shares.get(bandit.uid)
+        if shares is not None:
+            while not await shares.membership.ready(bandit.catalogue.index.snapshot()):
+                pass
         return await self.get(bandit, quota_id), known is None
 
     async def get(self, bandit: Bandit, quota_id: str) -> QuotaState:
@@ -106,7 +119,7 @@ class Quotas:
         shares = self.shares.get(bandit.uid)
         if shares is None:
             return [], None
-        lives, following = page_by_name(shares.lives, lambda live: live.quota.id, cursor, limit)
+        lives, following = page_by_name([*shares.by_id.values()], lambda live: live.quota.id, cursor, limit)
         return [_state(live, shares.now_ms) for live in lives], following
 
     async def delete(self, bandit: Bandit, quota_id: str) -> None:
@@ -123,7 +136,7 @@ class Quotas:
         """Count rewards for the quotas that count them: (arm, signal or None). Raises Unavailable."""
         shares = self.shares.get(bandit.uid)
         if shares is not None:
-            await shares.reward(bandit.catalogue.index.snapshot(), rewarded)
+            await shares.reward(bandit.catalogue.index.snapshot, rewarded)
 
     async def run(self) -> None:
         """Look at all shares every ``EVERY_S``, and refill those that run low at once; until cancelled."""
@@ -140,7 +153,13 @@ class Quotas:
                 await asyncio.sleep(EVERY_S)
             if is_due:
                 states = [shares.states() for shares in self.shares.values()]
-                self._counted({name: sum(each[name] for each in states) for name in STATES})
+                counts = {name: sum(each[name] for each in states) for name in STATES}
+                self._counted(counts, sum(self.beyond.values()))
+
+    @property
+    def beyond(self) -> Mapping[str, int]:
+        """By the uids of bandits: arms that are not eligible, since they would count for too many quotas."""
+        return {uid: count for uid, shares in self.shares.items() if (count := shares.membership.beyond)}
 
     async def stop(self) -> None:
         """Give all shares back."""
@@ -164,19 +183,28 @@ class Quotas:
         await self._read(bandit_uid)
 
     async def _read(self, bandit_uid: str) -> None:
-        """Serve the quotas of a bandit as they are stored; what was known of those that stay is kept."""
+        """Serve the quotas of a bandit as they are stored; what was known of those that stay is kept.
+
+        Cost: that of those which have changed.
+        """
         async with self._reading:
-            quotas = quotas_of(await self._store.quotas.all(bandit_uid))
             shares = self.shares.get(bandit_uid)
+            changes = await self._store.quotas.changes(
+                bandit_uid, 0 if shares is None else shares.heard_changes
+            )
+            quotas = [BanditQuota.of(name, data) for name, data in sorted(changes.records.items()) if data]
             if shares is None:
                 if not quotas:
                     return
                 shares = self.shares[bandit_uid] = Shares(
                     self._store.quotas, self._store.write_once, bandit_uid, self._low
                 )
-            if [live.quota for live in shares.lives] != quotas:
+            if changes.all:
                 await shares.become(quotas)
-            if not quotas:
+            else:
+                await shares.change(quotas, [name for name, data in changes.records.items() if not data])
+            shares.heard_changes = changes.number
+            if not shares.by_id:
                 del self.shares[bandit_uid]
 
 

@@ -7,6 +7,7 @@ store may then say that the window goes on: so what was spent is remembered unti
 
 Notation
     share       what this process was granted in the window, spent or not
+    number      of a quota: its place in ``slots`` and in all arrays
     out         a quota whose arms are not eligible now: it is used up, or it holds its arms back for a slice
     slice       ``SLICE_S``: which quotas with an even pace hold back is drawn anew (``pace``)
 """
@@ -18,18 +19,24 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.errors import QuotaReached, Unavailable
 from app.indexes.snapshot import Snapshot
+from app.services.quotas.followed_membership import FollowedMembership
 from app.services.quotas.left_out_blocks import LeftOutBlocks
-from app.services.quotas.membership import Membership
-from app.services.quotas.moment import Moment
-from app.services.quotas.pace import SLICE_S, Pace
+from app.services.quotas.moment import Few, Moment
+from app.services.quotas.pace import SLICE_S, PacedQuotas
 from app.services.quotas.quota_rules import BanditQuota
-from app.services.quotas.quota_share import NEVER, QuotaShare, Taken
+from app.services.quotas.quota_share import NEVER, UNBOUNDED, QuotaShare, Taken
 from app.storage.protocol import LEAVES, Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
+from shortlist.types import Rows
+
+T = TypeVar("T")
 
 STATES = ("open", "used_up", "held_back")
 
@@ -41,6 +48,8 @@ RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 FOREVER_MS = 2**52
 ASKS = 20  # for one choice
+SOME_ROWS = 8  # are asked one by one for their quotas
+AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
 
 
 class Shares:
@@ -67,51 +76,80 @@ class Shares:
         self._asking = asyncio.Lock()
         self._number = 0
         self._time = 0, 0.0  # of the store in ms, when it was heard
-        self.lives: list[QuotaShare] = []
+        self.by_id: dict[str, QuotaShare] = {}
+        self.slots: list[QuotaShare | None] = []
+        self.membership = FollowedMembership(self._forget_now)
+        self.heard_changes = 0  # of the quotas, by the store's count
         self._due = NEVER  # when something changes by itself
         self._slice_ends = -NEVER
         self._next = 0  # to be looked at
         self._low: set[QuotaShare] = set()
         self._some_low = low
-        self._pace = Pace(0)
-        self._blocks = LeftOutBlocks(words, bandit_uid, low)
-        self._set([])
+        self._away_until = -NEVER
+        self._lists = 0, -NEVER  # the longest list that was asked for lately, and until when it is remembered
+        self._paced = PacedQuotas()
+        self._blocks = LeftOutBlocks(words, bandit_uid, low, self.slots)
+        self._used_up = np.zeros(1, dtype=np.bool_)
+        self._held_back = np.zeros(1, dtype=np.bool_)
+        self._left = np.full(1, UNBOUNDED, dtype=np.int32)  # of the share, where a quota limits
+        self._deferrable = np.full(1, UNBOUNDED, dtype=np.int32)
+        self._now: Moment | None = None
 
     async def become(self, quotas: Sequence[BanditQuota]) -> None:
-        """Serve these quotas, and hear of them; what is known of those that stay is kept.
+        """Serve these quotas and no others, as ``change``."""
+        gone = self.by_id.keys() - {quota.id for quota in quotas}
+        await self.change([quota for quota in quotas if not self._has(quota)], gone)
 
-        Raises Unavailable.
+    async def change(self, quotas: Sequence[BanditQuota], gone: Iterable[str]) -> None:
+        """Serve these quotas too, or as they are now, and hear of them; without those that are ``gone``.
+
+        What is known of the others is kept. Cost: that of what changes. Raises Unavailable.
         """
         async with self._asking:
-            self._set(quotas)
-            for start in range(0, len(self.lives), TOGETHER):
-                await self._ask(dict.fromkeys(self.lives[start : start + TOGETHER], 0), grows=False)
+            for quota_id in gone:
+                self._remove(quota_id)
+            changed = [self._put(quota) for quota in quotas]
+            self._paced.follow(self.by_id.values(), self._held_back)
+            self._forget_now()
+            for some in _batches(changed, TOGETHER):
+                await self._ask(dict.fromkeys(some, 0), grows=False)
 
-    def _set(self, quotas: Sequence[BanditQuota]) -> None:
-        before = {live.quota.uid: live for live in self.lives}
-        self.lives = [before.get(quota.uid) or QuotaShare(quota) for quota in quotas]
-        for number, (live, quota) in enumerate(zip(self.lives, quotas, strict=True)):
-            live.number, live.quota = number, quota
-        self.by_id = {live.quota.id: live for live in self.lives}
-        self.members = Membership([quota.rule for quota in quotas])
-        self._set_pace()
-        self._used_up = np.zeros(len(quotas) + 1, dtype=np.bool_)
-        self._held_back = np.zeros(len(quotas) + 1, dtype=np.bool_)
-        self._scarce: set[QuotaShare] = set()
-        self._now: Moment | None = None
-        self._blocks.become(self.lives)
-        for live in self.lives:
-            self._note(live)
+    def _has(self, quota: BanditQuota) -> bool:
+        known = self.by_id.get(quota.id)
+        return known is not None and known.quota == quota
 
-    def _set_pace(self) -> None:
-        before = self._pace
-        self._paced = [n for n, live in enumerate(self.lives) if live.quota.rule.pace == "even"]
-        self._pace = Pace(len(self._paced))
-        places = {number: place for place, number in enumerate(self._paced)}
-        for live in self.lives:
-            its_place, live.paced = live.paced, places.get(live.number, -1)
-            if its_place >= 0 and live.paced >= 0:
-                self._pace.take_over(live.paced, before, its_place)
+    def _put(self, quota: BanditQuota) -> QuotaShare:
+        known = self.by_id.get(quota.id)
+        if known is not None and known.quota.uid == quota.uid:
+            known.quota = quota
+            return known
+        self._remove(quota.id)
+        number = self.membership.add(quota.rule)
+        if number >= len(self.slots):
+            self.slots += [None] * (number + 1 - len(self.slots))
+            more = max(number + 2, 3 * number // 2) - len(self._left)
+            self._used_up = np.pad(self._used_up, (0, more))
+            self._held_back = np.pad(self._held_back, (0, more))
+            self._left = np.pad(self._left, (0, more), constant_values=UNBOUNDED)
+            self._deferrable = np.pad(self._deferrable, (0, more), constant_values=UNBOUNDED)
+        live = self.by_id[quota.id] = self.slots[number] = QuotaShare(quota, number)
+        self._blocks.changed(number)
+        return live
+
+    def _remove(self, quota_id: str) -> None:
+        live = self.by_id.pop(quota_id, None)
+        if live is None:
+            return
+        number = live.number
+        self.slots[number] = None
+        self._used_up[number] = self._held_back[number] = False
+        self._left[number] = self._deferrable[number] = UNBOUNDED
+        self._low.discard(live)
+        self.membership.remove(number)
+        self._blocks.changed(number)
+
+    def _forget_now(self) -> None:
+        self._now = None
 
     @property
     def now_ms(self) -> int:
@@ -122,28 +160,84 @@ class Shares:
     def now(self) -> Moment:
         """The quotas now. Cost: nothing but once in a slice, or after one was used up."""
         self._end_windows()
-        if self._paced and (moment := self._clock()) >= self._slice_ends:
-            self._draw(moment)
+        if len(self._paced.pace) and (moment := self._clock()) >= self._slice_ends:
+            if self._paced.draw(moment, self._rng, self._held_back, self.membership.members.sizes):
+                self._now = None
+            self._slice_ends = moment + SLICE_S
         if self._now is None:
             out = self._used_up | self._held_back
-            self._now = Moment(self._blocks, self._scarce_by, self.lives, self.members, out)
+            self._now = Moment(self._blocks, self.membership, self.slots, out)
         return self._now
 
     def states(self) -> Mapping[str, int]:
         """How many quotas are in which state in this process."""
-        used_up, held_back = self._used_up[:-1], self._held_back[:-1] & ~self._used_up[:-1]
+        used_up, held_back = self._used_up, self._held_back & ~self._used_up
         counts = int(used_up.sum()), int(held_back.sum())
-        return {"used_up": counts[0], "held_back": counts[1], "open": len(self.lives) - sum(counts)}
+        return {"used_up": counts[0], "held_back": counts[1], "open": len(self.by_id) - sum(counts)}
 
-    def _scarce_by(self, k: int) -> Mapping[int, int]:
-        return {live.number: live.left for live in self._scarce if live.left < k}
+    async def stock(self, k: int) -> None:
+        """Hold as much of every quota as a list of k may take, where there is plenty: before it is drawn.
 
-    async def take(self, snapshot: Snapshot, rows: Iterable[int]) -> Taken | None:
+        Of others it is known then that few are left, so that whether a list is evaluated does not depend on
+        what was drawn. While the store is away nothing is asked for.
+        """
+        if k == 1 or not self.by_id:
+            return
+        moment = self._clock()
+        most, until = self._lists
+        if k >= most or moment >= until:
+            self._lists = k, moment + IDLE
+        if moment < self._away_until or not self._lacks(k):
+            return
+        try:
+            async with self._asking:
+                for some in _batches(self._lacks(k).items(), TOGETHER):
+                    await self._ask(dict(some), grows=True)
+        except Unavailable:
+            self._away_until = self._clock() + AWAY_S
+
+    def _lacks(self, k: int) -> dict[QuotaShare, int]:
+        """What to ask for before a list of k."""
+        self._end_windows()
+        short = ((live, self._most_taken(live, k)) for live in self._short(k, self._left))
+        return {live: count for live, count in short if not live.used_up and live.fair > count}
+
+    def _short(self, k: int, left: NDArray[np.int32]) -> list[QuotaShare]:
+        """Quotas that are not out, and that a list of k may take more of than is left."""
+        sizes = self.membership.members.sizes[: len(left)]
+        short = left[: len(sizes)] < np.minimum(sizes, k)
+        short &= ~(self._used_up | self._held_back)[: len(sizes)]
+        return [live for number in np.flatnonzero(short).tolist() if (live := self.slots[number]) is not None]
+
+    def _most_taken(self, live: QuotaShare, k: int) -> int:
+        """How much a list of k may take of a quota."""
+        sizes = self.membership.members.sizes
+        return min(k, int(sizes[live.number])) if live.number < len(sizes) else 0
+
+    def few(self, k: int, *, deferred: bool) -> Few | None:
+        """The quotas of which fewer than k may be left, and how much that is."""
+        short = self._short(k, self._left) if k > 1 else []
+        if deferred:
+            short += self._short(k, self._deferrable)
+        if not short:
+            return None
+        is_away = self._clock() < self._away_until
+        left = {
+            live.number: min(live.most_of(deferred), live.left if is_away else UNBOUNDED) for live in short
+        }
+        return Few(self.membership.members, left)
+
+    async def take(self, snapshot: Snapshot, rows: Sequence[int]) -> Taken | None:
         """Spend one for each of these arms, of each of its quotas; None: some have too few left by now.
 
         Awaits nothing while this process has enough. Raises Unavailable.
         """
-        needed = self.needed(snapshot, rows)
+        known = np.array(rows, dtype=np.int64)
+        if not await self.membership.settled(snapshot, known):
+            return None
+        if self.membership.members.beyond[known].any():
+            return None
+        needed = self._needed(known)
         for _ in range(ASKS):
             lacking = self._lacking(needed)
             if not lacking:
@@ -152,8 +246,8 @@ class Shares:
                 return None
             async with self._asking:
                 asked = {live: needed[live] for live in self._lacking(needed) if not live.used_up}
-                if asked:
-                    await self._ask(asked, grows=True)
+                for some in _batches(asked.items(), TOGETHER):
+                    await self._ask(dict(some), grows=True)
         else:
             raise Unavailable("a window of a quota is over before the store has answered")
         taken: list[tuple[QuotaShare, int, int]] = []
@@ -165,31 +259,57 @@ class Shares:
                     self._runs_low(live)
         return taken
 
-    async def reward(self, snapshot: Snapshot, rewarded: Sequence[tuple[str, str | None]]) -> None:
-        """Count rewards of arms, each of a signal if there are some.
+    async def reward(
+        self, current: Callable[[], Snapshot], rewarded: Sequence[tuple[str, str | None]]
+    ) -> None:
+        """Count rewards of arms of the ``current`` catalogue, each of a signal if there are some.
 
         Raises Unavailable: whether they were counted is not known then.
         """
-        self.members.follow(snapshot)
+        if not any(live.quota.rule.counts == "rewarded" for live in self.by_id.values()):
+            return
+        by_signal: dict[str | None, list[str]] = {}
+        for arm, signal in rewarded:
+            by_signal.setdefault(signal, []).append(arm)
+        is_known = False
+        while not is_known:
+            snapshot = current()
+            rows_of = {signal: snapshot.table.row_of_each(arms) for signal, arms in by_signal.items()}
+            is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
         counts = Counter[QuotaShare]()
-        rows = snapshot.table.row_of_each([arm for arm, _ in rewarded]).tolist()
-        for row, (_, signal) in zip(rows, rewarded, strict=True):
-            counts.update(live for live in self._of(row) if live.quota.rule.counts_reward_of(signal))
-        if counts:
-            named = {live.quota.id: count for live, count in counts.items()}
-            await self._store.reward(self._uid, named)
+        for signal, rows in rows_of.items():
+            for live, count in self._needed(rows).items():
+                if live.quota.rule.counts_reward_of(signal):
+                    counts[live] += count
+        for some in _batches(counts.items(), TOGETHER):
+            await self._store.reward(self._uid, {live.quota.id: count for live, count in some})
             async with self._asking:
-                await self._ask(dict.fromkeys(counts, 0), grows=False)
+                await self._ask({live: 0 for live, _ in some}, grows=False)
 
-    async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> None:
-        """What a deferred decision took is given back when it expires. Raises QuotaReached, Unavailable."""
+    async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> bool:
+        """What a deferred decision took is given back when it expires.
+
+        False: of some quota deferred decisions would hold more than they may. That is known from then on, and
+        what was taken is back. Raises QuotaReached, Unavailable.
+        """
         held = [
             Held(live.quota.id, live.quota.uid, window, count, limits=live.quota.rule.counts == "shown")
             for live, count, window in taken
         ]
-        if held and not await self._store.hold(self._uid, decision, held, expires_ms=expires_ms):
+        deferrable = await self._store.hold(self._uid, decision, held, expires_ms=expires_ms) if held else ()
+        if deferrable is None:
             self.give_back(taken)
             raise QuotaReached("as many deferred decisions wait as may wait: activate them")
+        is_held = (
+            all(most >= count for most, (_, count, _) in zip(deferrable, taken, strict=True)) or not held
+        )
+        for most, (live, count, window) in zip(deferrable, taken, strict=True):
+            if live.window == window:
+                live.deferrable = most - is_held * count
+                self._note(live)
+        if not is_held:
+            self.give_back(taken)
+        return is_held
 
     async def confirm(self, decision: str, *, expires_ms: int) -> Confirmed:
         """A deferred decision was shown. Raises Unavailable."""
@@ -199,21 +319,19 @@ class Shares:
 
     def _spend(self, live: QuotaShare, count: int) -> None:
         live.spent += count
+        self._note_left(live)
         if live.paced >= 0:
-            self._pace.show(live.paced, count)
+            self._paced.pace.show(live.paced, count)
 
-    def needed(self, snapshot: Snapshot, rows: Iterable[int]) -> dict[QuotaShare, int]:
-        """How much these arms take of each quota."""
-        self.members.follow(snapshot)
-        needed: dict[QuotaShare, int] = {}
-        for row in rows:
-            for live in self._of(row):
-                needed[live] = needed.get(live, 0) + 1
-        return needed
-
-    def _of(self, row: int) -> Iterator[QuotaShare]:
-        """The quotas of an arm; none of one that is gone: -1."""
-        return (self.lives[number] for number in self.members.of(row)) if row >= 0 else iter(())
+    def _needed(self, rows: Rows) -> dict[QuotaShare, int]:
+        """How much these arms take of each quota; nothing those that are gone: -1."""
+        members = self.membership.members
+        if len(rows) <= SOME_ROWS:
+            counts = Counter(number for row in rows.tolist() for number in members.of(row))
+        else:
+            of_each = np.bincount(members.quotas_of(rows)[1])
+            counts = Counter({number: int(of_each[number]) for number in np.flatnonzero(of_each).tolist()})
+        return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
 
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
@@ -227,9 +345,8 @@ class Shares:
         await self._blocks.keep()
         self._end_windows()
         async with self._asking:
-            lives = self._worth_a_look()
-            for start in range(0, len(lives), TOGETHER):
-                await self._ask(dict.fromkeys(lives[start : start + TOGETHER], 0), grows=False)
+            for some in _batches(self._worth_a_look(), TOGETHER):
+                await self._ask(dict.fromkeys(some, 0), grows=False)
         await self._store.release(self._uid, margin_ms=RELEASE_MARGIN_MS, count=TOGETHER)
 
     async def refill(self) -> None:
@@ -239,18 +356,19 @@ class Shares:
             return
         async with self._asking:
             low, self._low = [live for live in self._low if not live.used_up], set()
-            for start in range(0, len(low), TOGETHER):
-                await self._ask(dict.fromkeys(low[start : start + TOGETHER], 0), grows=True)
+            for some in _batches(low, TOGETHER):
+                await self._ask(dict.fromkeys(some, 0), grows=True)
 
     async def end(self) -> None:
         """Give everything back."""
         await self._blocks.keep()
         async with self._asking:
-            own = [live for live in self.lives if live.share > 0 or live.spent > 0]
+            own = [live for live in self.by_id.values() if live.share > 0 or live.spent > 0]
+            self._lists = 0, -NEVER
             for live in own:
                 live.size = 0
-            for start in range(0, len(own), TOGETHER):
-                await self._ask(dict.fromkeys(own[start : start + TOGETHER], LEAVES), grows=False)
+            for some in _batches(own, TOGETHER):
+                await self._ask(dict.fromkeys(some, LEAVES), grows=False)
 
     async def hear(self, live: QuotaShare) -> None:
         """Know a quota as it is now in the store."""
@@ -267,12 +385,19 @@ class Shares:
         ]
 
     def _worth_a_look(self) -> list[QuotaShare]:
-        """Those that were spent of or have something left, and some of those that others may have changed."""
-        own = [live for live in self.lives if live.left > 0 or live.spent != live.reported]
+        """Those with something to report or to give back, and some of those that others may have changed."""
+        lives = [*self.by_id.values()]
+        own = [live for live in lives if live.spent != live.reported or live.left > self._kept(live)]
         first, self._next = self._next, self._next + LOOKED_AT
-        if self._next >= len(self.lives):
+        if self._next >= len(lives):
             self._next = 0
-        return list(dict.fromkeys((*own, *self.lives[first : first + LOOKED_AT])))
+        return list(dict.fromkeys((*own, *lives[first : first + LOOKED_AT])))
+
+    def _kept(self, live: QuotaShare) -> int:
+        """What is held of a quota of which there is plenty, while lists are asked for."""
+        most, until = self._lists
+        count = self._most_taken(live, most) if self._clock() < until and live.limits else 0
+        return count if live.fair > count else 0
 
     async def _ask(self, needed: Mapping[QuotaShare, int], *, grows: bool) -> None:
         """Change the shares of these quotas. ``needed``: what each must hold, if it can. ``grows``: ran low.
@@ -286,8 +411,9 @@ class Shares:
             live.idle = live.idle + 1 if live.spent == live.reported else 0
             if not grows and (live.idle >= IDLE or live.spent - live.reported < live.size // LARGE):
                 live.size //= 2
-            wanted = max(live.size, count) if live.holds else 0
+            wanted = max(live.size, count, self._kept(live)) if live.holds else 0
             live.share = min(live.share, live.spent + wanted)
+            self._note_left(live)
             asked.append(ShareAsked(live.quota.id, live.quota.uid, live.window, live.spent, wanted, count))
         self._number += 1
         moment = self._clock()
@@ -309,11 +435,13 @@ class Shares:
         own = sent.spent if sent.window_ms == share.start_ms else 0
         live.share, live.granted, live.rewarded = share.mine, share.granted, share.rewarded
         live.others, live.reported = share.spent - own, own
+        live.free, live.fair = max(share.most - share.granted, 0), share.fair
+        live.deferrable = share.deferrable
         live.size = min(live.size, share.fair) if share.holds else 0
         counted = share.rewarded if live.quota.rule.counts == "rewarded" else share.granted
         live.used_up = live.holds and counted >= share.most
         if live.paced >= 0 and live.holds and live.ends_ms is not None:
-            self._pace.hear(
+            self._paced.pace.hear(
                 live.paced,
                 most=share.most,
                 began=live.began,
@@ -323,18 +451,23 @@ class Shares:
                 is_new=is_new,
             )
         elif live.paced >= 0:
-            self._pace.stop(live.paced)
+            self._paced.pace.stop(live.paced)
 
     def _note(self, live: QuotaShare) -> None:
-        """Whether a quota is out now."""
-        if live.number >= len(self.lives) or self.lives[live.number] is not live:
+        """Whether a quota is out now, and what is left of it."""
+        number = live.number
+        if self.slots[number] is not live:
             return  # it was deleted
-        is_scarce = live.used_up and live.holds and live.quota.rule.counts == "shown"
-        is_out = live.used_up and live.holds and (not is_scarce or live.left <= 0)
-        (self._scarce.add if is_scarce and not is_out else self._scarce.discard)(live)
-        if is_out != self._used_up[live.number]:
-            self._used_up[live.number] = is_out
+        is_out = live.used_up and live.holds and (live.quota.rule.counts == "rewarded" or live.left <= 0)
+        if is_out != self._used_up[number]:
+            self._used_up[number] = is_out
             self._now = None
+        self._deferrable[number] = min(live.deferrable, UNBOUNDED) if live.limits else UNBOUNDED
+        self._note_left(live)
+
+    def _note_left(self, live: QuotaShare) -> None:
+        if self.slots[live.number] is live:
+            self._left[live.number] = live.left if live.limits else UNBOUNDED
 
     def _runs_low(self, live: QuotaShare) -> None:
         if live.used_up:
@@ -348,18 +481,16 @@ class Shares:
         moment = self._clock()
         if moment < self._due:
             return
-        for live in self.lives:
+        for live in self.by_id.values():
             if moment >= live.until:
                 live.end_window()
                 self._note(live)
                 if live.paced >= 0:
-                    self._pace.stop(live.paced)
-        self._due = min((live.until for live in self.lives), default=NEVER)
+                    self._paced.pace.stop(live.paced)
+        self._due = min((live.until for live in self.by_id.values()), default=NEVER)
 
-    def _draw(self, moment: float) -> None:
-        """Which quotas hold their arms back in the slice that begins now."""
-        held = self._pace.draw(moment, self._rng)
-        if not np.array_equal(held, self._held_back[self._paced]):
-            self._held_back[self._paced] = held
-            self._now = None
-        self._slice_ends = moment + SLICE_S
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while some := [*islice(rest, size)]:
+        yield some

@@ -10,7 +10,7 @@ if not packed then -- the clock may have gone back since others were released
   now = math.max(now, tonumber(redis.call('HGET', KEYS[1], 'released') or 0))
   return now < tonumber(ARGV[2]) + tonumber(ARGV[3]) and 1 or 0
 end
-local moved = {}
+local moved, shown = {}, {}
 for _, taken in ipairs(cmsgpack.unpack(packed)) do
   local id, uid, window, count, limits = unpack(taken)
   local quota = quota_now(KEYS[3] .. id, KEYS[4] .. id, now)
@@ -19,7 +19,12 @@ for _, taken in ipairs(cmsgpack.unpack(packed)) do
       return -1
     end
     table.insert(moved, { KEYS[3] .. id, count })
+  elseif quota and quota.uid == uid and quota.start == window then
+    table.insert(shown, { KEYS[3] .. id, quota, count })
   end
+end
+for _, each in ipairs(shown) do
+  undefer(unpack(each))
 end
 for _, each in ipairs(moved) do
   redis.call('HINCRBY', each[1], 'granted', each[2])

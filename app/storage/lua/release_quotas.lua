@@ -14,6 +14,7 @@ for _, decision in ipairs(over) do
     if quota and quota.uid == uid and quota.start == window then
       redis.call('HINCRBY', KEYS[3] .. id, 'granted', -count)
       redis.call('HINCRBY', KEYS[3] .. id, 'spent', -count)
+      undefer(KEYS[3] .. id, quota, count)
     end
   end
   redis.call('HDEL', KEYS[1], decision)

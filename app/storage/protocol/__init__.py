@@ -34,11 +34,21 @@ from app.storage.protocol.campaigns import CampaignStore, StoredCampaign
 from app.storage.protocol.choices import Choices, Had
 from app.storage.protocol.decision_rows import DecisionRows, LoggedReward, RowWrite, StoredRow, StoredRows
 from app.storage.protocol.followed_arms import DescribedArm, Followed, FollowedArms, Position
+from app.storage.protocol.jobs import JobStore, KeptJob, StoredJob
 from app.storage.protocol.learner_id import UID_LENGTH, DecisionId, LearnerId
 from app.storage.protocol.learner_side_data import Knew, LearnerSideData
 from app.storage.protocol.learner_states import LearnerChanges, LearnerStates, StoredLearner
 from app.storage.protocol.priors import FoldedCounts, PriorStore, PriorWrite
-from app.storage.protocol.quotas import LEAVES, Confirmed, Held, QuotaStore, QuotaTerms, Share, ShareAsked
+from app.storage.protocol.quotas import (
+    LEAVES,
+    Confirmed,
+    Held,
+    QuotaChanges,
+    QuotaStore,
+    QuotaTerms,
+    Share,
+    ShareAsked,
+)
 from app.storage.protocol.registry import BanditChange, Registry, RegistryStore, WorkerLeases, WriteOnce
 from app.storage.protocol.reward_log import (
     Appended,
@@ -70,6 +80,7 @@ class Store(Protocol):
     choices: Choices
     campaigns: CampaignStore
     quotas: QuotaStore
+    jobs: JobStore
     priors: PriorStore
     write_once: WriteOnce
     leases: WorkerLeases

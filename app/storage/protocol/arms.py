@@ -114,8 +114,13 @@ class ArmStore(Protocol):
         """Whether any arm has a document."""
         ...
 
-    async def documents(self, uid: str, ids: Sequence[str]) -> Sequence[bytes]:
-        """The documents of these arms, b"" where there is none."""
+    async def documents(
+        self, uid: str, ids: Sequence[str], *, most_bytes: int | None = None
+    ) -> Sequence[bytes]:
+        """The documents of these arms, b"" where there is none.
+
+        With ``most_bytes`` those of the first of them: one at least, and as many as take no more together.
+        """
         ...
 
     async def retired_features(self, uid: str, revision: int) -> bytes | None:

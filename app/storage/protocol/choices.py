@@ -11,10 +11,12 @@ from app.storage.protocol.learner_id import LearnerId
 class Had(NamedTuple):
     """What a key has had lately, arms or else, and when in ms, by the clock of the store.
 
-    ``written``: all of it.
+    ``allowed``: none of what was shown was had too often before. ``remembered``: all of it, and nothing
+    was dropped to make room.
     """
 
-    written: bool
+    allowed: bool
+    remembered: bool
     now_ms: int
     arms: Sequence[tuple[str, int]]
 
@@ -47,6 +49,8 @@ class Choices(Protocol):
         """Write what a key has now, (name, arm) each once, unless it has an arm more than ``most`` times.
 
         ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. They go with the learner.
+        Without room what is new takes the place of the oldest that the key has had; of a key that has had
+        nothing, nothing is kept.
         """
         ...
 

@@ -64,12 +64,20 @@ class DecisionRows(Protocol):
     async def read_row(self, decision: DecisionId, issued_ms: int) -> StoredRow | None: ...
 
     async def read(
-        self, partition: int, bandit_uid: str, *, after: str, before: str, count: int, most_bytes: int
+        self,
+        partition: int,
+        bandit_uid: str,
+        *,
+        after: str,
+        before: str,
+        count: int,
+        most_bytes: int,
+        newest_first: bool = False,
     ) -> StoredRows:
         """The first rows after the position ``after`` and before ``before``, of all learners of a partition.
 
         Ends of positions will do: any text that a position begins with. ``count`` rows at most, and no more
-        once they have ``most_bytes``.
+        once they have ``most_bytes``. With ``newest_first`` the last of them, in descending order.
         """
         ...
 

@@ -40,12 +40,14 @@ class ShareAsked(NamedTuple):
 
 
 LEAVES = -1
+FOREVER = 2**52
 
 
 class Share(NamedTuple):
     """``mine``: granted to this process in the window, spent or not. ``until_ms``: when to ask again at last.
 
-    ``fair``: what it may hold besides what it spent, as so much is left.
+    ``fair``: what it may hold besides what it spent, as so much is left. ``deferrable``: how much more may be
+    held by deferred decisions, of all processes: together they hold at most a tenth of what is left.
     ``known`` False: there is no such quota. ``holds`` False: it limits nothing before ``until_ms``.
     """
 
@@ -59,6 +61,7 @@ class Share(NamedTuple):
     rewarded: int
     most: int
     fair: int
+    deferrable: int = FOREVER
 
 
 class Held(NamedTuple):
@@ -71,14 +74,26 @@ class Held(NamedTuple):
     limits: bool
 
 
+class QuotaChanges(NamedTuple):
+    """``number``: of the last change. ``records``: what changed, None of one that is gone; or ``all``."""
+
+    number: int
+    records: Mapping[str, bytes | None]
+    all: bool
+
+
 Confirmed = Literal["counts", "expired", "used_up"]
 
 
 class QuotaStore(Protocol):
     """All quotas of a bandit are in one place: one script counts for many of them."""
 
-    async def all(self, bandit_uid: str) -> Mapping[str, bytes]:
-        """The records, by id."""
+    async def changes(self, bandit_uid: str, after: int) -> QuotaChanges:
+        """What has changed since a number; all records for one of another time, or too long ago."""
+        ...
+
+    async def record(self, bandit_uid: str, quota_id: str) -> bytes:
+        """b"": there is none."""
         ...
 
     async def put(
@@ -108,8 +123,13 @@ class QuotaStore(Protocol):
     async def reward(self, bandit_uid: str, counts: Mapping[str, int]) -> None:
         """Count rewards of the arms of these quotas, in their windows of now; each call, repeated or not."""
 
-    async def hold(self, bandit_uid: str, decision: str, taken: Sequence[Held], *, expires_ms: int) -> bool:
-        """Know what a deferred decision took. False: no space."""
+    async def hold(
+        self, bandit_uid: str, decision: str, taken: Sequence[Held], *, expires_ms: int
+    ) -> Sequence[int] | None:
+        """Know what a deferred decision took, unless it is more than deferred decisions may hold.
+
+        How much that is of each quota, before this one. None: no space.
+        """
         ...
 
     async def confirm(self, bandit_uid: str, decision: str, *, expires_ms: int, margin_ms: int) -> Confirmed:

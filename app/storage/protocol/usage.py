@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns", "log"]
+Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns", "log", "repeats"]
+
+# Each process lets a partition hold so much of a bound, in sixteenths: the rest is for what other processes
+# write to other partitions meanwhile. Of repeats a quarter is for keys of whom something is remembered.
+SIXTEENTHS = 15
+SIXTEENTHS_FOR_NEW = 11
 
 # What each kind is, as an error says it. The bound of a kind is the setting SHORTLIST_MAX_<KIND>_MB.
 KINDS: Mapping[Kind, str] = MappingProxyType(
@@ -18,6 +23,7 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
         "dedupe": "dedupe keys of rewards and observations",
         "campaigns": "campaigns and results of campaigns",
         "log": "rows of the decision log",
+        "repeats": "arms that keys and visitors have had",
     }
 )
 
@@ -26,7 +32,8 @@ class Usage(Protocol):
     """All figures are bytes of the store's memory, as far as they can be known: rather too many than too few.
 
     A call that would make a kind larger than its bound raises ``StoreFull``, or ``QuotaReached`` where
-    nothing expires, and changes nothing; of "log" the oldest rows go instead, soon. What is held stays until
+    nothing expires, and changes nothing; of "log" the oldest rows go instead, soon, and of "repeats" less is
+    remembered. What is held stays until
     its time. Counting and writing are one step, so no crash parts them.
     """
 

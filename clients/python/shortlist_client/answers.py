@@ -368,6 +368,7 @@ class LearningTerms:
     half_life_s: float | None
     pooled: bool
     shifted: bool
+    constant: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,7 +538,9 @@ class PlaceEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """``value`` is of a whole decision, ``places`` of each place of its list. ``interval``: 95 %."""
+    """``value`` is of a whole decision, ``places`` of each place of its list, of a signal only where they
+    were asked for. ``interval``: 95 %.
+    """
 
     estimator: str
     value: float | None
@@ -558,11 +561,16 @@ class LoggedValue:
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How well the log shows what the policy would do: shares of decisions, and the weight of one."""
+    """How well the log shows what the policy would do: shares of decisions, and the weight of one.
+
+    ``unshown_arms``: that the policy would choose and no decision shows.
+    """
 
     unused_share: float
     missing_share: float
     largest_weight: float
+    unshown_arms: int = 0
+    unshown_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -617,6 +625,41 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class StartedEvaluation:
+    """The id of an evaluation that goes on by itself."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationProgress:
+    """How many decisions were evaluated, ``of`` how many; None while that is not known."""
+
+    decisions: int
+    of: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationJob:
+    """``state``: ``waiting``, ``running``, ``done``, ``failed`` (``error`` says why), or ``lost`` where the
+    process that ran it has died. ``created``: in ms since 1970.
+    """
+
+    id: str
+    created: int
+    state: str
+    progress: EvaluationProgress
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult(EvaluationJob):
+    """``result``: once it is done, for an hour."""
+
+    result: Evaluation | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Encoding:
     """``dim`` is how many numbers a context becomes; ``columns`` what each means, of ``fields``, if named."""
 
@@ -627,10 +670,11 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """``theta`` and ``weights`` of a learner, for one of several rewards."""
+    """``theta``, ``weights`` and ``offset`` of a learner, for one of several rewards."""
 
     theta: tuple[float, ...]
     weights: tuple[tuple[float, ...], ...] | None = None
+    offset: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

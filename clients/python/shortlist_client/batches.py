@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf
@@ -15,6 +16,7 @@ from shortlist_client.errors import InvalidArgument, ServiceError
 from shortlist_client.routes import Call, Route, encoded, given_of
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Mapping[str, Any])
 
 
 class Most(NamedTuple):
@@ -33,6 +35,8 @@ CHOICES = Most(1_000, MOST_BYTES, 20_000)
 ACTIVATIONS = Most(1_000, MOST_BYTES)
 FEW_NUMBERS, MOST_NUMBERS, MOST_ROWS = 100_000, 1_000_000, 100_000  # of one question as JSON
 BLOCK = 1_000
+COLUMN = "one column of it, as df[column]"
+VECTORS = "its numbers, as df[columns].to_numpy() gives them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +104,30 @@ def sender(route: Route[T], *names: str, **options: Any) -> Callable[[Batch], Ca
 
 def encoded_items(items: Iterable[Mapping[str, Any]], what: str) -> Iterator[bytes]:
     """Each as JSON, without fields that are None. Raises InvalidArgument with the number of the item."""
-    for number, item in enumerate(items):
+    for number, item in enumerate(items_of(what, items)):
         try:
             yield encoded(given_of(item))
         except InvalidArgument as error:
             raise InvalidArgument(f"{what} {number}: {error}") from None
+
+
+def items_of(what: str, items: Iterable[M]) -> Iterator[M]:
+    """The items, each a mapping. Raises InvalidArgument with the number of one that is none."""
+    for number, item in enumerate(checked_list(f"{what}s", items)):
+        if not isinstance(item, Mapping):
+            raise InvalidArgument(f"{what} {number}: must be a dict of its fields, not {type(item).__name__}")
+        yield item
+
+
+def checked_list(name: str, given: T, instead: str = 'its rows, as df.to_dict("records") gives them') -> T:
+    """What is given, unless iterating over it gives what nobody means: the names of columns of a table
+    (pandas, Polars, Arrow), the letters of a text, the names of fields. Raises InvalidArgument.
+    """
+    if hasattr(given, "columns") or hasattr(given, "column_names"):
+        raise InvalidArgument(f"{name}: a {type(given).__name__} cannot be sent; give {instead}")
+    if isinstance(given, str | bytes | Mapping):
+        raise InvalidArgument(f"{name}: must be a list, not {type(given).__name__}")
+    return given
 
 
 def arms_of(
@@ -114,6 +137,9 @@ def arms_of(
     metadata: Iterable[Mapping[str, Any]] | None,
 ) -> Iterator[ArmBody]:
     """Arms of rows of vectors and their ids. Raises InvalidArgument if they are not as many."""
+    checked_list("ids", ids, COLUMN)
+    checked_list("tags", tags, COLUMN)
+    checked_list("metadata", metadata)
     _as_many(vectors, ids=ids, tags=tags, metadata=metadata)
     columns: dict[str, Iterable[Any]] = {"id": ids, "features": _rows(vectors)}
     if tags is not None:
@@ -135,11 +161,17 @@ def same_length(arms: Iterable[Any]) -> Iterator[ArmBody]:
     for row, arm in enumerate(arms):
         if not isinstance(arm, Mapping):
             raise InvalidArgument(f"row {row} (from 0) is no arm; rows of vectors are given with ids=[...]")
-        features: Any = arm.get("features", ())
-        found = len(features)
+        found = _length(row, arm.get("features", ()))
         length = found if length is None else length
         _same(row, found, length)
         yield arm  # type: ignore[misc]  # its other fields are the service's to check
+
+
+def _length(row: int, features: Any) -> int:
+    if not isinstance(features, Sized) or isinstance(features, str | bytes | Mapping):
+        kind = type(features).__name__
+        raise InvalidArgument(f"row {row} (from 0): features must be a list of numbers, not {kind}")
+    return len(features)
 
 
 def _same(row: int, found: int, length: int) -> None:
@@ -156,7 +188,7 @@ def _as_many(vectors: Any, **columns: Any) -> None:
         return
     if isinstance(vectors, Sequence):
         for row, vector in enumerate(vectors):
-            _same(row, len(vector), len(vectors[0]))
+            _same(row, _length(row, vector), _length(0, vectors[0]))
     for name, column in columns.items():
         if isinstance(column, Sized) and len(column) != len(vectors):
             raise InvalidArgument(f"{len(column):,} {name} for {len(vectors):,} vectors")
@@ -180,8 +212,10 @@ def as_float32(*matrices: Any) -> bytes:
 
 def is_large(call: Callable[[], Call[Any]], rows: Any) -> bool:
     """Whether a question about rows of numbers is too large for JSON."""
-    numbers = len(rows) * len(rows[0]) if len(rows) else 0
-    if numbers > MOST_NUMBERS or len(rows) > MOST_ROWS:
+    numbers = 0
+    with suppress(TypeError):  # what are no rows is named where it is encoded, or by the service
+        numbers = len(rows) * len(rows[0]) if len(rows) else 0
+    if numbers > MOST_NUMBERS or (numbers and len(rows) > MOST_ROWS):
         return True
     if numbers <= FEW_NUMBERS:
         return False

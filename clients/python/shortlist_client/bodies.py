@@ -75,6 +75,7 @@ EvaluationBody = TypedDict(
         "to": str | None,
         "estimators": Sequence[Estimator],
         "learners": LearnersThen,
+        "signal_places": bool,
     },
     total=False,
 )
@@ -392,9 +393,16 @@ class PageQuery(TypedDict, total=False):
     limit: int
 
 
+Order = Literal["asc", "desc"]
 LogQuery = TypedDict(
-    "LogQuery", {"from": str | None, "to": str | None, "cursor": str | None, "limit": int}, total=False
+    "LogQuery",
+    {"from": str | None, "to": str | None, "cursor": str | None, "limit": int, "order": Order | None},
+    total=False,
 )
+
+
+class EvaluationQuery(TypedDict, total=False):
+    wait: Literal["none"]
 
 
 class LearnedQuery(PageQuery, total=False):

@@ -29,6 +29,8 @@ from shortlist_client.answers import (
     Draws,
     DryRun,
     Evaluation,
+    EvaluationJob,
+    EvaluationResult,
     Explanation,
     Health,
     LearnedPage,
@@ -52,6 +54,7 @@ from shortlist_client.answers import (
     Sets,
     SlateCampaign,
     SlateTold,
+    StartedEvaluation,
     Status,
     Upserted,
     VectorsAnswer,
@@ -60,21 +63,25 @@ from shortlist_client.batches import (
     ACTIVATIONS,
     ARMS,
     CHOICES,
+    COLUMN,
     IDS,
     OBSERVATIONS,
     RESULTS,
     REWARDS,
+    VECTORS,
     arms_of,
     as_float32,
     batches,
+    checked_list,
     encoded_items,
     is_large,
+    items_of,
     same_length,
     send_all,
     sender,
 )
 from shortlist_client.binding import endpoint, every_page
-from shortlist_client.errors import Forbidden, RewardRejected
+from shortlist_client.errors import Forbidden, InvalidArgument, RewardRejected
 from shortlist_client.exchange import Steps
 from shortlist_client.routes import GLOBAL_LEARNER, RAW, Call, Sink, encoded
 
@@ -133,7 +140,7 @@ class Endpoints:
         Long lists go in batches, each all or nothing. An error names the row, counted from 0, and says how
         many rows were applied before. ``added`` and ``updated`` count all batches.
         """
-        given: Any = arms
+        given: Any = checked_list("arms", arms, f"{VECTORS}, and ids=df[column]")
         if ids is not None:
             given = arms_of(given, ids, tags, metadata)
         elif isinstance(given, Sequence):
@@ -180,7 +187,7 @@ class Endpoints:
     @endpoint
     def delete_arms(self, catalogue: str, ids: Iterable[str]) -> Steps[Deleted]:
         """Delete the arms that are there, in batches, and name those that are not."""
-        items = (encoded(arm) for arm in ids)
+        items = (encoded(arm) for arm in checked_list("ids", ids, COLUMN))
         found = yield from send_all(batches("ids", items, IDS), sender(routes.DELETE_ARMS, catalogue))
         parts = [part for _, part in found]
         missing = tuple(arm for part in parts for arm in part.missing)
@@ -192,7 +199,7 @@ class Endpoints:
 
         Lines before it are applied, nothing after it is. A stream cannot be sent again by itself.
         """
-        return routes.IMPORT_ARMS.call(catalogue, content=lines)
+        return routes.IMPORT_ARMS.call(catalogue, content=_streamed("lines", lines))
 
     @endpoint
     def import_blocks(self, catalogue: str, blocks: bytes | Iterable[bytes]) -> Call[Upserted]:
@@ -200,7 +207,9 @@ class Endpoints:
 
         What is given as bytes can be sent again by itself, since the same arms change nothing.
         """
-        return routes.IMPORT_BLOCKS.call(catalogue, content=blocks, safe=isinstance(blocks, bytes))
+        return routes.IMPORT_BLOCKS.call(
+            catalogue, content=_streamed("blocks", blocks), safe=isinstance(blocks, bytes)
+        )
 
     # Bandits and learners
 
@@ -261,12 +270,14 @@ class Endpoints:
         end: Moment | None = None,
         cursor: str | None = None,
         limit: int = PAGE,
+        order: bodies.Order | None = None,
     ) -> Call[Page[LoggedDecision]]:
         """One page of the logged decisions made from ``start`` until before ``end``, the oldest first.
 
-        Times without a zone are UTC, numbers are ms since 1970.
+        ``order``: ``desc`` for the newest first; a cursor is of one order. Times without a zone are UTC,
+        numbers are ms since 1970.
         """
-        return routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, limit))
+        return routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, limit, order))
 
     @every_page
     def log(
@@ -276,9 +287,15 @@ class Endpoints:
         start: Moment | None = None,
         end: Moment | None = None,
         page_size: int = PAGE,
+        order: bodies.Order | None = None,
     ) -> Callable[[str | None], Call[Page[LoggedDecision]]]:
-        """All logged decisions made from ``start`` until before ``end``, the oldest first."""
-        return lambda cursor: routes.LIST_LOG.call(bandit, query=_log_query(start, end, cursor, page_size))
+        """All logged decisions made from ``start`` until before ``end``, the oldest first.
+
+        ``order``: ``desc`` for the newest first.
+        """
+        return lambda cursor: routes.LIST_LOG.call(
+            bandit, query=_log_query(start, end, cursor, page_size, order)
+        )
 
     @endpoint
     def list_learned(
@@ -364,22 +381,51 @@ class Endpoints:
         end: Moment | None = None,
         estimators: Sequence[bodies.Estimator] | None = None,
         learners: bodies.LearnersThen | None = None,
+        signal_places: bool | None = None,
     ) -> Call[Evaluation]:
         """What the bandit would have earned with another policy, on its log from ``start`` until ``end``.
 
         ``policy`` is what ``patch_bandit`` would change; nothing is. ``estimators``: all, unless some are
         named. ``learners``: whether decisions are weighed with what was known ``before`` them (unless asked
-        otherwise), or ``now``. Times without a zone are UTC. A long log takes longer than the ``timeout_s``
-        of most clients.
+        otherwise), or ``now``. ``signal_places``: whether estimates of signals have their places too. Times
+        without a zone are UTC. A long log takes longer than the ``timeout_s`` of most clients:
+        ``start_evaluation`` does not wait.
         """
-        body = {
-            "policy": policy,
-            "from": _moment(start),
-            "to": _moment(end),
-            "estimators": estimators,
-            "learners": learners,
-        }
+        body = _evaluation(policy, start, end, estimators, learners, signal_places)
         return routes.EVALUATE.call(bandit, body=body)
+
+    @endpoint
+    def start_evaluation(
+        self,
+        bandit: str,
+        policy: settings.BanditPatch,
+        *,
+        start: Moment | None = None,
+        end: Moment | None = None,
+        estimators: Sequence[bodies.Estimator] | None = None,
+        learners: bodies.LearnersThen | None = None,
+        signal_places: bool | None = None,
+    ) -> Call[StartedEvaluation]:
+        """As ``evaluate``, but the answer is an id at once: ``get_evaluation`` says how it stands."""
+        body = _evaluation(policy, start, end, estimators, learners, signal_places)
+        return routes.START_EVALUATION.call(bandit, body=body, query={"wait": "none"})
+
+    @endpoint
+    def list_evaluations(
+        self, bandit: str, *, cursor: str | None = None, limit: int = PAGE
+    ) -> Call[Page[EvaluationJob]]:
+        """The evaluations of a bandit that were started, and go on or ended in the last hour."""
+        return routes.LIST_EVALUATIONS.call(bandit, query={"cursor": cursor, "limit": limit})
+
+    @endpoint
+    def get_evaluation(self, bandit: str, evaluation: str) -> Call[EvaluationResult]:
+        """How an evaluation stands that was started, and its result once it is done. Raises NotFound."""
+        return routes.GET_EVALUATION.call(bandit, evaluation)
+
+    @endpoint
+    def delete_evaluation(self, bandit: str, evaluation: str) -> Call[None]:
+        """Forget an evaluation; one that goes on is cancelled. Raises NotFound."""
+        return routes.DELETE_EVALUATION.call(bandit, evaluation)
 
     @endpoint
     def put_quota(self, bandit: str, quota: str, body: bodies.QuotaBody) -> Call[Quota]:
@@ -514,7 +560,7 @@ class Endpoints:
     ) -> Steps[Choices]:
         """Choose for several requests, in batches; an error of one is the error of its batch."""
         once = (yield from self._once(bandit)) if once is None else once
-        given = list(requests)
+        given = list(items_of("request", requests))
         if once:
             given = [{"event_id": secrets.token_hex(16), **_named(request)} for request in given]
         safe = self._is_harmless(bandit) or all(request.get("event_id") for request in given)
@@ -531,7 +577,7 @@ class Endpoints:
     @endpoint
     def activate(self, decisions: Iterable[str]) -> Steps[Activation]:
         """Say that decisions made with ``activate=False`` were shown: from now on rewards count."""
-        items = (encoded(decision) for decision in decisions)
+        items = map(encoded, checked_list("decisions", decisions, COLUMN))
         found = yield from send_all(batches("decisions", items, ACTIVATIONS), sender(routes.ACTIVATE))
         parts = [part for _, part in found]
         activated, duplicate = sum(part.activated for part in parts), sum(part.duplicate for part in parts)
@@ -568,7 +614,7 @@ class Endpoints:
 
         Those without a time ``at`` are of now.
         """
-        items = encoded_items(map(bodies.with_time, rewards), "reward")
+        items = encoded_items(map(bodies.with_time, items_of("reward", rewards)), "reward")
         send = sender(routes.REWARDS, query=_waiting(wait))
         return _receipt((yield from send_all(batches("rewards", items, REWARDS), send)))
 
@@ -576,7 +622,7 @@ class Endpoints:
     def observe(
         self, bandit: str, observations: Iterable[bodies.ObservationItem], *, wait: bool = False
     ) -> Steps[Receipt]:
-        """Teach history, in batches, once per observation id."""
+        """Teach history, in batches, once per observation id and key."""
         items = encoded_items(observations, "observation")
         send = sender(routes.OBSERVE, bandit, query=_waiting(wait))
         return _receipt((yield from send_all(batches("observations", items, OBSERVATIONS), send)))
@@ -592,7 +638,7 @@ class Endpoints:
     def mips_vectors(self, **question: Unpack[bodies.VectorsMipsBody]) -> Call[VectorsAnswer]:
         """The same among ``vectors`` of the request. More than 4 MB of JSON are sent as float32."""
         options: dict[str, Any] = dict(question)
-        vectors, query = options.pop("vectors"), options.pop("query")
+        vectors, query = checked_list("vectors", options.pop("vectors"), VECTORS), options.pop("query")
         if not is_large(lambda: routes.MIPS_VECTORS.call(body=question), vectors):
             return routes.MIPS_VECTORS.call(body=question)
         if options.get("value_range") is not None:
@@ -612,7 +658,8 @@ class Endpoints:
         More than 4 MB of JSON are sent as float32.
         """
         options: dict[str, Any] = dict(question)
-        factors, prior = options.pop("log_factors"), options.pop("log_prior", None)
+        factors = checked_list("log_factors", options.pop("log_factors"), VECTORS)
+        prior = options.pop("log_prior", None)
         if not is_large(lambda: routes.SAMPLE.call(body=question), factors):
             return routes.SAMPLE.call(body=question)
         options |= {"n": len(factors), "dim": len(factors[0])}
@@ -766,6 +813,10 @@ class Endpoints:
             del self._matters[bandit]
 
 
+def _streamed(name: str, content: bytes | Iterable[bytes]) -> bytes | Iterable[bytes]:
+    return content if isinstance(content, bytes | str) else checked_list(name, content, "its rows as bytes")
+
+
 def _named(request: bodies.ChooseBody) -> bodies.ChooseBody:
     """Without an event_id of None, which would stand in the way of a new one."""
     found = request.copy()
@@ -774,15 +825,38 @@ def _named(request: bodies.ChooseBody) -> bodies.ChooseBody:
     return found
 
 
-def _log_query(start: Moment | None, end: Moment | None, cursor: str | None, limit: int) -> bodies.LogQuery:
-    return {"from": _moment(start), "to": _moment(end), "cursor": cursor, "limit": limit}
+def _log_query(
+    start: Moment | None, end: Moment | None, cursor: str | None, limit: int, order: bodies.Order | None
+) -> bodies.LogQuery:
+    return {"from": _moment(start), "to": _moment(end), "cursor": cursor, "limit": limit, "order": order}
+
+
+def _evaluation(  # noqa: PLR0917 - as the two calls have them
+    policy: settings.BanditPatch,
+    start: Moment | None,
+    end: Moment | None,
+    estimators: Sequence[bodies.Estimator] | None,
+    learners: bodies.LearnersThen | None,
+    signal_places: bool | None,
+) -> Mapping[str, object]:
+    return {
+        "policy": policy,
+        "from": _moment(start),
+        "to": _moment(end),
+        "estimators": estimators,
+        "learners": learners,
+        "signal_places": signal_places,
+    }
 
 
 def _moment(moment: Moment | None) -> str | None:
     if moment is None:
         return None
-    if not isinstance(moment, datetime):
-        moment = _EPOCH + timedelta(milliseconds=moment)
+    try:
+        if not isinstance(moment, datetime):
+            moment = _EPOCH + timedelta(milliseconds=moment)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument("start and end must be datetimes, or ms since 1970") from None
     return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).isoformat()
 
 

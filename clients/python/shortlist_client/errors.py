@@ -18,6 +18,7 @@
         │   └── EventUsed       409  event_used
         ├── PreconditionFailed  412  precondition_failed
         ├── TooLarge            413  too_large
+        ├── UnsupportedEncoding 415  unsupported_encoding
         ├── Invalid             422  invalid
         │   ├── DimensionMismatch    dimension_mismatch
         │   └── NotPossibleHere      not_possible_here
@@ -162,6 +163,10 @@ class PreconditionFailed(ServiceError):
 
 class TooLarge(ServiceError):
     code = "too_large"
+
+
+class UnsupportedEncoding(ServiceError):
+    code = "unsupported_encoding"
 
 
 class Invalid(ServiceError):

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from math import isfinite
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urlencode
 
@@ -26,6 +28,7 @@ JSON, NDJSON, RAW = "application/json", "application/x-ndjson", "application/oct
 BLOCKS = "application/vnd.shortlist.arms"
 
 Content = bytes | Iterable[bytes] | None
+Fault = tuple[tuple[object, ...], str]
 
 
 class Sink(Protocol):
@@ -144,17 +147,49 @@ def given_of(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encoded(document: Any) -> bytes:
-    """JSON as the service reads it. Raises InvalidArgument."""
+    """JSON as the service reads it. Raises InvalidArgument that names the field."""
     try:
         return json.dumps(document, allow_nan=False, separators=(",", ":"), default=_listed).encode()
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidArgument(f"this cannot be sent as JSON: {error}") from None
+        if (fault := fault_of(document)) is None:
+            raise InvalidArgument(f"this cannot be sent as JSON: {error}") from None
+        path, reason = fault
+        raise InvalidArgument(f"{'.'.join(map(str, path)) or 'this'}: {reason}") from None
+
+
+def fault_of(document: Any) -> Fault | None:
+    """The first value that is none of JSON: its path, and what is wrong; None where none is found."""
+    with suppress(RecursionError):
+        return next(_faults(document, ()), None)
+    return None
+
+
+def _faults(value: Any, path: tuple[object, ...]) -> Iterator[Fault]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            if not isinstance(name, str | int | float | None):
+                yield path, f"the name of a field must be a text, not {type(name).__name__}"
+            yield from _faults(each, (*path, name))
+    elif isinstance(value, list | tuple):
+        for place, each in enumerate(value):
+            yield from _faults(each, (*path, place))
+    elif isinstance(value, float):
+        if not isfinite(value):
+            yield path, f"{value} is no number of JSON: give a finite one, or leave the field out"
+    elif value is not None and not isinstance(value, str | int):
+        try:
+            listed = _listed(value)
+        except TypeError:
+            kind = type(value).__name__
+            yield path, f"{kind} is no type of JSON: give a number, a text, a list or a dict, or leave it out"
+        else:
+            yield from _faults(listed, path)
 
 
 def _listed(value: Any) -> Any:
-    """Arrays, and numbers of arrays."""
-    tolist = getattr(value, "tolist", None)
-    if tolist is None:
+    """Arrays, and numbers of arrays. Times have a ``tolist`` too: it gives integers of some unit, or None."""
+    tolist, kind = getattr(value, "tolist", None), getattr(getattr(value, "dtype", None), "kind", "")
+    if tolist is None or kind in {"m", "M"}:
         raise TypeError(f"{type(value).__name__} is no JSON type")
     return tolist()
 
@@ -193,6 +228,15 @@ REPORT = Route("GET", f"{_BANDIT}/report", answers.Report, SAFE, query=bodies.Re
 EXPORT_LOG = Route("GET", f"{_BANDIT}/log/export", NOTHING, NEVER, query=bodies.ExportQuery)
 EXPLAIN = Route("POST", f"{_BANDIT}/log/explain", answers.Explanation, SAFE, bodies.ExplainBody)
 EVALUATE = Route("POST", f"{_BANDIT}/evaluations", answers.Evaluation, SAFE, bodies.EvaluationBody)
+START_EVALUATION = Route(
+    "POST", f"{_BANDIT}/evaluations", answers.StartedEvaluation, NEVER, bodies.EvaluationBody,
+    query=bodies.EvaluationQuery,
+)  # fmt: skip
+LIST_EVALUATIONS = Route(
+    "GET", f"{_BANDIT}/evaluations", answers.Page[answers.EvaluationJob], SAFE, query=_PAGE
+)
+GET_EVALUATION = Route("GET", f"{_BANDIT}/evaluations/{{evaluation}}", answers.EvaluationResult, SAFE)
+DELETE_EVALUATION = Route("DELETE", f"{_BANDIT}/evaluations/{{evaluation}}", NOTHING, SAFE)
 PUT_QUOTA = Route("PUT", _QUOTA, answers.Quota, SAFE, bodies.QuotaBody)
 GET_QUOTA = Route("GET", _QUOTA, answers.Quota, SAFE)
 LIST_QUOTAS = Route("GET", f"{_BANDIT}/quotas", answers.Page[answers.Quota], SAFE, query=_PAGE)

@@ -19,6 +19,7 @@ from shortlist_client.answers import Receipt
 from shortlist_client.bodies import RewardItem, reward_item
 from shortlist_client.client import AsyncClient, Client
 from shortlist_client.errors import Invalid, InvalidArgument, RewardsUnsent
+from shortlist_client.routes import encoded, given_of
 
 BATCH, BUFFER, EVERY_S = 500, 10_000, 1.0
 
@@ -70,8 +71,11 @@ class Unsent:
         return not self._items or (self.error is not None and self.attempts > before)
 
     def add(self, item: RewardItem) -> None:
-        """Raises RewardsUnsent without room, InvalidArgument after the end: then it is not taken."""
+        """Raises RewardsUnsent without room, InvalidArgument after the end or of what cannot be sent, which
+        would keep all behind it from being sent: then it is not taken.
+        """
         self.check_open()
+        encoded(given_of(item))
         if self.is_full:
             raise self.failure() or RewardsUnsent(list(self._items), [], "the buffer is full")
         self._items.append(item)

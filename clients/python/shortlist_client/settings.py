@@ -134,6 +134,7 @@ class BanditBody(TypedDict, total=False):
     signals: Mapping[str, SignalRule] | None
     guardrails: Sequence[GuardrailRule] | None
     position: PositionRule | None
+    intercept: bool
 
 
 class RewardRulePatch(TypedDict, total=False):
@@ -207,6 +208,7 @@ class BanditPatch(TypedDict, total=False):
     signals: Mapping[str, SignalRulePatch | None] | None
     guardrails: Sequence[GuardrailRule] | None
     position: PositionRulePatch | None
+    intercept: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,3 +243,4 @@ class Settings:
     signals: Mapping[str, SignalRule] | None = None
     guardrails: Sequence[GuardrailRule] | None = None
     position: PositionRule | None = None
+    intercept: bool = False

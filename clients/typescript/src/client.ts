@@ -36,14 +36,15 @@ export class Client {
   constructor(url: string, options: ClientOptions = {}) {
     if (!/^https?:\/\/[^\s?#]+$/.test(url)) throw new InvalidArgument("url must be the address of a service, http://host:port");
     this.url = url.replace(/\/+$/, "");
-    this.#options = options;
-    this.#retry = { attempts: 6, firstWaitMs: 100, longestWaitMs: 10_000, totalMs: 30_000, ...options.retry };
+    this.#options = checked(options, '{ key: "sl_…" }');
+    const { attempts = 6, firstWaitMs = 100, longestWaitMs = 10_000, totalMs = 30_000 } = options.retry ?? {};
+    this.#retry = { attempts, firstWaitMs, longestWaitMs, totalMs };
   }
 
   /** Choose up to k arms, the best first. */
   async choose(bandit: string, options: ChooseOptions = {}): Promise<Choice> {
     const path = pathOf(bandit);
-    const { once, ...body } = options;
+    const { once, ...body } = checked(options, "{ k: 5 }");
     if ((once ?? (await this.#isMattering(bandit, path))) && body.event_id == null) body.event_id = eventId();
     const safe = body.event_id != null || this.#matters.get(bandit)?.matters === false;
     const choice = await this.#send<Choice>({ method: "POST", path: `${path}/choose`, body, fields: CHOICE, safe });
@@ -55,7 +56,7 @@ export class Client {
 
   /** What `choose` would choose now, with what the learner knows of each arm; nothing is decided. Needs a key of scope read. */
   async dryRun(bandit: string, options: DryRunRequest = {}): Promise<DryRun> {
-    const body = { ...options, dry_run: true };
+    const body = { ...checked(options, "{ k: 5 }"), dry_run: true };
     const found = await this.#send<DryRun>({ method: "POST", path: `${pathOf(bandit)}/choose`, body, fields: DRY_RUN, safe: true });
     for (const arm of found.arms) arm.pinned ??= false;
     return found;
@@ -63,23 +64,23 @@ export class Client {
 
   /** Reward a decision. It counts once, however often it is sent. Throws RewardRejected. */
   async reward(decision: string, options: RewardOptions = {}): Promise<Receipt> {
-    const { wait, ...rest } = options;
-    const receipt = await this.rewardBatch([{ decision, ...rest, value: rest.value ?? 1 }], { wait });
+    const { wait, value = 1, ...rest } = checked(options, "{ value: 0 }");
+    const receipt = await this.rewardBatch([{ decision, ...rest, value }], { wait });
     if (receipt.rejected[0]) throw new RewardRejected(receipt.rejected[0].code);
     return receipt;
   }
 
   /** Reward many decisions; each is accepted, a duplicate, or rejected with a code. */
   async rewardBatch(rewards: Reward[], options: { wait?: boolean; keepalive?: boolean } = {}): Promise<Receipt> {
-    rewards.forEach((each, place) => {
-      if (!Number.isFinite(each.value)) throw new InvalidArgument(`reward ${place}: value must be a finite number`);
+    const { wait, keepalive } = checked(options, "{ wait: true }");
+    listed("rewards", rewards).forEach((each, place) => {
+      if (!Number.isFinite(each?.value)) throw new InvalidArgument(`reward ${place}: value must be a finite number`);
     });
-    const path = `/v1/rewards${options.wait ? "?wait=applied" : ""}`;
+    const path = `/v1/rewards${wait ? "?wait=applied" : ""}`;
     const total: Receipt = { accepted: 0, duplicate: 0, rejected: [] };
     const now = Date.now();
     for (const { first, items } of batches(rewards.map((each) => ({ at: now, ...each })))) {
       const body = { rewards: items };
-      const { keepalive } = options;
       const part = await this.#send<Receipt>({ method: "POST", path, body, fields: RECEIPT, safe: true, keepalive });
       total.accepted += part.accepted;
       total.duplicate += part.duplicate;
@@ -91,7 +92,7 @@ export class Client {
   /** Say that decisions were shown which were made with `activate: false`. */
   async activate(decisions: string[]): Promise<Activation> {
     const total: Activation = { activated: 0, duplicate: 0, rejected: [] };
-    for (const { first, items } of batches(decisions)) {
+    for (const { first, items } of batches(listed("decisions", decisions))) {
       const body = { decisions: items };
       const call = { method: "POST", path: "/v1/decisions/activate", body, fields: ACTIVATION, safe: true };
       const part = await this.#send<Activation>(call);
@@ -215,6 +216,19 @@ function* batches<T>(items: T[]): Generator<{ first: number; items: T[] }> {
 function pathOf(bandit: string): string {
   if (!IDENTIFIER.test(bandit)) throw new InvalidArgument("bandit must be letters, digits and . _ : - (at most 128)");
   return `/v1/bandits/${bandit}`;
+}
+
+/** The options. A number or a text in their place has no fields: all options would have their defaults. */
+export function checked<T extends object>(options: T, such: string): T {
+  const kind = options === null ? "null" : Array.isArray(options) ? "a list" : typeof options;
+  if (kind !== "object") throw new InvalidArgument(`options must be an object, such as ${such}, not ${kind}`);
+  return options;
+}
+
+/** A list; the letters of a text would be sent as its items. */
+function listed<T>(name: string, items: T[]): T[] {
+  if (!Array.isArray(items)) throw new InvalidArgument(`${name} must be a list, not ${typeof items}`);
+  return items;
 }
 
 function named(call: Call): string {

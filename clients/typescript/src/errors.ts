@@ -54,6 +54,7 @@ export class NotChangeable extends Conflict {}
 export class EventUsed extends Conflict {}
 export class PreconditionFailed extends ServiceError {}
 export class TooLarge extends ServiceError {}
+export class UnsupportedEncoding extends ServiceError {}
 export class Invalid extends ServiceError {}
 export class DimensionMismatch extends Invalid {}
 export class NotPossibleHere extends Invalid {}
@@ -74,6 +75,7 @@ export const BY_CODE: Record<string, typeof ServiceError> = {
   event_used: EventUsed,
   precondition_failed: PreconditionFailed,
   too_large: TooLarge,
+  unsupported_encoding: UnsupportedEncoding,
   invalid: Invalid,
   dimension_mismatch: DimensionMismatch,
   not_possible_here: NotPossibleHere,

@@ -4,7 +4,7 @@
 // left goes at once by requests that outlive the page. What was not answered for is sent again on the next page: a reward
 // counts once, however often it is sent.
 
-import { Client } from "./client.ts";
+import { checked, Client } from "./client.ts";
 import { Invalid, InvalidArgument } from "./errors.ts";
 import type { Keep, Receipt, Reward, RewardOptions, SenderOptions } from "./types.ts";
 
@@ -28,13 +28,15 @@ export class RewardSender {
   };
 
   constructor(client: Client, options: SenderOptions = {}) {
+    const { batch = 100, buffer = 10_000, everyMs = 1000, keep = storage(), onRejected = () => {} } = checked(options, "{ batch: 50 }");
+    if (!(batch >= 1 && buffer >= batch)) throw new InvalidArgument("batch must be at least 1, and not more than buffer");
     this.#client = client;
-    this.#batch = options.batch ?? 100;
-    this.#buffer = options.buffer ?? 10_000;
-    this.#everyMs = options.everyMs ?? 1000;
-    this.#keep = options.keep === undefined ? storage() : options.keep;
+    this.#batch = batch;
+    this.#buffer = buffer;
+    this.#everyMs = everyMs;
+    this.#keep = keep;
     this.#name = `shortlist ${client.url}`;
-    this.#onRejected = options.onRejected ?? (() => {});
+    this.#onRejected = onRejected;
     this.#waiting = this.#kept();
     if (this.#waiting.length) this.#later(0);
     globalThis.document?.addEventListener("visibilitychange", this.#leave);
@@ -48,7 +50,7 @@ export class RewardSender {
 
   /** Reward a decision soon. Throws InvalidArgument when too many wait: then this one is not taken. */
   add(decision: string, options: Omit<RewardOptions, "wait"> = {}): void {
-    const { value = 1, arm, reward_id, signal, at = Date.now() } = options;
+    const { value = 1, arm, reward_id, signal, at = Date.now() } = checked(options, "{ value: 0 }");
     if (!Number.isFinite(value)) throw new InvalidArgument("value must be a finite number");
     if (this.#waiting.length >= this.#buffer) throw new InvalidArgument(`${this.#buffer} rewards wait already`);
     this.#waiting.push({ decision, value, arm, reward_id, signal, at });

@@ -82,6 +82,7 @@ def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
 
 async def plan_two(monkeypatch) -> None:
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     begun, go_on = threading.Event(), threading.Event()
     original, planned = filter_planning.plan_filter, []
 
@@ -189,6 +190,7 @@ def test_what_is_stale_is_made_anew_without_another_plan(monkeypatch) -> None:
 
 def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monkeypatch) -> None:
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     index = LiveIndex(DIM, options, threads=1)
@@ -223,6 +225,59 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
     assert ask(views, catalogue, odd).strategy == "exact"
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_what_is_told_of_a_graph_falls_when_the_best_arms_of_its_probes_die(compacted, monkeypatch) -> None:
+    """Until it was measured again; where most of them died, every arm that is let in is compared."""
+    catalogue, views = graph_of_odd(monkeypatch)
+    renewed = []
+    monkeypatch.setattr(filter_planning, "renew", lambda plan, *given, **rest: renewed.append(plan) or plan)
+    odd = parse({"odd": True})
+    status = ask(views, catalogue, odd, 8)
+    assert (status.strategy, status.recall_at_1, status.ratio_mean) == ("graph", 1.0, 1.0)
+    assert not renewed
+    catalogue.index.remove(["1", "3"])
+    if compacted:
+        compact(catalogue, monkeypatch)
+    ask(views, catalogue, odd)
+    status = ask(views, catalogue, odd)
+    assert (status.strategy, status.recall_at_1, status.ratio_mean) == ("graph", 0.8, 0.8)
+    assert len(renewed) == 1
+    catalogue.index.remove(["5", "7", "9"])
+    ask(views, catalogue, odd)
+    assert ask(views, catalogue, odd).strategy == "exact"
+    assert ask(views, catalogue, odd).recall_at_1 == 1.0
+
+
+def test_a_filter_that_lets_in_few_arms_by_now_is_searched_exactly(monkeypatch) -> None:
+    catalogue, views = graph_of_odd(monkeypatch)
+    odd = parse({"odd": True})
+    assert ask(views, catalogue, odd, 8).strategy == "graph"
+    monkeypatch.setattr(known_filter.KnownFilter, "due", lambda *_: None)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 999 * DIM)
+    catalogue.index.remove(["999"])
+    ask(views, catalogue, odd)
+    assert ask(views, catalogue, odd).strategy == "exact"
+
+
+def graph_of_odd(monkeypatch) -> tuple[Catalogue, FilteredSnapshots]:
+    """Plans say that the graph of 2,000 arms serves; the best of its ten probes are arms 1, 3, ... 19."""
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
+    monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
+    options = IndexOptions(kind="hnsw")
+    catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), LiveIndex(DIM, options))
+    upsert(catalogue, 0, 2_000)
+    maintained(catalogue)
+
+    def by_graph(snapshot, eligible, options, **rest):
+        strategy = CatalogueGraph(snapshot, eligible, 200)
+        best = filter_plan.Winners(snapshot.table.number, (eligible.rows[:10],))
+        return FilterPlan(strategy, eligible.count, graph_number(snapshot), 1.0, 5.0, winners=best)
+
+    monkeypatch.setattr(filter_planning, "plan_filter", by_graph)
+    return catalogue, FilteredSnapshots(capacity_bytes=1 << 24)
+
+
 def maintained(catalogue: Catalogue) -> None:
     job = catalogue.index.begin_maintenance()
     assert job is not None
@@ -254,6 +309,7 @@ def test_a_copy_serves_while_a_graph_of_its_own_is_degraded(monkeypatch) -> None
 def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypatch) -> None:
     """Half of the arms came since it was built: scanning them takes longer than comparing all of the copy."""
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
     options = IndexOptions(kind="hnsw")
     catalogue = Catalogue("c", "0" * 16, CatalogueRecord(DIM, asdict(options)), LiveIndex(DIM, options))
@@ -315,6 +371,7 @@ def test_a_stale_fallback_copy_is_made_anew_before_the_graph(monkeypatch) -> Non
 def planned_own_graph(monkeypatch, us: float, exact_us: float) -> None:
     """Every plan is a graph of the arms that are let in, which was compared with a copy of them."""
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     shape = {"m": 8, "ef_construction": 50, "seed": 1, "threads": 1}
 
     def plan_filter(snapshot, eligible, options, **rest):

@@ -13,10 +13,12 @@ WELL: dict[str, Any] = {
     "backlog": 3,
     "dead": 0,
     "durability": "always",
-    "held": dict.fromkeys(KINDS, 80),
+    "held": {**dict.fromkeys(KINDS, 80), "repeats": 55},  # of those new keys are not limited from 69 on
     "bounds": dict.fromkeys(KINDS, 100),
     "loss": None,
     "failures": {},
+    "beyond": {},
+    "disk_full": False,
 }
 
 
@@ -34,7 +36,15 @@ def test_a_service_that_is_well_has_nothing_else():
         ({"worker": False}, "worker", None, "shortlist worker"),
         ({"durability": "everysec"}, "durability", False, "everysec"),
         ({"held": {**WELL["held"], "dedupe": 81}}, "space", False, "81% of SHORTLIST_MAX_DEDUPE_MB"),
+        ({"held": {**WELL["held"], "repeats": 56}}, "space", False, "from 69% on new keys"),
+        ({"disk_full": True}, "disk", False, "the disk of SHORTLIST_DATA_DIR is full"),
         ({"failures": {"shop": "MemoryError: 3 GB"}}, "index", False, "the index of shop stays as it was"),
+        (
+            {"beyond": {"home": 2_000}},
+            "quotas",
+            False,
+            "2,000 arms of the bandit home would count for too many",
+        ),
         ({"loss": Loss(at="today", what="10 rewards")}, "loss", False, "today: 10 rewards"),
     ],
 )

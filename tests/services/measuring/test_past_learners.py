@@ -40,6 +40,7 @@ CASES: Mapping[str, dict[str, Any]] = {
     "plain": {},
     "keys": {"scope": "per_key"},
     "contexts": {"context": ContextRule(dim=2), "interactions": "all"},
+    "intercept": {"context": ContextRule(dim=2), "interactions": "all", "intercept": True, "constant": 0.7},
     "shifted": {"shift_rewards": True, "reward": RewardRule(wait_s=5.0, default=-1.0)},
     "late": {"reward": RewardRule(wait_s=5.0, default=0.5)},
     "sums": {"scope": "per_key", "reward": RewardRule(wait_s=5.0, default=0.5, aggregate="sum")},

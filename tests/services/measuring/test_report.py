@@ -280,6 +280,33 @@ def test_keys_that_are_few_or_uneven_have_no_interval_and_it_is_said_why():
     assert idle.warnings == ["policy: no interval while all keys have earned the same"]
 
 
+@pytest.mark.parametrize(
+    ("unit", "terms", "least"), [("key", COINS, (34, 300)), ("decision", FREE, (112, 1_000))]
+)
+def test_it_is_said_from_how_many_on_there_can_be_an_interval(
+    unit: Unit, terms: Terms, least: tuple[int, int]
+):
+    """A holdout of a tenth, as often as it is said: 100 keys never have an interval."""
+    fold = ReportFold(unit=unit, share=0.1)
+    fold.add(visits(np.random.default_rng(9), 20, 40), {1: terms})
+    policy, holdout = fold.report().warnings
+    assert policy.endswith(f"of both groups together that is about {least[0]}")
+    assert holdout.endswith(f"of both groups together that is about {least[1]:,}")
+
+
+def test_intervals_of_keys_lie_within_what_decisions_can_earn():
+    rare = [
+        row(*([1.0] if number % 11 == 0 else []), key=f"user-{number}", group="policy")
+        for number in range(64)
+    ]
+    folds = [ReportFold(unit="key", level=0.999) for _ in range(2)]
+    for fold, terms in zip(folds, (COINS, FREE), strict=True):
+        fold.add(rare, {1: terms})
+    (low, high), (plain_low, plain_high) = (fold.report().groups[0].interval or (0, 0) for fold in folds)
+    assert plain_low < 0.0
+    assert (low, high) == (0.0, plain_high)
+
+
 def test_keys_without_a_group_are_the_policys_or_counted_apart():
     rng = np.random.default_rng(10)
     before, rows = visits(rng, 200, 700), visits(rng, 300, 2_000)

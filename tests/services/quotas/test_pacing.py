@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from app.services.quotas.pace import SLICE_S
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule
 from app.services.quotas.shares import Shares
-from store_by_clock import OwnClock, Row, StoreByClock
+from store_by_clock import OneQuota, OwnClock, StoreByClock
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
     for number in range(processes):
         shares = Shares(store, None, "b", asyncio.Event(), clock=clock, rng=np.random.default_rng(number))  # type: ignore[arg-type]
         await shares.become([BanditQuota("q", "u", rule)])
-        shares.members = Row()  # type: ignore[assignment]
+        OneQuota(shares)
         all_shares.append(shares)
     shown, errors = 0, []
     slices = round(DAY_S / SLICE_S)
@@ -99,7 +99,7 @@ async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: 
     store = StoreByClock(clock, {f"q{arm}": rule.terms("u") for arm, rule in enumerate(rules)})
     shares = Shares(store, None, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
     await shares.become([BanditQuota(f"q{arm}", f"u{arm}", rule) for arm, rule in enumerate(rules)])
-    shares.members = Rows()  # type: ignore[assignment]
+    QuotaOfRow(shares)
     earned, counts, slices = 0.0, np.zeros(arms), round(DAY_S / SLICE_S)
     for step in range(1, slices):
         clock.seconds = step * SLICE_S
@@ -118,9 +118,10 @@ async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: 
     assert earned >= 0.9 * town.best() * counts.sum() / visits
 
 
-class Rows(Row):
+class QuotaOfRow(OneQuota):
     """Every row counts for the quota of its number."""
 
-    @staticmethod
-    def of(row: int) -> tuple[int]:  # type: ignore[override]
-        return (row,)
+    sizes = np.full(4, 1, dtype=np.int32)
+
+    def of(self, row: int) -> list[int]:
+        return [row]

@@ -20,7 +20,7 @@ from app.services.quotas.shares import Shares
 from app.storage.redis_store import RedisStore
 from clock_shim import Clocks
 from lossy_store import LossyStore
-from store_by_clock import Row
+from store_by_clock import OneQuota
 from store_server import ON_CLUSTER, patient_store
 from town import Redis
 from waiting import until
@@ -44,7 +44,7 @@ class Process:
 
     async def serve(self, rule: QuotaRule) -> None:
         await self.shares.become([BanditQuota("q", "u", rule)])
-        self.shares.members = Row()  # type: ignore[assignment]
+        OneQuota(self.shares)
 
     @property
     def live(self) -> QuotaShare:

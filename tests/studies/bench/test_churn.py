@@ -25,6 +25,9 @@ def test_rows_cover_the_whole_turnover(small, capsys):
         assert row["K"] == 400
         assert 0 < row["p50_us"] <= row["p99_us"]
         assert row["recall_at_1"] > 0.9
+        assert row["worst_recall_at_1"] <= row["narrow_recall_at_1"] <= 1.0
+        assert row["narrow_recall_at_1"] > 0.9
+        assert row["told"] <= 1.0
         assert row["queries"] >= 1
     assert result["rows"][-1]["folds"] >= result["rows"][0]["folds"] >= 1
     assert "p99_ratio" in capsys.readouterr().out
@@ -40,4 +43,5 @@ def test_a_search_that_is_wrong_shows(small, monkeypatch):
         return snapshot
 
     monkeypatch.setattr(churn.LiveIndex, "snapshot", wrong)
-    assert max(row["recall_at_1"] for row in churn.run(quick=True)["rows"]) < 0.1
+    for row in churn.run(quick=True)["rows"]:
+        assert max(row["recall_at_1"], row["narrow_recall_at_1"]) < 0.1

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,7 @@ def dim_of(path: Path) -> int:
     kind = kind_of(path)
     try:
         found = kind.dim(path)
-    except (OSError, ValueError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, ValueError, RecursionError, msgspec.DecodeError, csv.Error):
         wrong(path, None, None, "cannot be read, or has no features")
     if not found:
         wrong(path, None, None, "there are no arms in it")

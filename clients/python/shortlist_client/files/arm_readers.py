@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import csv
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from shortlist_client.files.arm_rows import ArmRows, rows_at_once, wrong
+from shortlist_client.files.arm_rows import ArmRows, json_fault, rows_at_once, wrong
 from shortlist_client.files.parquet import arrow, parquet_file
 
 
@@ -29,10 +31,15 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 
 @contextmanager
 def opened(path: Path, mode: str = "r") -> Iterator[IO[Any]]:
-    """The file. Raises FileError where the system refuses."""
-    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+    """The file, after the mark of byte order that spreadsheets begin UTF-8 with.
+
+    Raises FileError where the system refuses.
+    """
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8-sig", "newline": ""}
     try:
         with path.open(mode, **text) as file:
+            if "b" in mode and file.read(len(BOM_UTF8)) != BOM_UTF8:
+                file.seek(0)
             yield file
     except OSError as error:
         wrong(path, None, None, error.strerror or "cannot be opened")
@@ -48,7 +55,7 @@ def read_ndjson(path: Path, dim: int) -> Iterator[ArmRows]:
         try:
             return decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            wrong(path, row, *_place_of(error))
+            wrong(path, row, *_place_of(error, text))
 
     with opened(path, "rb") as file:
         numbered = ((row, text) for row, text in enumerate(file, start=1) if text.strip())
@@ -84,13 +91,14 @@ def _same_length(path: Path, first: int, lengths: Sequence[int], dim: int) -> No
             wrong(path, first + place, "features", f"{length} numbers, the catalogue has {dim}")
 
 
-def _place_of(error: Exception) -> tuple[str | None, str]:
+def _place_of(error: Exception, line: bytes) -> tuple[str | None, str]:
     """The column, and what is wrong with it; nothing of what the file holds is repeated."""
     text = str(error)
     if isinstance(error, msgspec.ValidationError):
         reason, _, at = text.partition(" - at `$.")
         return (at.rstrip("`").partition("[")[0] or None), reason
-    return None, "is not JSON"
+    fault = json_fault(line)
+    return (None, "is not JSON") if fault is None else (str(fault[0][0]), fault[1])
 
 
 def read_csv(path: Path, dim: int) -> Iterator[ArmRows]:
@@ -143,7 +151,7 @@ def _csv_rows(
             wrong(path, first + place, None, f"{len(row)} cells, the head has {width}")
         for coordinate, column in enumerate(columns.features):
             try:
-                features[place, coordinate] = float(row[column])
+                features[place, coordinate] = _number(row[column])
             except ValueError:
                 wrong(path, first + place, f"x{coordinate}", "must be a number")
     tags = metadata = None
@@ -153,6 +161,13 @@ def _csv_rows(
     if columns.metadata is not None:
         metadata = [row[columns.metadata] for row in cells]
     return ArmRows(first, [row[columns.id] for row in cells], features, tags, metadata)
+
+
+def _number(text: str) -> float:
+    """Python also reads 1_0 and the digits of other scripts, which no other reader of CSV does."""
+    if "_" in text or not text.isascii():
+        raise ValueError
+    return float(text)
 
 
 def _tags_of(path: Path, row: int, text: str) -> Sequence[str]:
@@ -191,18 +206,24 @@ def _rows(path: Path, matrix: np.memmap[Any, Any], start: int, count: int) -> ND
 
 
 def _matrix(path: Path, dim: int) -> np.memmap[Any, Any]:
-    try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except OSError as error:
-        wrong(path, None, None, error.strerror or "cannot be read")
-    except ValueError:
-        wrong(path, None, None, "is not an .npy file of numbers")
+    matrix = _mapped(path)
     kinds = (np.dtype("<f4"), np.dtype("<f8"))
     if not isinstance(matrix, np.memmap) or matrix.ndim != 2 or matrix.dtype not in kinds:
         wrong(path, None, None, "must be a matrix of little-endian float32 or float64")
     if matrix.shape[1] != dim:
         wrong(path, None, "features", f"{matrix.shape[1]} numbers a row, the catalogue has {dim}")
     return matrix
+
+
+def _mapped(path: Path) -> Any:
+    """Raises FileError. The head of the file is Python, which fails in many ways where it is damaged."""
+    try:
+        with np.errstate(over="ignore"):  # of a shape beyond 64 bits
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError as error:
+        wrong(path, None, None, error.strerror or "cannot be read")
+    except (ValueError, TypeError, OverflowError, EOFError, SyntaxError, MemoryError, TokenError):
+        wrong(path, None, None, "is not an .npy file of numbers")
 
 
 def ids_path(path: Path) -> Path:
@@ -266,13 +287,23 @@ def _parquet_rows(path: Path, first: int, batch: Any, dim: int) -> ArmRows:
     features = numbers.to_numpy(zero_copy_only=False).reshape(-1, dim)
     tags = metadata = None
     if "tags" in columns:
-        tags = [given or [] for given in columns["tags"].to_pylist()]
+        tags = [given or [] for given in _texts(path, first, "tags", columns["tags"])]
         place = next((place for place, given in enumerate(tags) if None in given), None)
         if place is not None:
             wrong(path, first + place, "tags", "must not hold null")
     if "metadata" in columns:
-        metadata = [given or "" for given in columns["metadata"].to_pylist()]
-    return ArmRows(first, columns["id"].to_pylist(), features, tags, metadata)
+        metadata = [given or "" for given in _texts(path, first, "metadata", columns["metadata"])]
+    return ArmRows(first, _texts(path, first, "id", columns["id"]), features, tags, metadata)
+
+
+def _texts(path: Path, first: int, name: str, column: Any) -> list[Any]:
+    """The values of a column of texts; Arrow does not look whether they are UTF-8."""
+    found = list[Any]()
+    try:
+        found.extend(value.as_py() for value in column)
+    except UnicodeDecodeError:
+        wrong(path, first + len(found), name, "is not UTF-8")
+    return found
 
 
 def _of_length(vectors: Any, dim: int) -> bool:
@@ -286,7 +317,7 @@ class _Features(msgspec.Struct):
 
 def ndjson_dim(path: Path) -> int:
     """How many features the first arm has, as the functions below; 0: there is none."""
-    with path.open("rb") as file:
+    with opened(path, "rb") as file:
         first = next((line for line in file if line.strip()), None)
     return 0 if first is None else len(msgspec.json.decode(first, type=_Features).features)
 
@@ -298,7 +329,7 @@ def csv_dim(path: Path) -> int:
 
 
 def npy_dim(path: Path) -> int:
-    matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+    matrix = _mapped(path)
     return int(matrix.shape[1]) if matrix.ndim == 2 and len(matrix) else 0
 
 

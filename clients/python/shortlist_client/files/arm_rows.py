@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -13,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shortlist_client.errors import ShortlistError
+from shortlist_client.routes import Fault as JsonFault
+from shortlist_client.routes import fault_of
 
 ROWS = 1_000  # that are held, and sent, together
 NUMBERS = 1_000_000  # in their features, at most
@@ -110,10 +114,19 @@ def _fault_of(text: str) -> str:
         found = msgspec.json.decode(text)
         fields = _fields_in(found)
     except (ValueError, RecursionError):
-        return "must be the text of a JSON object"
+        fault = json_fault(text)
+        return "must be the text of a JSON object" if fault is None else fault[1]
     if not isinstance(found, dict):
         return "must be the text of a JSON object"
     return f"at most {MAX_METADATA_FIELDS} fields" if fields > MAX_METADATA_FIELDS else ""
+
+
+def json_fault(text: str | bytes) -> JsonFault | None:
+    """Where a document holds NaN or an infinity, which only Python's own reader takes; None: nowhere."""
+    with suppress(ValueError, RecursionError):
+        document = json.loads(text)
+        return fault_of(document) if isinstance(document, dict) else None
+    return None
 
 
 def _fields_in(value: object) -> int:

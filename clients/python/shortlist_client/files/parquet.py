@@ -24,12 +24,14 @@ def arrow() -> tuple[Any, Any]:
 
 @contextmanager
 def parquet_file(path: Path) -> Iterator[Any]:
-    """A ``pyarrow.parquet.ParquetFile`` to read. Raises FileError, also while it is read."""
+    """A ``pyarrow.parquet.ParquetFile`` to read. Raises FileError, also while it is read and converted."""
     pa, pq = arrow()
     try:
         with pq.ParquetFile(path, buffer_size=BUFFER_BYTES) as file:
             yield file
     except OSError as error:
-        wrong(path, None, None, error.strerror or "is not a Parquet file")
-    except pa.ArrowInvalid:
-        wrong(path, None, None, "is not a Parquet file")
+        wrong(path, None, None, error.strerror or "is not a Parquet file, or is damaged")
+    except UnicodeDecodeError:
+        wrong(path, None, None, "has text that is not UTF-8")
+    except (pa.ArrowException, OverflowError):  # OverflowError: a time that Python's cannot be
+        wrong(path, None, None, "is not a Parquet file, or is damaged")

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-LINE_S = 10.0  # at most one line in this time, after the first
+LINE_S = 10.0  # at most one line in this time, after the first and before the last
 
 Item = TypeVar("Item")
 
@@ -35,20 +35,22 @@ def meter(
         with tqdm(desc=desc, total=total, leave=leave, unit=f" {unit or 'it'}") as bar:
             yield bar.update
         return
-    done, started = 0, time.monotonic()
+    done, shown, started = 0, 0, time.monotonic()
     last = started
     of = f" {unit}" * bool(unit) if total is None else f" of {total:,}"
     _line(desc, done, of, 0.0)
 
     def advance(more: int) -> None:
-        nonlocal done, last
+        nonlocal done, shown, last
         done += more
         now = time.monotonic()
         if now - last >= LINE_S:
             _line(desc, done, of, now - started)
-            last = now
+            shown, last = done, now
 
     yield advance
+    if done > shown:
+        _line(desc, done, of, time.monotonic() - started)
 
 
 def _line(desc: str, done: int, of: str, elapsed_s: float) -> None:
