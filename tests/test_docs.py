@@ -11,14 +11,16 @@ from app.api import limits as api_limits
 from app.filters import fields
 from app.filters import filter as filters
 from app.milvus import engine as milvus_engine
-from app.services.bandits import completion, context, encoding, settings, versions
+from app.services.bandits import completion, context, encoding, prior_version, settings, versions
 from app.services.bounded import answers
 from app.services.catalogues import kinds
 from app.services.choosing import included, policies
+from app.services.learning import prior_fits
 from app.services.measuring import report
 from app.services.queries import centers
 from app.services.quotas import membership, quota_rules, quotas
 from app.settings import Settings
+from app.storage import redis_priors
 from server import cli
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +67,9 @@ HOMES = (
     membership,
     report,
     centers,
+    prior_version,
+    prior_fits,
+    redis_priors,
 )
 
 

@@ -31,7 +31,8 @@ async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
 
 
 async def make(world: Api, name: str = "b", **fields: Any) -> Json:
-    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", **fields}
+    """A bandit without an intercept, so that what it knows is computed from the features alone."""
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, **fields}
     return await world.ok("PUT", f"/v1/bandits/{name}", body, 201)
 
 
@@ -95,7 +96,7 @@ async def test_a_bandit_without_the_setting_has_the_prior_that_it_can_have(
     world: Api, fields: Json, expected: str
 ):
     assert (await make(world, **fields))["prior"] == expected
-    again = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", **fields}
+    again = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, **fields}
     assert (await world.ok("PUT", "/v1/bandits/b", again))["prior"] == expected
 
 
@@ -119,7 +120,7 @@ async def test_what_a_learned_prior_does_not_go_with_is_refused_with_the_reason(
 
 async def test_a_bandit_of_before_keeps_its_plain_prior_and_can_be_given_a_learned_one(world: Api):
     await make(world, prior="plain")
-    without = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+    without = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False}
     assert (await world.ok("PUT", "/v1/bandits/b", without))["prior"] == "plain"
     await world.refused("GET", PRIOR, status=404, code="not_found")
     await world.refused("POST", REFRESH, status=404, code="not_found")
@@ -387,6 +388,24 @@ async def test_a_learned_prior_can_be_evaluated_on_the_log_of_a_plain_one(world:
     assert same["support"]["largest_weight"] == pytest.approx(1.0)
     assert learned["learners"]["begin"] == same["learners"]["begin"]
     assert learned["support"]["largest_weight"] != pytest.approx(1.0)
+
+
+async def test_with_an_intercept_the_mean_has_an_offset(world: Api):
+    """Every reward is 5 higher: that is what all keys have in common, whatever they like."""
+    await make(world, intercept=True)
+    await world.observe("b", *({**each, "value": 5.0 + each["value"]} for each in histories(40, 10)))
+    found = await world.ok("POST", REFRESH)
+    assert (len(found["mean"]), len(found["sd"])) == (D, D)
+    assert found["offset"] == pytest.approx(5.0, abs=0.5)
+    assert np.linalg.norm(np.array(found["mean"]) - MEAN) < 0.5
+    covariance = (await world.ok("GET", f"{PRIOR}?include=covariance"))["covariance"]
+    assert np.shape(covariance) == (D + 1, D + 1), "of all numbers of a learner"
+    new = await world.learner("b", "new")
+    assert new["offset"] == pytest.approx(found["offset"])
+    arm = (await world.choose("b", key="new", dry_run=True))["arms"][0]
+    expected = FEATURES[int(arm["id"][1:])] @ found["mean"] + found["offset"]
+    assert arm["prior"] == pytest.approx(expected)
+    assert arm["estimate"] == pytest.approx(expected)
 
 
 async def test_signals_have_one_prior_whatever_their_weights(world: Api):
