@@ -98,7 +98,8 @@ async def build(http: httpx.AsyncClient) -> None:
     (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
     rule = {"wait_s": 0.4, "default": DEFAULT}
     body = {
-        "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "reward": rule, "intercept": False,
+        "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "reward": rule,
+        "intercept": False, "prior": "plain",
     }  # fmt: skip
     (await http.put("/v1/bandits/b", json=body)).raise_for_status()
 

@@ -29,7 +29,7 @@ SIGNALS: dict[str, Any] = {
     "buy": {"weight": DIAL["buy"], "default": DEFAULTS["buy"]},
     "watch": {"weight": DIAL["watch"], "aggregate": "last"},
 }
-SETTINGS = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False}
+SETTINGS = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "prior": "plain"}
 NOW = 1_700_000_000_000
 
 

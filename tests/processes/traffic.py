@@ -116,5 +116,12 @@ class Traffic:
         arms = [{"id": name, "features": row} for name, row in ARMS.items()]
         (await http.put("/v1/catalogues/c", json={"dim": 3})).raise_for_status()
         (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
-        body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, **self.options}
+        body = {
+            "catalogue": "c",
+            "policy": "sub_ts",
+            "scope": "per_key",
+            "intercept": False,
+            "prior": "plain",
+        }
+        body |= self.options
         (await http.put("/v1/bandits/b", json=body)).raise_for_status()
