@@ -121,7 +121,7 @@ load: install
 # MovieLens folder as DATA for the demonstration.
 figures: install
 	for name in choose growth regret churn; do $(BIN)/shortlist bench $$name --quick --json docs/figures/$$name.json || exit 1; done
-	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --rounds 200 --json docs/figures/demo.json --picture docs/figures/demo.svg)
+	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --rounds 100 --json docs/figures/demo.json --picture docs/figures/demo.svg)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
 	$(BIN)/python -m studies.experiments.slate_plot docs/figures/slates.json docs/figures/slates.svg
 
