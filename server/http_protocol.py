@@ -191,6 +191,8 @@ class ShortlistProtocol(HttpToolsProtocol):
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > limits.MAX_HEAD_BYTES or self._head_fields > limits.MAX_HEAD_FIELDS:
             raise ValueError
+        if self._body_since is not None:
+            return  # a trailer: whoever stands in front has checked the head alone (RFC 9110, 6.5.1)
         name = name.lower()
         if name == b"expect":
             super().on_header(name, value)

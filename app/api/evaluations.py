@@ -52,7 +52,9 @@ else:
         weights: (
             Annotated[
                 Weights | Annotated[list[Weights], Field(min_length=1)],
-                must_be("weights by the names of signals, or a list of such"),
+                must_be(
+                    f'weights by signal, as {{"click": 1.0}}, or a list of 1 to {MAX_WEIGHTS} such objects'
+                ),
             ]
             | None
         ) = None
@@ -85,7 +87,7 @@ class EvaluationProgress(BaseModel):
 
 
 class EvaluationJobHead(BaseModel):
-    """``created``: in ms since 1970. ``error``: why it failed. ``lost``: the process that ran it has died."""
+    """``created``: in ms since 1970. ``error``: why it failed, or is lost: its process has ended."""
 
     id: str
     created: int

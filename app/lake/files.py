@@ -182,6 +182,8 @@ class Lake:
             try:
                 with self._fs.open(path, "rb") as file, pq.ParquetFile(file) as found:
                     yield found
+            except FileNotFoundError:
+                raise _refused(self.address, f"{name} is missing") from None
             except (pa.ArrowInvalid, pa.ArrowTypeError, EOFError):
                 raise _refused(self.address, f"{name} is damaged, or half written") from None
 

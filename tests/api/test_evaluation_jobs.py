@@ -116,6 +116,7 @@ async def test_a_job_whose_process_has_died_is_lost(shared: Api, monkeypatch: py
     job = await start(shared, "lost", {})
     answer = await ended(shared, "lost", job)
     assert (answer["state"], answer["result"]) == ("lost", None)
+    assert answer["error"] == evaluation_jobs.LOST
     assert (await shared.ok("GET", path("lost")))["items"][0]["state"] == "lost"
     monkeypatch.undo()
     await shared.ok("DELETE", path("lost", job), status=204)

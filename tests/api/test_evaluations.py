@@ -829,3 +829,8 @@ async def test_weights_times_signals_times_places_are_bounded(shared: Api, monke
     assert "at most 2 weight sets are allowed with 4 signals in lists of 3" in found["detail"]
     assert len((await evaluate(shared, "many-weights", {"weights": [{"s0": 1.0}] * 2}))["results"]) == 2
     assert (await evaluate(shared, "many-weights", {}))["results"] is None
+    for wrong in ([], [[]], 1.0):
+        found = await shared.refused(
+            "POST", "/v1/bandits/many-weights/evaluations", {"policy": {"weights": wrong}}
+        )
+        assert "or a list of 1 to 50 such objects" in found["detail"]

@@ -147,7 +147,7 @@ def test_the_service_names_the_row_of_the_whole_list(client: Client):
 def test_what_is_no_number_is_named(client: Client):
     rows = np.zeros((4, 2), dtype=np.float32)
     rows[2, 0] = np.nan
-    with pytest.raises(InvalidArgument, match=r"row 2: features\.0: nan is no number of JSON"):
+    with pytest.raises(InvalidArgument, match=r"row 2: features\.0: nan cannot be sent as JSON"):
         client.upsert_arms("films", rows, ids=list("abcd"))
     assert client.get_catalogue("films").size == 0
 
@@ -227,34 +227,34 @@ TABLES: dict[str, tuple[Callable[[Client], object], str]] = {
     ),  # type: ignore[typeddict-item]
     "NaN": (
         lambda client: client.upsert_arms("films", FRAME[["x", "y"]].to_numpy(), ids=FRAME["id"]),
-        r"row 1: features\.1: nan is no number of JSON",
+        r"row 1: features\.1: nan cannot be sent as JSON",
     ),
     "a Timestamp": (
         lambda client: client.upsert_arms("films", ONE * 2, ids=["a", "b"], metadata=TIMES),
-        r"row 0: metadata\.at: Timestamp is no type of JSON: give a number, a text",
+        r"row 0: metadata\.at: Timestamp cannot be sent as JSON: give a number, a text",
     ),
     "NaT": (
         lambda client: client.upsert_arms("films", ONE, ids=["a"], metadata=TIMES[1:]),
-        r"row 0: metadata\.at: NaTType is no type of JSON",
+        r"row 0: metadata\.at: NaTType cannot be sent as JSON",
     ),
     "a time of numpy": (
         lambda client: client.upsert_arms(
             "films", ONE, ids=["a"], metadata=[{"at": np.datetime64("2026-01-01", "ns")}]
         ),
-        r"row 0: metadata\.at: datetime64 is no type of JSON",
+        r"row 0: metadata\.at: datetime64 cannot be sent as JSON",
     ),
     "NaT of a reward": (lambda client: client.reward("d", at=pd.NaT), "reward 0: at: NaTType"),  # type: ignore[arg-type]
     "NaN of an array": (
         lambda client: client.reward("d", np.float32("nan")),
-        "reward 0: value: nan is no number",
+        "reward 0: value: nan cannot be sent",
     ),
     "deep in a filter": (
         lambda client: client.dry_run("home", filter={"$or": [{}, {"n": {"$gte": pd.Timestamp(0)}}]}),
-        r"filter\.\$or\.1\.n\.\$gte: Timestamp is no type",
+        r"filter\.\$or\.1\.n\.\$gte: Timestamp cannot be sent as JSON",
     ),
     "a set": (
         lambda client: client.put_bandit("home", catalogue="films", filter={"a": {1}}),
-        r"filter\.a: set is no",
+        r"filter\.a: set cannot be sent",
     ),
     "a name": (
         lambda client: client.dry_run("home", filter={("a", 1): 2}),
@@ -262,7 +262,7 @@ TABLES: dict[str, tuple[Callable[[Client], object], str]] = {
     ),  # type: ignore[dict-item]
     "a setting": (
         lambda client: client.patch_bandit("home", temperature=np.inf),
-        "temperature: inf is no number",
+        "temperature: inf cannot be sent as JSON",
     ),
     "a time": (lambda client: client.list_log("home", start=np.nan), "start and end must be datetimes"),
 }
@@ -293,7 +293,7 @@ def test_a_reward_that_cannot_be_sent_does_not_hold_up_those_behind_it():
         return httpx.Response(200, json={"accepted": 1, "duplicate": 0, "rejected": []})
 
     with RewardSender(Client(http=httpx.Client(transport=httpx.MockTransport(take)))) as rewards:
-        with pytest.raises(InvalidArgument, match="value: nan is no number"):
+        with pytest.raises(InvalidArgument, match="value: nan cannot be sent"):
             rewards.add("first", np.nan)
         rewards.add("second")
     assert sent == ["second"]

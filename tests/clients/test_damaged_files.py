@@ -143,13 +143,17 @@ def test_how_a_number_may_be_spelled_in_csv(tmp_path: Path, spelling: str):
 
 
 NOT_JSON = [
-    ("a.ndjson", '{"id": "a", "features": [1, NaN]}\n', "row 1: features: nan is no number of JSON"),
+    ("a.ndjson", '{"id": "a", "features": [1, NaN]}\n', "row 1: features: nan cannot be sent as JSON"),
     (
         "a.ndjson",
         '{"id": "a", "features": [1, 2], "metadata": {"c4nary": -Infinity}}\n',
-        "row 1: metadata: -inf is no",
+        "row 1: metadata: -inf cannot",
     ),
-    ("a.csv", 'id,x0,x1,metadata\na,1,2,"{""c4nary"": NaN}"\n', "row 1: metadata: nan is no number of JSON"),
+    (
+        "a.csv",
+        'id,x0,x1,metadata\na,1,2,"{""c4nary"": NaN}"\n',
+        "row 1: metadata: nan cannot be sent as JSON",
+    ),
 ]
 
 

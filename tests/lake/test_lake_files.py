@@ -69,6 +69,15 @@ def test_every_file_that_is_gone_or_cut_short_is_named(tmp_path: Path, place: in
     opened(tmp_path)
 
 
+@pytest.mark.parametrize("table", ["rewards", "arms"])
+def test_a_rebuild_names_a_file_of_the_last_commit_that_is_gone(tmp_path: Path, table: str):
+    lake_of_days(tmp_path, days=1)
+    path = next((tmp_path / table).rglob("*.parquet"))
+    path.unlink()
+    with pytest.raises(ShortlistError, match=f"{path.name} is missing"):
+        list(rebuilt(Lake(str(tmp_path))))
+
+
 def test_rows_that_their_owner_deletes_are_no_damage(tmp_path: Path):
     lake_of_days(tmp_path)
     for path in sorted(tmp_path.glob("rewards/day=*/*.parquet")):

@@ -166,6 +166,22 @@ def test_no_body_runs_as_a_request(service: Service, offer: tuple[str, ...]) -> 
     assert "a" in arms_of(service)
 
 
+@pytest.mark.parametrize("offer", [(), *OFFERS])
+@pytest.mark.parametrize("cut", [0, 1])
+def test_fields_after_a_body_are_none_of_its_head(service: Service, offer: tuple[str, ...], cut: int) -> None:
+    """In one segment, in which all is read before the request begins, and in two."""
+    trailer = b"content-encoding: gzip\r\nhost: elsewhere\r\nx-request-id: trailer\r\n"
+    first = head("/v1/bandits/b/choose", "transfer-encoding: chunked", *offer, length=None)
+    rest = b"%x\r\n%b\r\n0\r\n%b\r\n" % (len(CHOICE), CHOICE, trailer)
+    with Wire(service) as wire:
+        wire.send(first + rest[: -cut or None])
+        wire.send(rest[len(rest) - cut :] + FIRST)
+        answer = wire.answer()
+        assert (answer.status, len(json.loads(answer.body)["arms"])) == (200, 2)
+        assert answer.headers["x-request-id"] != "trailer"
+        assert wire.answer().status == 200
+
+
 def test_an_import_that_offers_an_upgrade_stores_its_lines(service: Service) -> None:
     lines = b'{"id": "c", "features": [1, 2]}\n' * 3
     with Wire(service) as wire:

@@ -37,6 +37,7 @@ log = logging.getLogger("shortlist.evaluations")
 BEAT_S, LEASE_MS = 2.0, 15_000
 KEEP_MS = 3_600_000
 MOST_OWN = 8  # jobs of one process that wait or run
+LOST = "the process that ran this evaluation has ended: start the evaluation again"
 NO_ROOM = "the results of evaluations take as much as they may: delete some, or ask for fewer weights"
 UNKNOWN = "no evaluation of this id: results are kept for an hour"
 
@@ -52,7 +53,7 @@ class JobProgress(msgspec.Struct, frozen=True):
 
 
 class JobHead(msgspec.Struct, frozen=True):
-    """``created``: in ms since 1970. ``error``: why it failed."""
+    """``created``: in ms since 1970. ``error``: why it failed, or is lost."""
 
     id: str
     created: int
@@ -190,5 +191,5 @@ class _Said:
 def _head(stored: StoredJob) -> JobHead:
     head = _decode(stored.head)
     if head.state in {"waiting", "running"} and not stored.is_alive:
-        return msgspec.structs.replace(head, state="lost")
+        return msgspec.structs.replace(head, state="lost", error=LOST)
     return head

@@ -175,13 +175,16 @@ def _faults(value: Any, path: tuple[object, ...]) -> Iterator[Fault]:
             yield from _faults(each, (*path, place))
     elif isinstance(value, float):
         if not isfinite(value):
-            yield path, f"{value} is no number of JSON: give a finite one, or leave the field out"
+            yield path, f"{value} cannot be sent as JSON: give a finite number, or leave the field out"
     elif value is not None and not isinstance(value, str | int):
         try:
             listed = _listed(value)
         except TypeError:
             kind = type(value).__name__
-            yield path, f"{kind} is no type of JSON: give a number, a text, a list or a dict, or leave it out"
+            yield (
+                path,
+                f"{kind} cannot be sent as JSON: give a number, a text, a list or a dict, or leave it out",
+            )
         else:
             yield from _faults(listed, path)
 

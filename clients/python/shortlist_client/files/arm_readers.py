@@ -223,7 +223,7 @@ def _mapped(path: Path) -> Any:
     except OSError as error:
         wrong(path, None, None, error.strerror or "cannot be read")
     except (ValueError, TypeError, OverflowError, EOFError, SyntaxError, MemoryError, TokenError):
-        wrong(path, None, None, "is not an .npy file of numbers")
+        wrong(path, None, None, "is not an .npy file of numbers, or is damaged")
 
 
 def ids_path(path: Path) -> Path:
