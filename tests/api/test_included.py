@@ -1,5 +1,8 @@
 """The metadata that come with the arms of a choice: what the arms have now, and no other choice for it."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from api_client import Api, Json
@@ -112,3 +115,20 @@ async def test_what_would_be_too_long_is_refused_and_nothing_is_decided(api: Api
     )
     assert (await api.listed("/v1/bandits/b/log")) == []
     await api.choose("b", k=500, include=["metadata"])
+
+
+async def test_what_is_small_is_read_at_once(api: Api, monkeypatch: pytest.MonkeyPatch):
+    """A round trip for each part of it takes longer than all else."""
+    rows = [{"id": f"a{n}", "features": [1.0, n], "metadata": {"text": "x" * 200}} for n in range(200)]
+    await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
+    await api.bandit("b", "c")
+    documents, calls = api.app.service.store.arms.documents, list[int]()
+
+    async def counted(uid: str, ids: Sequence[str], **how: Any) -> Sequence[bytes]:
+        calls.append(len(ids))
+        return await documents(uid, ids, **how)
+
+    monkeypatch.setattr(api.app.service.store.arms, "documents", counted)
+    assert len(shown(await api.choose("b", k=200, include=["metadata"]))) == 200
+    assert calls == [200]

@@ -91,6 +91,19 @@ async def test_a_document_changes_without_its_features(store: Store):
     assert await store.arms.documents(UID, []) == []
 
 
+async def test_documents_are_read_as_far_as_their_bytes_go(store: Store):
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(0, 200, 100)
+    writes = [ArmWrite(f"a{n}", vector(n), bytes([n]) * size) for n, size in enumerate(sizes.tolist())]
+    await store.arms.upsert(UID, writes, keep_ms=KEEP_MS)
+    ids = [write.id for write in writes]
+    ends = np.cumsum(sizes)
+    for most in (0, 1, 500, int(ends[31]), int(ends[32]) - 1, int(ends[32]), int(ends[64]), 10**6):
+        count = max(int(ends.searchsorted(most, side="right")), 1)
+        found = await store.arms.documents(UID, ids, most_bytes=most)
+        assert list(found) == [write.document for write in writes[:count]], most
+
+
 async def test_of_several_arms_with_one_id_the_last_stands(store: Store):
     twice = [ArmWrite("a", vector(1)), ArmWrite("a", vector(2))]
     done = await store.arms.upsert(UID, twice, keep_ms=KEEP_MS)

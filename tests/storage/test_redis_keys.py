@@ -152,7 +152,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 59
+    assert len(rows) == 64
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():
@@ -263,3 +263,13 @@ async def test_the_log_goes_on_when_the_clock_has_run_backwards(store, store_url
     [outcome] = await store.rewards.append(0, [reward])
     assert outcome.entry_id == f"{future_ms}-8"
     assert await store.side_data.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS) == f"{future_ms}-9"
+
+
+@pytest.mark.anyio
+async def test_documents_are_read_many_at_a_time(store, store_url):
+    """A command for each arm would cost the store more than what it reads."""
+    async with connect(store_url) as client:
+        await client.config_resetstat()
+        await store.arms.documents(UID, [f"a{n}" for n in range(200)], most_bytes=10**6)
+        commands = await client.info("commandstats")
+    assert sum(each["calls"] for name, each in commands.items() if name.startswith("cmdstat_h")) <= 10

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from app.errors import TooLarge
-from app.services.bounded.answers import hold
+from app.services.bounded.answers import FREE_BYTES, hold
 from app.services.bounded.yielding import yield_to_others
 from app.services.choosing.choice import ChosenArm
 from app.services.formats.records import attributes_of
@@ -20,7 +20,7 @@ from app.storage.protocol import ArmStore
 METADATA = "metadata"
 MAX_INCLUDED_BYTES = 8 << 20
 READ_TOGETHER = 500  # arms
-FIRST_BYTES = 1 << 15  # that are read at first, and then twice as many each time
+FIRST_BYTES = FREE_BYTES  # that are read at first, and then twice as many each time
 COPIES = 2  # of what is read: by itself, and in the answer
 
 A = TypeVar("A", bound=ChosenArm)
@@ -44,9 +44,9 @@ async def described(
         for fields in [_fields_of(include)]
         for place in range(len(arms))
     ]
-    size, most, done = 0, FIRST_BYTES, 0
+    size, most, done, held = 0, FIRST_BYTES, 0, 0  # no answer is refused before it is known not to be small
     while done < len(wanted):
-        hold(most)
+        hold(held)
         together = wanted[done : done + READ_TOGETHER]
         ids = [arms[place].id for arms, place, _ in together]
         documents = await store.documents(catalogue_uid, ids, most_bytes=most)
@@ -60,8 +60,8 @@ async def described(
         for (arms, place, fields), document in zip(together, documents, strict=False):
             await yield_to_others()
             arms[place] = msgspec.structs.replace(arms[place], metadata=_part(document, fields))
-        hold(COPIES * read - most)
-        most = min(2 * most, MAX_INCLUDED_BYTES)
+        hold(COPIES * read - held)
+        held = most = min(2 * most, MAX_INCLUDED_BYTES)
     return answer
 
 

@@ -59,11 +59,14 @@ class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
     metadata: dict[str, Any]
 
 
+_arm_document = msgspec.msgpack.Decoder(ArmDocument)
+
+
 def attributes_of(data: bytes) -> tuple[list[str], dict[str, Any]]:
     """The tags and the metadata of a document in the store."""
     if not data:
         return [], {}
-    document = unpack(data, ArmDocument)
+    document = _arm_document.decode(data)
     return document.tags, document.metadata
 
 
