@@ -4,8 +4,8 @@ Keys are taken in the order of a keyed hash of their names, which nobody outside
 places are for all that have a reward, half for those with at least ``ENOUGH_REWARDS``, and what is left of
 these goes to the others. So n keys that lie, among N, weigh at most n / N in each part.
 
-    names      of all learners of the bandit, partition by partition: one step in the store for each
-    sums       read in that order, ``TOGETHER_BYTES`` in one call, so that nobody waits for it long
+    names      of all learners of the bandit, a few partitions at a time: one step in the store for each
+    sums       read in that order, ``TOGETHER_BYTES`` at a time, so that nobody waits for it long
     fit        in a thread
     written    if the newest version is still the one from before, else that one is the answer
 """
@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from heapq import nsmallest
+from itertools import chain
 
 import numpy as np
 
@@ -38,7 +39,8 @@ from shortlist.linear.ridge_sums import RidgeSums
 MOST_KEYS = 2_000
 MOST_SUMS_BYTES = 64 << 20
 MOST_READ = 8_000  # keys
-TOGETHER_BYTES = 1 << 20  # of learners in one call of the store
+TOGETHER_BYTES = 1 << 20  # of learners that are read at once
+PARTITIONS_TOGETHER = 4  # whose names are read at once
 ENOUGH_REWARDS = 5
 ROWS_MARGIN_MS = 2 * 86_400_000  # beyond the time for which rows are kept
 _SECRET = "prior-sample"  # noqa: S105 - the name of the register that holds it
@@ -161,9 +163,10 @@ class PriorFits:
         """The keys in the order of their hashes, as many as may be read."""
         key = await self._key() + bandit.uid.encode()
         nearest, seconds = list[tuple[bytes, str]](), 0.0
-        for partition in range(self._store.partitions):
-            names = await self._store.learners.names(partition, bandit.uid)
-            nearest, took_s = await FITTING.run(partial(_nearest, nearest, names, key))
+        for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
+            some = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
+            parts = await asyncio.gather(*(self._store.learners.names(each, bandit.uid) for each in some))
+            nearest, took_s = await FITTING.run(partial(_nearest, nearest, chain.from_iterable(parts), key))
             seconds += took_s
         return [LearnerId(bandit.uid, name) for _, name in nearest], seconds
 
@@ -175,9 +178,11 @@ class PriorFits:
             by_partition: dict[int, list[LearnerId]] = {}
             for learner in some:
                 by_partition.setdefault(learner.partition(self._store.partitions), []).append(learner)
-            stored: dict[LearnerId, StoredLearner] = {}
-            for partition, learners in by_partition.items():
-                found = await self._store.learners.stored(partition, learners)
+            parts = await asyncio.gather(
+                *(self._store.learners.stored(partition, each) for partition, each in by_partition.items())
+            )
+            stored = dict[LearnerId, StoredLearner]()
+            for learners, found in zip(by_partition.values(), parts, strict=True):
                 stored.update(zip(learners, found, strict=True))
 
             def work() -> tuple[Sequence[LearnerState | None], float]:
@@ -196,7 +201,7 @@ class PriorFits:
 
 
 def _nearest(
-    before: Sequence[tuple[bytes, str]], names: Sequence[str], key: bytes
+    before: Sequence[tuple[bytes, str]], names: Iterable[str], key: bytes
 ) -> tuple[list[tuple[bytes, str]], float]:
     """Those of least hash, of some names and those before."""
     began = time.thread_time()
