@@ -13,14 +13,14 @@ bandit that was given a learned prior is found within ``LOOK_AGAIN_S``, or with 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from app.background import repeat
 from app.errors import NotFound
-from app.services.bandits.bandits import Bandits
 from app.services.bandits.prior_version import PriorVersion
 from app.services.learning.learned_priors import LearnedPriors
-from app.services.learning.prior_fits import PriorFits
+from app.services.learning.prior_fits import Fittable, PriorFits
 from app.storage.protocol import FoldedCounts, PriorStore
 
 EVERY_S = 0.5
@@ -32,13 +32,21 @@ LOOK_AGAIN_S = 60.0  # at bandits that were not due
 TOGETHER = 500  # bandits whose counts are read in one call
 
 
+class KnownBandits(Protocol):
+    """Those that this process knows."""
+
+    def by_uid(self, uid: str) -> Fittable | None: ...
+
+    def with_learned_priors(self) -> Sequence[str]: ...
+
+
 class PriorFitting:
     """``owns(partition)``: whether this worker folds a partition."""
 
     def __init__(
         self,
         store: PriorStore,
-        bandits: Bandits,
+        bandits: KnownBandits,
         priors: LearnedPriors,
         fits: PriorFits,
         *,

@@ -21,16 +21,18 @@ from functools import partial
 from hashlib import blake2b
 from heapq import nsmallest
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 
 from app.errors import NotFound
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.prior_version import PriorVersion, version_of, version_to_bytes
+from app.services.bandits.settings import BanditRecord
 from app.services.bounded.long_work import LongWork
 from app.services.formats.records import POOLED, LearnerState, state_bytes
 from app.services.learning.checkpoints import restored
-from app.services.learning.learned_priors import LearnedPriors
+from app.services.learning.learned_priors import HasUid, LearnedPriors
 from app.storage.protocol import LearnerId, PriorWrite, Store, StoredLearner
 from shortlist.linear import learned_prior
 from shortlist.linear.learned_prior import LearnedPrior
@@ -47,6 +49,19 @@ _SECRET = "prior-sample"  # noqa: S105 - the name of the register that holds it
 
 # Fits of a process are made one after the other: each may take a second of a core.
 FITTING = LongWork(threads=1, waiting=64, name="priors")
+
+
+class Fittable(HasUid, Protocol):
+    """What a fit needs to know of a bandit, which need not be served by the process that fits."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def record(self) -> BanditRecord: ...
+
+    @property
+    def learner_dim(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +121,7 @@ class PriorFits:
         self._secret: bytes | None = None
         self._one = asyncio.Lock()
 
-    async def fit(self, bandit: Bandit) -> Fitted:
+    async def fit(self, bandit: Fittable) -> Fitted:
         """Fit the prior of a bandit and make it the newest version; no version where the keys say nothing.
 
         Cost: one step in the store for each key, at most ``MOST_SUMS_BYTES`` read of it, and the fit itself.
@@ -118,7 +133,7 @@ class PriorFits:
         self._fitted(outcome, seconds=done.seconds, keys=done.keys)
         return done
 
-    async def _fit(self, bandit: Bandit) -> Fitted:
+    async def _fit(self, bandit: Fittable) -> Fitted:
         before = await self._priors.newest(bandit)
         (counts,) = await self._store.priors.folded([bandit.uid])  # first: what comes meanwhile counts again
         sums, read_s = await self._sums(bandit)
@@ -144,7 +159,7 @@ class PriorFits:
         newest = await self._priors.newest(bandit)
         return Fitted(newest, bool(stands), len(sums), seconds)
 
-    async def _sums(self, bandit: Bandit) -> tuple[Sequence[RidgeSums], float]:
+    async def _sums(self, bandit: Fittable) -> tuple[Sequence[RidgeSums], float]:
         """Of the keys that are drawn, and the seconds that it took to compute."""
         dim, discounted = bandit.learner_dim, bandit.record.half_life_s is not None
         sample = _Sample(_most_keys(dim))
@@ -159,7 +174,7 @@ class PriorFits:
                 break
         return sample.all, seconds + drawing_s
 
-    async def _drawn(self, bandit: Bandit) -> tuple[Sequence[LearnerId], float]:
+    async def _drawn(self, bandit: Fittable) -> tuple[Sequence[LearnerId], float]:
         """The keys in the order of their hashes, as many as may be read."""
         key = await self._key() + bandit.uid.encode()
         nearest, seconds = list[tuple[bytes, str]](), 0.0
