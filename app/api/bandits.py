@@ -91,11 +91,10 @@ async def create(
 ) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
     # A bandit that was changed to elimination keeps its intercept: its learners have a number for it.
-    record = record_of(body)
-    if record.intercept and POLICIES[record.policy].fixed:
-        raise Invalid(f"intercept does not go with the policy {record.policy}", path=("intercept",))
+    if body.intercept and POLICIES[body.policy].fixed:
+        raise Invalid(f"intercept does not go with the policy {body.policy}", path=("intercept",))
     absent = FIELDS.keys() - body.model_fields_set
-    made, new = await bandits.create(bandit, record, absent, by=key_name(request))
+    made, new = await bandits.create(bandit, record_of(body), absent, by=key_name(request))
     if new:  # no learner has rewards
         return _answer(made, made.begins_with, 201)
     return await _reply(await priors.serving(made), learners)
