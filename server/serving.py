@@ -31,14 +31,18 @@ from app.services.bounded.unread import Unread
 from app.services.choosing.choice import known_entry_of
 from app.services.health.expected_store import ExpectedStore
 from app.services.learning.forgetting import Forgetting
+from app.services.learning.learned_priors import LearnedPriors
+from app.services.learning.prior_fits import PriorFits
 from app.settings import VERSION, Settings
 from app.storage.embedded_server import EmbeddedServer
 from app.storage.redis_store import RedisStore
 from server.application import create_app
 from server.http_protocol import ShortlistProtocol
 from workers.housekeeping import Housekeeping
+from workers.learned_bandits import LearnedBandits
 from workers.leases import Leases, OnlyWorker
 from workers.log_retention import LogRetention
+from workers.prior_fitting import PriorFitting
 from workers.reward_ingestion import RewardWorker
 
 log = logging.getLogger("shortlist")
@@ -49,6 +53,7 @@ GC_THRESHOLDS = (20_000, 20, 100)  # a full collection takes milliseconds: make 
 SWITCH_INTERVAL_S = 0.0005  # a request waits at most so long for a thread that keeps an index
 WORKER_POLL_S = 0.02
 TICK_S = 1.0
+WORKER_PRIOR_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
@@ -179,6 +184,7 @@ def work(settings: Settings, *, burst: bool = False) -> None:
     if settings.redis_url is None:
         raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
     set_up_logging(settings.log_level, settings.log_format)
+    threadpool_limits(1)  # a fit of a prior takes one core
     store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
     uvloop.run(_work_once(settings, store) if burst else _work(settings, store))
 
@@ -195,8 +201,18 @@ async def _work(settings: Settings, store: RedisStore) -> None:
     )
     housekeeping = Housekeeping(store, forgetting, wake=worker.wake)
     retention = LogRetention(store, most_bytes=settings.max_log_mb << 20)
+    bandits, priors = LearnedBandits(store), LearnedPriors(store.priors, capacity_bytes=WORKER_PRIOR_BYTES)
+    fits = PriorFits(store, priors, fitted=_log_fit)
+    fitting = PriorFitting(store.priors, bandits, priors, fits, owns=leases.owns)
     await leases.renew()
-    running = (housekeeping.run(), retention.run(), leases.run(), expected.run())
+    running = (
+        housekeeping.run(),
+        retention.run(),
+        leases.run(),
+        expected.run(),
+        bandits.run(fitting.changed),
+        fitting.run(),
+    )
     tasks = [asyncio.create_task(task) for task in running]
     log.info("the worker is ready")
     await worker.run()
@@ -204,6 +220,10 @@ async def _work(settings: Settings, store: RedisStore) -> None:
     await leases.leave()
     await expected.finish()
     await store.close()
+
+
+def _log_fit(outcome: str, *, seconds: float, keys: int) -> None:
+    log.debug("a fit of a prior from %d keys took %.3f s of a core: %s", keys, seconds, outcome)
 
 
 async def _work_once(settings: Settings, store: RedisStore) -> None:

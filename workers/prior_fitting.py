@@ -4,23 +4,23 @@
     after half as many      rewards more than the newest version was made of
     after ``LONGEST_S``     if there was any reward since
 
-Between two fits this worker rests, so that all of them together take at most ``SHARE`` of a core. What has
-changed is heard from the folds of this process and the polls of the store (``changed``), so that a round
-costs nothing while nothing is learned. A bandit that was given a learned prior is found within
-``LOOK_AGAIN_S``, or with its next reward.
+Between two fits this worker rests, so that all of them together take at most ``SHARE`` of a core: it counts
+for how long a core worked, not the time that went by. What has changed is heard from the folds of this
+process and the polls of the store (``changed``), so that a round costs nothing while nothing is learned. A
+bandit that was given a learned prior is found within ``LOOK_AGAIN_S``, or with its next reward.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from app.background import repeat
 from app.errors import NotFound
-from app.services.bandits.bandits import Bandits
 from app.services.bandits.prior_version import PriorVersion
 from app.services.learning.learned_priors import LearnedPriors
-from app.services.learning.prior_fits import PriorFits
+from app.services.learning.prior_fits import Fittable, PriorFits
 from app.storage.protocol import FoldedCounts, PriorStore
 
 EVERY_S = 0.5
@@ -32,13 +32,21 @@ LOOK_AGAIN_S = 60.0  # at bandits that were not due
 TOGETHER = 500  # bandits whose counts are read in one call
 
 
+class KnownBandits(Protocol):
+    """Those that this process knows."""
+
+    def by_uid(self, uid: str) -> Fittable | None: ...
+
+    def with_learned_priors(self) -> Sequence[str]: ...
+
+
 class PriorFitting:
     """``owns(partition)``: whether this worker folds a partition."""
 
     def __init__(
         self,
         store: PriorStore,
-        bandits: Bandits,
+        bandits: KnownBandits,
         priors: LearnedPriors,
         fits: PriorFits,
         *,
@@ -52,7 +60,7 @@ class PriorFitting:
         self._owns = owns
         self._now_s = now_s
         self._known: set[str] = set()  # uids of the bandits with a learned prior that were looked at
-        self._changed: set[str] = set()  # of those that have something new
+        self._changed: dict[str, None] = {}  # of those that have something new: in this order
         self._waiting: set[str] = set()  # those that had, and were not due
         self._knows_all = False
         self._tried: dict[str, FoldedCounts] = {}  # by uid, of fits that gave no version
@@ -63,7 +71,7 @@ class PriorFitting:
         if uids is None:
             self._knows_all = False
         else:
-            self._changed.update(uids)
+            self._changed |= dict.fromkeys(uids)
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
@@ -77,7 +85,8 @@ class PriorFitting:
         if not self._knows_all or time.monotonic() >= self._look_again:
             self._look_again = time.monotonic() + LOOK_AGAIN_S
             every = set(self._bandits.with_learned_priors())
-            self._changed |= self._waiting | (every - self._known if self._knows_all else every)
+            new = self._waiting | (every - self._known if self._knows_all else every)
+            self._changed |= dict.fromkeys(new)
             self._known, self._knows_all = every, True
             self._waiting.clear()
         if time.monotonic() < self._rest_until or not self._changed:
@@ -88,11 +97,11 @@ class PriorFitting:
             for uid, counts in zip(some, await self._store.folded(some), strict=True):
                 if time.monotonic() < self._rest_until:
                     return True
-                self._changed.discard(uid)
+                self._changed.pop(uid, None)
                 try:
                     await self._look_at(uid, counts)
                 except BaseException:
-                    self._changed.add(uid)
+                    self._changed[uid] = None  # after the others: they need not wait for it
                     raise
         return True
 
@@ -106,14 +115,19 @@ class PriorFitting:
             if newest is not None and counts.entries != newest.record.rewards:
                 self._waiting.add(uid)
             return
-        started = time.monotonic()
+        started, used_s = time.thread_time(), 0.0
         try:
             done = await self._fits.fit(bandit)
+            used_s = done.seconds
         except NotFound:
             return
+        finally:
+            # By the clock priors would come late wherever others keep the machine busy. What else this thread
+            # did meanwhile counts too.
+            used_s += time.thread_time() - started
+            self._rest_until = time.monotonic() + used_s * (1.0 / SHARE - 1.0)
         if not done.is_new:
             self._tried[uid] = FoldedCounts() if done.is_of_few else counts
-        self._rest_until = time.monotonic() + (time.monotonic() - started) * (1.0 / SHARE - 1.0)
 
     def _is_due(self, uid: str, counts: FoldedCounts, newest: PriorVersion | None) -> bool:
         if newest is None or newest.learned is None:

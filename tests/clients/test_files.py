@@ -347,12 +347,14 @@ def test_what_is_there_is_not_replaced(client: Client, run: Run, tmp_path: Path)
     fill(client)
     for name in ("a.csv", "a.npy", "a.ndjson"):
         (tmp_path / name).write_text("mine")
-    (tmp_path / "b.ids").write_text("mine")
+    for name in ("b.ids", "d.priors.ndjson"):
+        (tmp_path / name).write_text("mine")
     for what, name in (
         ("catalogue", "a.csv"),
         ("catalogue", "a.npy"),
         ("catalogue", "b.npy"),
         ("log", "a.ndjson"),
+        ("log", "d.parquet"),
     ):
         status, said, err = run("export", what, "c", "--out", tmp_path / name)
         assert (status, said) == (2, "")

@@ -84,6 +84,25 @@ async def test_rewards_wait_for_a_worker_and_are_applied_by_it(tmp_path: Path, u
             assert [r for r in process.records() if r["level"] in {"ERROR", "WARNING"}] == []
 
 
+async def test_a_worker_learns_the_prior_of_bandits_that_it_does_not_serve(tmp_path: Path, url: str):
+    """Also without a key that a service forgets. No service here fits a prior by itself."""
+    async with service(tmp_path, url) as (_, http), worker(tmp_path, url):
+        await build(http)
+        for number in range(7):
+            await reward(http, f"u{number}", wait=True)
+
+        async def prior(after: int) -> dict[str, int]:
+            found = (await http.get("/v1/bandits/b/prior")).json()
+            return found if found["version"] > after else {}
+
+        first = await until(lambda: prior(0), what="a prior")
+        (await http.delete("/v1/bandits/b/learners/u3")).raise_for_status()
+        second = await until(lambda: prior(first["version"]), what="the next one after a key was forgotten")
+        assert second["keys"] == 6
+        choice = (await http.post("/v1/bandits/b/choose", json={"key": "new"})).json()
+        assert choice["prior_version"] >= 2
+
+
 async def test_a_burst_applies_what_is_there_and_ends(tmp_path: Path, url: str):
     async with service(tmp_path, url) as (_, http):
         await build(http)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -29,6 +30,7 @@ class Town:
     reads: int = 0
     gives: bool = True
     keys: int = 9
+    seconds: float = 0.0
 
     async def folded(self, uids: Sequence[str]) -> Sequence[FoldedCounts]:
         self.reads += 1
@@ -51,7 +53,8 @@ class Town:
         if self.gives:
             number = 1 + (self.versions[uid].number if uid in self.versions else 0)
             self.versions[uid] = version(number, counts)
-        return SimpleNamespace(is_new=self.gives, is_of_few=self.keys < 5, keys=self.keys)
+        few = self.keys < 5
+        return SimpleNamespace(is_new=self.gives, is_of_few=few, keys=self.keys, seconds=self.seconds)
 
 
 def version(number: int, counts: FoldedCounts, *, since_ms: int = 0) -> PriorVersion:
@@ -62,9 +65,10 @@ def version(number: int, counts: FoldedCounts, *, since_ms: int = 0) -> PriorVer
 
 @dataclass
 class Clock:
-    """Seconds, of the wall and since whenever."""
+    """Seconds, of the wall and since whenever; ``core``: for which the thread has worked."""
 
     now: float = 1_000.0
+    core: float = 0.0
 
     def __call__(self) -> float:
         return self.now
@@ -73,7 +77,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(prior_fitting, "time", SimpleNamespace(monotonic=clock, time=clock))
+    core = lambda: clock.core  # noqa: E731
+    monkeypatch.setattr(prior_fitting, "time", SimpleNamespace(monotonic=clock, time=clock, thread_time=core))
     return clock
 
 
@@ -163,13 +168,16 @@ async def test_what_gave_no_version_is_tried_again_when_there_is_more(clock: Clo
         assert len(town.fitted) == tries, "of four keys one reward may make five"
 
 
-async def test_after_a_fit_it_rests_nineteen_times_as_long(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+async def test_it_rests_nineteen_times_as_long_as_a_fit_kept_a_core(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
     uids = [f"{number:016}" for number in range(3)]
-    town = Town({uid: FoldedCounts(10) for uid in uids})
+    town = Town({uid: FoldedCounts(10) for uid in uids}, seconds=0.7)
     fitting, fit = worker(town, clock), town.fit
 
     async def slow(bandit: Any) -> Any:
-        clock.now += 1.0
+        clock.now += 60.0  # others kept the machine busy
+        clock.core += 0.3
         return await fit(bandit)
 
     monkeypatch.setattr(town, "fit", slow)
@@ -208,3 +216,25 @@ async def test_a_fit_that_fails_is_tried_again(clock: Clock, monkeypatch: pytest
     monkeypatch.setattr(town, "fit", fit)
     await fitting.round()
     assert town.fitted == [UID]
+
+
+async def test_a_fit_that_always_fails_keeps_none_of_the_others_waiting(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    uids = [f"{number:016}" for number in range(8)]
+    town = Town({uid: FoldedCounts(10) for uid in uids})
+    fitting, fit = worker(town, clock), town.fit
+
+    async def failing(bandit: Any) -> Any:
+        if bandit.uid in uids[:4]:
+            clock.core += 0.1
+            raise RuntimeError
+        return await fit(bandit)
+
+    monkeypatch.setattr(town, "fit", failing)
+    for _ in range(8):
+        with contextlib.suppress(RuntimeError):
+            await fitting.round()
+        fitting.changed(uids)
+        clock.now += 2.0
+    assert sorted(set(town.fitted)) == uids[4:]

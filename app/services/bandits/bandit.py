@@ -105,7 +105,7 @@ class Bandit(msgspec.Struct, frozen=True):
     @property
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
-        return learner_dim(self.record, self.catalogue, self.context)
+        return learner_dim(self.record, self.catalogue.dim, self.context)
 
     @property
     def weights(self) -> dict[str, float] | None:
@@ -242,7 +242,7 @@ def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[
     if record.policy not in policies:
         raise Unavailable("the bandit has a policy of a newer version of the service")
     context, policy = Context.of(record, catalogue.dim), policies[record.policy]
-    dim = learner_dim(record, catalogue, context)
+    dim = learner_dim(record, catalogue.dim, context)
     return Bandit(
         name=name,
         uid=uid,
@@ -261,7 +261,7 @@ def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[
     )
 
 
-def learner_dim(record: BanditRecord, catalogue: Catalogue, context: Context | None) -> int:
+def learner_dim(record: BanditRecord, dim: int, context: Context | None) -> int:
     """The catalogue's, and more with a context; one more with an intercept, or when rewards are shifted."""
-    more = 0 if context is None else context.more_numbers(catalogue.dim)
-    return catalogue.dim + more + (record.intercept or record.shift_rewards)
+    more = 0 if context is None else context.more_numbers(dim)
+    return dim + more + (record.intercept or record.shift_rewards)

@@ -132,7 +132,7 @@ class Bandits:
         catalogue = self._catalogues.served(record.catalogue)
         self._policies[record.policy].check_arms(record, catalogue)
         if name not in self._served:  # one that a store has already goes on
-            dim = learner_dim(record, catalogue, Context.of(record, catalogue.dim))
+            dim = learner_dim(record, catalogue.dim, Context.of(record, catalogue.dim))
             check_size(record, dim - record.intercept)
         data = first_version(record, by)
         standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)

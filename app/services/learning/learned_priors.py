@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -23,6 +24,13 @@ from app.services.learning.pooled_prior import PATIENCE_S
 from app.storage.protocol import PriorStore
 
 LARGE_RECORD = 1 << 16  # bytes, about d = 125: what is read of it takes some milliseconds
+
+
+class HasUid(Protocol):
+    """A bandit, or what is known of one that is not served here."""
+
+    @property
+    def uid(self) -> str: ...
 
 
 class _Served(msgspec.Struct, frozen=True, eq=False):
@@ -96,7 +104,7 @@ class LearnedPriors:
         """The numbers of the versions that rows may name, in order. Raises Unavailable."""
         return await self._store.kept(bandit.uid)
 
-    async def newest(self, bandit: Bandit) -> PriorVersion | None:
+    async def newest(self, bandit: HasUid) -> PriorVersion | None:
         """The newest version as the store has it now; None: none was made. Raises Unavailable."""
         await self.sync()
         number = self._numbers.get(bandit.uid, 0)

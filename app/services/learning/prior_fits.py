@@ -4,8 +4,8 @@ Keys are taken in the order of a keyed hash of their names, which nobody outside
 places are for all that have a reward, half for those with at least ``ENOUGH_REWARDS``, and what is left of
 these goes to the others. So n keys that lie, among N, weigh at most n / N in each part.
 
-    names      of all learners of the bandit, partition by partition: one step in the store for each
-    sums       read in that order, ``TOGETHER_BYTES`` in one call, so that nobody waits for it long
+    names      of all learners of the bandit, a few partitions at a time: one step in the store for each
+    sums       read in that order, ``TOGETHER_BYTES`` at a time, so that nobody waits for it long
     fit        in a thread
     written    if the newest version is still the one from before, else that one is the answer
 """
@@ -15,21 +15,24 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from heapq import nsmallest
+from itertools import chain
+from typing import Protocol
 
 import numpy as np
 
 from app.errors import NotFound
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.prior_version import PriorVersion, version_of, version_to_bytes
+from app.services.bandits.settings import BanditRecord
 from app.services.bounded.long_work import LongWork
 from app.services.formats.records import POOLED, LearnerState, state_bytes
 from app.services.learning.checkpoints import restored
-from app.services.learning.learned_priors import LearnedPriors
+from app.services.learning.learned_priors import HasUid, LearnedPriors
 from app.storage.protocol import LearnerId, PriorWrite, Store, StoredLearner
 from shortlist.linear import learned_prior
 from shortlist.linear.learned_prior import LearnedPrior
@@ -38,13 +41,27 @@ from shortlist.linear.ridge_sums import RidgeSums
 MOST_KEYS = 2_000
 MOST_SUMS_BYTES = 64 << 20
 MOST_READ = 8_000  # keys
-TOGETHER_BYTES = 1 << 20  # of learners in one call of the store
+TOGETHER_BYTES = 1 << 20  # of learners that are read at once
+PARTITIONS_TOGETHER = 4  # whose names are read at once
 ENOUGH_REWARDS = 5
 ROWS_MARGIN_MS = 2 * 86_400_000  # beyond the time for which rows are kept
 _SECRET = "prior-sample"  # noqa: S105 - the name of the register that holds it
 
 # Fits of a process are made one after the other: each may take a second of a core.
 FITTING = LongWork(threads=1, waiting=64, name="priors")
+
+
+class Fittable(HasUid, Protocol):
+    """What a fit needs to know of a bandit, which need not be served by the process that fits."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def record(self) -> BanditRecord: ...
+
+    @property
+    def learner_dim(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +121,7 @@ class PriorFits:
         self._secret: bytes | None = None
         self._one = asyncio.Lock()
 
-    async def fit(self, bandit: Bandit) -> Fitted:
+    async def fit(self, bandit: Fittable) -> Fitted:
         """Fit the prior of a bandit and make it the newest version; no version where the keys say nothing.
 
         Cost: one step in the store for each key, at most ``MOST_SUMS_BYTES`` read of it, and the fit itself.
@@ -116,7 +133,7 @@ class PriorFits:
         self._fitted(outcome, seconds=done.seconds, keys=done.keys)
         return done
 
-    async def _fit(self, bandit: Bandit) -> Fitted:
+    async def _fit(self, bandit: Fittable) -> Fitted:
         before = await self._priors.newest(bandit)
         (counts,) = await self._store.priors.folded([bandit.uid])  # first: what comes meanwhile counts again
         sums, read_s = await self._sums(bandit)
@@ -142,7 +159,7 @@ class PriorFits:
         newest = await self._priors.newest(bandit)
         return Fitted(newest, bool(stands), len(sums), seconds)
 
-    async def _sums(self, bandit: Bandit) -> tuple[Sequence[RidgeSums], float]:
+    async def _sums(self, bandit: Fittable) -> tuple[Sequence[RidgeSums], float]:
         """Of the keys that are drawn, and the seconds that it took to compute."""
         dim, discounted = bandit.learner_dim, bandit.record.half_life_s is not None
         sample = _Sample(_most_keys(dim))
@@ -157,13 +174,14 @@ class PriorFits:
                 break
         return sample.all, seconds + drawing_s
 
-    async def _drawn(self, bandit: Bandit) -> tuple[Sequence[LearnerId], float]:
+    async def _drawn(self, bandit: Fittable) -> tuple[Sequence[LearnerId], float]:
         """The keys in the order of their hashes, as many as may be read."""
         key = await self._key() + bandit.uid.encode()
         nearest, seconds = list[tuple[bytes, str]](), 0.0
-        for partition in range(self._store.partitions):
-            names = await self._store.learners.names(partition, bandit.uid)
-            nearest, took_s = await FITTING.run(partial(_nearest, nearest, names, key))
+        for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
+            some = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
+            parts = await asyncio.gather(*(self._store.learners.names(each, bandit.uid) for each in some))
+            nearest, took_s = await FITTING.run(partial(_nearest, nearest, chain.from_iterable(parts), key))
             seconds += took_s
         return [LearnerId(bandit.uid, name) for _, name in nearest], seconds
 
@@ -175,9 +193,11 @@ class PriorFits:
             by_partition: dict[int, list[LearnerId]] = {}
             for learner in some:
                 by_partition.setdefault(learner.partition(self._store.partitions), []).append(learner)
-            stored: dict[LearnerId, StoredLearner] = {}
-            for partition, learners in by_partition.items():
-                found = await self._store.learners.stored(partition, learners)
+            parts = await asyncio.gather(
+                *(self._store.learners.stored(partition, each) for partition, each in by_partition.items())
+            )
+            stored = dict[LearnerId, StoredLearner]()
+            for learners, found in zip(by_partition.values(), parts, strict=True):
                 stored.update(zip(learners, found, strict=True))
 
             def work() -> tuple[Sequence[LearnerState | None], float]:
@@ -196,7 +216,7 @@ class PriorFits:
 
 
 def _nearest(
-    before: Sequence[tuple[bytes, str]], names: Sequence[str], key: bytes
+    before: Sequence[tuple[bytes, str]], names: Iterable[str], key: bytes
 ) -> tuple[list[tuple[bytes, str]], float]:
     """Those of least hash, of some names and those before."""
     began = time.thread_time()

@@ -116,6 +116,28 @@ async def test_no_call_of_the_store_asks_for_much(world: World, monkeypatch: pyt
     assert sum(asked) == 24
 
 
+async def test_a_few_partitions_are_asked_at_once_and_never_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """One after the other a fit of five keys would take as many round trips as there are partitions."""
+    monkeypatch.setattr(prior_fits, "PARTITIONS_TOGETHER", 3)
+    bandit, running, most = await learned(world), 0, 0
+    await teach(world, bandit, {f"k{n}": 2 for n in range(20)})
+    names = RedisLearnerStates.names
+
+    async def counted(self: Any, partition: int, uid: str) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        found = await names(self, partition, uid)
+        running -= 1
+        return found
+
+    monkeypatch.setattr(RedisLearnerStates, "names", counted)
+    assert (await fit(world, bandit)).keys == 20
+    assert most == 3
+
+
 async def test_large_sums_are_fitted_from_fewer_keys(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(prior_fits, "MOST_SUMS_BYTES", 12 * 8 * 2 * 2)
     bandit = await learned(world)

@@ -95,6 +95,8 @@ def export_log(client: Client, name: str, out: Path) -> str:
     """
     if out.suffix.lower() not in LOG_FORMATS:
         raise FileError(f"{out}: a log is kept in {', '.join(LOG_FORMATS)}")
+    if priors_path(out).exists():  # of another export: to be said before the log is written
+        raise FileError(f"{priors_path(out)}: exists already")
     with made(out) as (part,):
         check_version(client)
         with part.open("wb") as file, meter("log", None, "bytes") as advance:

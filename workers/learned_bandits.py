@@ -1,0 +1,87 @@
+"""What a process that serves no bandit, as `shortlist worker`, must know of them to fit their learned priors.
+
+Which bandits have one is read from the registry, without catalogues and their arms. Which learners have
+changed is read from the store, also where another worker has folded the rewards or a service forgot the key.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.background import repeat
+from app.errors import Unavailable
+from app.services.bandits.bandit import learner_dim
+from app.services.bandits.context import Context
+from app.services.bandits.settings import BanditRecord
+from app.services.bandits.versions import bytes_to_version
+from app.services.formats.records import CatalogueRecord, split_uid
+from app.storage.protocol import Registry, Store
+
+EVERY_S = 0.5
+
+log = logging.getLogger("shortlist.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedBandit:
+    """A bandit with a learned prior."""
+
+    name: str
+    uid: str
+    record: BanditRecord
+    learner_dim: int
+
+
+class LearnedBandits:
+    """The bandits of a store that have a learned prior, as of the last ``poll``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._version = -1
+        self._bandits: Mapping[str, LearnedBandit] = {}
+        self._synced: dict[int, str] = dict.fromkeys(range(store.partitions), "")
+
+    def by_uid(self, uid: str) -> LearnedBandit | None:
+        """None: there is none that has a learned prior."""
+        return self._bandits.get(uid)
+
+    def with_learned_priors(self) -> Sequence[str]:
+        """Their uids."""
+        return list(self._bandits)
+
+    async def run(self, changed: Callable[[Iterable[str] | None], None]) -> None:
+        """Poll until cancelled. ``changed`` is told of which bandits learners changed; None: of any."""
+        await repeat(lambda: self.poll(changed), every_s=EVERY_S, waits="priors are not fitted")
+
+    async def poll(self, changed: Callable[[Iterable[str] | None], None]) -> None:
+        """Find out what there is, then what has changed. Raises Unavailable."""
+        version = await self._store.registry.version()
+        if version != self._version:
+            registry = await self._store.registry.read()
+            self._bandits, self._version = _learned(registry), registry.version
+            changed(None)
+        for partition, changes in (await self._store.learners.changed(self._synced)).items():
+            if changes.watermark != self._synced[partition]:
+                self._synced[partition] = changes.watermark
+                learners = changes.learners
+                changed(None if learners is None else {learner.bandit_uid for learner in learners})
+
+
+def _learned(registry: Registry) -> dict[str, LearnedBandit]:
+    """By uid. Those that only a newer version of the service knows are left to it."""
+    found = dict[str, LearnedBandit]()
+    for name, data in registry.bandits.items():
+        try:
+            uid, version = bytes_to_version(data)
+        except Unavailable as error:
+            log.warning("the prior of the bandit %s is not fitted here: %s", name, error.detail)
+            continue
+        record = version.record
+        catalogue = registry.catalogues.get(record.catalogue)
+        if record.prior != "learned" or catalogue is None:
+            continue
+        dim = split_uid(catalogue, CatalogueRecord)[1].dim
+        found[uid] = LearnedBandit(name, uid, record, learner_dim(record, dim, Context.of(record, dim)))
+    return found
