@@ -75,7 +75,10 @@ def evaluate(
         raise Invalid(f"--estimators: {error.errors[0][1]}") from None
     settings = _settings(policy)
     with threadpool_limits(1):
-        bandit = _bandit(settings, _index(catalogue), _first(log))
+        index, first = _index(catalogue), _first(log)
+        if learners_from is not None and "intercept" not in settings:
+            settings = _as_learned(settings, index, first, learners_from)
+        bandit = _bandit(settings, index, first)
         targets_of(bandit)
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
         work = _evaluated(bandit, log, names, learners, source=source, learners_from=learners_from)
@@ -143,6 +146,18 @@ def _learners(bandit: Bandit, path: Path) -> HeldLearners:
         except Invalid as error:
             wrong(path, number, "state", error.errors[0][1] if error.errors else error.detail)
     return HeldLearners(bandit, states)
+
+
+def _as_learned(settings: dict[str, Any], index: LiveIndex, first: Row, path: Path) -> dict[str, Any]:
+    """The settings, without an intercept where the learners of the file have none. Raises FileError."""
+    without = {**settings, "intercept": False}
+    learner = next(iter(learners_of(path)()), None)
+    try:
+        if learner is not None:
+            checked_state(learner.state, _bandit(without, index, first))
+    except Invalid:  # of one number more, or none: that is told where all of them are read
+        return settings
+    return without
 
 
 def _settings(policy: str) -> dict[str, Any]:

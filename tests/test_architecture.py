@@ -249,7 +249,7 @@ ARROWS = {
 }
 PURE = {
     "__future__", "abc", "array", "bisect", "collections", "dataclasses", "enum", "functools", "heapq",
-    "itertools", "math", "numpy", "scipy", "typing",
+    "itertools", "math", "numbers", "numpy", "scipy", "typing",
 }  # fmt: skip
 # Of these parts only some modules, which hold types without behaviour, or limits.
 ONLY_MODULES = {

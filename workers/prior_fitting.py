@@ -5,13 +5,17 @@
     after ``LONGEST_S``     if there was any reward since
 
 Between two fits this worker rests, so that all of them together take at most ``SHARE`` of a core: it counts
-for how long a core worked, not the time that went by. What has changed is heard from the folds of this
-process and the polls of the store (``changed``), so that a round costs nothing while nothing is learned. A
-bandit that was given a learned prior is found within ``LOOK_AGAIN_S``, or with its next reward.
+for how long a core worked, not the time that went by. Rest that was not needed is saved, ``SAVED_S`` at most:
+the first fits of a bandit follow one another in seconds, and are those that gain most.
+
+What has changed is heard from the folds of this process and the polls of the store (``changed``), so that a
+round costs nothing while nothing is learned. A bandit that was given a learned prior is found within
+``LOOK_AGAIN_S``, or with its next reward.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -26,6 +30,7 @@ from app.storage.protocol import FoldedCounts, PriorStore
 EVERY_S = 0.5
 IDLE_S = 2.0
 SHARE = 0.05
+SAVED_S = 60.0  # three seconds of a core
 GROWTH = 1.5
 LONGEST_S = 3_600.0
 LOOK_AGAIN_S = 60.0  # at bandits that were not due
@@ -64,7 +69,7 @@ class PriorFitting:
         self._waiting: set[str] = set()  # those that had, and were not due
         self._knows_all = False
         self._tried: dict[str, FoldedCounts] = {}  # by uid, of fits that gave no version
-        self._rest_until = self._look_again = 0.0
+        self._rest_until, self._look_again = -math.inf, 0.0
 
     def changed(self, uids: Iterable[str] | None) -> None:
         """Learners of these bandits have changed; None: it is not known of which."""
@@ -125,7 +130,8 @@ class PriorFitting:
             # By the clock priors would come late wherever others keep the machine busy. What else this thread
             # did meanwhile counts too.
             used_s += time.thread_time() - started
-            self._rest_until = time.monotonic() + used_s * (1.0 / SHARE - 1.0)
+            earliest = max(self._rest_until, time.monotonic() - SAVED_S)
+            self._rest_until = earliest + used_s * (1.0 / SHARE - 1.0)
         if not done.is_new:
             self._tried[uid] = FoldedCounts() if done.is_of_few else counts
 

@@ -19,7 +19,7 @@ from app.api.guard import Guard, Headers
 from app.api.problems import PROBLEM, kind_of, problem, problem_of
 from app.errors import BadRequest, Forbidden, ShortlistError, Unauthorized
 from app.observability.metrics import Metrics
-from app.services.bounded.answers import Answers
+from app.services.bounded.answers import Answers, HttpAnswer
 from app.services.bounded.caller import CallerLeft, set_caller
 
 log = logging.getLogger("shortlist.http")
@@ -50,7 +50,7 @@ class Gateway:
         started = time.perf_counter()
         if CALLER in scope:
             set_caller(scope[CALLER])
-        answer = self._answers.begin(scope.get(CALLER))
+        answer = HttpAnswer(self._answers, scope.get(CALLER))
         request_id = _request_id(scope)
         status = 0
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from app.indexes.degradation import Degradation
 from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
-from app.indexes.probes import LIST, LONGEST_LIST, Lists, Probes, Quality, typical_us
+from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Probes, Quality, typical_us
 from app.indexes.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
@@ -190,7 +190,7 @@ class InvertedFile:
             us.append(typical_us(lambda query: self.contenders(table, query, 1), probes.queries[:_TIMED]))
         self.probed = probed if us[1] < us[0] else None
 
-    def tuned_for_lists(self, lists: Lists, target: float) -> None:
+    def tuned_for_lists(self, lists: ExactLists, target: float) -> None:
         """Read as many lists as have that share of the ten and of the hundred best rows of each query."""
         if self.probed is not None:
             tenth, hundredth = (

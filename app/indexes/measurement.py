@@ -18,7 +18,7 @@ import numpy as np
 from app.indexes.hnsw import HnswGraph
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.planner import find
-from app.indexes.probes import Lists, Probes, Quality, quality_of, queries_like, solve, worst_of
+from app.indexes.probes import ExactLists, Probes, Quality, quality_of, queries_like, solve, worst_of
 from app.indexes.table import TableSnapshot
 from shortlist.types import Vector
 
@@ -65,7 +65,7 @@ class Measurement(Cancellation):
         for query in queries:
             self.check()
             answers.append(find(table, graph, query, 1))
-        lists = Lists.of(table, queries[:_LISTS], last=graph.covered)
+        lists = ExactLists.of(table, queries[:_LISTS], last=graph.covered)
         # The graph no longer finds what died meanwhile.
         kept = np.flatnonzero(~graph.is_gone(probes.winners))
         if len(kept):

@@ -34,7 +34,7 @@ from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import (
     LIST,
     SERVED,
-    Lists,
+    ExactLists,
     Probes,
     Trial,
     compare,
@@ -226,7 +226,7 @@ def _with_graph(
     most = max(options.shortlist, int(ef * trial.speedup))
     graph.tuned(ef, shortlist=options.shortlist, most=most)
     graph.weigh(probes.queries)
-    lists = Lists.of(table, probes.queries[:_LISTS], last=graph.covered)
+    lists = ExactLists.of(table, probes.queries[:_LISTS], last=graph.covered)
     _tune_for_lists(table, graph, lists, options, most)
     graph.answered(lists.measured(trial.least, lambda query, k: find(table, graph, query, k)), probes)
     return _served(exact.plan, ef, trial, build_s, options.target_recall), graph
@@ -248,7 +248,7 @@ def _measured_efs(
 
 
 def _tune_for_lists(
-    table: TableSnapshot, graph: HnswGraph, lists: Lists, options: IndexOptions, most: int
+    table: TableSnapshot, graph: HnswGraph, lists: ExactLists, options: IndexOptions, most: int
 ) -> None:
     """Ask for as many arms as a list of ten needs to reach the target; all are scanned where too many are."""
     counts = [count for count in _LIST_COUNTS if count <= most]

@@ -239,14 +239,16 @@ def worst_of(answers: Sequence[TopK], probes: Probes) -> Quality | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lists:
+class ExactLists:
     """What belongs in the longest lists: up to 100 ``rows`` for each of ``queries`` (n, d), best first."""
 
     queries: Matrix
     rows: list[Rows]
 
     @classmethod
-    def of(cls, table: TableSnapshot, queries: Matrix, *, first: int = 0, last: int | None = None) -> Lists:
+    def of(
+        cls, table: TableSnapshot, queries: Matrix, *, first: int = 0, last: int | None = None
+    ) -> ExactLists:
         """Of the rows from ``first`` to below ``last``. Cost: (K - first) * d reads for each query."""
         rows = [scan(table, query, LONGEST_LIST, first=first).rows for query in queries]
         return cls(queries, rows if last is None else [each[each < last] for each in rows])

@@ -15,7 +15,7 @@ from app.indexes.insertion import build_lock
 from app.indexes.inverted_file import Centroids, InvertedFile, batched
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.probes import Lists, compare, make_queries, solve
+from app.indexes.probes import ExactLists, compare, make_queries, solve
 from app.indexes.segments import Segment
 from app.indexes.snapshot import Structure
 from app.indexes.table import TableSnapshot
@@ -65,7 +65,7 @@ class SegmentBuild(Cancellation):
             return Segment(NormBlocks(table, rows), self.first, cut, 0.0)
         queries, groups = make_queries(table.dim, _PROBES, self.recent, rng)
         probes = solve(table, queries, first=self.first, groups=groups)
-        lists = Lists.of(table, queries[:_LISTS], first=self.first)
+        lists = ExactLists.of(table, queries[:_LISTS], first=self.first)
         made: InvertedFile | NormBlocks
         if isinstance(self.structure, NormBlocks):
             made = NormBlocks(table, rows)

@@ -415,7 +415,6 @@ WRITES = (
         {"state": STATE},
         {"state": "text"},
     ),
-    Endpoint("POST", "/v1/bandits/{bandit}/prior/refresh", "/v1/bandits/p/prior/refresh"),
     Endpoint("POST", "/v1/slates", "/v1/slates", SLATES, SLATES_KINDS, frozenset({"noise_std", "seed"})),
     Endpoint(
         "POST",
@@ -559,6 +558,7 @@ EXPLAIN = Endpoint(
 )
 WRITES = (*WRITES, CHANGE, EVALUATION, EXPLAIN)
 READS = (
+    Endpoint("POST", "/v1/bandits/{bandit}/prior/refresh", "/v1/bandits/p/prior/refresh"),
     Endpoint("GET", "/v1/catalogues", "/v1/catalogues"),
     Endpoint("GET", "/v1/catalogues/{catalogue}", "/v1/catalogues/c"),
     Endpoint("GET", "/v1/catalogues/{catalogue}/arms", "/v1/catalogues/c/arms"),

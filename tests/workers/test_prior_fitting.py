@@ -168,28 +168,45 @@ async def test_what_gave_no_version_is_tried_again_when_there_is_more(clock: Clo
         assert len(town.fitted) == tries, "of four keys one reward may make five"
 
 
-async def test_it_rests_nineteen_times_as_long_as_a_fit_kept_a_core(
+async def test_it_takes_a_twentieth_of_a_core_but_for_what_it_has_saved(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
-    uids = [f"{number:016}" for number in range(3)]
+    """A fit keeps a core for a second here, so 19 follow; of which 60 were saved when it began."""
+    uids = [f"{number:016}" for number in range(7)]
     town = Town({uid: FoldedCounts(10) for uid in uids}, seconds=0.7)
     fitting, fit = worker(town, clock), town.fit
 
     async def slow(bandit: Any) -> Any:
-        clock.now += 60.0  # others kept the machine busy
         clock.core += 0.3
         return await fit(bandit)
 
     monkeypatch.setattr(town, "fit", slow)
     await fitting.round()
-    assert len(town.fitted) == 1
-    clock.now += 18.9
+    assert len(town.fitted) == 4  # 4 x 19 are 76: 16 s are left to rest
+    clock.now += 15.9
     await fitting.round()
-    assert len(town.fitted) == 1
-    clock.now += 0.2
+    assert len(town.fitted) == 4
+    for fits, later in ((5, 0.2), (6, 19.0)):
+        clock.now += later
+        await fitting.round()
+        assert len(town.fitted) == fits
+    clock.now += 1_000.0
     await fitting.round()
-    assert len(town.fitted) == 2
-    clock.now += 19.1
+    assert sorted(town.fitted) == uids
+
+
+async def test_time_that_others_kept_the_machine_busy_is_no_work(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    uids = [f"{number:016}" for number in range(4)]
+    town = Town({uid: FoldedCounts(10) for uid in uids}, seconds=0.7)
+    fitting, fit = worker(town, clock), town.fit
+
+    async def slow(bandit: Any) -> Any:
+        clock.now += 60.0
+        return await fit(bandit)
+
+    monkeypatch.setattr(town, "fit", slow)
     await fitting.round()
     assert sorted(town.fitted) == uids
 

@@ -35,6 +35,7 @@ class Bandit(msgspec.Struct, frozen=True):
     """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
 
     ``weighing``: of its signals; None without any. ``constant``: what its learners see besides an arm.
+    ``is_settled``: whether that is known; the intercept waits for the first arms.
     ``prior``: the version of its learned prior that it is served with; None: it has none, or no version was
     made yet. ``exploration_alone``: what ``exploration`` is without it; None: the same.
     """
@@ -53,13 +54,9 @@ class Bandit(msgspec.Struct, frozen=True):
     weighing: Weighing | None = None
     fixed_weights: bool = False
     constant: ConstantCoordinate | None = None
+    is_settled: bool = True
     prior: PriorVersion | None = None
     exploration_alone: float | None = None
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether it is known what its learners see: the intercept waits for the first arms."""
-        return not self.record.intercept or self.record.constant is not None
 
     @property
     def etag(self) -> str:
@@ -258,6 +255,7 @@ def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[
         weighing=signals.weighing_of(record),
         fixed_weights=policy.most_signals is not None,
         constant=constant_of(record),
+        is_settled=not record.intercept or record.constant is not None,
     )
 
 

@@ -24,10 +24,6 @@ class Answers:
         self._most = most
         self.bytes = 0
 
-    def begin(self, caller: Caller | None) -> HttpAnswer:
-        """This task makes an answer from now on, until ``end``. ``caller``: who waits for it."""
-        return HttpAnswer(self, caller)
-
     def take(self, more: int, own: int) -> None:
         """For an answer that has taken ``own`` so far. Raises Unavailable."""
         if more > 0 and self.bytes > own and self.bytes + more > self._most:
@@ -36,8 +32,10 @@ class Answers:
 
 
 class HttpAnswer:
-    """One that is being made. Who takes longer than ``MAX_SENDING_S`` to read a large one, or what was sent
-    before it, loses the connection: others may wait for its memory.
+    """One that this task makes, until ``end``; ``caller`` waits for it.
+
+    Who takes longer than ``MAX_SENDING_S`` to read a large one, or what was sent before it, loses the
+    connection: others may wait for its memory.
     """
 
     def __init__(self, answers: Answers, caller: Caller | None) -> None:
@@ -48,6 +46,7 @@ class HttpAnswer:
         self._token = _ANSWER.set(self)
 
     def hold(self, amount: int) -> None:
+        """It takes so many bytes more, or less. Raises Unavailable."""
         counted = max(0, self._bytes + amount - FREE_BYTES)
         if counted != self._counted:
             self._answers.take(counted - self._counted, self._counted)
@@ -64,7 +63,8 @@ class HttpAnswer:
     def end(self) -> None:
         """It is sent, or nobody wants it any more."""
         _ANSWER.reset(self._token)
-        self._answers.take(-self._counted, self._counted)
+        if self._counted:
+            self._answers.take(-self._counted, self._counted)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -26,7 +26,7 @@ def test_outside_of_an_answer_everything_may_be_held() -> None:
 
 
 def test_one_by_itself_may_be_of_any_size(answers: Answers) -> None:
-    answer = answers.begin(None)
+    answer = HttpAnswer(answers, None)
     hold(100 * MB)
     hold(100 * MB)
     answer.end()
@@ -34,14 +34,14 @@ def test_one_by_itself_may_be_of_any_size(answers: Answers) -> None:
 
 def test_small_ones_are_never_refused(answers: Answers) -> None:
     async def small() -> None:
-        answer = answers.begin(None)
+        answer = HttpAnswer(answers, None)
         hold(FREE_BYTES // 2)
         await asyncio.sleep(0)
         hold(FREE_BYTES // 2)
         answer.end()
 
     async def many() -> None:
-        large = answers.begin(None)
+        large = HttpAnswer(answers, None)
         hold(2 * MB)
         await asyncio.gather(*(small() for _ in range(100)))
         large.end()
@@ -50,7 +50,7 @@ def test_small_ones_are_never_refused(answers: Answers) -> None:
 
 
 async def _held(answers: Answers, amount: int, ended: asyncio.Event) -> HttpAnswer:
-    answer = answers.begin(None)
+    answer = HttpAnswer(answers, None)
     try:
         hold(amount)
         await ended.wait()
@@ -79,7 +79,7 @@ def test_beyond_the_bound_others_are_refused_until_some_are_done(answers: Answer
 
 def test_what_is_let_go_before_the_end_makes_room(answers: Answers) -> None:
     async def run() -> None:
-        answer, ended = answers.begin(None), asyncio.Event()
+        answer, ended = HttpAnswer(answers, None), asyncio.Event()
         hold(FREE_BYTES + MB)
         hold(-MB // 2)
         ended.set()
@@ -100,7 +100,7 @@ def test_who_does_not_read_a_large_answer_in_time_loses_the_connection(
     async def run(*, ends: bool) -> list[str]:
         caller, reasons = Caller(), list[str]()
         caller.give_up = reasons.append
-        answer = answers.begin(caller)
+        answer = HttpAnswer(answers, caller)
         hold(amount)
         answer.sending()
         if ends:
