@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from app.background import repeat
@@ -122,7 +123,7 @@ class PriorFitting:
             return
         started, used_s = time.thread_time(), 0.0
         try:
-            done = await self._fits.fit(bandit)
+            done = await self._fits.fit(bandit, is_due=partial(self._is_due, uid))
             used_s = done.seconds
         except NotFound:
             return

@@ -45,7 +45,7 @@ def index_of(api: MilvusApi, name: str) -> MilvusIndex:
 
 async def greedy(api: MilvusApi, name: str) -> None:
     """A bandit that takes what it expects most of, over the catalogue of the same name."""
-    body = {"catalogue": name, "policy": "sub_ts", "exploration": 0}
+    body = {"catalogue": name, "policy": "sub_ts", "exploration": 0, "intercept": False}
     await api.ok("PUT", f"/v1/bandits/{name}", body, 201)
 
 

@@ -166,18 +166,22 @@ async def test_without_a_range_vectors_are_compared_exactly_and_it_says_so(api: 
 
 async def test_a_graph_says_what_it_is(api: Api):
     rng = np.random.default_rng(0)
-    vectors, query = rng.standard_normal((300, 8)), rng.standard_normal(8)
+    vectors, query = rng.standard_normal((300, 16)), rng.standard_normal(16)
     await stored(api, "c", vectors)
     values = by_value(vectors, query, "inner_product")
     body = {"query": query.tolist(), "k": 2, "method": "hnsw"}
     plain = await api.ok("POST", "/v1/catalogues/c/mips", body)
-    hold(plain, values, "inner_product", k=2, epsilon=0.0, dim=8)
+    hold(plain, values, "inner_product", k=2, epsilon=0.0, dim=16)
     assert plain["guarantee"]["kind"] == "exact"
     built = await api.ok("POST", "/v1/mips", {**body, "vectors": vectors.tolist()})
     assert built["guarantee"]["kind"] == "none"
-    assert built["cost"] == {"reads": None, "exhaustive_reads": 300 * 8}
+    assert built["cost"] == {"reads": None, "exhaustive_reads": 300 * 16}
     rows = [arm["index"] for arm in built["arms"]]
     np.testing.assert_allclose([arm["value"] for arm in built["arms"]], values[rows], rtol=1e-9)
+    whole = await api.ok("POST", "/v1/mips", {**body, "k": 300, "vectors": vectors.tolist()})
+    hold(whole, values, "inner_product", k=300, epsilon=0.0, dim=16)
+    assert whole["guarantee"]["kind"] == "exact"  # the graph would be slower
+    assert whole["cost"] == {"reads": 300 * 16, "exhaustive_reads": 300 * 16}
     for path, rest in (("/v1/catalogues/c/mips", {}), ("/v1/mips", {"vectors": vectors.tolist()})):
         near = {**body, **rest, "objective": "nearest"}
         await api.refused("POST", path, near, loc=["body", "objective"])

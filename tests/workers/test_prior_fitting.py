@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from app.services.bandits.prior_version import PriorRecord, PriorVersion
+from app.services.learning.prior_fits import IsDue
 from app.storage.protocol import FoldedCounts
 from workers import prior_fitting
 from workers.prior_fitting import LONGEST_S, PriorFitting
@@ -47,8 +48,10 @@ class Town:
     async def newest(self, bandit: Any) -> PriorVersion | None:
         return self.versions.get(bandit.uid)
 
-    async def fit(self, bandit: Any) -> Any:
+    async def fit(self, bandit: Any, *, is_due: IsDue) -> Any:
         counts, uid = self.counts[bandit.uid], bandit.uid
+        if not is_due(counts, self.versions.get(uid)):
+            return SimpleNamespace(is_new=False, is_of_few=True, keys=0, seconds=0.0)
         self.fitted.append(uid)
         if self.gives:
             number = 1 + (self.versions[uid].number if uid in self.versions else 0)
@@ -176,9 +179,9 @@ async def test_it_takes_a_twentieth_of_a_core_but_for_what_it_has_saved(
     town = Town({uid: FoldedCounts(10) for uid in uids}, seconds=0.7)
     fitting, fit = worker(town, clock), town.fit
 
-    async def slow(bandit: Any) -> Any:
+    async def slow(bandit: Any, **options: Any) -> Any:
         clock.core += 0.3
-        return await fit(bandit)
+        return await fit(bandit, **options)
 
     monkeypatch.setattr(town, "fit", slow)
     await fitting.round()
@@ -202,13 +205,34 @@ async def test_time_that_others_kept_the_machine_busy_is_no_work(
     town = Town({uid: FoldedCounts(10) for uid in uids}, seconds=0.7)
     fitting, fit = worker(town, clock), town.fit
 
-    async def slow(bandit: Any) -> Any:
+    async def slow(bandit: Any, **options: Any) -> Any:
         clock.now += 60.0
-        return await fit(bandit)
+        return await fit(bandit, **options)
 
     monkeypatch.setattr(town, "fit", slow)
     await fitting.round()
     assert sorted(town.fitted) == uids
+
+
+async def test_a_version_that_was_made_while_it_waited_for_its_turn_is_enough(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    town = Town({UID: FoldedCounts(50)})
+    fitting, fit = worker(town, clock), town.fit
+
+    async def second(bandit: Any, **options: Any) -> Any:
+        town.counts[UID] = FoldedCounts(100)
+        town.versions[UID] = version(1, town.counts[UID])
+        return await fit(bandit, **options)
+
+    monkeypatch.setattr(town, "fit", second)
+    await fitting.round()
+    assert not town.fitted
+    monkeypatch.setattr(town, "fit", fit)
+    town.counts[UID] = FoldedCounts(150)
+    fitting.changed([UID])
+    await fitting.round()
+    assert town.fitted == [UID]
 
 
 async def test_a_round_without_news_reads_nothing(clock: Clock):
@@ -224,7 +248,7 @@ async def test_a_fit_that_fails_is_tried_again(clock: Clock, monkeypatch: pytest
     town = Town({UID: FoldedCounts(100)})
     fitting, fit = worker(town, clock), town.fit
 
-    async def failing(_: Any) -> Any:
+    async def failing(_: Any, **options: Any) -> Any:
         raise RuntimeError
 
     monkeypatch.setattr(town, "fit", failing)
@@ -242,11 +266,11 @@ async def test_a_fit_that_always_fails_keeps_none_of_the_others_waiting(
     town = Town({uid: FoldedCounts(10) for uid in uids})
     fitting, fit = worker(town, clock), town.fit
 
-    async def failing(bandit: Any) -> Any:
+    async def failing(bandit: Any, **options: Any) -> Any:
         if bandit.uid in uids[:4]:
             clock.core += 0.1
             raise RuntimeError
-        return await fit(bandit)
+        return await fit(bandit, **options)
 
     monkeypatch.setattr(town, "fit", failing)
     for _ in range(8):

@@ -33,7 +33,7 @@ from app.services.bounded.long_work import LongWork
 from app.services.formats.records import POOLED, LearnerState, state_bytes
 from app.services.learning.checkpoints import restored
 from app.services.learning.learned_priors import HasUid, LearnedPriors
-from app.storage.protocol import LearnerId, PriorWrite, Store, StoredLearner
+from app.storage.protocol import FoldedCounts, LearnerId, PriorWrite, Store, StoredLearner
 from shortlist.linear import learned_prior
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge_sums import RidgeSums
@@ -49,6 +49,9 @@ _SECRET = "prior-sample"  # noqa: S105 - the name of the register that holds it
 
 # Fits of a process are made one after the other: each may take a second of a core.
 FITTING = LongWork(threads=1, waiting=64, name="priors")
+
+IsDue = Callable[[FoldedCounts, PriorVersion | None], bool]
+"""Whether a fit is due, of what was learned by now and the newest version."""
 
 
 class Fittable(HasUid, Protocol):
@@ -121,21 +124,25 @@ class PriorFits:
         self._secret: bytes | None = None
         self._one = asyncio.Lock()
 
-    async def fit(self, bandit: Fittable) -> Fitted:
+    async def fit(self, bandit: Fittable, *, is_due: IsDue | None = None) -> Fitted:
         """Fit the prior of a bandit and make it the newest version; no version where the keys say nothing.
+
+        ``is_due``: asked once no other fit goes on, which may have been of this bandit; None: it is.
 
         Cost: one step in the store for each key, at most ``MOST_SUMS_BYTES`` read of it, and the fit itself.
         Raises NotFound (the bandit is gone), Unavailable.
         """
         async with self._one:
-            done = await self._fit(bandit)
+            done = await self._fit(bandit, is_due)
         outcome = "made" if done.is_new else "nothing" if done.is_empty else "late"
         self._fitted(outcome, seconds=done.seconds, keys=done.keys)
         return done
 
-    async def _fit(self, bandit: Fittable) -> Fitted:
+    async def _fit(self, bandit: Fittable, is_due: IsDue | None) -> Fitted:
         before = await self._priors.newest(bandit)
         (counts,) = await self._store.priors.folded([bandit.uid])  # first: what comes meanwhile counts again
+        if is_due is not None and not is_due(counts, before):
+            return Fitted(before, False, 0, 0.0)
         sums, read_s = await self._sums(bandit)
         learned, fit_s = await FITTING.run(partial(_fit, sums, len(bandit.record.signals or (0,))))
         seconds = read_s + fit_s

@@ -50,7 +50,8 @@ MipsMethod = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
 Given = NDArray[np.floating[Any]]
 
 UNKNOWN_RANGE = "value_range was not given, and finding it reads everything"
-NO_GRAPH = "no graph serves this catalogue"
+NO_GRAPH = "no graph serves this catalogue, or none would be faster for k arms and find enough of them"
+NO_GRAPH_OF_VECTORS = "a graph was built, but it would be slower for k vectors or find too few of them"
 GRAPH_OF_VECTORS = "a graph was built and searched"
 GRAPH = "a graph was searched; GET the catalogue for its measured recall"
 FINER_THAN_NET = "epsilon is finer than any net of queries in float64"
@@ -243,7 +244,9 @@ def _graph_of_vectors(job: VectorsJob) -> Answer:
         work.run()
         index.finish_maintenance(work)
     result = index.snapshot().search(job.query, job.request.k)
-    guarantee = exactly(NO_GRAPH) if result.exact else Guarantee("none", reason=GRAPH_OF_VECTORS)
+    if result.exact:
+        return Answer(result.rows, result.scores, vectors.size, vectors.size, exactly(NO_GRAPH_OF_VECTORS))
+    guarantee = Guarantee("none", reason=GRAPH_OF_VECTORS)
     return Answer(result.rows, result.scores, None, vectors.size, guarantee)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from app.services.bandits.prior_version import (
 )
 from app.services.learning import prior_fits
 from app.services.learning.reward_entries import Observation
-from app.storage.protocol import PriorWrite
+from app.storage.protocol import FoldedCounts, PriorWrite
 from app.storage.redis_learner_states import RedisLearnerStates
 from shortlist.linear import learned_prior
 from workers import prior_fitting
@@ -162,6 +163,23 @@ async def test_of_two_who_fit_at_once_the_later_takes_what_stands(world: World):
     assert late.version is not None
     assert first.version is not None
     assert late.version.number == first.version.number == 1
+
+
+async def test_whether_a_fit_is_due_is_asked_after_the_one_before_it(world: World):
+    """As where a caller asks for a version while the worker waits with one of its own."""
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    asked = []
+
+    def is_due(counts: FoldedCounts, newest: PriorVersion | None) -> bool:
+        asked.append((counts.entries, newest and newest.number))
+        return False
+
+    fits = world.service.prior_fits
+    made, late = await asyncio.gather(fits.fit(bandit), fits.fit(bandit, is_due=is_due))
+    assert asked == [(made.version.record.rewards, 1)]
+    assert (made.is_new, late.is_new, late.version) == (True, False, made.version)
+    assert await world.service.store.priors.kept(bandit.uid) == [1]
 
 
 async def test_a_bandit_that_is_deleted_meanwhile_gets_no_version(world: World):
