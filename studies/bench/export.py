@@ -62,7 +62,8 @@ def run(quick: bool) -> dict[str, Any]:
 async def _measured(kind: FormatName, pages: Sequence[Sequence[Row]], count: int) -> dict[str, Any]:
     exports = Exports(_Pages(pages, count))
     reward = SimpleNamespace(aggregate="first")
-    bandit: Any = SimpleNamespace(record=SimpleNamespace(signals=None, reward=reward))  # what an encoder asks
+    record = SimpleNamespace(signals=None, reward=reward, prior="plain")
+    bandit: Any = SimpleNamespace(record=record)  # what an encoder asks
     before, size = peak_mb(), 0
     began, processor = time.perf_counter(), time.process_time()
     async for piece in exports.stream(bandit, kind, from_ms=None, to_ms=None):
