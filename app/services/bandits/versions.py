@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -86,6 +86,9 @@ def _stored_fields(data: bytes) -> list[Any]:
     return [stored] if isinstance(stored, dict) else stored
 
 
+Following = tuple[bytes, BanditChange] | None  # what is stored instead; None: it stays
+
+
 class BanditVersions:
     """The versions of all bandits in the store. ``rewarded_s``: how long a decision can be rewarded."""
 
@@ -100,36 +103,46 @@ class BanditVersions:
         again: of two changes at the same time both are made. It may raise; then nothing was changed.
         Raises NotFound, Conflict (settings that are not known here), QuotaReached, Unavailable.
         """
-        while True:
-            check_known(known)
-            uid, version = bytes_to_version(known)
+
+        async def following(known: bytes, uid: str, version: BanditVersion) -> Following:
             record = changed(uid, version)
             if record == version.record:
-                return known
+                return None
             new = _following(version, record, by)
             data = version_to_bytes(uid, new)
             kept = {version.number: known, new.number: data}
-            change = BanditChange(kept, await self._dropped(uid, new))
-            stored = await self._store.registry.change_bandit(name, uid, change, expected=known, record=data)
-            if stored is None:
-                raise NotFound("no bandit of this name")
-            if stored == data:
-                return data
-            known = stored
+            return data, BanditChange(kept, await self._dropped(uid, new))
+
+        return await self._swap(name, known, following)
 
     async def settle(self, name: str, known: bytes, settled: Callable[[BanditRecord], BanditRecord]) -> bytes:
         """Store what nobody asked for: the same version, with what ``settled`` makes of its record.
 
         Otherwise as ``change``.
         """
+
+        async def following(_known: bytes, uid: str, version: BanditVersion) -> Following:
+            record = settled(version.record)
+            if record == version.record:
+                return None
+            same = msgspec.structs.replace(version, record=record)
+            return version_to_bytes(uid, same), BanditChange({}, ())
+
+        return await self._swap(name, known, following)
+
+    async def _swap(
+        self,
+        name: str,
+        known: bytes,
+        following: Callable[[bytes, str, BanditVersion], Awaitable[Following]],
+    ) -> bytes:
+        """Store what ``following`` makes of what is stored, and ask it again where that has changed."""
         while True:
             check_known(known)
             uid, version = bytes_to_version(known)
-            record = settled(version.record)
-            if record == version.record:
+            if (new := await following(known, uid, version)) is None:
                 return known
-            data = version_to_bytes(uid, msgspec.structs.replace(version, record=record))
-            change = BanditChange({}, ())
+            data, change = new
             stored = await self._store.registry.change_bandit(name, uid, change, expected=known, record=data)
             if stored is None:
                 raise NotFound("no bandit of this name")
