@@ -35,7 +35,13 @@ from app.services.decision_log.rows import Row
 from app.services.formats.records import CatalogueRecord, LearnerState, vector_to_bytes
 from app.services.learning.learner_copies import checked_state
 from app.services.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluations_of
-from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, Known, check_estimators, targets_of
+from app.services.measuring.evaluator import (
+    ESTIMATOR_NAMES,
+    Evaluator,
+    Known,
+    check_estimators,
+    evaluated_policy,
+)
 from app.services.measuring.outcomes import SeenRewards
 from app.services.measuring.past_learners import HeldLearners, PastLearners
 from app.services.measuring.sources import HeldSource
@@ -79,7 +85,7 @@ def evaluate(
         if learners_from is not None and "intercept" not in settings:
             settings = _as_learned(settings, index, first, learners_from)
         bandit = _bandit(settings, index, first)
-        targets_of(bandit)
+        evaluated_policy(bandit)
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
         work = _evaluated(bandit, log, names, learners, source=source, learners_from=learners_from)
         evaluation = asyncio.run(work)

@@ -92,7 +92,7 @@ async def create(
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
     absent, record = FIELDS.keys() - body.model_fields_set, record_of(body)
     # Only a bandit that was changed to elimination has both: its learners have a number for the intercept.
-    if record.intercept and POLICIES[record.policy].fixed:
+    if record.intercept and POLICIES[record.policy].fixed_scales:
         raise Invalid(f"intercept does not go with the policy {record.policy}", path=("intercept",))
     made, new = await bandits.create(bandit, record, absent, by=key_name(request))
     if new:  # no learner has rewards
@@ -177,7 +177,9 @@ def record_of(body: BanditBody) -> BanditRecord:
         prior = default_prior(record, takes_prior="prior" in policy.options)
         record = msgspec.structs.replace(record, prior=prior)
     if "intercept" not in body.model_fields_set:
-        record = msgspec.structs.replace(record, intercept=not policy.fixed and not record.shift_rewards)
+        record = msgspec.structs.replace(
+            record, intercept=not policy.fixed_scales and not record.shift_rewards
+        )
     parsed_filter(record.filter)
     return record
 

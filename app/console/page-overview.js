@@ -34,11 +34,11 @@ export async function show(view) {
   let steps;
 
   let turn = 0;
-  /** @type {Promise<import("./api.js").Page[]>} */
+  /** @type {Promise<[import("./api.js").Page, import("./api.js").Page, any]>} */
   let lists;
   const look = view.live(LOOK_MS, health, async () => {
     if (turn++ % LISTED_EVERY === 0) {
-      lists = Promise.all([list("/v1/bandits", 200, signal), list("/v1/catalogues", 200, signal)]);
+      lists = Promise.all([list("/v1/bandits", 200, signal), list("/v1/catalogues", 200, signal), get("/v1/policies", signal)]);
       lists.catch(() => (turn = 0)); // it is awaited below, unless what is asked first fails
     }
     const [ready, text, status] = await Promise.all([get("/readyz", signal).catch(unready), get("/metrics", signal), get("/v1/status", signal)]);
@@ -47,12 +47,12 @@ export async function show(view) {
     const words = wellness(ready, status);
     redraw(health, words, () => words.map(([kind, sentence]) => h("p", { class: kind }, sentence)));
     redraw(tiles, { ready, status, seen }, () => figures(ready, status, metrics, seen));
-    const [made, stocked] = await lists;
+    const [made, stocked, policies] = await lists;
     await readSparks(made.items, sparks, signal);
     redraw(rows.bandits, [made, [...sparks]], () => (made.items.length ? banditTable(made.items, sparks) : empty("None yet. A bandit chooses among the arms of a catalogue, and learns from rewards.")));
     redraw(rows.catalogues, stocked, () => (stocked.items.length ? catalogueTable(stocked.items) : empty("None yet. A catalogue holds arms: the items to choose from, each a vector.")));
     if (!steps) next.append((steps = new NextSteps(view, () => ((turn = 0), look()))).el);
-    steps.update(made.items, stocked.items);
+    steps.update(made.items, stocked.items, policies.items);
   });
 }
 
@@ -184,13 +184,15 @@ class NextSteps {
     this.el = h("div", {}, this.heading, h("div", { class: "steps" }, this.shopPanel(), this.cataloguePanel(), this.banditPanel()));
   }
 
-  /** @param {any[]} bandits @param {any[]} catalogues */
-  update(bandits, catalogues) {
+  /** @param {any[]} bandits @param {any[]} catalogues @param {any[]} policies */
+  update(bandits, catalogues, policies) {
     this.heading.textContent = bandits.length ? "More to do" : "Nothing is here yet: three ways to begin";
     if (!this.load.disabled) this.load.textContent = bandits.some((each) => each.id === shop.BANDIT) ? `Send ${VISITORS} more visitors` : "Load the example shop";
     const select = this.bandit.inputs.get("catalogue");
     const names = catalogues.map((each) => each.id);
     redraw(select, names, () => (names.length ? names.map((name) => h("option", { value: name }, name)) : h("option", { value: "" }, "make one first")));
+    const usual = policies.filter((each) => each.needs.max_dim === null);
+    redraw(this.bandit.inputs.get("policy"), usual, () => usual.map(({ name, summary }) => h("option", { value: name, title: summary }, name)));
   }
 
   shopPanel() {
@@ -260,7 +262,7 @@ class NextSteps {
       [
         { name: "id", label: "Name of the bandit", value: "home" },
         { name: "catalogue", label: "Catalogue", kind: "select", options: [["", "make one first"]], hint: "The arms that it chooses from." },
-        { name: "policy", label: "Policy", kind: "select", options: ["sub_ts", "linear_ts", "softmax", "igw"], hint: "sub_ts: Thompson sampling over an index." },
+        { name: "policy", label: "Policy", kind: "select", options: ["sub_ts"], hint: "sub_ts: Thompson sampling over an index." },
         { name: "scope", label: "Learners", kind: "select", options: [["global", "one for all (global)"], ["per_key", "one for each key (per_key)"]] },
       ],
       {

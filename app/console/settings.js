@@ -5,7 +5,7 @@ import { Exact } from "./json.js";
 /** @type {Record<string, string>} */
 export const MEANINGS = {
   catalogue: "The arms that it chooses from.",
-  policy: "How it chooses: by a draw (sub_ts, linear_ts), by probabilities (softmax, igw), or by ruling arms out (elimination).",
+  policy: "How it chooses: by a draw (sub_ts, linear_ts), by probabilities (softmax, igw, epsilon_greedy), by an upper bound (linucb), or by ruling arms out (elimination).",
   scope: "One learner for all (global), or one for each key (per_key).",
   ridge: "How strongly a new learner holds to its prior; auto: from the scale of features and rewards.",
   exploration: "How far a draw strays from the estimate; auto: from the noise that was seen.",
@@ -19,6 +19,8 @@ export const MEANINGS = {
   half_life_s: "After how many seconds a reward counts half.",
   idle_ttl_s: "After how many seconds without a reward a learner is forgotten.",
   temperature: "How evenly softmax spreads its choices: the higher, the more evenly.",
+  epsilon: "With this probability epsilon_greedy draws an arm at random.",
+  alpha: "How many standard deviations linucb adds to an estimate.",
   gamma: "How much igw prefers the best estimate: the higher, the more.",
   explore: "How many arms that cover the catalogue a new key is shown first.",
   filter: "Which arms may be shown at all.",

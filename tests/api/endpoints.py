@@ -581,6 +581,7 @@ READS = (
     Endpoint("GET", "/v1/bandits/{bandit}/learners", "/v1/bandits/u/learners"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
     Endpoint("GET", "/v1/bandits/{bandit}/prior", "/v1/bandits/p/prior"),
+    Endpoint("GET", "/v1/policies", "/v1/policies"),
     Endpoint("GET", "/v1/centers", "/v1/centers"),
     Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),
     Endpoint("GET", "/v1/slates", "/v1/slates"),

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from api_client import Api, Json, running
 from app.services.choosing import policies
 from app.services.choosing.policy import PolicyDependencies
 from app.services.choosing.selection import Selection, SelectionRequest
+from app.services.choosing.thompson import SubTs
 
 pytestmark = pytest.mark.anyio
 
@@ -270,13 +270,13 @@ async def test_a_batch_that_fails_is_run_once(api: Api, monkeypatch: pytest.Monk
     """Only what found no arm is asked again, after a poll: another process may have just written some."""
     await build(api, scope="per_key")
     asked: list[str] = []
-    thompson = policies.POLICIES["sub_ts"]
 
-    async def counted(dependencies: PolicyDependencies, ask: SelectionRequest) -> Selection:
-        asked.append(ask.learner.name)
-        return await thompson.choose(dependencies, ask)
+    class Counted(SubTs):
+        async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+            asked.append(request.learner.name)
+            return await super().choose(dependencies, request)
 
-    monkeypatch.setitem(policies.POLICIES, "sub_ts", replace(thompson, choose=counted))
+    monkeypatch.setitem(policies.POLICIES, "sub_ts", Counted())
     path = "/v1/bandits/b/choose/batch"
     batch = [{"key": "ann"}, {"key": "bob"}, {"key": "eve", "exclude": list(ARMS)}, {"key": "joe"}]
     await api.refused("POST", path, {"requests": batch}, status=409, code="no_arms")

@@ -205,6 +205,33 @@ async def test_estimates_of_a_softmax_are_those_of_a_plain_loop(shared: Api, ask
     assert answer["logged"]["value"] == pytest.approx(value)
 
 
+def greedy(epsilon: float) -> Propensities:
+    def weigh(scores: dict[str, float]) -> dict[str, float]:
+        best = max(scores, key=scores.__getitem__)
+        return {arm: epsilon / len(scores) + (1.0 - epsilon) * (arm == best) for arm in scores}
+
+    return weigh
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 0.0])
+@pytest.mark.parametrize("asks", [[{"k": 3}], MIXED], ids=["three", "mixed"])
+async def test_estimates_of_epsilon_greedy_are_those_of_a_plain_loop(
+    shared: Api, asks: list[Json], epsilon: float
+):
+    name = f"greedy-{len(asks)}-{epsilon}"
+    await stocked(shared, name)
+    await taught(shared, name)
+    log = await decide(shared, name, 60, asks)
+    answer = await evaluate(shared, name, {"policy": "epsilon_greedy", "epsilon": epsilon})
+    found = await expected(shared, name, log, greedy(epsilon))
+    if epsilon:
+        hold(answer, found)
+    else:
+        assert [each["value"] for each in answer["estimates"]] == pytest.approx(
+            [found[each["estimator"]] if found["weights"].any() else None for each in answer["estimates"]]
+        )
+
+
 async def test_ips_and_snips_are_those_of_vw_estimators(shared: Api):
     await stocked(shared, "vw")
     log = await decide(shared, "vw", 60)

@@ -102,7 +102,7 @@ async def test_a_policy_gives_propensities_exactly_when_its_row_says_so(shared: 
     await shared.catalogue(name, ARMS)
     await shared.bandit(name, name, policy=row.name)
     answer = await shared.ok("POST", f"/v1/bandits/{name}/choose", {"k": 2})
-    assert ["propensity" in arm for arm in answer["arms"]] == [row.propensities] * 2
+    assert ["propensity" in arm for arm in answer["arms"]] == [row.has_propensities] * 2
 
 
 async def test_an_event_keeps_its_arms_and_its_propensities(shared: Api):

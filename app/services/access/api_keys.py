@@ -40,7 +40,11 @@ _RULES = (
     ("POST", re.compile(r"/v1/(mips|sample)|/v1/catalogues/[^/]+/(mips|sample|centers)"), "read"),
     ("POST", re.compile(r"/v1/bandits/[^/]+/(evaluations|log/explain)"), "read"),
     ("DELETE", re.compile(r"/v1/bandits/[^/]+/evaluations/[^/]+"), "read"),
-    ("GET", re.compile(r"/metrics|/v1/status|/v1/(catalogues|bandits|slates|centers)(/[^/]+)?"), "read"),
+    (
+        "GET",
+        re.compile(r"/metrics|/v1/(status|policies)|/v1/(catalogues|bandits|slates|centers)(/[^/]+)?"),
+        "read",
+    ),
     (
         "GET",
         re.compile(

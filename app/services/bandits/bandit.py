@@ -253,7 +253,7 @@ def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[
         version=version,
         context=context,
         weighing=signals.weighing_of(record),
-        fixed_weights=policy.most_signals is not None,
+        fixed_weights=policy.max_signals is not None,
         constant=constant_of(record),
         is_settled=not record.intercept or record.constant is not None,
     )

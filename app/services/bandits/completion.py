@@ -38,7 +38,7 @@ def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> Band
         raise Invalid(reason, path=("intercept",))
     if record.prior == "learned" and (missing := _no_learned_prior(record)):
         raise Invalid(f"prior: learned {missing}", path=("prior",))
-    signals.check(record, most=policies[record.policy].most_signals)
+    signals.check(record, most=policies[record.policy].max_signals)
     _check_position(record, policies[record.policy])
     return contexts.completed(policies[record.policy].completed(record))
 
@@ -64,7 +64,7 @@ def _no_learned_prior(record: BanditRecord) -> str | None:
 def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
     if record.position is None:
         return
-    if policy.most_signals is not None:
+    if policy.max_signals is not None:
         message = f"position does not go with the policy {record.policy}: what it eliminates is so for good"
         raise Invalid(message, path=("position",))
     if record.shift_rewards:

@@ -10,10 +10,10 @@ from shortlist.linear.scales import Scales
 
 
 class PolicyTerms(Protocol):
-    """``most_signals``: how many signals it takes; None: any, and any weights of a request."""
+    """``max_signals``: how many signals it takes; None: any, and any weights of a request."""
 
     @property
-    def most_signals(self) -> int | None: ...
+    def max_signals(self) -> int | None: ...
 
     def completed(self, record: BanditRecord) -> BanditRecord:
         """The record with the policy's defaults. Raises Invalid, naming every field that it refuses."""

@@ -209,7 +209,9 @@ class BanditSettings(Document, frozen=True):
     else ``plain``. ``pooled``: the sums of all other keys, ``prior_strength`` times.
     ``guardrails``: what a report and the metrics watch. ``position``: what a reward says of an arm depends on
     where it stood. ``intercept``: learners have a number for what all arms have in common, their ``offset``;
-    a new bandit has it where this is absent, but with ``shift_rewards`` and elimination.
+    a new bandit has it where this is absent, but with ``shift_rewards`` and elimination. ``epsilon``: with
+    this probability epsilon_greedy draws an arm at random. ``alpha``: how many standard deviations linucb
+    adds to an estimate.
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from the features of its arms")]
@@ -260,6 +262,8 @@ class BanditSettings(Document, frozen=True):
     guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
     position: PositionRule | None = None
     intercept: Annotated[bool, Fixed("a learner has a number for it")] = False
+    epsilon: Annotated[float, Field(ge=0, le=1)] | None = None
+    alpha: Annotated[float, Field(ge=0, le=1e6)] | None = None
 
 
 class BanditRecord(BanditSettings, frozen=True):

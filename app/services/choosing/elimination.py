@@ -6,38 +6,74 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NoReturn
 
 from app.services.bandits.bandit import Bandit
+from app.services.bandits.settings import BanditRecord
 from app.services.choosing.computing import computed
 from app.services.choosing.elimination_cache import full_work, rules_of, work_us
 from app.services.choosing.elimination_state import Sets, exact_sets, pick_exactly
-from app.services.choosing.policy import PolicyDependencies
+from app.services.choosing.policy import Policy, PolicyDependencies
 from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
 from app.storage.protocol import LearnerId
 
+MAX_DIM = 256
 
-async def sub_elim(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+
+class EliminationPolicy(Policy):
+    """Elimination is for good, so it has no prior that changes and does not discount.
+
+    Its choices keep what was eliminated, so they are no pure ranking: ``choose`` is written anew.
+    """
+
+    reads = frozenset({"ridge", "exploration", "delta", "horizon", "eta"})
+    needs_exploration = True
+    fixed_scales = True
+    max_dim = MAX_DIM
+    max_signals = 1
+    can_be_evaluated = False
+
+    def theory_delta(self, record: BanditRecord) -> float:
+        """Yang et al. 2022, Algorithm 3, line 3."""
+        return record.delta / 2
+
+    def rank(self, *_: object) -> NoReturn:
+        raise NotImplementedError("choose does not rank: it needs the state of elimination")
+
+
+class SubElim(EliminationPolicy):
     """Yang et al. 2022, Algorithms 2 and 3. No arms from an empty catalogue."""
-    return await dependencies.elimination.choose(request, dependencies.filtered)
+
+    name = "sub_elim"
+    summary = "elimination in stages: an arm that may still be the best and is known least, in sublinear time"
+
+    async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+        return await dependencies.elimination.choose(request, dependencies.filtered)
+
+    async def sets(self, dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
+        """The stages of a learner, after every pass that is due."""
+        return await dependencies.elimination.sets(bandit, learner)
 
 
-async def sub_elim_sets(dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
-    """The stages of a learner, after every pass that is due."""
-    return await dependencies.elimination.sets(bandit, learner)
-
-
-async def linear_elim(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+class LinearElim(EliminationPolicy):
     """Yang et al. 2022, section 5: the most uncertain living arm, by an exact pass. Cost: K d^2."""
-    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    exclude, limits = request.excluded(snapshot.arms), request.limits(snapshot.arms)
-    choose = partial(pick_exactly, snapshot, rules_of(request.bandit), request.k, exclude, limits)
-    us, threads = work_us(full_work(request.bandit, snapshot.arms)), dependencies.elimination.exact_choices
-    hits = await computed(choose, request, snapshot.arms, us=us, threads=threads)
-    return Selection(hits, snapshot)
 
+    name = "linear_elim"
+    summary = "elimination: an arm that may still be the best and is known least, every arm measured"
 
-async def linear_elim_sets(dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
-    """The stages of the arms that live by the posterior as it is now. Cost: K d^2."""
-    snapshot = await ReadSnapshot.now(dependencies.learners, bandit, learner)
-    survey = partial(exact_sets, snapshot, rules_of(bandit))
-    return await dependencies.elimination.exact_choices.run(survey)
+    async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+        snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
+        exclude, limits = request.excluded(snapshot.arms), request.limits(snapshot.arms)
+        choose = partial(pick_exactly, snapshot, rules_of(request.bandit), request.k, exclude, limits)
+        us, threads = (
+            work_us(full_work(request.bandit, snapshot.arms)),
+            dependencies.elimination.exact_choices,
+        )
+        hits = await computed(choose, request, snapshot.arms, us=us, threads=threads)
+        return Selection(hits, snapshot)
+
+    async def sets(self, dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
+        """The stages of the arms that live by the posterior as it is now. Cost: K d^2."""
+        snapshot = await ReadSnapshot.now(dependencies.learners, bandit, learner)
+        survey = partial(exact_sets, snapshot, rules_of(bandit))
+        return await dependencies.elimination.exact_choices.run(survey)

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
-
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.settings import HoldoutRule, ServedArms
 from app.services.bandits.shares import is_in_share
-from app.services.choosing.baseline import baseline
+from app.services.choosing.baseline import FIXED
 from app.services.choosing.choose_request import ChooseRequest
-from app.services.choosing.pins import CERTAIN
-from app.services.choosing.policy import PolicyDependencies, Select
-from app.services.choosing.selection import Selection, SelectionRequest
-from app.services.choosing.uniform import uniform
+from app.services.choosing.policy import Policy
+from app.services.choosing.uniform import UNIFORM
 
 Group = Literal["policy", "holdout"]
 
@@ -43,15 +39,6 @@ def group_of_choice(bandit: Bandit, request: ChooseRequest, decision_id: str) ->
     return group_of(bandit.name, unit, rule)
 
 
-def serving(rule: HoldoutRule) -> Select:
+def serving(rule: HoldoutRule) -> Policy:
     """How the holdout is served."""
-    return named if isinstance(rule.serve, ServedArms) else uniform
-
-
-async def named(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
-    """The arms that the request, or else the rule, names, in that order: nothing is drawn."""
-    rule = request.bandit.record.holdout
-    if request.arms is None and rule is not None and isinstance(rule.serve, ServedArms):
-        request = msgspec.structs.replace(request, arms=rule.serve.arms)
-    selection = await baseline(dependencies, request)
-    return msgspec.structs.replace(selection, propensities=[CERTAIN] * len(selection.hits.rows))
+    return FIXED if isinstance(rule.serve, ServedArms) else UNIFORM

@@ -17,9 +17,9 @@ Notation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,22 +27,24 @@ from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from app.services.bandits.bandit import Bandit
-from app.services.choosing.computing import computed, drawn_us
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
+from app.services.choosing.computing import drawn_us
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import Limits
-from app.services.choosing.policy import PolicyDependencies
-from app.services.choosing.selection import Drawn, ReadSnapshot, Selection, SelectionRequest
-from app.services.choosing.target import NO_ARM, Lists, Pool, Situations, Targets, Weighed
+from app.services.choosing.policy import ANY_PRIOR, Policy, PolicyDependencies
+from app.services.choosing.selection import Candidates, Drawn, Ranking, ReadSnapshot, SelectionRequest
+from app.services.choosing.target import NO_ARM, Lists, Pool, Situations, Weighed
 from shortlist.evaluation import igw_target
 from shortlist.linear import igw as algorithm
 from shortlist.linear import scales
+from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 TOGETHER = 4_000_000  # numbers: candidates of decisions that are weighed at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
+class DrawPool:
     """What can be drawn. ``is_all``: there is no other eligible arm. Shapes: rows (n,), estimates (n,)."""
 
     rows: Rows
@@ -51,33 +53,60 @@ class Candidates:
     is_all: bool
 
 
-async def igw(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+class InverseGapWeighting(Policy):
     """Draw k arms by inverse-gap weighting, each without those before it.
 
     Cost: one search of the index for max(k, ``shortlist``) arms, and O(k n).
     """
-    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    bandit, arms = request.bandit, snapshot.arms.plain
-    theta, offset = request.bandit.observed_theta(snapshot.posterior.theta)
-    count, cover = await near_and_cover(
-        dependencies.covers, request.bandit, request.arm_filter, arms, k=request.k
-    )
-    compute = partial(
-        draw,
-        arms,
-        theta,
-        cover,
-        k=request.k,
-        count=count,
-        gamma=_fixed_gamma(bandit),
-        noise=bandit.observed_noise(snapshot.posterior.sigma),
-        rng=request.rng,
-        exclude=request.excluded(arms),
-        limits=request.limits(arms),
-    )
-    us = arms.expected_us + drawn_us(request.k, candidates=count + bandit.record.shortlist)
-    drawn = await computed(compute, request, arms, us=us)
-    return drawn.selection(snapshot, offset)
+
+    name = "igw"
+    summary = "inverse-gap weighting: few candidates are drawn by how far they are from the best estimate"
+    options = ANY_PRIOR | {"context", "gamma"}
+    reads = frozenset({"ridge", "shortlist"})
+    defaults: ClassVar[Mapping[str, object]] = {"gamma": 100.0}
+    has_propensities = True
+
+    async def prepare(
+        self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
+    ) -> tuple[int, Rows]:
+        """How many arms of highest estimate are candidates, and the rows of a cover."""
+        arms = snapshot.arms.plain
+        return await near_and_cover(
+            dependencies.covers, request.bandit, request.arm_filter, arms, k=request.k
+        )
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
+        shortlist = request.bandit.record.shortlist
+        return arms.expected_us + drawn_us(request.k, candidates=max(request.k, shortlist) + shortlist)
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: tuple[int, Rows],
+    ) -> Ranking:
+        theta, offset = candidates.bandit.observed_theta(posterior.theta)
+        count, cover = prepared
+        drawn = draw(
+            candidates.arms.plain,
+            theta,
+            cover,
+            k=k,
+            count=count,
+            gamma=_fixed_gamma(candidates.bandit),
+            noise=candidates.bandit.observed_noise(posterior.sigma),
+            rng=rng,
+            exclude=candidates.exclude,
+            limits=candidates.limits,
+        )
+        return drawn.ranking(offset)
+
+    async def target(self, covers: Covers, pool: Pool) -> IgwTarget:
+        arms = pool.arms.plain
+        count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, arms, k=pool.k)
+        return IgwTarget(arms, cover, count, _fixed_gamma(pool.bandit), pool.k)
 
 
 def _fixed_gamma(bandit: Bandit) -> float | None:
@@ -159,7 +188,7 @@ def draw(
     return Drawn(hits, np.array(propensities, dtype=np.float64))
 
 
-def candidates(arms: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> Candidates:
+def candidates(arms: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> DrawPool:
     """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
     # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
     search = arms.search if count < arms.size else arms.search_exact
@@ -167,7 +196,7 @@ def candidates(arms: Snapshot, theta: Vector, cover: Rows, *, count: int, exclud
     others = cover[not_in(cover, np.concatenate((hits.rows, exclude)))]
     rows = np.concatenate((hits.rows, others))
     estimates = np.concatenate((hits.scores, arms.features_of(others) @ theta))
-    return Candidates(rows, estimates, hits.exact, count >= arms.size)
+    return DrawPool(rows, estimates, hits.exact, count >= arms.size)
 
 
 Known = tuple[Rows, Vector]
@@ -233,12 +262,3 @@ class IgwTarget:
             return rows, estimates
         gamma = _gamma(self.gamma, float(situations.noises[position]), len(rows))
         return rows, np.minimum(self.k * algorithm.propensities(estimates, gamma=gamma), 1.0)
-
-
-async def _of(covers: Covers, pool: Pool) -> IgwTarget:
-    arms = pool.arms.plain
-    count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, arms, k=pool.k)
-    return IgwTarget(arms, cover, count, _fixed_gamma(pool.bandit), pool.k)
-
-
-TARGETS = Targets(_of)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from app.services.choosing.baseline import CERTAIN
 from app.services.choosing.selection import Selection, SelectionRequest
 from shortlist.types import TopK
-
-CERTAIN = 1.0  # propensity of an arm that is pinned
 
 
 def with_pins(request: SelectionRequest, selection: Selection) -> Selection:

@@ -85,9 +85,12 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
 
     def limited(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, within the rules: what the limits allow, and of that different arms."""
-        limits, rule = self.limits(arms), self.rules.diverse
-        if limits is not None:
-            solver = LimitedSolver(arms, solver, limits)
+        limits = self.limits(arms)
+        return self.diversified(arms, solver if limits is None else LimitedSolver(arms, solver, limits))
+
+    def diversified(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
+        """``solver``, whose lists are reordered where the request wants different arms."""
+        rule = self.rules.diverse
         if rule is None:
             return solver
         return DiverseSolver(arms, solver, rule, arms.plain.whole.rows_of(self.rules.pinned))
@@ -145,16 +148,69 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(self, arms=seen, catalogue_version=version)
 
 
+class Candidates(msgspec.Struct, frozen=True, eq=False):
+    """The arms that one choice may take, as its learner sees them, and how a policy asks for them.
+
+    ``arms``      what filters and quotas leave of the catalogue
+    ``exclude``   rows of ``arms`` that may not be taken: exclusions, and arms that are pinned
+    ``limits``    how many arms of some kinds may be taken; None: any number. A policy that ranks by itself
+                  asks ``limits.over(rows)``, and tells it each arm that it takes
+    ``request``   what is asked for
+    """
+
+    request: SelectionRequest
+    arms: LearnerSnapshot
+    exclude: Rows
+    limits: Limits | None
+
+    @classmethod
+    def of(cls, request: SelectionRequest, arms: LearnerSnapshot) -> Candidates:
+        return cls(request, arms, request.excluded(arms), request.limits(arms))
+
+    @property
+    def bandit(self) -> Bandit:
+        return self.request.bandit
+
+    @property
+    def size(self) -> int:
+        """How many there are, besides those that limits do not allow."""
+        return self.arms.size - len(self.exclude)
+
+    def search(self, query: Vector, k: int) -> TopK:
+        """The k arms of largest x.query that may be taken together, the best first, by the index.
+
+        Shapes: query (D,), of what the learner sees. Cost: a search; a few rankings of all arms at most,
+        where limits leave few.
+        """
+        return self.request.limited(self.arms, self.arms).search(query, k, self.exclude)
+
+    def scan(self) -> Rows:
+        """All of them, limits apart, in no order (n,). Cost: O(K)."""
+        return self.arms.eligible(self.exclude)
+
+
+class Ranking(msgspec.Struct, frozen=True, eq=False):
+    """What a policy ranks: arms with their scores, in the unit of rewards.
+
+    ``propensities``: the probability of each arm given those before it, where the policy knows it.
+    ``drawn``: whether the scores are drawn values, x.theta~.
+    """
+
+    hits: TopK
+    propensities: Sequence[float] | None = None
+    drawn: bool = False
+
+
 class Drawn(msgspec.Struct, frozen=True, eq=False):
     """Arms in the order they were drawn, with x.theta^ as scores. Shapes: propensities (m,)."""
 
     hits: TopK
     propensities: Vector
 
-    def selection(self, snapshot: ReadSnapshot, offset: float) -> Selection:
-        """The selection of these arms, with ``offset`` added to their scores."""
+    def ranking(self, offset: float) -> Ranking:
+        """The ranking of these arms, with ``offset`` added to their scores."""
         hits = TopK(self.hits.rows, self.hits.scores + offset, self.hits.exact)
-        return Selection(hits, snapshot, self.propensities.tolist())
+        return Ranking(hits, self.propensities.tolist())
 
 
 class Selection(msgspec.Struct, frozen=True, eq=False):

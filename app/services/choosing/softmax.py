@@ -11,20 +11,20 @@ Notation
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from app.indexes.snapshot import Snapshot, scores_of
 from app.services.bandits.bandit import Bandit
-from app.services.choosing.computing import computed
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.covers import Covers
 from app.services.choosing.limits import Limits
-from app.services.choosing.policy import PolicyDependencies
-from app.services.choosing.selection import Drawn, ReadSnapshot, Selection, SelectionRequest
-from app.services.choosing.target import Lists, Pool, Situations, Targets, Weighed
+from app.services.choosing.policy import ANY_PRIOR, Policy
+from app.services.choosing.selection import Candidates, Drawn, Ranking, SelectionRequest
+from app.services.choosing.target import Lists, Pool, Situations, Weighed
 from shortlist.evaluation import softmax_target
 from shortlist.evaluation.softmax_target import Totals
 from shortlist.linear import scales
@@ -37,26 +37,47 @@ TOGETHER = 256  # situations
 BLOCK = 256  # arms: their scores in TOGETHER situations fit into the cache of a core
 
 
-async def softmax(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+class SoftmaxPolicy(Policy):
     """Draw k arms, each with p proportional to exp(score / temperature) among those that are left.
 
     Temperature and scores are in the scale of rewards, also when these are shifted.
     """
-    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    theta, offset = request.bandit.observed_theta(snapshot.posterior.theta)
-    arms = snapshot.arms.plain
-    compute = partial(
-        draw,
-        arms,
-        theta,
-        k=request.k,
-        temperature=_temperature(request.bandit, snapshot.posterior),
-        rng=request.rng,
-        exclude=request.excluded(arms),
-        limits=request.limits(arms),
-    )
-    drawn = await computed(compute, request, arms, us=_NUMBER_US * arms.size * arms.table.dim)
-    return drawn.selection(snapshot, offset)
+
+    name = "softmax"
+    summary = "Boltzmann exploration: an arm is drawn by the softmax of the estimated rewards of all arms"
+    options = ANY_PRIOR | {"context", "temperature"}
+    defaults: ClassVar[Mapping[str, object]] = {"temperature": 1.0}
+    has_propensities = True
+    target_by_exclusion = False
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:  # noqa: ARG002
+        return _NUMBER_US * arms.size * arms.table.dim
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: None,  # noqa: ARG002
+    ) -> Ranking:
+        theta, offset = candidates.bandit.observed_theta(posterior.theta)
+        drawn = draw(
+            candidates.arms.plain,
+            theta,
+            k=k,
+            temperature=_temperature(candidates.bandit, posterior),
+            rng=rng,
+            exclude=candidates.exclude,
+            limits=candidates.limits,
+        )
+        return drawn.ranking(offset)
+
+    async def target(self, covers: Covers, pool: Pool) -> SoftmaxTarget:  # noqa: ARG002 - as all targets
+        arms = pool.arms.plain
+        temperature = pool.bandit.record.temperature
+        fixed = None if isinstance(temperature, str) else temperature or 1.0
+        return SoftmaxTarget(arms, arms.eligible(), fixed, pool.k)
 
 
 def _temperature(bandit: Bandit, posterior: Posterior) -> float:
@@ -177,13 +198,3 @@ class SoftmaxTarget:
                 scores, positions, temperature=float(temperatures[before]), bounds=(low, high)
             )
             propensities[decision], expected[decision] = walked
-
-
-async def _of(covers: Covers, pool: Pool) -> SoftmaxTarget:  # noqa: ARG001 - as all targets
-    arms = pool.arms.plain
-    temperature = pool.bandit.record.temperature
-    fixed = None if isinstance(temperature, str) else temperature or 1.0
-    return SoftmaxTarget(arms, arms.eligible(), fixed, pool.k)
-
-
-TARGETS = Targets(_of, by_exclusion=False)

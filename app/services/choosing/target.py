@@ -11,7 +11,7 @@ situation, such as a sum over all arms, is computed once for all its decisions.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -23,7 +23,6 @@ from app.filters.filter import Filter
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.encoding import Numbers32
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
-from app.services.choosing.covers import Covers
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector
 
@@ -188,20 +187,3 @@ class Target(Protocol):
         ``known``: of the situation at this position. Rows are distinct. Cost: O(K d) at most.
         """
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """How a policy is evaluated.
-
-    ``of``            its target over a pool
-    ``caveats``       sentences on what its propensities are worth, if they are not exact
-    ``needs_noise``   whether it draws from posteriors; else their estimates are enough
-    ``by_exclusion``  whether decisions that exclude other arms are other situations; else arms that are
-                      excluded stand before those of a list, as if they had been drawn already
-    """
-
-    of: Callable[[Covers, Pool], Awaitable[Target]]
-    caveats: Callable[[Bandit], Sequence[str]] = lambda bandit: ()  # noqa: ARG005 - of every bandit
-    needs_noise: bool = False
-    by_exclusion: bool = True

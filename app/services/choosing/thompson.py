@@ -13,22 +13,21 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from app.services.bandits.bandit import Bandit
 from app.services.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
-from app.services.choosing.computing import computed
 from app.services.choosing.covers import Covers
-from app.services.choosing.policy import PolicyDependencies
-from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
-from app.services.choosing.target import NO_ARM, Lists, Pool, Situations, Targets, Weighed
+from app.services.choosing.policy import ANY_PRIOR, Policy, PolicyDependencies
+from app.services.choosing.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
+from app.services.choosing.target import NO_ARM, Lists, Pool, Situations, Weighed
 from shortlist.evaluation import simulated_target
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.linear import sub_ts as algorithm
 from shortlist.linear.linear_ts import draws
+from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 
 _PAIR_US = 0.002  # for each pair of dimensions: a draw of theta
@@ -53,50 +52,102 @@ class ShortlistSolver:
         return TopK(hits.rows[:k], hits.scores[:k], hits.exact)
 
 
-async def sub_ts(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+class ThompsonSampling(Policy):
+    """``solver`` says which arms are compared with what is drawn."""
+
+    reads = frozenset({"ridge", "exploration", "delta", "horizon"})
+    lists_by_score = True
+    target_draws = True
+
+    def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
+        """How the arms are searched, before what the request allows."""
+        raise NotImplementedError
+
+    async def prepare(
+        self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
+    ) -> MipsSolver:
+        """The solver, within the rules of the request."""
+        solver = self.solver(dependencies, request.bandit, snapshot.arms)
+        if request.bandit.record.explore is not None:
+            return await dependencies.warm_up.before(solver, request, snapshot)
+        return request.limited(snapshot.arms, solver)
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
+        bandit = request.bandit
+        searches = 1 + COPIES if bandit.record.solver == "adaptive" else 1
+        share = 1 + request.searched / _USUAL_K
+        return arms.expected_us * searches * share + _PAIR_US * bandit.catalogue.dim**2
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: MipsSolver,
+    ) -> Ranking:
+        hits = algorithm.choose(
+            posterior,
+            prepared,
+            k=k,
+            exploration=candidates.bandit.exploration,
+            rng=rng,
+            exclude=candidates.exclude,
+        )
+        return Ranking(candidates.bandit.observed(hits), drawn=True)
+
+    async def target(self, covers: Covers, pool: Pool) -> ThompsonTarget:  # noqa: ARG002 - as all targets
+        draws = DRAWS if pool.bandit.exploration else 1
+        k = min(max(pool.k, 1), MAX_PLACES)
+        return ThompsonTarget(pool.arms, self.target_solver(pool.arms), k, draws)
+
+    def target_solver(self, arms: LearnerSnapshot) -> MipsSolver:
+        """How a target searches the arms."""
+        return ExactSolver(arms)
+
+    def caveats(self, bandit: Bandit) -> Sequence[str]:
+        caveats = []
+        if bandit.exploration:
+            error = f"with a standard error of up to {0.5 / DRAWS**0.5:.3f}"
+            policy = f"{bandit.record.policy} does not know its propensities"
+            caveats.append(
+                f"{policy}: each was estimated from {DRAWS:,} draws, {error}; "
+                "lists that it rarely draws are missed"
+            )
+        if bandit.record.explore is not None:
+            caveats.append("the policy was evaluated without its warm-up of new keys")
+        return caveats
+
+
+class SubTs(ThompsonSampling):
     """Yang et al. 2022, Algorithm 4."""
-    bandit = request.bandit
-    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    if bandit.record.solver == "adaptive":
-        solver = _adaptive(dependencies, bandit, snapshot.arms)
-        return await _choose(dependencies, request, snapshot, solver, searches=1 + COPIES)
-    if bandit.record.shortlist > bandit.catalogue.shortlist:
-        solver = ShortlistSolver(snapshot.arms, bandit.record.shortlist)
-        return await _choose(dependencies, request, snapshot, solver)
-    return await _choose(dependencies, request, snapshot, snapshot.arms)
+
+    name = "sub_ts"
+    summary = "Thompson sampling; a search of the index answers what was drawn, in sublinear time"
+    options = ANY_PRIOR | {"context", "explore", "solver"}
+    reads = ThompsonSampling.reads | {"shortlist", "eta"}
+    proposed = True
+
+    def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
+        if bandit.record.solver == "adaptive":
+            return _adaptive(dependencies, bandit, arms)
+        if bandit.record.shortlist > bandit.catalogue.shortlist:
+            return ShortlistSolver(arms, bandit.record.shortlist)
+        return arms
+
+    def target_solver(self, arms: LearnerSnapshot) -> MipsSolver:
+        return arms
 
 
-async def linear_ts(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+class LinearTs(ThompsonSampling):
     """Linear Thompson sampling (Abeille and Lazaric 2017): every eligible arm is compared."""
-    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    return await _choose(dependencies, request, snapshot, ExactSolver(snapshot.arms))
 
+    name = "linear_ts"
+    summary = "Thompson sampling; every eligible arm is compared with what was drawn"
+    options = ANY_PRIOR | {"context", "explore"}
 
-async def _choose(
-    dependencies: PolicyDependencies,
-    request: SelectionRequest,
-    snapshot: ReadSnapshot,
-    solver: MipsSolver,
-    *,
-    searches: int = 1,
-) -> Selection:
-    """``searches``: about how many searches of the index ``solver`` makes."""
-    bandit, arms = request.bandit, snapshot.arms
-    if bandit.record.explore is not None:
-        solver = await dependencies.warm_up.before(solver, request, snapshot)
-    else:
-        solver = request.limited(arms, solver)
-    draw = partial(
-        algorithm.choose,
-        snapshot.posterior,
-        solver,
-        k=request.k,
-        exploration=bandit.exploration,
-        rng=request.rng,
-        exclude=request.excluded(arms),
-    )
-    us = arms.expected_us * searches * (1 + request.searched / _USUAL_K) + _PAIR_US * bandit.catalogue.dim**2
-    return Selection(bandit.observed(await computed(draw, request, arms, us=us)), snapshot, drawn=True)
+    def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:  # noqa: ARG002
+        return ExactSolver(arms)
 
 
 def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
@@ -198,30 +249,3 @@ def _best(scores: Matrix, count: int) -> Rows:
     order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1)
     best: Rows = np.take_along_axis(some, order, axis=1)
     return best
-
-
-def _targets(solver_of: Callable[[LearnerSnapshot], MipsSolver]) -> Targets:
-    async def of(covers: Covers, pool: Pool) -> ThompsonTarget:  # noqa: ARG001 - as all targets
-        exploration = pool.bandit.exploration
-        draws = DRAWS if exploration else 1
-        k = min(max(pool.k, 1), MAX_PLACES)
-        return ThompsonTarget(pool.arms, solver_of(pool.arms), k, draws)
-
-    return Targets(of, _caveats, needs_noise=True)
-
-
-def _caveats(bandit: Bandit) -> Sequence[str]:
-    caveats = []
-    if bandit.exploration:
-        accuracy = (
-            f"with a standard error of up to {0.5 / DRAWS**0.5:.3f}; lists that it rarely draws are missed"
-        )
-        policy = f"{bandit.record.policy} does not know its propensities"
-        caveats.append(f"{policy}: each was estimated from {DRAWS:,} draws, {accuracy}")
-    if bandit.record.explore is not None:
-        caveats.append("the policy was evaluated without its warm-up of new keys")
-    return caveats
-
-
-SUB_TS_TARGETS = _targets(lambda arms: arms)
-LINEAR_TS_TARGETS = _targets(ExactSolver)

@@ -9,18 +9,17 @@ are eligible. A seed draws from the arms in the order of their revisions, which 
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
-from app.services.choosing.computing import computed
+from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.limits import Limits
-from app.services.choosing.policy import PolicyDependencies
-from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
+from app.services.choosing.policy import Policy
+from app.services.choosing.selection import Candidates, Ranking, SelectionRequest
 from shortlist.linear import softmax as algorithm
+from shortlist.linear.ridge import Posterior
 from shortlist.sampling.uniform import draw_distinct
 from shortlist.types import NO_ROWS, Rows, TopK
 
@@ -28,25 +27,38 @@ _LISTED_US = 0.1  # for each row of the table, where the eligible ones are liste
 SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
 
 
-async def uniform(dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+class Uniform(Policy):
     """Draw k of the eligible arms, each as likely as any other that is left. Scores are estimated rewards."""
-    snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-    arms = snapshot.arms.plain
-    compute = partial(
-        draw,
-        arms,
-        k=request.k,
-        rng=request.rng,
-        exclude=request.excluded(arms),
-        limits=request.limits(arms),
-        seeded=request.seeded,
-    )
-    lists = request.seeded or request.has_limits or _is_sparse(arms)
-    us = _LISTED_US * arms.table.rows if lists else 0.0
-    rows, propensities = await computed(compute, request, arms, us=us)
-    scores = snapshot.arms.features_of(rows) @ snapshot.posterior.theta
-    hits = request.bandit.observed(TopK(rows, scores, exact=True))
-    return Selection(hits, snapshot, propensities)
+
+    name = "uniform"
+    summary = "every eligible arm is as likely as any other"
+    has_propensities = True
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
+        lists = request.seeded or request.has_limits or _is_sparse(arms.plain)
+        return _LISTED_US * arms.table.rows if lists else 0.0
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: None,  # noqa: ARG002
+    ) -> Ranking:
+        rows, propensities = draw(
+            candidates.arms.plain,
+            k=k,
+            rng=rng,
+            exclude=candidates.exclude,
+            limits=candidates.limits,
+            seeded=candidates.request.seeded,
+        )
+        scores = candidates.arms.features_of(rows) @ posterior.theta
+        return Ranking(candidates.bandit.observed(TopK(rows, scores, exact=True)), propensities)
+
+
+UNIFORM = Uniform()
 
 
 def draw(

@@ -20,8 +20,7 @@ TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another po
 
 def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
     """All that is worth a warning about one of its policies."""
-    targets = POLICIES[evaluator.bandit.record.policy].targets
-    caveats = [] if targets is None else targets.caveats(evaluator.bandit)
+    caveats = POLICIES[evaluator.bandit.record.policy].caveats(evaluator.bandit)
     unshown = _of_unshown_arms(policy)
     said = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *unshown, *caveats]
     return [*said, *_of_the_learners(evaluator)]
@@ -29,9 +28,10 @@ def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
 
 def warnings_of_log(record: BanditRecord) -> list[str]:
     """What cannot be evaluated on the log of a bandit, if it has one."""
-    if record.log is None or POLICIES[record.policy].propensities:
+    if record.log is None or POLICIES[record.policy].has_propensities:
         return []
-    known = "softmax, igw and a holdout know theirs"
+    knowing = [policy.name for policy in POLICIES.values() if policy.has_propensities]
+    known = f"{', '.join(knowing)} and a holdout know theirs"
     some = f"only the decisions of its holdout have propensities ({known}), and count"
     none = f"no decision has propensities ({known}), so no policy can be evaluated on it"
     rest = "reports, exports and explanations work on all of it"

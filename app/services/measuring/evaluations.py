@@ -33,8 +33,8 @@ from app.services.measuring.evaluator import (
     Evaluator,
     Known,
     check_estimators,
+    evaluated_policy,
     of_signal,
-    targets_of,
 )
 from app.services.measuring.outcomes import SeenRewards
 from app.services.measuring.past_learners import Beginning, PastLearners, learner_of
@@ -273,7 +273,7 @@ class Evaluations:
         """Raise Invalid for what cannot be evaluated on any log (policy, estimators)."""
         check_estimators(estimators)
         bandit.catalogue.need_arms("an evaluation")
-        targets_of(bandit)
+        evaluated_policy(bandit)
 
     async def evaluate(
         self,
@@ -337,7 +337,7 @@ class Evaluations:
         async def known_now(key: str | None, owner: Bandit) -> Posterior:
             return await self._learners.apart(owner, learner_of(owner, key))
 
-        if not targets_of(bandit).needs_noise and seen.are_bounded:
+        if not evaluated_policy(bandit).target_draws and seen.are_bounded:
             return known_now, None
         async for _ in seen.noted(pages):
             pass

@@ -29,7 +29,8 @@ from app.services.bounded.cache import BoundedCache
 from app.services.bounded.long_work import MEASURING
 from app.services.catalogues.filtered_snapshots import among
 from app.services.choosing.policies import POLICIES
-from app.services.choosing.target import Lists, Pool, Situations, Target, Targets, Weighed
+from app.services.choosing.policy import Policy
+from app.services.choosing.target import Lists, Pool, Situations, Target, Weighed
 from app.services.decision_log.rows import Row
 from app.services.measuring.list_arrays import joined, known_rows, lets_in, padded, rows_of, scores_of
 from app.services.measuring.logged_lists import LoggedLists, SortedRows, sort
@@ -145,7 +146,7 @@ class Evaluator:
         if isinstance(known, PastLearners):
             self._serve_with(known)
         self._block = -1
-        self._targets = targets_of(bandit)
+        self._policy = evaluated_policy(bandit)
         self._source = source
         self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(POOLS_BYTES)
         self._learners: BoundedCache[tuple[int, str | None], Posterior] = BoundedCache(LEARNERS_BYTES)
@@ -182,7 +183,7 @@ class Evaluator:
 
         Raises Invalid (policy): some would have weights beyond all numbers.
         """
-        piece = NOISY_PIECE if self._targets.needs_noise else PIECE
+        piece = NOISY_PIECE if self._policy.target_draws else PIECE
         try:
             start = 0
             while start < len(rows) and not self.is_unsupported:
@@ -242,7 +243,7 @@ class Evaluator:
                 arms = self.bandit.seen(await MEASURING.run(partial(among, arms.plain, barred)))
                 arm_filter = barred if arm_filter is None else arm_filter.both(barred)
             pool = Pool(self.bandit, arms, arm_filter, lists.name.k)
-            target = await self._targets.of(self._source.covers, pool)
+            target = await self._policy.target(self._source.covers, pool)
             known = _KnownPool(pool, target, BoundedCache(KNOWN_BYTES))
             self._pools.put(lists.name, known, POOL_BYTES + KNOWN_BYTES + 8 * arms.size)
         return known
@@ -255,7 +256,7 @@ class Evaluator:
             together = absent[start : start + READ_TOGETHER]
             reads = (self._posterior(key, policy.bandit) for key in together)
             for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
-                kept = posterior if self._targets.needs_noise else _estimate(posterior)
+                kept = posterior if self._policy.target_draws else _estimate(posterior)
                 result[key] = kept
                 self._learners.put((number, key), kept, 1_000 + kept.theta.nbytes + kept.root.nbytes)
         return [posterior for posterior in result.values() if posterior is not None]
@@ -334,7 +335,7 @@ class Evaluator:
         known = self._known(work.pool, situations)
         target, arms = work.pool.target, work.pool.pool.arms
         self._look_for_unshown(work, situations, known, which, rows)
-        if self._targets.by_exclusion or not any(work.lists.excluded):
+        if self._policy.target_by_exclusion or not any(work.lists.excluded):
             return target.weigh(situations, known, Lists(which, rows, scores))
         excluded = padded([known_rows(arms, ids) for ids in work.lists.excluded])
         count = excluded.shape[1]
@@ -356,9 +357,9 @@ class Evaluator:
         table = arms.plain.whole.table
         if not unshown.show(table.number, table.rows, rows):
             return
-        excluded = work.lists.excluded if not self._targets.by_exclusion else [()] * len(which)
+        excluded = work.lists.excluded if not self._policy.target_by_exclusion else [()] * len(which)
         alike = Counter(zip(which.tolist(), excluded, strict=True))
-        cost = arms.size * arms.table.dim if not self._targets.needs_noise else 1
+        cost = arms.size * arms.table.dim if not self._policy.target_draws else 1
         for (position, without), lists in alike.items():
             if not unshown.affords(cost):
                 return
@@ -374,7 +375,7 @@ class Evaluator:
         numbers = dict[Hashable, int]()
         first: list[int] = []
         which = np.empty(len(work.lists), dtype=np.int64)
-        by_exclusion = self._targets.by_exclusion
+        by_exclusion = self._policy.target_by_exclusion
         for place, (name, excluded) in enumerate(
             zip(work.lists.situations, work.lists.excluded, strict=True)
         ):
@@ -448,14 +449,14 @@ def _widened(rewards: Matrix | None, lists: LoggedLists, places: int) -> Matrix:
     return result
 
 
-def targets_of(bandit: Bandit) -> Targets:
-    """How the policy of a bandit is evaluated. Raises Invalid (policy): it cannot be."""
-    targets = POLICIES[bandit.record.policy].targets
-    if targets is None:
+def evaluated_policy(bandit: Bandit) -> Policy:
+    """The policy of a bandit. Raises Invalid (policy): it cannot be evaluated on a log."""
+    policy = POLICIES[bandit.record.policy]
+    if not policy.can_be_evaluated:
         reason = "it shows what it knows least about, so what it shows next depends on every reward before"
         message = f"{bandit.record.policy} cannot be evaluated on a log: {reason}"
         raise Invalid(message, path=("policy", "policy"))
-    return targets
+    return policy
 
 
 def check_estimators(estimators: Sequence[str]) -> None:

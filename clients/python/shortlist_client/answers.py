@@ -712,6 +712,34 @@ class LearnerCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyNeeds:
+    """``max_work``: of the number of arms times the square of their dimension. None: any."""
+
+    arms_in_memory: bool
+    max_dim: int | None
+    max_work: float | None
+    max_signals: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """``options``: JSON schema of the settings that change what the policy does. ``propensities``: whether
+    each arm of a choice comes with its exact probability.
+    """
+
+    name: str
+    summary: str
+    options: Mapping[str, Any]
+    needs: PolicyNeeds
+    propensities: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    items: tuple[Policy, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SignalPrior:
     """As of a whole prior, for one signal."""
 

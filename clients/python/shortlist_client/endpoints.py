@@ -40,6 +40,7 @@ from shortlist_client.answers import (
     LoggedDecision,
     MipsAnswer,
     Page,
+    Policies,
     Prior,
     PriorVersions,
     Pulls,
@@ -510,6 +511,11 @@ class Endpoints:
     def get_sets(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[Sets]:
         """What elimination has left of the arms for a learner."""
         return routes.GET_SETS.call(bandit, key)
+
+    @endpoint
+    def list_policies(self) -> Call[Policies]:
+        """The policies that a bandit can have, with their options and what they need."""
+        return routes.LIST_POLICIES.call()
 
     @endpoint
     def get_prior(self, bandit: str, **query: Unpack[bodies.PriorQuery]) -> Call[Prior]:

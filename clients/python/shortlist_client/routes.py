@@ -261,6 +261,7 @@ GET_LEARNER_STATE = Route("GET", _LEARNER, bytes, SAFE)
 GET_LEARNER = Route("GET", _LEARNER, answers.Learner, SAFE, query=bodies.LearnerQuery)
 DELETE_LEARNER = Route("DELETE", _LEARNER, NOTHING, SAFE)
 GET_SETS = Route("GET", f"{_LEARNER}/sets", answers.Sets, SAFE)
+LIST_POLICIES = Route("GET", "/v1/policies", answers.Policies, SAFE)
 GET_PRIOR = Route("GET", f"{_BANDIT}/prior", answers.Prior, SAFE, query=bodies.PriorQuery)
 REFRESH_PRIOR = Route("POST", f"{_BANDIT}/prior/refresh", answers.Prior, SAFE)
 

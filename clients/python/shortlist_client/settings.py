@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Required, TypedDict
 
-Policy = Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]
+Policy = Literal[
+    "sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"
+]
 
 
 class RewardRule(TypedDict, total=False):
@@ -107,7 +109,11 @@ class PositionRule(TypedDict, total=False):
 
 class BanditBody(TypedDict, total=False):
     catalogue: Required[str]
-    policy: Required[Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]]
+    policy: Required[
+        Literal[
+            "sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"
+        ]
+    ]
     scope: Literal["global", "per_key"]
     ridge: float | Literal["auto"]
     exploration: float | Literal["auto", "theory"]
@@ -135,6 +141,8 @@ class BanditBody(TypedDict, total=False):
     guardrails: Sequence[GuardrailRule] | None
     position: PositionRule | None
     intercept: bool
+    epsilon: float | None
+    alpha: float | None
 
 
 class RewardRulePatch(TypedDict, total=False):
@@ -181,7 +189,12 @@ class PositionRulePatch(TypedDict, total=False):
 
 class BanditPatch(TypedDict, total=False):
     catalogue: str | None
-    policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"] | None
+    policy: (
+        Literal[
+            "sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"
+        ]
+        | None
+    )
     scope: Literal["global", "per_key"] | None
     ridge: float | Literal["auto"] | None
     exploration: float | Literal["auto", "theory"] | None
@@ -209,6 +222,8 @@ class BanditPatch(TypedDict, total=False):
     guardrails: Sequence[GuardrailRule] | None
     position: PositionRulePatch | None
     intercept: bool | None
+    epsilon: float | None
+    alpha: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,3 +259,5 @@ class Settings:
     guardrails: Sequence[GuardrailRule] | None = None
     position: PositionRule | None = None
     intercept: bool = False
+    epsilon: float | None = None
+    alpha: float | None = None

@@ -1,0 +1,79 @@
+"""/v1/policies: which policies there are, with their options and what they need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Response
+from pydantic import BaseModel, create_model
+
+from app.api.strict_json import StrictModel, json_router, reply
+from app.services.bandits.settings import BanditSettings
+from app.services.choosing.policies import POLICIES
+from app.services.choosing.policy import Policy
+from app.services.formats.documents import fields_of
+
+router = json_router(prefix="/v1/policies", tags=["bandits"])
+
+
+class PolicyNeeds(BaseModel):
+    """``arms_in_memory``: not for catalogues of kind milvus. ``max_dim``: of the arms. ``max_work``: of their
+    number times the square of their dimension. ``max_signals``: of the bandit. null: any.
+    """
+
+    arms_in_memory: bool
+    max_dim: int | None
+    max_work: float | None
+    max_signals: int | None
+
+
+class PolicyView(BaseModel):
+    """``options``: JSON schema of the settings of a bandit that change what the policy does.
+
+    ``propensities``: whether each arm of a choice comes with its exact probability.
+    """
+
+    name: str
+    summary: str
+    options: dict[str, Any]
+    needs: PolicyNeeds
+    propensities: bool
+
+
+class PoliciesView(BaseModel):
+    items: list[PolicyView]
+
+
+@router.get("", response_model=PoliciesView)
+async def list_all() -> Response:
+    """All policies that a bandit can have."""
+    return reply({"items": [_view(policy) for policy in POLICIES.values()]})
+
+
+def _view(policy: Policy) -> dict[str, Any]:
+    needs = {
+        "arms_in_memory": not policy.proposed,
+        "max_dim": policy.max_dim,
+        "max_work": policy.max_work,
+        "max_signals": policy.max_signals,
+    }
+    return {
+        "name": policy.name,
+        "summary": policy.summary,
+        "options": _schema(policy),
+        "needs": needs,
+        "propensities": policy.has_propensities,
+    }
+
+
+def _schema(policy: Policy) -> dict[str, Any]:
+    """JSON schema of an object with the options, each with what it is where it is absent."""
+    names = policy.options | policy.reads
+    fields = {
+        name: (hint, policy.defaults.get(name, default))
+        for name, (hint, default) in fields_of(BanditSettings).items()
+        if name in names
+    }
+    model = create_model("Options", __base__=StrictModel, **fields)  # type: ignore[call-overload]
+    schema: dict[str, Any] = model.model_json_schema()
+    return schema

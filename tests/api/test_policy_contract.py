@@ -1,0 +1,226 @@
+"""What every policy must do, whichever it is: the battery that a new one has to pass.
+
+A frequency is rejected beyond the 1e-7 quantile, so one run of all tests fails by chance once in a million.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from api_client import Api, Json
+from app.services.choosing.policies import POLICIES
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+ALARM = 1e-7
+ARMS = {f"a{i}": row.tolist() for i, row in enumerate(np.random.default_rng(8).normal(size=(12, 3)))}
+THETA = np.array([0.8, -0.5, 0.6])
+EVERY = pytest.mark.parametrize("policy", POLICIES)
+DRAWS = 4_000
+
+
+async def build(api: Api, name: str, policy: str, *, rewards: int = 20, **rest: Any) -> None:
+    """A bandit that has learned a little of ``THETA``; half of the arms are even, a third of each maker."""
+    await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": 3}, 201)
+    arms = [
+        {"id": arm, "features": row, "metadata": {"even": number % 2 == 0, "maker": f"m{number % 3}"}}
+        for number, (arm, row) in enumerate(ARMS.items())
+    ]
+    await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": arms})
+    body = {"catalogue": name, "policy": policy, "intercept": False, **rest}
+    await api.ok("PUT", f"/v1/bandits/{name}", body, 201)
+    rng = np.random.default_rng(3)
+    history = [
+        {"id": f"o{number}", "arm": arm, "value": float(np.dot(ARMS[arm], THETA) + rng.normal())}
+        for number, arm in enumerate(rng.choice(list(ARMS), rewards))
+    ]
+    if history:
+        await api.observe(name, *history)
+
+
+def ids(answer: Json) -> list[str]:
+    return [arm["id"] for arm in answer["arms"]]
+
+
+async def many(api: Api, name: str, **request: Any) -> list[Json]:
+    found: list[Json] = []
+    for _ in range(DRAWS // 1_000):
+        body = {"requests": [request] * 1_000}
+        found += (await api.ok("POST", f"/v1/bandits/{name}/choose/batch", body))["results"]
+    return found
+
+
+KNOWING = [name for name, policy in POLICIES.items() if policy.has_propensities]
+
+
+@pytest.mark.parametrize(
+    "request_", [{"k": 2}, {"k": 2, "exclude": ["a3"], "rules": {"at_most": [{"field": "maker", "count": 1}]}}],
+    ids=["plain", "limited"],
+)  # fmt: skip
+@pytest.mark.parametrize("policy", KNOWING)
+async def test_arms_come_as_often_as_their_propensities_say(shared: Api, policy: str, request_: Json):
+    """Of each list, the product of its propensities; those that were never drawn have the rest."""
+    name = f"exact-{policy}-{len(request_)}"
+    await build(shared, name, policy)
+    counts, claimed = Counter[tuple[str, ...]](), dict[tuple[str, ...], float]()
+    for answer in await many(shared, name, **request_):
+        order = tuple(ids(answer))
+        product = float(np.prod([arm["propensity"] for arm in answer["arms"]]))
+        assert claimed.setdefault(order, product) == pytest.approx(product)
+        counts[order] += 1
+    assert sum(claimed.values()) <= 1.0 + 1e-9
+    usual = [order for order in claimed if claimed[order] * DRAWS >= 10]
+    observed = [*(counts[order] for order in usual), DRAWS - sum(counts[order] for order in usual)]
+    expected = [*(DRAWS * claimed[order] for order in usual)]
+    expected.append(DRAWS - sum(expected))
+    if expected[-1] < 1e-6:
+        observed, expected = observed[:-1], expected[:-1]
+    assert len(usual) > 3
+    assert stats.chisquare(observed, expected).pvalue > ALARM
+    wrong = [value**0.5 for value in expected]  # a broken variant is noticed
+    assert stats.chisquare(observed, DRAWS * np.array(wrong) / sum(wrong)).pvalue < ALARM
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_propensities_are_there_exactly_where_they_are_declared(shared: Api, policy: str):
+    await build(shared, f"declared-{policy}", policy)
+    answer = await shared.choose(f"declared-{policy}", k=2)
+    assert ["propensity" in arm for arm in answer["arms"]] == [POLICIES[policy].has_propensities] * 2
+
+
+@EVERY
+async def test_constraints_hold(api: Api, policy: str):
+    await build(api, "b", policy)
+    await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"maker": "m0"}, "most": 5}, 201)
+    shown = Counter[str]()
+    for seed in range(12):
+        answer = await api.choose(
+            "b",
+            k=4,
+            seed=seed,
+            exclude=["a1", "a5"],
+            filter={"even": False},
+            rules={"pin": [{"arm": "a2", "place": 2}], "at_most": [{"field": "maker", "count": 2}]},
+        )
+        found = ids(answer)
+        shown.update(found)
+        assert (found[1], answer["arms"][1]["pinned"]) == ("a2", True)
+        rest = [arm for arm in found if arm != "a2"]
+        assert all(int(arm[1:]) % 2 for arm in rest)
+        assert not {"a1", "a5"} & set(found)
+        assert len(set(found)) == len(found)
+        assert max(Counter(int(arm[1:]) % 3 for arm in found).values()) <= 2
+    assert sum(count for arm, count in shown.items() if int(arm[1:]) % 3 == 0) == 5
+
+
+@EVERY
+async def test_a_list_holds_every_eligible_arm_once_and_no_more(shared: Api, policy: str):
+    await build(shared, f"all-{policy}", policy)
+    assert sorted(ids(await shared.choose(f"all-{policy}", k=100))) == sorted(ARMS)
+    few = await shared.choose(f"all-{policy}", k=5, filter={"maker": "m1", "even": True})
+    assert set(ids(few)) == {"a4", "a10"}
+    body = {"exclude": list(ARMS)}
+    await shared.refused("POST", f"/v1/bandits/all-{policy}/choose", body, status=409, code="no_arms")
+
+
+@EVERY
+async def test_a_dry_run_changes_nothing_and_a_seed_repeats(api: Api, policy: str):
+    await build(api, "b", policy)
+    before = await api.stored()
+    dry = await api.choose("b", k=3, seed=5, dry_run=True)
+    again = await api.choose("b", k=3, seed=5, dry_run=True)
+    assert dry == again
+    assert await api.stored() == before
+    assert ids(await api.choose("b", k=3, seed=5)) == ids(dry)
+
+
+@EVERY
+async def test_a_choice_is_made_again_from_its_log(api: Api, policy: str):
+    await build(api, "b", policy, log={})
+    for _ in range(3):
+        choice = await api.choose("b", k=3, rules={"at_most": [{"field": "maker", "count": 2}]})
+
+        async def found(token: str = choice["decision"]) -> Json | None:
+            answer = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": token})
+            return answer.json() if answer.status_code == 200 else None
+
+        explained = await until(found, what="the row")
+        assert explained is not None
+        assert (explained["repeated"], explained["changed"]) == (True, [])
+
+
+@EVERY
+async def test_it_earns_more_than_chance(api: Api, policy: str):
+    """200 rounds against the mean of all arms. The gap is 1 here; noise of the mean is below .1."""
+    best = max(float(np.dot(row, THETA)) for row in ARMS.values())
+    chance = float(np.mean([np.dot(row, THETA) for row in ARMS.values()]))
+    rest: Json = (
+        {"gamma": "auto"} if policy == "igw" else {"temperature": "auto"} if policy == "softmax" else {}
+    )
+    await build(api, "b", policy, rewards=0, horizon=200, **rest)
+    rng, earned = np.random.default_rng(6), list[float]()
+    for _ in range(200):
+        choice = await api.choose("b", seed=int(rng.integers(2**32)))
+        mean = float(np.dot(ARMS[ids(choice)[0]], THETA))
+        earned.append(mean)
+        reward = {"decision": choice["decision"], "value": mean + 0.3 * float(rng.normal())}
+        await api.reward(reward)
+    assert np.mean(earned[-100:]) > chance + 0.3 * (best - chance)
+
+
+async def test_the_list_of_policies_says_what_each_takes(shared: Api):
+    items = (await shared.ok("GET", "/v1/policies"))["items"]
+    assert [each["name"] for each in items] == list(POLICIES)
+    for each in items:
+        policy = POLICIES[each["name"]]
+        assert each["summary"]
+        assert each["propensities"] == policy.has_propensities
+        assert each["needs"]["arms_in_memory"] == (each["name"] != "sub_ts")
+        assert policy.options <= each["options"]["properties"].keys()
+    options = {each["name"]: each["options"]["properties"] for each in items}
+    assert options["epsilon_greedy"]["epsilon"]["default"] == 0.1
+    assert options["linucb"]["alpha"]["default"] == 1.0
+    assert "temperature" not in options["igw"]
+
+
+@EVERY
+async def test_an_option_of_another_policy_is_refused(shared: Api, policy: str):
+    await build(shared, f"options-{policy}", policy, rewards=0)
+    for option, value in {"temperature": 0.5, "gamma": 3.0, "epsilon": 0.2, "alpha": 2.0}.items():
+        body = {"catalogue": f"options-{policy}", "policy": policy, option: value}
+        path = f"/v1/bandits/options-{policy}-{option}"
+        if option in POLICIES[policy].options:
+            assert (await shared.ok("PUT", path, body, 201))[option] == value
+        else:
+            await shared.refused("PUT", path, body, loc=["body", option])
+
+
+@pytest.mark.parametrize(
+    ("policy", "field", "value"),
+    [("epsilon_greedy", "epsilon", -0.1), ("epsilon_greedy", "epsilon", 1.1), ("linucb", "alpha", -1)],
+)
+async def test_options_out_of_range(shared: Api, policy: str, field: str, value: float):
+    body = {"catalogue": "c", "policy": policy, field: value}
+    await shared.refused("PUT", "/v1/bandits/wrong", body, loc=["body", field])
+
+
+async def test_linucb_serves_what_it_can_measure_in_time(api: Api, monkeypatch: pytest.MonkeyPatch):
+    """At most 2e8 / d^2 arms: here 2, to begin with and later."""
+    linucb = POLICIES["linucb"]
+    assert linucb.max_work == 2e8
+    monkeypatch.setattr(type(linucb), "max_work", 18.0)
+    await api.catalogue("c", {"a": [1.0, 0.0, 0.0], "b": [0.0, 1.0, 0.0]})
+    await api.bandit("b", "c", policy="linucb")
+    assert len(ids(await api.choose("b", k=5))) == 2
+    await api.put_arms("c", {"x": [0.0, 0.0, 1.0]})
+    await api.refused("POST", "/v1/bandits/b/choose", {}, loc=["body", "policy"])
+    body = {"catalogue": "c", "policy": "linucb"}
+    await api.refused("PUT", "/v1/bandits/other", body, loc=["body", "policy"])
+    await api.bandit("ts", "c")
+    await api.refused("PATCH", "/v1/bandits/ts", {"policy": "linucb"}, loc=["body", "policy"])
