@@ -59,10 +59,10 @@ async def many(api: Api, name: str, **request: Any) -> list[Json]:
 KNOWING = [name for name, policy in POLICIES.items() if policy.has_propensities]
 
 
-@pytest.mark.parametrize(
-    "request_", [{"k": 2}, {"k": 2, "exclude": ["a3"], "rules": {"at_most": [{"field": "maker", "count": 1}]}}],
-    ids=["plain", "limited"],
-)  # fmt: skip
+LIMITED: Json = {"k": 2, "exclude": ["a3"], "rules": {"at_most": [{"field": "maker", "count": 1}]}}
+
+
+@pytest.mark.parametrize("request_", [{"k": 2}, LIMITED], ids=["plain", "limited"])
 @pytest.mark.parametrize("policy", KNOWING)
 async def test_arms_come_as_often_as_their_propensities_say(shared: Api, policy: str, request_: Json):
     """Of each list, the product of its propensities; those that were never drawn have the rest."""
