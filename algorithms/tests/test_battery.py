@@ -67,6 +67,14 @@ def inverse_gap(algorithm, arms, k, seed):
     return algorithm.run(arms.sum(axis=1), k=k, gamma=5.0, rng=np.random.default_rng(seed)).places
 
 
+def greedy(algorithm, arms, k, seed):
+    return algorithm.run(arms.sum(axis=1), k=k, epsilon=0.3, rng=np.random.default_rng(seed)).places
+
+
+def upper_bounds(algorithm, arms, k, _seed):
+    return algorithm.run(posterior(DIM), arms, k=k, alpha=1.0).rows
+
+
 def staged_elimination(algorithm, arms, k, seed):
     """With a radius this large every arm lives."""
     known, rng = posterior(DIM), np.random.default_rng(seed)
@@ -184,6 +192,8 @@ CASES = {
     ("policy", "linear_elim"): Case(linear_elimination),
     ("policy", "softmax"): Case(boltzmann, follows_arms=False),
     ("policy", "igw"): Case(inverse_gap, follows_arms=False),
+    ("policy", "epsilon_greedy"): Case(greedy, follows_arms=False),
+    ("policy", "linucb"): Case(upper_bounds),
     ("mips", "exact"): Case(search),
     ("mips", "adaptive"): Case(adaptive_search),
     ("sampling", "exact"): Case(draws(), follows_arms=False, repeats=True),

@@ -41,6 +41,7 @@ def choose(posterior: Posterior, features: Matrix, *, k: int, alpha: float, excl
     Raises: InvalidShape, InvalidParameter (k < 1, alpha < 0).
     """
     checks.shape("features", features, (None, len(posterior.theta)))
+    checks.finite("features", features)
     checks.in_range("k", k, least=1)
     rows = np.setdiff1d(np.arange(len(features)), exclude)
     bounds = upper_bounds(posterior, rows, lambda some: features[some], alpha=alpha)

@@ -19,7 +19,16 @@ from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.kcenter.random_sampling import random_sampling
-from shortlist.linear import igw, linear_elimination, linear_ts, softmax, sub_elim, sub_ts
+from shortlist.linear import (
+    epsilon_greedy,
+    igw,
+    linear_elimination,
+    linear_ts,
+    linucb,
+    softmax,
+    sub_elim,
+    sub_ts,
+)
 from shortlist.mips.adaptive import adaptive
 from shortlist.mips.bounded_me import bounded_me
 from shortlist.mips.exact import exact
@@ -52,6 +61,8 @@ BOUNDED_PULLS = "Liu et al. 2019"
 FULL_BANDIT = "Kuroki et al. 2020"
 NOISY_DISTANCES = "Jali et al."
 DISCRETE_SAMPLING = "Chen and Ghahramani 2016"
+TEXTBOOK = "Sutton and Barto 2018"
+NEWS = "Li, Chu, Langford and Schapire 2010"
 REGRESSION_ORACLES = "Foster and Rakhlin 2020"
 
 ALGORITHMS = (
@@ -61,6 +72,8 @@ ALGORITHMS = (
     Algorithm("linear_elim", "policy", SUBLINEAR, "section 5", "proven", linear_elimination.choose),
     Algorithm("softmax", "policy", DISCRETE_SAMPLING, "Equation 2", "exact", softmax.choose),
     Algorithm("igw", "policy", REGRESSION_ORACLES, "Algorithm 1", "proven", igw.choose),
+    Algorithm("epsilon_greedy", "policy", TEXTBOOK, "section 2.2", "heuristic", epsilon_greedy.choose),
+    Algorithm("linucb", "policy", NEWS, "Algorithm 1", "heuristic", linucb.choose),
     Algorithm("adaptive", "mips", SUBLINEAR, "Algorithms 1 and 4", "proven", adaptive),
     Algorithm("exact", "mips", SUBLINEAR, "section 7, baselines", "exact", exact),
     Algorithm("exact", "sampling", DISCRETE_SAMPLING, "Equation 2", "exact", gumbel_max),

@@ -17,7 +17,7 @@ from app.services.choosing.policy import Policy, PolicyDependencies
 from app.services.choosing.selection import ReadSnapshot, Selection, SelectionRequest
 from app.storage.protocol import LearnerId
 
-MAX_DIM = 256
+MAX_ELIMINATION_DIM = 256
 
 
 class EliminationPolicy(Policy):
@@ -29,7 +29,7 @@ class EliminationPolicy(Policy):
     reads = frozenset({"ridge", "exploration", "delta", "horizon", "eta"})
     needs_exploration = True
     fixed_scales = True
-    max_dim = MAX_DIM
+    max_dim = MAX_ELIMINATION_DIM
     max_signals = 1
     can_be_evaluated = False
 
