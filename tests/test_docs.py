@@ -14,7 +14,7 @@ from app.milvus import engine as milvus_engine
 from app.services.bandits import completion, context, encoding, prior_version, settings, versions
 from app.services.bounded import answers
 from app.services.catalogues import kinds
-from app.services.choosing import elimination, included
+from app.services.choosing import elimination, included, linucb
 from app.services.learning import prior_fits
 from app.services.measuring import report
 from app.services.queries import centers
@@ -61,6 +61,7 @@ HOMES = (
     settings,
     versions,
     elimination,
+    linucb,
     included,
     quota_rules,
     quotas,

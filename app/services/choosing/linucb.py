@@ -19,13 +19,13 @@ from app.services.choosing.policy import ANY_PRIOR, Policy, PolicyDependencies
 from app.services.choosing.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
 from app.services.choosing.target import NO_ARM, Pool, Situations
 from app.services.choosing.thompson import Known, ThompsonTarget
-from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.evaluation import logged
 from shortlist.linear import linucb as algorithm
 from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
 ALPHA = 1.0  # where absent
-MAX_WORK = 2e8  # K d^2, about a tenth of a second of one core
+MAX_LINUCB_WORK = 2e8  # K d^2, about a tenth of a second of one core
 
 
 class LinUcb(Policy):
@@ -36,7 +36,7 @@ class LinUcb(Policy):
     options = ANY_PRIOR | {"context", "alpha"}
     defaults: ClassVar[Mapping[str, object]] = {"alpha": ALPHA}
     lists_by_score = True
-    max_work = MAX_WORK
+    max_work = MAX_LINUCB_WORK
     target_draws = True
 
     async def prepare(
@@ -65,7 +65,7 @@ class LinUcb(Policy):
         return Ranking(candidates.bandit.observed(solver.search(posterior.theta, k, candidates.exclude)))
 
     async def target(self, covers: Covers, pool: Pool) -> LinUcbTarget:  # noqa: ARG002 - as all targets
-        k = min(max(pool.k, 1), MAX_PLACES)
+        k = min(max(pool.k, 1), logged.MAX_PLACES)
         return LinUcbTarget(pool.arms, pool.arms, k, draws=1, alpha=pool.bandit.record.alpha or 0.0)
 
 
