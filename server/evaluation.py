@@ -131,7 +131,8 @@ async def _evaluated(
 
 def _warnings(read: ReadDecisions, given: HeldLearners | None) -> Iterator[str]:
     if read.repeated:
-        yield f"{read.repeated:,} rows repeat a decision of the log: each decision counts once"
+        differing = f", and {read.differing:,} of them with other rewards" if read.differing else ""
+        yield f"{read.repeated:,} rows repeat a decision of the log{differing}: the first of each counts"
     if read.known_before and given is None:
         knew = f"a learner knew {read.known_before:,} rewards before its first decision here"
         give = "give what `shortlist export learners` has written with --learners-from"

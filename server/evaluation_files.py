@@ -43,35 +43,42 @@ def rows_of(path: Path, desc: str, *, read: ReadDecisions | None = None) -> Iter
 
 
 class ReadDecisions:
-    """Which decisions were read, by hashes of 64 bits: 8 bytes each.
+    """Which decisions were read, by hashes of 64 bits of the decision and of its rewards: 16 bytes each.
 
     ``repeated``      how often a decision came again
+    ``differing``     how often with other rewards than the first time
     ``known_before``  how many rewards a learner knew at the first of its decisions, the most of any
 
     That any two of a million have the same hash has probability 3e-8; the second would be left out.
     """
 
     def __init__(self) -> None:
-        self.repeated = self.known_before = 0
+        self.repeated = self.differing = self.known_before = 0
         self._keys = set[str | None]()
-        self._earlier = np.empty(0, dtype=np.int64)
-        self._recent = set[int]()
+        self._earlier = np.empty((2, 0), dtype=np.int64)
+        self._recent = dict[int, int]()
 
     def is_new(self, row: Row) -> bool:
         """Note a decision; False: it was read before. Cost: O(log n), amortised."""
-        name = hash(row.decision)
-        place = int(np.searchsorted(self._earlier, name))
-        is_earlier = place < len(self._earlier) and self._earlier[place] == name
-        if name in self._recent or is_earlier:
+        name, rewards = hash(row.decision), hash(msgspec.msgpack.encode(row.rewards))
+        first = self._recent.get(name)
+        if first is None:
+            names = self._earlier[0]
+            place = int(np.searchsorted(names, name))
+            if place < len(names) and names[place] == name:
+                first = int(self._earlier[1, place])
+        if first is not None:
             self.repeated += 1
+            self.differing += rewards != first
             return False
         if row.key not in self._keys:
             self._keys.add(row.key)
             self.known_before = max(self.known_before, row.learner_version)
-        self._recent.add(name)
-        if len(self._recent) >= max(RECENT, len(self._earlier) // 4):
-            recent = np.fromiter(self._recent, np.int64, len(self._recent))
-            self._earlier = np.sort(np.concatenate((self._earlier, recent)))
+        self._recent[name] = rewards
+        if len(self._recent) >= max(RECENT, self._earlier.shape[1] // 4):
+            recent = np.array((list(self._recent), list(self._recent.values())))
+            known = np.concatenate((self._earlier, recent), axis=1)
+            self._earlier = known[:, np.argsort(known[0])]
             self._recent.clear()
         return True
 

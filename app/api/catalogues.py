@@ -54,7 +54,13 @@ class FilterView(BaseModel):
 
 
 class CatalogueView(BaseModel):
-    """``filters``: those that were asked most often of late."""
+    """``filters``: those that were asked most often of late.
+
+    ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain scan,
+    and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
+    ``recall_at_1``, ``recall_at_10`` and ``recall_at_100`` are of the best arm and of lists; the last two are
+    absent where the arms are in Milvus, where lists are not measured.
+    """
 
     id: str
     dim: int

@@ -46,7 +46,7 @@ export async function show(view) {
     if (seen[seen.length - 1]?.y !== now.index.build_s) seen.push({ x: Date.now(), y: now.index.build_s });
     redraw(tiles, now, () => [
       tile("Arms", count(now.size), `${count(now.dim)} numbers each`),
-      tile("Searched", now.index.kind, now.index.reason),
+      tile("Searched", now.index.kind + (now.index.exact && now.index.kind !== "exact" ? ", exact" : ""), now.index.reason),
       tile("Recall", percent(now.index.recall_at_1), `of the best arm${now.index.recall_at_10 === undefined ? "" : `, ${percent(now.index.recall_at_10)} of lists of ten`}, measured; ${percent(now.index.target_recall)} are wanted`),
       tile("A search", duration(now.index.expected_us / 1e6), "expected"),
       tile("State", now.index.state, `version ${count(now.version)}`, now.index.state === "ready" ? "good" : ""),

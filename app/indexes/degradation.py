@@ -7,18 +7,19 @@ Notation
     reserve     number of longest arms that can die before arms outside of the graph begin to win
     missing     how many more than that have died: as many substitutes are scanned
     lost        share of probes, of the worst group, whose best arm died since they were answered: what is
-                found in its place was not measured
+                found in its place was not measured. Likewise of the arms of their lists
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.indexes.ef_choice import is_above_floor
-from app.indexes.probes import Groups, Quality
+from app.indexes.probes import LIST, Groups, Quality
 
 Labels = NDArray[np.int64]
 
@@ -52,18 +53,24 @@ class Degradation:
         self.measured = _UNKNOWN
         self.winners: Labels = np.empty(0, dtype=np.int64)
         self.groups: Groups = np.empty(0, dtype=np.int8)
-        self._each_group: list[tuple[Labels, int]] = []
+        self._sought: list[list[tuple[Labels, int]]] = []
+        self._losses: list[float] = []
         self.unmeasured = 0
         self.lost = 0.0
 
-    def answered(self, quality: Quality, winners: Labels, groups: Groups) -> None:
+    def answered(
+        self, quality: Quality, winners: Labels, groups: Groups, lists: Sequence[tuple[Labels, Groups]] = ()
+    ) -> None:
         """Take note of what a search of some probes found.
 
         ``winners`` (P,): labels of the best arms, -1 where it has them not. ``groups`` (P,): of the probes.
+        ``lists``: the same of the arms of their lists of ten, and of a hundred; nothing if nobody knows.
         """
         self.measured, self.winners, self.groups, self.unmeasured = quality, winners, groups, 0
-        each = [winners[groups == group] for group in np.unique(groups)]
-        self._each_group = [(labels[labels >= 0], len(labels)) for labels in each]
+        self._sought = []
+        for labels, of in ((winners, groups), *lists):
+            each = [labels[of == group] for group in np.unique(of)]
+            self._sought.append([(some[some >= 0], len(some)) for some in each])
         self._count_lost()
 
     def with_reserve(self, reserve: int, substitutes: int) -> None:
@@ -125,13 +132,17 @@ class Degradation:
 
     @property
     def quality(self) -> Quality:
-        """How good answers are at the least: as if none of the lost probes found its best arm."""
-        return self.measured.less(self.lost)
+        """How good answers are at the least: as if nothing was found in the place of what is lost."""
+        return self.measured.less(*self._losses) if self._losses else self.measured
+
+    def has_lost(self, k: int) -> bool:
+        """Whether so much of lists of ``k`` died that nobody knows what is found in its place."""
+        return len(self._losses) > 1 and self._losses[1 if k <= LIST else 2] > _MOST_LOST
 
     @property
     def is_unknown(self) -> bool:
         """Whether so many died since the recall was measured that it should be measured again."""
-        return self.lost > _LOST or self.unmeasured > max(_DEAD * self.arms, _LEAST_DEAD)
+        return max(self._losses, default=0.0) > _LOST or self.unmeasured > max(_DEAD * self.arms, _LEAST_DEAD)
 
     @property
     def is_degraded(self) -> bool:
@@ -143,5 +154,8 @@ class Degradation:
         return self.missing > self.substitutes or self.lost > _MOST_LOST or not is_above_floor(self.measured)
 
     def _count_lost(self) -> None:
-        lost = [np.count_nonzero(self.gone[labels]) / size for labels, size in self._each_group]
-        self.lost = max(lost, default=0.0)
+        self._losses = [
+            max((np.count_nonzero(self.gone[labels]) / size for labels, size in groups), default=0.0)
+            for groups in self._sought
+        ]
+        self.lost = self._losses[0] if self._losses else 0.0

@@ -45,7 +45,7 @@ from app.indexes.degradation import Degradation
 from app.indexes.exact_overlay import ExactOverlay
 from app.indexes.huge_pages import huge_pages
 from app.indexes.insertion import copied, insert, padded
-from app.indexes.probes import LIST, Groups, Probes, Quality
+from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality
 from app.indexes.table import TableSnapshot, longest_first, not_in, positions_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -387,10 +387,14 @@ class HnswGraph:
             parts.append(self._substitutes.best(scaled, error, k, gone, any_gone=True))
         return np.concatenate(parts) if len(parts) > 1 else rows
 
-    def answered(self, quality: Quality, probes: Probes) -> None:
-        """Take note of how good the answers to ``probes`` are. Their winners are rows below ``covered``."""
+    def answered(self, quality: Quality, probes: Probes, lists: ExactLists) -> None:
+        """Take note of how good the answers to ``probes`` are, and to those of ``lists``. Their rows are
+        below ``covered``.
+        """
         labels = self._labels[probes.winners].astype(np.int64)
-        self.degradation.answered(quality, labels, probes.groups)
+        members = [lists.members(k) for k in (LIST, LONGEST_LIST)]
+        listed = [(self._labels[rows].astype(np.int64), groups) for rows, groups in members]
+        self.degradation.answered(quality, labels, probes.groups, listed)
 
     def is_gone(self, rows: Rows) -> NDArray[np.bool_]:
         """Which of some rows below ``covered`` (n,) are arms of it that died."""

@@ -273,10 +273,12 @@ class InvertedFile:
         positions = positions[positions >= 0]
         self.degradation.tombstone(positions[~self.degradation.gone[positions]])
 
-    def answered(self, quality: Quality, probes: Probes) -> None:
-        """Take note of how good the answers to ``probes`` are."""
+    def answered(self, quality: Quality, probes: Probes, lists: ExactLists) -> None:
+        """Take note of how good the answers to ``probes`` are, and to those of ``lists``."""
         positions = self._positions[probes.winners - self.first].astype(np.int64)
-        self.degradation.answered(quality, positions, probes.groups)
+        members = [lists.members(k) for k in (LIST, LONGEST_LIST)]
+        listed = [(self._positions[rows - self.first].astype(np.int64), groups) for rows, groups in members]
+        self.degradation.answered(quality, positions, probes.groups, listed)
 
     def moved(self, position: Rows, covered: int) -> InvertedFile:
         """The same file after a compaction: row r is now ``position[r]``, -1 if it is gone."""

@@ -11,9 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +21,15 @@ from app.filters.attributes import AttributeTable, Compaction, Document
 from app.indexes import graph_file
 from app.indexes.described_rows import DescribedRows
 from app.indexes.hnsw import HnswGraph
-from app.indexes.inverted_file import InvertedFile
 from app.indexes.maintenance import Maintenance
 from app.indexes.measurement import Measurement, Measuring
-from app.indexes.norm_pruned import NormBlocks
-from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan
+from app.indexes.planner import SMALL_NUMBERS, IndexOptions, Plan
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.segment_build import SegmentBuild
-from app.indexes.segments import Segment, end_of
-from app.indexes.serving import Serving
+from app.indexes.segments import Segment, end_of, fitting
+from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
-from app.indexes.snapshot import IndexKind, Snapshot, Structure
+from app.indexes.snapshot import Snapshot, Structure
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist import checks
 from shortlist.types import Matrix, Rows, Vector
@@ -59,45 +55,6 @@ _OWN_SHARE, _OWN_AT_REST = 0.4, 0.05
 # compacts its own arms. One that waits for segments scans this share of its arms.
 _DEAD_ALONE = 0.5
 _FRESH_ALONE = 0.15
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatus:
-    """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``.
-
-    Recall and ratios are the least of the structure's and the segments'; ``recall_at_10`` is the share that a
-    list of ten has of the ten best arms. Of probes whose best arm died since
-    they were answered it is not known what is found: they count as missed, until others were answered.
-    ``fresh``: arms that are scanned.
-    ``failure``: why the last work on it failed; what served before serves on.
-
-    A choice can be repeated: a ``LiveIndex`` of the same arms in the same order, with the same options and
-    ``seed``, draws the same probes, except for ``recent_probes`` of them, which are queries that were served.
-    Where ``build_threads`` is 1 it also builds the same graph.
-    """
-
-    kind: IndexKind
-    state: Literal["ready", "building"]
-    size: int
-    target_recall: float
-    recall_at_1: float
-    recall_at_10: float
-    recall_at_100: float
-    ratio_mean: float
-    ratio_min: float
-    build_s: float
-    arms_in_graph: int
-    segments: int
-    fresh: int
-    dead: int
-    ef_search: int | None
-    expected_us: float
-    memory_bytes: int
-    reason: str
-    failure: str | None
-    seed: int
-    build_threads: int
-    recent_probes: int
 
 
 class LiveIndex:
@@ -314,18 +271,7 @@ class LiveIndex:
             return None
         if self._awaits_graph() or self._awaits_segments():
             return None
-        first, last = now.next_segment(), now.made[-1].structure if now.made else None
-        self._segment_job = SegmentBuild(
-            table=now.table,
-            structure=now.structure,
-            first=first,
-            cut=now.cut_norm,
-            joined=tuple(segment for segment in self._segments if segment.covered > first),
-            centroids=last.centroids if isinstance(last, InvertedFile) else None,
-            target=self._options.target_recall,
-            seed=self._seed,
-            recent=tuple(self._recent),
-        )
+        self._segment_job = now.segment_build(self._recent, self._seed)
         return self._segment_job
 
     def finish_segment(self, job: SegmentBuild) -> None:
@@ -338,7 +284,7 @@ class LiveIndex:
             return
         made.tombstone(table.dead[len(job.table.dead) :])
         others = tuple(segment for segment in self._segments if segment.covered <= made.first)
-        self._segments = _fitting((*others, made), self._structure)
+        self._segments = fitting((*others, made), self._structure)
         self._snapshot = None
 
     def begin_measurement(self) -> Measurement | None:
@@ -352,45 +298,18 @@ class LiveIndex:
 
     def finish_measurement(self, job: Measurement) -> None:
         """Tell what was found, unless the graph serves no longer."""
-        graph = self._structure
-        self._measuring.finish(
-            job, graph if isinstance(graph, HnswGraph) else None, self._options.target_recall
-        )
+        self._measuring.finish(job, self._structure, self._options.target_recall)
         self._snapshot = None
 
     def status(self) -> IndexStatus:
-        snapshot, plan, structure = self.snapshot(), self._plan, self._structure
-        served = plan if plan is not None and snapshot.structure is not None else None
-        table = snapshot.table
-        qualities = [each.quality for each in snapshot.segments]
-        if snapshot.structure is not None:
-            qualities.append(snapshot.structure.degradation.quality)
-        return IndexStatus(
-            kind=snapshot.kind,
-            state="building" if self._job is not None else "ready",
-            size=snapshot.size,
-            target_recall=self._options.target_recall,
-            recall_at_1=min([each.recall_at_1 for each in qualities], default=1.0),
-            recall_at_10=min([each.recall_at_10 for each in qualities], default=1.0),
-            recall_at_100=min([each.recall_at_100 for each in qualities], default=1.0),
-            ratio_mean=min([each.ratio_mean for each in qualities], default=1.0),
-            ratio_min=min([each.ratio_min for each in qualities], default=1.0),
-            build_s=plan.build_s if plan else 0.0,
-            arms_in_graph=structure.arms if structure is not None and structure.kind == "hnsw" else 0,
-            segments=len(snapshot.segments),
-            fresh=snapshot.fresh,
-            dead=len(table.dead),
-            ef_search=served.ef_search if served else None,
-            expected_us=snapshot.expected_us,
-            memory_bytes=self._table.memory_bytes
-            + self._attributes.memory_bytes
-            + (structure.memory_bytes if structure else 0)
-            + sum(segment.memory_bytes for segment in self._segments),
-            reason=plan.reason if plan else SMALL if self._now.is_too_small else "not measured yet",
+        parts = (self._table, self._attributes, self._structure, *self._segments)
+        return self._now.status(
+            self.snapshot(),
+            is_building=self._job is not None,
+            memory_bytes=sum(part.memory_bytes for part in parts if part is not None),
             failure=self.failure,
             seed=self._seed,
             build_threads=self._threads,
-            recent_probes=plan.recent_probes if plan else 0,
         )
 
     def _maintenance(
@@ -489,7 +408,7 @@ class LiveIndex:
         if structure is not None:
             structure.tombstone(table.dead[len(since.dead) if positions is None else 0 :])
         self._structure = structure
-        self._segments = _fitting(self._segments, structure)
+        self._segments = fitting(self._segments, structure)
 
     def _swap_table(self, table: ArmTable, since: TableSnapshot, position: Rows) -> None:
         """Take a table that was made of an earlier moment; ``position``: of the rows of ``since`` in it."""
@@ -533,12 +452,10 @@ class LiveIndex:
         self._described = described.after(job.version, positions)
 
     def _take_snapshot(self) -> Snapshot:
-        now, attributes = self._now, self._attributes.snapshot()
+        now = self._now
         if isinstance(now.structure, HnswGraph):
             now.structure.refill_head(now.table)
-        if now.is_scan_better:
-            return Snapshot(now.table, None, (), now.scan_us(), self._recent, attributes)
-        return Snapshot(now.table, now.structure, now.segments, now.search_us, self._recent, attributes)
+        return now.snapshot(self._recent, self._attributes.snapshot())
 
     @property
     def _now(self) -> Serving:
@@ -581,13 +498,3 @@ class LiveIndex:
             raise DimensionMismatch(f"features must have {self._dim} numbers", path=("features",))
         checks.shape("revisions", np.asarray(revisions), (len(ids),))
         checks.finite("features", features)
-
-
-def _fitting(segments: Sequence[Segment], structure: Structure | None) -> tuple[Segment, ...]:
-    """The segments that serve beside a structure: they have later rows, and are exact if it is."""
-    covered, is_exact = structure.covered if structure is not None else 0, isinstance(structure, NormBlocks)
-    return tuple(
-        segment
-        for segment in segments
-        if segment.covered > covered and not (is_exact and isinstance(segment.structure, InvertedFile))
-    )

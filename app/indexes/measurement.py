@@ -19,10 +19,11 @@ from app.indexes.hnsw import HnswGraph
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.planner import find
 from app.indexes.probes import ExactLists, Probes, Quality, quality_of, queries_like, solve, worst_of
+from app.indexes.snapshot import Structure
 from app.indexes.table import TableSnapshot
 from shortlist.types import Vector
 
-_PROBES, _LISTS = 400, 50
+_PROBES, _LISTS = 400, 100
 # After a measurement, rest for this multiple of the time it took; where more of the probes than this share
 # are lost, for as long as it took. Where none died since, but other queries came, for this one.
 _REST, _MUCH_LOST, _SAME_REST = 8.0, 0.1, 60.0
@@ -35,7 +36,7 @@ class Measurement(Cancellation):
 
     ``graph``: of ``table``, both of one moment. ``recent``: queries served lately, each (d,). ``seed`` fixes
     the probes that are drawn. Some arm of the graph is alive. After ``run``: ``answers``, their quality and
-    the probes, None if it was cancelled.
+    the probes, and the lists; None if it was cancelled.
 
     Cost: a search and K d multiply-adds for each of 400 probes.
     """
@@ -44,7 +45,7 @@ class Measurement(Cancellation):
     graph: HnswGraph
     recent: Sequence[Vector]
     seed: int
-    answers: tuple[Quality, Probes] | None = None
+    answers: tuple[Quality, Probes, ExactLists] | None = None
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -65,13 +66,14 @@ class Measurement(Cancellation):
         for query in queries:
             self.check()
             answers.append(find(table, graph, query, 1))
-        lists = ExactLists.of(table, queries[:_LISTS], last=graph.covered)
+        lists = ExactLists.of(table, queries[:_LISTS], groups[:_LISTS], last=graph.covered)
         # The graph no longer finds what died meanwhile.
         kept = np.flatnonzero(~graph.is_gone(probes.winners))
         if len(kept):
             probes, answers = probes.some(kept), [answers[place] for place in kept.tolist()]
             quality = worst_of(answers, probes) or quality_of(answers, probes)
-            self.answers = lists.measured(quality, lambda query, k: find(table, graph, query, k)), probes
+            quality = lists.measured(quality, lambda query, k: find(table, graph, query, k))
+            self.answers = quality, probes, lists
 
 
 class Measuring:
@@ -102,16 +104,16 @@ class Measuring:
         self._job = Measurement(table=table, graph=graph, recent=tuple(recent), seed=seed)
         return self._job
 
-    def finish(self, job: Measurement, graph: HnswGraph | None, target: float) -> None:
+    def finish(self, job: Measurement, graph: Structure | None, target: float) -> None:
         """Take note of what was found, unless another ``graph`` serves by now. Lists may be scanned then."""
         if job is not self._job:
             return
         self._job, self._ended_at, self._took_s = None, time.monotonic(), job.seconds
         self._last = job.recent[-1] if job.recent else None
-        if job.answers is None or graph is None or graph.number != job.graph.number:
+        if job.answers is None or not isinstance(graph, HnswGraph) or graph.number != job.graph.number:
             return
-        quality, probes = job.answers
+        quality, probes, lists = job.answers
         if quality.recall_at_10 < target - _LIST_SLACK:
             graph.tuned_for_lists(None)
             quality = replace(quality, recall_at_10=1.0)
-        job.graph.answered(quality, probes)
+        job.graph.answered(quality, probes, lists)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.indexes.degradation import Degradation
-from app.indexes.probes import Probes, Quality
+from app.indexes.probes import ExactLists, Probes, Quality
 from app.indexes.table import TableSnapshot, Working, aligned_empty, positions_of
 from shortlist.mips.exact import candidates, error_bound, kth_largest_or_less, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -68,7 +68,7 @@ class NormBlocks:
     def memory_bytes(self) -> int:
         return self._rows.nbytes + self._positions.nbytes + sum(block.nbytes for *_, block in self._blocks)
 
-    def answered(self, quality: Quality, probes: Probes) -> None:  # noqa: ARG002
+    def answered(self, quality: Quality, probes: Probes, lists: ExactLists) -> None:  # noqa: ARG002
         """Take note of how good the answers to ``probes`` are: perfect, but for arms that it leaves out."""
         self.degradation.measured = quality
 

@@ -226,9 +226,10 @@ def _with_graph(
     most = max(options.shortlist, int(ef * trial.speedup))
     graph.tuned(ef, shortlist=options.shortlist, most=most)
     graph.weigh(probes.queries)
-    lists = ExactLists.of(table, probes.queries[:_LISTS], last=graph.covered)
+    lists = ExactLists.of(table, probes.queries[:_LISTS], probes.groups[:_LISTS], last=graph.covered)
     _tune_for_lists(table, graph, lists, options, most)
-    graph.answered(lists.measured(trial.least, lambda query, k: find(table, graph, query, k)), probes)
+    quality = lists.measured(trial.least, lambda query, k: find(table, graph, query, k))
+    graph.answered(quality, probes, lists)
     return _served(exact.plan, ef, trial, build_s, options.target_recall), graph
 
 

@@ -81,12 +81,15 @@ class Quality:
     recall_at_10: float = 1.0
     recall_at_100: float = 1.0
 
-    def less(self, lost: float) -> Quality:
-        """The least that it can be if nothing is known of the probes of this share."""
-        if not lost:
+    def less(self, lost: float, lost_at_10: float = 0.0, lost_at_100: float = 0.0) -> Quality:
+        """The least that it can be if nothing is known of the probes of this share, and of what stands in the
+        place of these shares of their lists.
+        """
+        if not max(lost, lost_at_10, lost_at_100):
             return self
         recalls = self.recall_at_1, self.recall_at_10, self.recall_at_100
-        first, tenth, hundredth = (max(0.0, recall - lost) for recall in recalls)
+        losses = lost, max(lost, lost_at_10), max(lost, lost_at_100)
+        first, tenth, hundredth = (max(0.0, each - less) for each, less in zip(recalls, losses, strict=True))
         mean, least = max(0.0, self.ratio_mean - lost), min(0.0, self.ratio_min)
         return Quality(first, mean, least, self.recall_error, tenth, hundredth)
 
@@ -240,31 +243,41 @@ def worst_of(answers: Sequence[TopK], probes: Probes) -> Quality | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExactLists:
-    """What belongs in the longest lists: up to 100 ``rows`` for each of ``queries`` (n, d), best first."""
+    """What belongs in the longest lists: up to 100 ``rows`` for each of ``queries`` (n, d), best first.
+
+    ``groups`` (n,): of the queries.
+    """
 
     queries: Matrix
     rows: list[Rows]
+    groups: Groups
 
     @classmethod
     def of(
-        cls, table: TableSnapshot, queries: Matrix, *, first: int = 0, last: int | None = None
+        cls, table: TableSnapshot, queries: Matrix, groups: Groups, *, first: int = 0, last: int | None = None
     ) -> ExactLists:
         """Of the rows from ``first`` to below ``last``. Cost: (K - first) * d reads for each query."""
         rows = [scan(table, query, LONGEST_LIST, first=first).rows for query in queries]
-        return cls(queries, rows if last is None else [each[each < last] for each in rows])
+        return cls(queries, rows if last is None else [each[each < last] for each in rows], groups)
+
+    def members(self, k: int) -> tuple[Rows, Groups]:
+        """The arms that belong in the lists of ``k``, and the group of each."""
+        rows = [each[:k] for each in self.rows]
+        return np.concatenate(rows), self.groups.repeat([len(each) for each in rows])
 
     def recall(self, search: Callable[[Vector, int], TopK], k: int) -> float:
-        """The share of the arms that belong in a list of ``k`` which are in it."""
-        found = [np.isin(rows[:k], search(query, k).rows) for query, rows in self._each()]
-        return float(np.concatenate(found).mean()) if found else 1.0
+        """The share of the arms that belong in a list of ``k`` which are in it, of the worst group."""
+        lists = zip(self.queries, self.rows, strict=True)
+        found = [np.isin(rows[:k], search(query, k).rows) for query, rows in lists if len(rows)]
+        if not found:
+            return 1.0
+        groups, is_found = self.members(k)[1], np.concatenate(found)
+        return min(float(is_found[groups == group].mean()) for group in np.unique(groups))
 
     def measured(self, quality: Quality, search: Callable[[Vector, int], TopK]) -> Quality:
         """``quality`` with the recall of lists."""
         tenth, hundredth = self.recall(search, LIST), self.recall(search, LONGEST_LIST)
         return replace(quality, recall_at_10=tenth, recall_at_100=hundredth)
-
-    def _each(self) -> list[tuple[Vector, Rows]]:
-        return [(query, rows) for query, rows in zip(self.queries, self.rows, strict=True) if len(rows)]
 
 
 def time_alternately(search: Search, exact: Search, queries: Matrix) -> tuple[list[TopK], float, float]:

@@ -65,7 +65,7 @@ class SegmentBuild(Cancellation):
             return Segment(NormBlocks(table, rows), self.first, cut, 0.0)
         queries, groups = make_queries(table.dim, _PROBES, self.recent, rng)
         probes = solve(table, queries, first=self.first, groups=groups)
-        lists = ExactLists.of(table, queries[:_LISTS], first=self.first)
+        lists = ExactLists.of(table, queries[:_LISTS], groups[:_LISTS], first=self.first)
         made: InvertedFile | NormBlocks
         if isinstance(self.structure, NormBlocks):
             made = NormBlocks(table, rows)
@@ -78,7 +78,7 @@ class SegmentBuild(Cancellation):
             lambda query: scan(table, query, 1, first=self.first),
             probes,
         )
-        made.answered(lists.measured(trial.least, partial(made.search, table)), probes)
+        made.answered(lists.measured(trial.least, partial(made.search, table)), probes, lists)
         return Segment(made, self.first, cut, 1.0 / trial.speedup)
 
     def _inverted_file(self, rows: Rows, rng: np.random.Generator) -> InvertedFile:

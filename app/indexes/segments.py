@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from app.indexes.hnsw import HnswGraph
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import Quality
@@ -94,3 +95,13 @@ def joined(segments: Sequence[Segment], fresh: int) -> Sequence[Segment]:
 def end_of(positions: Rows) -> int:
     """The end of a range of rows after a compaction that kept their order, from where they are now."""
     return int(positions.max(initial=-1)) + 1
+
+
+def fitting(segments: Sequence[Segment], structure: HnswGraph | NormBlocks | None) -> tuple[Segment, ...]:
+    """The segments that serve beside a structure: they have later rows, and are exact if it is."""
+    covered, is_exact = structure.covered if structure is not None else 0, isinstance(structure, NormBlocks)
+    return tuple(
+        segment
+        for segment in segments
+        if segment.covered > covered and not (is_exact and isinstance(segment.structure, InvertedFile))
+    )

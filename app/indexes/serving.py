@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
+from typing import Literal
 
 import numpy as np
 
+from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.ef_choice import falls_short
 from app.indexes.hnsw import HnswGraph
+from app.indexes.inverted_file import InvertedFile
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.planner import SMALL_NUMBERS, IndexOptions, Plan, is_small
+from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan, is_small
 from app.indexes.scan_cost import measured_scan_cost
+from app.indexes.segment_build import SegmentBuild
 from app.indexes.segments import Segment, joined
-from app.indexes.snapshot import Structure
+from app.indexes.snapshot import IndexKind, Snapshot, Structure
 from app.indexes.table import TableSnapshot
+from shortlist.types import Vector
 
 # When to plan again.
 _GROWTH = 1.5  # the catalogue has grown or shrunk by this factor since the last plan,
@@ -27,6 +34,46 @@ _RESERVE_USED = 0.4  # this share of the reserve of long arms is dead
 # When to make a segment: scanning the fresh arms takes this share of a search.
 _FRESH_SHARE = 0.5
 _LEAST_FRESH = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """What serves, how good it was measured to be, and what it costs. ``reason`` explains ``kind``.
+
+    Recall and ratios are the least of the structure's and the segments'; ``recall_at_10`` is the share that a
+    list of ten has of the ten best arms. Of probes whose best arm died since
+    they were answered it is not known what is found: they count as missed, until others were answered.
+    ``exact``: every search is, also one by ``norm_pruned``. ``fresh``: arms that are scanned.
+    ``failure``: why the last work on it failed; what served before serves on.
+
+    A choice can be repeated: a ``LiveIndex`` of the same arms in the same order, with the same options and
+    ``seed``, draws the same probes, except for ``recent_probes`` of them, which are queries that were served.
+    Where ``build_threads`` is 1 it also builds the same graph.
+    """
+
+    kind: IndexKind
+    exact: bool
+    state: Literal["ready", "building"]
+    size: int
+    target_recall: float
+    recall_at_1: float
+    recall_at_10: float
+    recall_at_100: float
+    ratio_mean: float
+    ratio_min: float
+    build_s: float
+    arms_in_graph: int
+    segments: int
+    fresh: int
+    dead: int
+    ef_search: int | None
+    expected_us: float
+    memory_bytes: int
+    reason: str
+    failure: str | None
+    seed: int
+    build_threads: int
+    recent_probes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +221,27 @@ class Serving:
             return True
         return self.fresh >= _LEAST_FRESH and self.scan_us(self.fresh) > _FRESH_SHARE * self.plan.expected_us
 
+    def snapshot(self, recent: deque[Vector], attributes: AttributeSnapshot) -> Snapshot:
+        """What searches go on with, whatever changes."""
+        if self.is_scan_better:
+            return Snapshot(self.table, None, (), self.scan_us(), recent, attributes)
+        return Snapshot(self.table, self.structure, self.segments, self.search_us, recent, attributes)
+
+    def segment_build(self, recent: Iterable[Vector], seed: int) -> SegmentBuild:
+        """The work that makes the next segment."""
+        first, last = self.next_segment(), self.made[-1].structure if self.made else None
+        return SegmentBuild(
+            table=self.table,
+            structure=self.structure,
+            first=first,
+            cut=self.cut_norm,
+            joined=tuple(segment for segment in self.made if segment.covered > first),
+            centroids=last.centroids if isinstance(last, InvertedFile) else None,
+            target=self.options.target_recall,
+            seed=seed,
+            recent=tuple(recent),
+        )
+
     def next_segment(self) -> int:
         """The first row of the segment to make: it takes in the last ones that are not much larger."""
         together = self.made if self._is_half_covered else joined(self.segments, self.fresh)
@@ -186,3 +254,44 @@ class Serving:
         """Whether the structure has most of the arms of the first segment, which was made meanwhile."""
         first = self.made[0] if self.made else None
         return first is not None and 2 * (self.covered - first.first) > first.covered - first.first
+
+    def status(
+        self,
+        snapshot: Snapshot,
+        *,
+        is_building: bool,
+        memory_bytes: int,
+        failure: str | None,
+        seed: int,
+        build_threads: int,
+    ) -> IndexStatus:
+        """What is told of it. ``snapshot``: of this moment."""
+        plan, structure = self.plan, self.structure
+        parts = [each.quality for each in snapshot.segments]
+        if snapshot.structure is not None:
+            parts.append(snapshot.structure.degradation.quality)
+        return IndexStatus(
+            kind=snapshot.kind,
+            exact=snapshot.is_exact,
+            state="building" if is_building else "ready",
+            size=snapshot.size,
+            target_recall=self.options.target_recall,
+            recall_at_1=min([each.recall_at_1 for each in parts], default=1.0),
+            recall_at_10=min([each.recall_at_10 for each in parts], default=1.0),
+            recall_at_100=min([each.recall_at_100 for each in parts], default=1.0),
+            ratio_mean=min([each.ratio_mean for each in parts], default=1.0),
+            ratio_min=min([each.ratio_min for each in parts], default=1.0),
+            build_s=plan.build_s if plan else 0.0,
+            arms_in_graph=structure.arms if structure is not None and structure.kind == "hnsw" else 0,
+            segments=len(snapshot.segments),
+            fresh=snapshot.fresh,
+            dead=len(self.table.dead),
+            ef_search=plan.ef_search if plan and snapshot.structure is not None else None,
+            expected_us=snapshot.expected_us,
+            memory_bytes=memory_bytes,
+            reason=plan.reason if plan else SMALL if self.is_too_small else "not measured yet",
+            failure=failure,
+            seed=seed,
+            build_threads=build_threads,
+            recent_probes=plan.recent_probes if plan else 0,
+        )

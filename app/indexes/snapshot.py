@@ -61,6 +61,12 @@ class Snapshot:
         return "inverted_file" if self.segments else "exact"
 
     @property
+    def is_exact(self) -> bool:
+        """Whether every search compares all arms, or those that it leaves out cannot win."""
+        parts = (self.structure, *(segment.structure for segment in self.segments))
+        return all(part is None or isinstance(part, NormBlocks) for part in parts)
+
+    @property
     def largest_norm(self) -> float:
         """A bound on the norms of the features."""
         return self.table.largest_norm
@@ -101,7 +107,8 @@ class Snapshot:
         table, structure = self.table, self.structure
         found = _NOTHING if self.segments else None
         if structure is not None:
-            found = structure.search(table, query, k, exclude)
+            is_lost = k > 1 and structure.degradation.has_lost(k)
+            found = None if is_lost else structure.search(table, query, k, exclude)
             if found is not None and table.rows == structure.covered:
                 return found
         if found is None:

@@ -1,14 +1,23 @@
 """Many large answers at once do not fill the memory: 503 beyond a bound, and small ones go on."""
 
 import asyncio
+import json
+import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
 from api_client import Api, assert_problem, running
+from app.services.bounded import answers
+from app.services.bounded.unread import Unread
+from server.http_protocol import ShortlistProtocol
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -96,3 +105,62 @@ async def test_whatever_answer_is_large_waits_for_the_others_and_small_ones_go_o
     assert await first == 200
     for path in large:
         assert await status(small, "GET", path) == 200, path
+
+
+@asynccontextmanager
+async def served(api: Api) -> AsyncIterator[tuple[str, int]]:
+    """The application behind the protocol that serves it, on a real socket."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        protocol: Any = partial(ShortlistProtocol, unread=Unread(1 << 30))
+        config = uvicorn.Config(api.app, http=protocol, lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server._serve([listener]))
+        yield listener.getsockname()
+        server.should_exit = True
+        await serving
+
+
+async def read_all(client: socket.socket) -> None:
+    while await asyncio.get_running_loop().sock_recv(client, 1 << 20):
+        pass
+
+
+async def test_who_reads_nothing_of_a_large_answer_loses_it_and_others_have_its_memory(
+    small: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a real socket: the second of two answers waits for the first, and holds its memory meanwhile. The
+    clock of the time-out is the test's: it is over when the test says so.
+    """
+    timers, loop = list[Callable[[], Any]](), asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def later(delay: float, callback: Any, *given: Any, **rest: Any) -> asyncio.TimerHandle:
+        if delay == answers.MAX_SENDING_S:
+            timers.append(partial(callback, *given))
+            delay = 1e6
+        return call_later(delay, callback, *given, **rest)
+
+    monkeypatch.setattr(loop, "call_later", later)
+    path, requests = "/v1/bandits/b/choose", [INCLUDE] * 2
+    body = json.dumps({"requests": requests}).encode()
+    head = f"POST {path}/batch HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    async with served(small) as address:
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+            client.connect(address)
+            client.sendall(2 * (f"{head}content-length: {len(body)}\r\n\r\n".encode() + body))
+
+            async def is_sending() -> bool:
+                return len(timers) == 2
+
+            await until(is_sending, what="the second answer is being sent")
+            assert await status(small, "POST", path, INCLUDE) == 503
+            timers[-1]()
+
+            async def is_let_go() -> bool:
+                return await status(small, "POST", path, INCLUDE) == 200
+
+            await until(is_let_go, what="its memory is given back")
+            client.setblocking(False)
+            with pytest.raises(ConnectionError):
+                await read_all(client)

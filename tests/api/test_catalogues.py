@@ -38,7 +38,7 @@ async def arms_of(api: Api, catalogue: str = "c", limit: int = 1_000) -> dict[st
 async def test_a_catalogue_is_made_once(api: Api):
     made = await api.ok("PUT", "/v1/catalogues/c", {"dim": 3}, 201)
     assert (made["id"], made["dim"], made["size"], made["version"]) == ("c", 3, 0, 0)
-    assert (made["index"]["kind"], made["index"]["state"]) == ("exact", "ready")
+    assert (made["index"]["kind"], made["index"]["state"], made["index"]["exact"]) == ("exact", "ready", True)
     assert set(made["index"]) == {"requested"} | {field.name for field in dataclasses.fields(IndexStatus)}
     before = await api.stored()
     for same in (

@@ -319,10 +319,32 @@ async def test_a_decision_that_stands_there_twice_counts_once(
             await asyncio.to_thread(run, twice, arms, {"policy": "softmax"}, "--json", str(twice_out), *more)
             == 0
         )
-        assert "warning: 7 rows repeat a decision of the log" in capsys.readouterr().out
+        assert "warning: 7 rows repeat a decision of the log: the first" in capsys.readouterr().out
         once, both = (json.loads(path.read_text()) for path in (once_out, twice_out))
         assert both.pop("warnings")[1:] == once.pop("warnings")
         assert both == once
+
+
+@pytest.mark.parametrize("recent", [evaluation_files.RECENT, 2])
+async def test_of_two_rows_with_different_rewards_the_first_counts_and_the_warning_says_so(
+    files: tuple[Path, Path, list[Row]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    recent: int,
+):
+    monkeypatch.setattr(evaluation_files, "RECENT", recent)
+    log, arms, rows = files
+    other = [msgspec.structs.replace(row, rewards=[]) for row in rows if row.rewards][:3]
+    again, values = tmp_path / "again.ndjson", []
+    again.write_bytes(log.read_bytes() + NdjsonEncoder().add([*other, *rows[:4]]))
+    for path in (log, again):
+        out = tmp_path / "out.json"
+        assert await asyncio.to_thread(run, path, arms, {"policy": "softmax"}, "--json", str(out)) == 0
+        values.append(json.loads(out.read_text())["estimates"])
+    assert values[0] == values[1]
+    warning = "warning: 7 rows repeat a decision of the log, and 3 of them with other rewards: the first"
+    assert warning in capsys.readouterr().out
 
 
 async def test_learners_that_knew_more_than_the_log_says(

@@ -11,6 +11,7 @@ from test_evaluations import Stuck, decide, evaluate, logged, stocked
 from api_client import Api, Json
 from app.services.measuring import evaluation_jobs
 from app.services.measuring.evaluation_jobs import EvaluationJobs
+from app.storage import redis_keys
 from logged_rows import MemoryLog
 from waiting import until
 
@@ -51,6 +52,22 @@ async def test_a_job_has_the_answer_of_the_call(shared: Api):
     await shared.ok("DELETE", path("job", job), status=204)
     await shared.refused("GET", path("job", job), status=404, code="not_found")
     await shared.refused("DELETE", path("job", job), status=404, code="not_found")
+
+
+async def test_a_result_is_kept_for_an_hour(shared: Api):
+    """By the clock of the store, which is moved by moving what it is compared with."""
+    await stocked(shared, "hour")
+    await decide(shared, "hour", 5, [{"k": 2}])
+    job = await start(shared, "hour", {}, learners="now")
+    await ended(shared, "hour", job)
+    until_key = redis_keys.JOBS[2]
+    (name,) = [each for each in await shared.store.zrange(until_key, 0, -1) if each.endswith(job.encode())]
+    await shared.store.zincrby(until_key, -3_540_000, name)
+    assert (await shared.ok("GET", path("hour", job)))["state"] == "done"
+    await shared.store.zincrby(until_key, -60_000, name)
+    gone = await shared.refused("GET", path("hour", job), status=404, code="not_found")
+    assert "an hour" in gone["detail"]
+    assert (await shared.ok("GET", path("hour")))["items"] == []
 
 
 async def test_jobs_are_of_their_bandit_and_come_in_pages(shared: Api):

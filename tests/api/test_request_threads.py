@@ -1,4 +1,7 @@
-"""Requests compute in threads of their own: when these are full, others are refused, and learning goes on."""
+"""Requests compute in threads of their own: when these are full, others are refused, and learning goes on.
+
+What is short is computed on the event loop, where many requests take turns.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ import pytest
 from api_client import Api, assert_problem
 from app.api.gateway import CALLER
 from app.errors import Unavailable
-from app.services.bounded import long_work
+from app.services.bounded import long_work, yielding
 from app.services.bounded.caller import Caller
-from app.services.choosing import computing
+from app.services.choosing import choosing, computing, dry_runs
 from workers import reward_ingestion
 
 pytestmark = pytest.mark.anyio
@@ -120,3 +123,41 @@ async def test_a_choice_of_one_who_left_before_it_began_is_not_made(
     assert (await asgi(shared, "/v1/bandits/left/choose", {}, caller))[0]["status"] == 200
     caller.left = True
     assert await asgi(shared, "/v1/bandits/left/choose", {}, caller) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "step", "body"),
+    [
+        (choosing, "arms_of", {"k": 5}),
+        (choosing, "arms_of", {"k": 5, "event_id": ""}),
+        (dry_runs, "group_of_choice", {"k": 5, "dry_run": True}),
+    ],
+)
+async def test_of_many_choices_at_once_one_is_made_between_two_looks_at_the_network(
+    shared: Api, monkeypatch: pytest.MonkeyPatch, module: Any, step: str, body: dict[str, Any]
+):
+    name = f"turns-{'-'.join(body)}"
+    await shared.catalogue(name, ARMS)
+    await shared.bandit(name, name)
+    await shared.choose(name)
+    monkeypatch.setattr(yielding, "SLICE_S", 0.0)  # every step is a long one
+    monkeypatch.setattr(yielding._Slice, "ends", 0.0)
+    looks, made, taken = [0], list[int](), getattr(module, step)
+
+    def counted(*arguments: Any) -> Any:
+        made.append(looks[0])
+        return taken(*arguments)
+
+    async def look() -> None:
+        while True:
+            looks[0] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(module, step, counted)
+    looking = asyncio.create_task(look())
+    bodies = [body | ({"event_id": f"e{n}"} if "event_id" in body else {}) for n in range(20)]
+    path = f"/v1/bandits/{name}/choose"
+    answers = await asyncio.gather(*(asgi(shared, path, each, Caller()) for each in bodies))
+    looking.cancel()
+    assert {sent[0]["status"] for sent in answers} == {200}
+    assert len(set(made)) == len(made) == 20, made

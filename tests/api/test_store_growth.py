@@ -284,3 +284,26 @@ async def test_made_up_keys_do_not_fill_the_store_with_what_they_have_had(small:
     assert len(texts) == 1
     assert "SHORTLIST_MAX_REPEATS_MB" in texts[0]
     assert "not limited" in texts[0]
+
+
+async def test_what_made_up_keys_are_rewarded_for_is_bounded_too(store_url: str, tmp_path: Path) -> None:
+    """Repeats that count rewards: new keys beyond the bound are not limited, others stay so."""
+    async with running(store_url, tmp_path, max_repeats_mb=1) as api:
+        await api.catalogue("c", {f"arm-{n}": [1.0, n] for n in range(200)})
+        rule = {"most": 1, "within_s": 366 * 86_400, "counts": "rewarded"}
+        await api.bandit("feed", "c", scope="per_key", repeats=rule)
+        for key in range(40):
+            choice = await api.choose("feed", key=f"k{key}", k=200)
+            decision = choice["decision"]
+            rewards = [{"decision": decision, "arm": arm["id"], "value": 1} for arm in choice["arms"]]
+            answer = await api.ok("POST", "/v1/rewards?wait=applied", {"rewards": rewards})
+            assert answer["accepted"] == 200, "rewards are learned from, whatever is remembered"
+        now, most = await held(api, "repeats")
+        assert MB / 2 < now <= most == MB
+        lines = (await api.call("GET", "/metrics")).text.splitlines()
+        name = 'shortlist_unlimited_repeats_total{counts="rewarded"}'
+        assert sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name)) > 0
+        assert len((await api.choose("feed", key="k39", k=200))["arms"]) == 200, "nothing is remembered of it"
+        await api.refused("POST", "/v1/bandits/feed/choose", {"key": "k0"}, status=409, code="no_arms")
+        findings = (await api.ok("GET", "/v1/status"))["findings"]
+        assert any("SHORTLIST_MAX_REPEATS_MB" in each["text"] for each in findings)

@@ -259,7 +259,7 @@ def test_exact_indexes_have_exact_segments(eager):
     features = gaussian(40_000, 16) * np.exp(2.0 * rng.standard_normal((40_000, 1)))
     index = filled(features[:36_000])
     maintain(index)
-    assert index.status().kind == "norm_pruned"
+    assert (index.status().kind, index.status().exact) == ("norm_pruned", True)
     add(index, features, 36_000)
     segment(index)
     assert isinstance(index._segments[0].structure, NormBlocks)

@@ -55,12 +55,14 @@ class MilvusQuality(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class MilvusStatus:
-    """As ``IndexStatus``. ``pending``: changes that the engine has not got; ``overlay``: arms in memory.
+    """As ``IndexStatus``, but without the recall of lists, which is not measured: it would take the scores
+    of all arms. ``pending``: changes that the engine has not got; ``overlay``: arms in memory.
 
     ``measured_arms``: how many there were when recall was measured; 0: it was not yet.
     """
 
     kind: Literal["milvus"]
+    exact: Literal[False]
     state: Literal["ready", "building"]
     size: int
     target_recall: float
@@ -225,6 +227,7 @@ class MilvusIndex:
         quality, is_filled = self.quality, bool(self.followed.collection) and not self.is_behind
         return MilvusStatus(
             kind="milvus",
+            exact=False,
             state="ready" if is_filled else "building",
             size=len(self),
             target_recall=self.options.target_recall,

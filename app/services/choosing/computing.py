@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from app.services.bounded.long_work import REQUESTS, SEARCHES, LongWork
+from app.services.bounded.yielding import yield_to_others
 from app.services.catalogues.learner_snapshot import LearnerSnapshot
 from app.services.choosing.selection import SelectionRequest
 
@@ -34,7 +35,10 @@ async def computed(
         us += drawn_us(request.k, candidates=request.searched)
     if arms.plain.waits:
         return await SEARCHES.run(work)
-    return work() if us <= INLINE_US else await threads.run(work)
+    if us > INLINE_US:
+        return await threads.run(work)
+    await yield_to_others()  # one reply of the store may have brought what many choices waited for
+    return work()
 
 
 def drawn_us(k: int, *, candidates: int = 0) -> float:

@@ -145,7 +145,7 @@ class UsedFilter:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """``size`` is its number of arms; ``index`` says how it is searched."""
+    """``size`` is its number of arms; ``index`` says how it is searched, and whether that is ``exact``."""
 
     id: str
     dim: int

@@ -1,0 +1,133 @@
+"""A body that is refused before all of it is sent: every kind of client sees the answer, on real sockets.
+
+Python's ``http.client`` and others read nothing before all is sent. If the service closed at once, they would
+see a reset connection in the place of the answer.
+"""
+
+import hashlib
+import http.client
+import json
+import shutil
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from node import node
+from service_process import Service, serving
+
+SIZE = 12_000_000
+KEY = "sl_" + "7" * 43
+ENTRY = f"a:admin:{hashlib.sha256(KEY.encode()).hexdigest()}"
+Answer = tuple[int, str]
+Call = Callable[[str, dict[str, str], Path], Answer]
+
+# fetch sends and reads at once, node:http as a stream.
+FETCH = """
+const [url, file, headers] = process.argv.slice(2);
+const body = require("node:fs").readFileSync(file);
+fetch(url, { method: "PUT", headers: JSON.parse(headers), body })
+  .then(async (answer) => console.log(answer.status, (await answer.json()).code));
+"""
+STREAM = """
+const [url, file, headers] = process.argv.slice(2);
+const options = { method: "PUT", headers: JSON.parse(headers) };
+const request = require("node:http").request(url, options, (answer) => {
+  let text = "";
+  answer.on("data", (part) => (text += part));
+  answer.on("end", () => console.log(answer.statusCode, JSON.parse(text).code));
+});
+request.end(require("node:fs").readFileSync(file));
+"""
+
+
+def urllib_call(url: str, headers: dict[str, str], body: Path) -> Answer:
+    request = urllib.request.Request(url, body.read_bytes(), headers, method="PUT")
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request, timeout=60)
+    with refused.value as answer:
+        return answer.code, json.load(answer)["code"]
+
+
+def http_client_call(url: str, headers: dict[str, str], body: Path) -> Answer:
+    """As a stream, in chunks."""
+    parts = httpx.URL(url)
+    connection = http.client.HTTPConnection(parts.host, parts.port, timeout=60)
+    with body.open("rb") as file:
+        connection.request("PUT", parts.path, file, headers, encode_chunked=True)
+    answer = connection.getresponse()
+    found = answer.status, json.load(answer)["code"]
+    connection.close()
+    return found
+
+
+def httpx_call(url: str, headers: dict[str, str], body: Path) -> Answer:
+    answer = httpx.put(url, content=body.read_bytes(), headers=headers, timeout=60)
+    return answer.status_code, answer.json()["code"]
+
+
+def curl_call(url: str, headers: dict[str, str], body: Path) -> Answer:
+    curl = shutil.which("curl")
+    if curl is None:
+        pytest.skip("curl is not installed")
+    given = [part for name, value in headers.items() for part in ("-H", f"{name}: {value}")]
+    command = [curl, "-sS", "-X", "PUT", "--data-binary", f"@{body}", *given, "-w", "\n%{http_code}", url]
+    text, _, status = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rpartition(
+        "\n"
+    )
+    return int(status), json.loads(text)["code"]
+
+
+def node_call(script: str) -> Call:
+    def call(url: str, headers: dict[str, str], body: Path) -> Answer:
+        path = body.with_suffix(".cjs")
+        path.write_text(script)
+        status, code = node(path, url, body, json.dumps(headers)).split()
+        return int(status), code
+
+    return call
+
+
+CLIENTS: dict[str, Call] = {
+    "urllib": urllib_call,
+    "http.client, chunked": http_client_call,
+    "httpx": httpx_call,
+    "curl": curl_call,
+    "node fetch": node_call(FETCH),
+    "node http": node_call(STREAM),
+}
+REFUSALS = {
+    (413, "too_large"): ("/v1/catalogues/c/arms", {}),
+    (401, "unauthorized"): ("/v1/catalogues/c/arms", {"authorization": "Bearer nobody"}),
+    (404, "not_found"): ("/v1/nothing", {}),
+    (415, "unsupported_encoding"): ("/v1/catalogues/c/arms", {"content-encoding": "gzip"}),
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    folder = tmp_path_factory.mktemp("early")
+    with serving(folder, SHORTLIST_API_KEYS=ENTRY) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def body(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("body") / "arms.json"
+    path.write_bytes(b"[" + b"0," * (SIZE // 2) + b"0]")
+    return path
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=str)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_every_client_sees_why_it_was_refused(
+    service: Service, body: Path, client: str, refusal: Answer
+) -> None:
+    path, more = REFUSALS[refusal]
+    headers = {"content-type": "application/json", "authorization": f"Bearer {KEY}", **more}
+    for _ in range(3):
+        assert CLIENTS[client](service.url + path, headers, body) == refusal
