@@ -41,7 +41,7 @@ T = TypeVar("T")
 STATES = ("open", "used_up", "held_back")
 
 FIRST = 8  # how much is asked for where there is none
-IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what is used
+PLENTY = 1_000  # a process may hold so many times a little of what it has shown: then it keeps that
 MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
 TOGETHER = 500  # quotas that one script counts for
 RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
@@ -49,6 +49,7 @@ LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 FOREVER_MS = 2**52
 ASKS = 20  # for one choice
 SOME_ROWS = 8  # are asked one by one for their quotas
+REMEMBERED_S = 10.0  # the longest list that was asked for
 AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
 
 
@@ -186,7 +187,7 @@ class Shares:
         moment = self._clock()
         most, until = self._lists
         if k >= most or moment >= until:
-            self._lists = k, moment + IDLE
+            self._lists = k, moment + REMEMBERED_S
         if moment < self._away_until or not self._lacks(k):
             return
         try:
@@ -232,10 +233,14 @@ class Shares:
 
         Awaits nothing while this process has enough. Raises Unavailable.
         """
-        known, membership = np.array(rows, dtype=np.int64), self.membership
-        if not await membership.settled(snapshot, known) or membership.members.beyond[known].any():
+        membership = self.membership
+        if not membership.is_current(snapshot) and not await membership.settled(
+            snapshot, np.array(rows, dtype=np.int64)
+        ):
             return None
-        needed = self._needed(known)
+        if any(map(membership.members.beyond.item, rows)):
+            return None
+        needed = self._needed(rows)
         for _ in range(ASKS):
             lacking = self._lacking(needed)
             if not lacking:
@@ -253,7 +258,7 @@ class Shares:
             if live.holds:
                 self._spend(live, count)
                 taken.append((live, count, live.window))
-                if live.left <= live.size // 2 and live.quota.rule.counts == "shown":
+                if live.left <= live.size // 2 and live.limits:
                     self._runs_low(live)
         return taken
 
@@ -276,7 +281,7 @@ class Shares:
             is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
         counts = Counter[QuotaShare]()
         for signal, rows in rows_of.items():
-            for live, count in self._needed(rows).items():
+            for live, count in self._needed(rows.tolist()).items():
                 if live.quota.rule.counts_reward_of(signal):
                     counts[live] += count
         for some in _batches(counts.items(), TOGETHER):
@@ -317,19 +322,24 @@ class Shares:
 
     def _spend(self, live: QuotaShare, count: int) -> None:
         live.spent += count
-        self._note_left(live)
+        if live.limits and self.slots[live.number] is live:
+            self._left[live.number] = live.share - live.spent
         if live.paced >= 0:
             self._paced.pace.show(live.paced, count)
 
-    def _needed(self, rows: Rows) -> dict[QuotaShare, int]:
+    def _needed(self, rows: Sequence[int]) -> dict[QuotaShare, int]:
         """How much these arms take of each quota; nothing those that are gone: -1."""
-        members = self.membership.members
+        members, slots, needed = self.membership.members, self.slots, dict[QuotaShare, int]()
         if len(rows) <= SOME_ROWS:
-            counts = Counter(number for row in rows.tolist() for number in members.of(row))
-        else:
-            of_each = np.bincount(members.quotas_of(rows)[1])
-            counts = Counter({number: int(of_each[number]) for number in np.flatnonzero(of_each).tolist()})
-        return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
+            for row in rows:
+                for number in members.of(row):
+                    live = slots[number]
+                    if live is not None:
+                        needed[live] = needed.get(live, 0) + 1
+            return needed
+        of_each = np.bincount(members.quotas_of(np.array(rows, dtype=np.int64))[1])
+        counts = {number: int(of_each[number]) for number in np.flatnonzero(of_each).tolist()}
+        return {live: count for number, count in counts.items() if (live := slots[number]) is not None}
 
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
@@ -343,7 +353,10 @@ class Shares:
         await self._blocks.keep()
         self._end_windows()
         async with self._asking:
-            for some in _batches(self._worth_a_look(), TOGETHER):
+            worth = self._worth_a_look()
+            for live in worth:
+                live.shrink()
+            for some in _batches(worth, TOGETHER):
                 await self._ask(dict.fromkeys(some, 0), grows=False)
         await self._store.release(self._uid, margin_ms=RELEASE_MARGIN_MS, count=TOGETHER)
 
@@ -362,9 +375,8 @@ class Shares:
         await self._blocks.keep()
         async with self._asking:
             own = [live for live in self.by_id.values() if live.share > 0 or live.spent > 0]
-            self._lists = 0, -NEVER
             for live in own:
-                live.size = 0
+                live.size = live.fair = 0
             for some in _batches(own, TOGETHER):
                 await self._ask(dict.fromkeys(some, LEAVES), grows=False)
 
@@ -376,11 +388,7 @@ class Shares:
 
     def _lacking(self, needed: Mapping[QuotaShare, int]) -> list[QuotaShare]:
         self._end_windows()
-        return [
-            live
-            for live, count in needed.items()
-            if live.holds and live.left < count and live.quota.rule.counts == "shown"
-        ]
+        return [live for live, count in needed.items() if live.share - live.spent < count and live.limits]
 
     def _worth_a_look(self) -> list[QuotaShare]:
         """Those with something to report or to give back, and some of those that others may have changed."""
@@ -392,10 +400,11 @@ class Shares:
         return list(dict.fromkeys((*own, *lives[first : first + LOOKED_AT])))
 
     def _kept(self, live: QuotaShare) -> int:
-        """What is held of a quota of which there is plenty, while lists are asked for."""
+        """What is held of a quota of which there is plenty: for lists while they are asked for, else a little."""
         most, until = self._lists
         count = self._most_taken(live, most) if self._clock() < until and live.limits else 0
-        return count if live.fair > count else 0
+        little = min(FIRST, live.fair // PLENTY) if live.spent else 0
+        return count if live.fair > count > little else little
 
     async def _ask(self, needed: Mapping[QuotaShare, int], *, grows: bool) -> None:
         """Change the shares of these quotas. ``needed``: what each must hold, if it can. ``grows``: ran low.
@@ -406,9 +415,6 @@ class Shares:
         for live, count in needed.items():
             if grows:
                 live.size = min(max(2 * live.size, FIRST), MOST_HELD)
-            live.idle = live.idle + 1 if live.spent == live.reported else 0
-            if not grows and (live.idle >= IDLE or live.spent - live.reported < live.size // LARGE):
-                live.size //= 2
             wanted = max(live.size, count, self._kept(live)) if live.holds else 0
             live.share = min(live.share, live.spent + wanted)
             self._note_left(live)
