@@ -2,15 +2,15 @@
 
     python -m load_tests.many_quotas [--arms N] [--quotas N] [--dim N] [--quick] [--json FILE]
 
-One service process with the embedded store, and two bandits over one catalogue: one without quotas, one with
-filters of every shape (``quota_filter``) over the attributes of its arms, a third of them with an even pace, a
-twentieth used up after two. While quotas are put, arms change, arms are deleted, choices are made and quotas
-are deleted, a process of its own probes ``/healthz`` and a choice of the bandit with quotas every 20 ms.
+One service process with the embedded store, and bandits over one catalogue: one without quotas, one with
+filters of every shape (``quota_filter``) over the attributes of its arms. Of its quotas a third have an even
+pace, and a twentieth are used up after two. While quotas are put, arms change, arms are deleted, lists are
+chosen and quotas are deleted, a process of its own probes ``/healthz`` and choices of that bandit.
 
     healthz_ms, choose_ms   the longest wait of a probe; busy_ms, late_ms as in ``load_tests.stalls``
     each_ms                 median time of a step: a PUT, a change of an arm, ...
-    added_us                time of a choice with quotas - that of one without: of the tenth quantile and of the
-                            median, in blocks that take turns; added_cpu_us: likewise, CPU of the service
+    added_us                time of a choice with quotas - that of one without, at the tenth quantile; at the
+                            median: added_p50_us. Blocks of both take turns. added_cpu_us: CPU of the service
     service_gb              memory of the service (proportional set size), before and after
     rest_cores              what the service uses of a core while nobody asks, without and with the quotas
     paced_rest_cores        likewise, with 100 campaigns with an even pace and one over all of their arms,
@@ -35,13 +35,14 @@ import numpy as np
 from examples.service import Server, temporary_service
 from load_tests.stalls import Answer, cpu_s, probed, probing
 from shortlist_client import Client
+from shortlist_client.bodies import QuotaBody
 from studies.measurement import report
 
 SEED = 52
 BATCH = 1_000
 FULL, QUICK = (1_000_000, 10_000, 16), (20_000, 300, 8)
 TAIL = 20  # campaigns beside which a filter of an interval is for
-STEPS = 100
+STEPS, DAY_S = 100, 86_400
 TOGETHER = 4  # steps that are under way at once
 TURNS, TURN = 150, 20
 CAMPAIGNS = 100
@@ -89,7 +90,9 @@ def measured(arms: int, quotas: int, dim: int) -> dict[str, Any]:
 
     def note(**figures: float) -> None:
         row.update(figures)
-        print(", ".join(f"{name} {value:,.3f}" for name, value in figures.items()), file=sys.stderr, flush=True)
+        print(
+            ", ".join(f"{name} {value:,.3f}" for name, value in figures.items()), file=sys.stderr, flush=True
+        )
 
     rng = np.random.default_rng(SEED)
     with temporary_service() as service, service.connect(timeout_s=SETTLE_S) as client:
@@ -110,10 +113,12 @@ def measured(arms: int, quotas: int, dim: int) -> dict[str, Any]:
                 if name == "put":
                     note(service_gb=_pss(service.pid) / 2**30, rest_cores=_rest_cores(service))
                     note(**_added(service, "many"))
-        for number in range(CAMPAIGNS):
-            body = {"price": {"$gte": number * quotas / 200, "$lt": (number + 1) * quotas / 200}}
-            _put(client, "paced", f"p{number}", body, 10**6, "even")
-        _put(client, "paced", "all", {"price": {"$lt": quotas / 2}}, 10**7, "even")
+        half: list[tuple[float, float, int]] = [
+            (number * quotas / 200, (number + 1) * quotas / 200, 10**4) for number in range(CAMPAIGNS)
+        ]
+        for number, (low, high, most) in enumerate([*half, (0, quotas / 2, 10**5)]):
+            body: QuotaBody = {"filter": {"price": {"$gte": low, "$lt": high}}, "most": most, "per_s": DAY_S}
+            client.put_quota("paced", f"p{number}", body | {"pace": "even", "from": round(time.time())})
         note(paced_rest_cores=_rest_cores(service))
         note(**{f"paced_{name}": value for name, value in _added(service, "paced").items()})
     return row
@@ -145,8 +150,12 @@ def _phases(
     client: Client, arms: int, quotas: int, dim: int, rng: np.random.Generator
 ) -> list[tuple[str, Callable[[int], object], int]]:
     def put(number: int) -> None:
-        pace, most = "even" if number % 3 == 0 else "none", 2 if number % 20 == 1 else 10**9
-        _put(client, "many", f"q{number}", quota_filter(number, quotas, rng), most, pace)
+        body: QuotaBody = {"filter": quota_filter(number, quotas, rng), "most": 10**9, "per_s": DAY_S}
+        if number % 20 == 1:
+            body["most"] = 2
+        if number % 3 == 0:
+            body["pace"] = "even"
+        client.put_quota("many", f"q{number}", body)
 
     def change(number: int) -> None:
         described = _described(number * 7, arms, quotas)
@@ -171,10 +180,6 @@ def _phases(
         ("list", choose, STEPS),
         ("delete_quota", delete_quota, STEPS),
     ]
-
-
-def _put(client: Client, bandit: str, quota: str, wanted: dict[str, Any], most: int, pace: str) -> None:
-    client.put_quota(bandit, quota, {"filter": wanted, "most": most, "per_s": 86_400, "pace": pace})
 
 
 def _timed(step: Callable[[int], object], number: int) -> float:
@@ -229,7 +234,9 @@ def _choose(bandit: str) -> bytes:
 
 
 def _request(method: str, path: str, body: bytes = b"") -> bytes:
-    return f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+    return (
+        f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+    )
 
 
 def _pss(pid: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -80,3 +81,6 @@ class OneQuota:
 
     def of(self, _: int) -> list[int]:
         return [0]
+
+    def counted(self, rows: Sequence[int]) -> dict[int, int]:
+        return dict(Counter(number for row in rows for number in self.of(row)))

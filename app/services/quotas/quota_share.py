@@ -16,10 +16,11 @@ IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so man
 class QuotaShare:
     """One quota as this process knows it. Times are monotonic seconds.
 
-    ``size``: how much to hold; ``idle``: rounds since it was spent of; ``looked``: what was spent by the last. ``paced``: its place among those with
-    an even pace, -1 of another. As last heard of the window: ``free``: what no process holds; ``fair``: what
-    this one may hold at most, unless it needs it at once; ``deferrable``: what it may spend of for deferred
-    decisions. They are ``UNBOUNDED`` where nothing was heard of the window.
+    ``size``: how much to hold; ``idle``: rounds since it was spent of; ``looked``: what was spent by the last
+    round. ``paced``: its place among those with an even pace, -1 of another. As last heard of the window:
+    ``free``: what no process holds; ``fair``: what this one may hold at most, unless it needs it at once;
+    ``deferrable``: what it may spend of for deferred decisions. They are ``UNBOUNDED`` where nothing was
+    heard of the window.
     """
 
     quota: BanditQuota

@@ -34,7 +34,6 @@ from app.services.quotas.pace import SLICE_S, PacedQuotas
 from app.services.quotas.quota_rules import BanditQuota
 from app.services.quotas.quota_share import NEVER, UNBOUNDED, QuotaShare, Taken
 from app.storage.protocol import LEAVES, Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
-from shortlist.types import Rows
 
 T = TypeVar("T")
 
@@ -48,7 +47,6 @@ RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 FOREVER_MS = 2**52
 ASKS = 20  # for one choice
-SOME_ROWS = 8  # are asked one by one for their quotas
 REMEMBERED_S = 10.0  # the longest list that was asked for
 AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
 
@@ -180,7 +178,7 @@ class Shares:
         """Hold as much of every quota as a list of k may take, where there is plenty: before it is drawn.
 
         Of others it is known then that few are left, so that whether a list is evaluated does not depend on
-        what was drawn. While the store is away nothing is asked for.
+        what was drawn. A list waits for ``TOGETHER`` at most. While the store is away nothing is asked for.
         """
         if k == 1 or not self.by_id:
             return
@@ -192,10 +190,14 @@ class Shares:
             return
         try:
             async with self._asking:
-                for some in _batches(self._lacks(k).items(), TOGETHER):
-                    await self._ask(dict(some), grows=True)
+                lacks = self._lacks(k)
+                await self._ask(dict(islice(lacks.items(), TOGETHER)), grows=True)
         except Unavailable:
             self._away_until = self._clock() + AWAY_S
+            return
+        if len(lacks) > TOGETHER:  # these count as nearly used up until they are here
+            self._low.update(islice(lacks, TOGETHER, None))
+            self._some_low.set()
 
     def _lacks(self, k: int) -> dict[QuotaShare, int]:
         """What to ask for before a list of k."""
@@ -329,17 +331,8 @@ class Shares:
 
     def _needed(self, rows: Sequence[int]) -> dict[QuotaShare, int]:
         """How much these arms take of each quota; nothing those that are gone: -1."""
-        members, slots, needed = self.membership.members, self.slots, dict[QuotaShare, int]()
-        if len(rows) <= SOME_ROWS:
-            for row in rows:
-                for number in members.of(row):
-                    live = slots[number]
-                    if live is not None:
-                        needed[live] = needed.get(live, 0) + 1
-            return needed
-        of_each = np.bincount(members.quotas_of(np.array(rows, dtype=np.int64))[1])
-        counts = {number: int(of_each[number]) for number in np.flatnonzero(of_each).tolist()}
-        return {live: count for number, count in counts.items() if (live := slots[number]) is not None}
+        counts = self.membership.members.counted(rows)
+        return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
 
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
@@ -352,23 +345,25 @@ class Shares:
         """Report what was spent, give back what is not used, and hear of the others."""
         await self._blocks.keep()
         self._end_windows()
-        async with self._asking:
-            worth = self._worth_a_look()
-            for live in worth:
-                live.shrink()
-            for some in _batches(worth, TOGETHER):
-                await self._ask(dict.fromkeys(some, 0), grows=False)
+        worth = self._worth_a_look()
+        for live in worth:
+            live.shrink()
+        await self._ask_all(worth, grows=False)
         await self._store.release(self._uid, margin_ms=RELEASE_MARGIN_MS, count=TOGETHER)
 
     async def refill(self) -> None:
         """Ask for more where a share runs low."""
         await self._blocks.keep()
-        if not self._low:
-            return
-        async with self._asking:
-            low, self._low = [live for live in self._low if not live.used_up], set()
-            for some in _batches(low, TOGETHER):
-                await self._ask(dict.fromkeys(some, 0), grows=True)
+        low, self._low = [live for live in self._low if not live.used_up], set()
+        await self._ask_all(low, grows=True)
+
+    async def _ask_all(self, lives: Iterable[QuotaShare], *, grows: bool) -> None:
+        """Batch after batch: a choice that has to ask waits for one of them."""
+        for some in _batches(lives, TOGETHER):
+            async with self._asking:
+                needed = {live: 0 for live in some if self.slots[live.number] is live}
+                if needed:
+                    await self._ask(needed, grows=grows)
 
     async def end(self) -> None:
         """Give everything back."""
@@ -400,7 +395,7 @@ class Shares:
         return list(dict.fromkeys((*own, *lives[first : first + LOOKED_AT])))
 
     def _kept(self, live: QuotaShare) -> int:
-        """What is held of a quota of which there is plenty: for lists while they are asked for, else a little."""
+        """What is held of a quota of which there is plenty: for lists that are asked for, or a little."""
         most, until = self._lists
         count = self._most_taken(live, most) if self._clock() < until and live.limits else 0
         little = min(FIRST, live.fair // PLENTY) if live.spent else 0
