@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,8 @@ def measured(arms: int, quotas: int, dim: int) -> dict[str, Any]:
         ]
         for number, (low, high, most) in enumerate([*half, (0, quotas / 2, 10**5)]):
             body: QuotaBody = {"filter": {"price": {"$gte": low, "$lt": high}}, "most": most, "per_s": DAY_S}
-            client.put_quota("paced", f"p{number}", body | {"pace": "even", "from": round(time.time())})
+            body["pace"], body["from"] = "even", datetime.now(UTC).isoformat()
+            client.put_quota("paced", f"p{number}", body)
         note(paced_rest_cores=_rest_cores(service))
         note(**{f"paced_{name}": value for name, value in _added(service, "paced").items()})
     return row
