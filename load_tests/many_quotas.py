@@ -180,7 +180,7 @@ def _phases(
         ("change", change, STEPS),
         ("delete_arm", delete_arm, STEPS),
         ("list", choose, STEPS),
-        ("delete_quota", delete_quota, STEPS),
+        ("delete_quota", delete_quota, min(STEPS, quotas)),
     ]
 
 
