@@ -28,7 +28,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -91,7 +91,11 @@ Measure = Callable[[str, Callable[[World], Request]], dict[str, Any]]
 @contextmanager
 def stalls() -> Iterator[Measure]:
     """A service, and a function that measures one kind of request on it."""
-    with temporary_service() as service, _prober(service, World(service)) as (world, prober):
+    with (
+        temporary_service() as service,
+        closing(World(service)) as world,
+        probing(service, world.probe()) as prober,
+    ):
 
         def measure(name: str, make: Callable[[World], Request]) -> dict[str, Any]:
             found = [_measured(service, world, prober, name, make)]
@@ -107,9 +111,9 @@ def _measured(
 ) -> dict[str, Any]:
     request = make(world)
     world.settle()
-    with _probed(prober) as control:
+    with probed(prober) as control:
         time.sleep(1.0)
-    with _probed(prober) as waits:
+    with probed(prober) as waits:
         time.sleep(BEFORE_S)
         began = time.perf_counter()
         status, received = exchange(service, request)
@@ -142,7 +146,7 @@ def exchange(service: Server, request: Request) -> tuple[int, int]:
         waiting.register(connection, selectors.EVENT_READ | selectors.EVENT_WRITE)
         pieces = iter(request.pieces())
         unsent = memoryview(next(pieces))
-        answer = _Answer()
+        answer = Answer()
         while not answer.complete:
             ready = waiting.select(SILENCE_S)
             if not ready:
@@ -164,7 +168,7 @@ def exchange(service: Server, request: Request) -> tuple[int, int]:
         return answer.status, answer.size
 
 
-class _Answer:
+class Answer:
     """The answer as it comes in: its status, its size, and whether all of it is there."""
 
     def __init__(self) -> None:
@@ -194,23 +198,23 @@ class _Answer:
 
 
 @contextmanager
-def _prober(service: Server, world: World) -> Iterator[tuple[World, Connection]]:
+def probing(service: Server, probes: Mapping[str, bytes]) -> Iterator[Connection]:
+    """A process that sends two kinds of requests, ``/healthz`` first, whenever it is told: ``probed``."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(
-        target=_probe, args=(theirs, service, world.probe()), daemon=True
+        target=_probe, args=(theirs, service, probes), daemon=True
     )
     process.start()
     theirs.close()  # so that we see it end
     try:
-        yield world, ours
+        yield ours
     finally:
         ours.close()
         process.join(SILENCE_S)
-        world.close()
 
 
 @contextmanager
-def _probed(prober: Connection) -> Iterator[list[Waits]]:
+def probed(prober: Connection) -> Iterator[list[Waits]]:
     """Probe while this context lives; afterwards the list holds the waits."""
     found = list[Waits]()
     prober.send("start")
@@ -233,7 +237,7 @@ class _Line:
     probe: bytes
     due: float = 0.0
     sent: float | None = None
-    answer: _Answer = field(default_factory=_Answer)
+    answer: Answer = field(default_factory=Answer)
     used: float = 0.0
     longest: float = 0.0
     busiest: float = 0.0
@@ -273,9 +277,9 @@ def _run_probes(lines: list[_Line], waiting: selectors.BaseSelector, control: Co
         for line in lines:
             if line.sent is None and line.due <= now and not stopping:
                 late = max(late, now - line.due)
-                line.used = _cpu_s(pid)
+                line.used = cpu_s(pid)
                 line.connection.sendall(line.probe)
-                line.sent, line.answer = time.perf_counter(), _Answer()
+                line.sent, line.answer = time.perf_counter(), Answer()
         stopping = stopping or control.poll()
         if stopping and all(line.sent is None for line in lines):
             return late
@@ -291,11 +295,11 @@ def _run_probes(lines: list[_Line], waiting: selectors.BaseSelector, control: Co
             now = time.perf_counter()
             assert line.sent is not None
             line.longest = max(line.longest, now - line.sent)
-            line.busiest = max(line.busiest, _cpu_s(pid) - line.used)
+            line.busiest = max(line.busiest, cpu_s(pid) - line.used)
             line.sent, line.due = None, max(line.due + PROBE_EVERY_S, now)
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """CPU time of all threads of a process so far, in seconds."""
     used = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():

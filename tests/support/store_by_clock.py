@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -69,6 +70,9 @@ class OneQuota:
     def members(self) -> OneQuota:
         return self
 
+    def is_current(self, _: object) -> bool:
+        return True
+
     async def ready(self, _: object) -> bool:
         return True
 
@@ -77,3 +81,6 @@ class OneQuota:
 
     def of(self, _: int) -> list[int]:
         return [0]
+
+    def counted(self, rows: Sequence[int]) -> dict[int, int]:
+        return dict(Counter(number for row in rows for number in self.of(row)))

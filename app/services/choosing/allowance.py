@@ -180,16 +180,19 @@ async def within(
     if quotas is None:
         return request
     rules, index = request.rules, request.bandit.catalogue.index
+    most = request.k + len(rules.pins)
     pins: list[Pin] | None = None
     while pins is None:
         whole = index.snapshot()
-        if not await quotas.membership.ready(whole):
+        if not quotas.membership.is_current(whole) and not await quotas.membership.ready(whole):
             continue
-        if is_bound:
-            await quotas.stock(request.k + len(rules.pins))
-        now, whole = quotas.now(), index.snapshot()
-        rows = [(pin, whole.table.row_of(pin.arm)) for pin in rules.pins]
-        pins = await now.standing(rows, whole, deferred=deferred) if rows else []
+        if is_bound and most > 1:
+            await quotas.stock(most)
+        now, pins = quotas.now(), []
+        if rules.pins:
+            whole = index.snapshot()
+            rows = [(pin, whole.table.row_of(pin.arm)) for pin in rules.pins]
+            pins = await now.standing(rows, whole, deferred=deferred)
     if len(pins) < len(rules.pins):
         left_out, rules = len(rules.pins) - len(pins), replace(rules, pins=pins)
         request = msgspec.structs.replace(request, k=request.k + left_out, rules=rules)

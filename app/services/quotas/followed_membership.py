@@ -148,7 +148,7 @@ class FollowedMembership:
 
         Awaits nothing where all is known. Raises Unavailable.
         """
-        if self._is_current(snapshot):
+        if self.is_current(snapshot):
             return True
         moment, waited = _CatalogueMoment.of(snapshot), False
         while True:
@@ -176,7 +176,7 @@ class FollowedMembership:
             if self._update is not None:
                 await asyncio.shield(self._update)
 
-    def _is_current(self, snapshot: Snapshot) -> bool:
+    def is_current(self, snapshot: Snapshot) -> bool:
         """Whether nothing has happened since that is not known: what every choice asks."""
         known, table = self._known, snapshot.whole.table
         if known is None or self._new or self._gone or self._waiting:
@@ -197,7 +197,7 @@ class FollowedMembership:
 
     async def settled(self, snapshot: Snapshot, rows: Rows) -> bool:
         """Know the quotas of these rows, which may have been described anew meanwhile; as ``ready``."""
-        if self._is_current(snapshot):
+        if self.is_current(snapshot):
             return True
         while await self.ready(snapshot):
             known = rows[(rows >= 0) & (rows < len(self.members))]

@@ -33,6 +33,7 @@ Pairs = NDArray[np.int64]
 
 STEP = 500_000  # pairs that change together: a few milliseconds
 DESCRIBED = 20_000  # likewise, where those of a row are compared with what they were
+FEW_ROWS = 8  # are asked one by one for their quotas
 NONE = -1
 _NEVER = np.iinfo(np.int32).max
 _BITS = 16  # of a number, in a key
@@ -179,6 +180,17 @@ class Membership:
             more = entries != NONE
             places, entries = places[more], entries[more]
         return np.concatenate(found_places), np.concatenate(found_numbers)
+
+    def counted(self, rows: Sequence[int]) -> dict[int, int]:
+        """The numbers of the quotas of these rows, and how many of the rows each has."""
+        counts = dict[int, int]()
+        if len(rows) <= FEW_ROWS:
+            for row in rows:
+                for number in self.of(row):
+                    counts[number] = counts.get(number, 0) + 1
+            return counts
+        of_each = np.bincount(self.quotas_of(np.array(rows, dtype=np.int64))[1])
+        return {number: int(of_each[number]) for number in np.flatnonzero(of_each).tolist()}
 
     def quotas_among(self, rows: Rows, numbers: Sequence[int]) -> tuple[Rows, Numbers]:
         """As ``quotas_of``; of quotas that have none of these numbers some may be left out."""

@@ -9,16 +9,18 @@ from app.services.quotas.quota_rules import BanditQuota
 
 NEVER = float("inf")
 UNBOUNDED = 2**31 - 1
+IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what a round uses
 
 
 @dataclass(slots=True, eq=False)
 class QuotaShare:
     """One quota as this process knows it. Times are monotonic seconds.
 
-    ``size``: how much to hold; ``idle``: rounds since it was spent of. ``paced``: its place among those with
-    an even pace, -1 of another. As last heard of the window: ``free``: what no process holds; ``fair``: what
-    this one may hold at most, unless it needs it at once; ``deferrable``: what it may spend of for deferred
-    decisions. They are ``UNBOUNDED`` where nothing was heard of the window.
+    ``size``: how much to hold; ``idle``: rounds since it was spent of; ``looked``: what was spent by the last
+    round. ``paced``: its place among those with an even pace, -1 of another. As last heard of the window:
+    ``free``: what no process holds; ``fair``: what this one may hold at most, unless it needs it at once;
+    ``deferrable``: what it may spend of for deferred decisions. They are ``UNBOUNDED`` where nothing was
+    heard of the window.
     """
 
     quota: BanditQuota
@@ -37,6 +39,7 @@ class QuotaShare:
     used_up: bool = False
     size: int = 0
     idle: int = 0
+    looked: int = 0
     paced: int = -1
     free: int = UNBOUNDED
     fair: int = UNBOUNDED
@@ -58,6 +61,13 @@ class QuotaShare:
         left = self.left if self.used_up else self.left + self.free
         return min(left, self.deferrable) if deferred else left
 
+    def shrink(self) -> None:
+        """A round is over: hold less if little was spent in it."""
+        used, self.looked = self.spent - self.looked, self.spent
+        self.idle = 0 if used else self.idle + 1
+        if self.idle >= IDLE or used < self.size // LARGE:
+            self.size //= 2
+
     def end_window(self) -> None:
         """Its window is over, or will be soon: nothing more is spent in it. Of the next nothing is known."""
         self.until, self.share, self.used_up, self.holds = NEVER, 0, False, True
@@ -65,7 +75,7 @@ class QuotaShare:
 
     def begin_window(self, start_ms: int) -> None:
         """Another window has begun."""
-        self.window, self.spent, self.reported = start_ms, 0, 0
+        self.window, self.spent, self.reported, self.looked = start_ms, 0, 0, 0
 
 
 Taken = Sequence[tuple[QuotaShare, int, int]]

@@ -27,6 +27,7 @@ from app.storage.protocol import Store
 log = logging.getLogger("shortlist.quotas")
 
 EVERY_S = 1.0
+REFILL_S = 0.05  # the least time between two refills: shares that run low meanwhile are refilled together
 LATEST_MS = 253_370_764_800_000  # the year 9999
 
 
@@ -139,7 +140,7 @@ class Quotas:
             await shares.reward(bandit.catalogue.index.snapshot, rewarded)
 
     async def run(self) -> None:
-        """Look at all shares every ``EVERY_S``, and refill those that run low at once; until cancelled."""
+        """Look at all shares every ``EVERY_S``, and refill those that run low soon; until cancelled."""
         look_at = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
@@ -149,8 +150,8 @@ class Quotas:
             is_due = time.monotonic() >= look_at
             if is_due:
                 look_at = time.monotonic() + EVERY_S
-            if not await self._each(Shares.look if is_due else Shares.refill):
-                await asyncio.sleep(EVERY_S)
+            answers = await self._each(Shares.look if is_due else Shares.refill)
+            await asyncio.sleep(REFILL_S if answers else EVERY_S)
             if is_due:
                 states = [shares.states() for shares in self.shares.values()]
                 counts = {name: sum(each[name] for each in states) for name in STATES}

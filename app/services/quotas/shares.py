@@ -34,21 +34,20 @@ from app.services.quotas.pace import SLICE_S, PacedQuotas
 from app.services.quotas.quota_rules import BanditQuota
 from app.services.quotas.quota_share import NEVER, UNBOUNDED, QuotaShare, Taken
 from app.storage.protocol import LEAVES, Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
-from shortlist.types import Rows
 
 T = TypeVar("T")
 
 STATES = ("open", "used_up", "held_back")
 
 FIRST = 8  # how much is asked for where there is none
-IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what is used
+PLENTY = 1_000  # a process may hold so many times a little of what it has shown: then it keeps that
 MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
 TOGETHER = 500  # quotas that one script counts for
 RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 FOREVER_MS = 2**52
 ASKS = 20  # for one choice
-SOME_ROWS = 8  # are asked one by one for their quotas
+REMEMBERED_S = 10.0  # the longest list that was asked for
 AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
 
 
@@ -179,22 +178,26 @@ class Shares:
         """Hold as much of every quota as a list of k may take, where there is plenty: before it is drawn.
 
         Of others it is known then that few are left, so that whether a list is evaluated does not depend on
-        what was drawn. While the store is away nothing is asked for.
+        what was drawn. A list waits for ``TOGETHER`` at most. While the store is away nothing is asked for.
         """
         if k == 1 or not self.by_id:
             return
         moment = self._clock()
         most, until = self._lists
         if k >= most or moment >= until:
-            self._lists = k, moment + IDLE
+            self._lists = k, moment + REMEMBERED_S
         if moment < self._away_until or not self._lacks(k):
             return
         try:
             async with self._asking:
-                for some in _batches(self._lacks(k).items(), TOGETHER):
-                    await self._ask(dict(some), grows=True)
+                lacks = self._lacks(k)
+                await self._ask(dict(islice(lacks.items(), TOGETHER)), grows=True)
         except Unavailable:
             self._away_until = self._clock() + AWAY_S
+            return
+        if len(lacks) > TOGETHER:  # these count as nearly used up until they are here
+            self._low.update(islice(lacks, TOGETHER, None))
+            self._some_low.set()
 
     def _lacks(self, k: int) -> dict[QuotaShare, int]:
         """What to ask for before a list of k."""
@@ -232,10 +235,14 @@ class Shares:
 
         Awaits nothing while this process has enough. Raises Unavailable.
         """
-        known, membership = np.array(rows, dtype=np.int64), self.membership
-        if not await membership.settled(snapshot, known) or membership.members.beyond[known].any():
+        membership = self.membership
+        if not membership.is_current(snapshot) and not await membership.settled(
+            snapshot, np.array(rows, dtype=np.int64)
+        ):
             return None
-        needed = self._needed(known)
+        if any(map(membership.members.beyond.item, rows)):
+            return None
+        needed = self._needed(rows)
         for _ in range(ASKS):
             lacking = self._lacking(needed)
             if not lacking:
@@ -253,7 +260,7 @@ class Shares:
             if live.holds:
                 self._spend(live, count)
                 taken.append((live, count, live.window))
-                if live.left <= live.size // 2 and live.quota.rule.counts == "shown":
+                if live.left <= live.size // 2 and live.limits:
                     self._runs_low(live)
         return taken
 
@@ -276,7 +283,7 @@ class Shares:
             is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
         counts = Counter[QuotaShare]()
         for signal, rows in rows_of.items():
-            for live, count in self._needed(rows).items():
+            for live, count in self._needed(rows.tolist()).items():
                 if live.quota.rule.counts_reward_of(signal):
                     counts[live] += count
         for some in _batches(counts.items(), TOGETHER):
@@ -317,18 +324,14 @@ class Shares:
 
     def _spend(self, live: QuotaShare, count: int) -> None:
         live.spent += count
-        self._note_left(live)
+        if live.limits and self.slots[live.number] is live:
+            self._left[live.number] = live.share - live.spent
         if live.paced >= 0:
             self._paced.pace.show(live.paced, count)
 
-    def _needed(self, rows: Rows) -> dict[QuotaShare, int]:
+    def _needed(self, rows: Sequence[int]) -> dict[QuotaShare, int]:
         """How much these arms take of each quota; nothing those that are gone: -1."""
-        members = self.membership.members
-        if len(rows) <= SOME_ROWS:
-            counts = Counter(number for row in rows.tolist() for number in members.of(row))
-        else:
-            of_each = np.bincount(members.quotas_of(rows)[1])
-            counts = Counter({number: int(of_each[number]) for number in np.flatnonzero(of_each).tolist()})
+        counts = self.membership.members.counted(rows)
         return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
 
     def give_back(self, taken: Taken) -> None:
@@ -342,29 +345,33 @@ class Shares:
         """Report what was spent, give back what is not used, and hear of the others."""
         await self._blocks.keep()
         self._end_windows()
-        async with self._asking:
-            for some in _batches(self._worth_a_look(), TOGETHER):
-                await self._ask(dict.fromkeys(some, 0), grows=False)
+        worth = self._worth_a_look()
+        for live in worth:
+            live.shrink()
+        await self._ask_all(worth, grows=False)
         await self._store.release(self._uid, margin_ms=RELEASE_MARGIN_MS, count=TOGETHER)
 
     async def refill(self) -> None:
         """Ask for more where a share runs low."""
         await self._blocks.keep()
-        if not self._low:
-            return
-        async with self._asking:
-            low, self._low = [live for live in self._low if not live.used_up], set()
-            for some in _batches(low, TOGETHER):
-                await self._ask(dict.fromkeys(some, 0), grows=True)
+        low, self._low = [live for live in self._low if not live.used_up], set()
+        await self._ask_all(low, grows=True)
+
+    async def _ask_all(self, lives: Iterable[QuotaShare], *, grows: bool) -> None:
+        """Batch after batch: a choice that has to ask waits for one of them."""
+        for some in _batches(lives, TOGETHER):
+            async with self._asking:
+                needed = {live: 0 for live in some if self.slots[live.number] is live}
+                if needed:
+                    await self._ask(needed, grows=grows)
 
     async def end(self) -> None:
         """Give everything back."""
         await self._blocks.keep()
         async with self._asking:
             own = [live for live in self.by_id.values() if live.share > 0 or live.spent > 0]
-            self._lists = 0, -NEVER
             for live in own:
-                live.size = 0
+                live.size = live.fair = 0
             for some in _batches(own, TOGETHER):
                 await self._ask(dict.fromkeys(some, LEAVES), grows=False)
 
@@ -376,11 +383,7 @@ class Shares:
 
     def _lacking(self, needed: Mapping[QuotaShare, int]) -> list[QuotaShare]:
         self._end_windows()
-        return [
-            live
-            for live, count in needed.items()
-            if live.holds and live.left < count and live.quota.rule.counts == "shown"
-        ]
+        return [live for live, count in needed.items() if live.share - live.spent < count and live.limits]
 
     def _worth_a_look(self) -> list[QuotaShare]:
         """Those with something to report or to give back, and some of those that others may have changed."""
@@ -392,10 +395,11 @@ class Shares:
         return list(dict.fromkeys((*own, *lives[first : first + LOOKED_AT])))
 
     def _kept(self, live: QuotaShare) -> int:
-        """What is held of a quota of which there is plenty, while lists are asked for."""
+        """What is held of a quota of which there is plenty: for lists that are asked for, or a little."""
         most, until = self._lists
         count = self._most_taken(live, most) if self._clock() < until and live.limits else 0
-        return count if live.fair > count else 0
+        little = min(FIRST, live.fair // PLENTY) if live.spent else 0
+        return count if live.fair > count > little else little
 
     async def _ask(self, needed: Mapping[QuotaShare, int], *, grows: bool) -> None:
         """Change the shares of these quotas. ``needed``: what each must hold, if it can. ``grows``: ran low.
@@ -406,9 +410,6 @@ class Shares:
         for live, count in needed.items():
             if grows:
                 live.size = min(max(2 * live.size, FIRST), MOST_HELD)
-            live.idle = live.idle + 1 if live.spent == live.reported else 0
-            if not grows and (live.idle >= IDLE or live.spent - live.reported < live.size // LARGE):
-                live.size //= 2
             wanted = max(live.size, count, self._kept(live)) if live.holds else 0
             live.share = min(live.share, live.spent + wanted)
             self._note_left(live)
