@@ -84,7 +84,10 @@ async def prior(
 
 @router.post("/{bandit}/prior/refresh", response_model=PriorView)
 async def refresh(
-    bandit: str, bandits: Provided[Bandits], prior_fits: Provided[PriorFits], body: RefreshBody = NOTHING
+    bandit: str,
+    bandits: Provided[Bandits],
+    prior_fits: Provided[PriorFits],
+    body: RefreshBody = NOTHING,  # noqa: ARG001 - read, so that a field in it is refused
 ) -> Response:
     """Fit the prior now, from all rewards that are applied, and answer the version that stands then."""
     owner = _with_learned(await bandits.get(bandit))
