@@ -214,7 +214,7 @@ def _rewards(world: People, means: Vector, rng: np.random.Generator) -> Vector:
 
 def rows_of(make: Callable[[int], People], draws: int, grid: Sequence[Way]) -> dict[str, Any]:
     """Play all ways in all draws of a world: a row, of mean rewards of what is shown."""
-    played: dict[Way, list[Matrix]] = {way: [] for way in dict.fromkeys((BEFORE, OURS, *grid))}
+    played: dict[Way, list[Matrix]] = {way: [] for way in dict.fromkeys((BEFORE, PLAIN, GLOBAL, OURS, *grid))}
     ranked: list[Matrix] = []
     for draw in range(draws):
         world = make(draw)
@@ -233,6 +233,8 @@ def rows_of(make: Callable[[int], People], draws: int, grid: Sequence[Way]) -> d
         "rounds": world.rounds,
         "popular": _mean(ranked),
         "before": before,
+        "plain": earned[PLAIN],
+        "global": earned[GLOBAL],
         "ours": ours,
         "gain": ours / before - 1.0,
         "error": error,

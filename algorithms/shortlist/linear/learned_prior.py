@@ -336,7 +336,7 @@ def _inverses(matrices: Tensor) -> Tensor:
     """
     dim = matrices.shape[-1]
     if dim <= _INVERTED_WHOLE:
-        return np.linalg.inv(matrices)
+        return np.asarray(np.linalg.inv(matrices), dtype=np.float64)
     half = dim // 2
     below = matrices[:, half:, :half]
     upper = _inverses(matrices[:, :half, :half])
