@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from fastapi import Query, Response
 from pydantic import BaseModel
 
 from app.api.services import Provided
 from app.api.streamed import Streamed, with_rows
-from app.api.strict_json import JSON, json_router, reply
+from app.api.strict_json import JSON, StrictModel, json_router, reply
 from app.errors import NotFound
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
@@ -20,6 +20,15 @@ from app.services.learning.prior_fits import PriorFits
 from app.services.learning.prior_report import covariance_of, report_of
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
+
+
+class RefreshBody(StrictModel):
+    """It has no fields, and may be left out."""
+
+    absent: ClassVar[bytes] = b"{}"
+
+
+NOTHING = RefreshBody()
 
 
 class SignalPriorView(BaseModel):
@@ -74,7 +83,12 @@ async def prior(
 
 
 @router.post("/{bandit}/prior/refresh", response_model=PriorView)
-async def refresh(bandit: str, bandits: Provided[Bandits], prior_fits: Provided[PriorFits]) -> Response:
+async def refresh(
+    bandit: str,
+    bandits: Provided[Bandits],
+    prior_fits: Provided[PriorFits],
+    body: RefreshBody = NOTHING,  # noqa: ARG001 - read, so that a field in it is refused
+) -> Response:
     """Fit the prior now, from all rewards that are applied, and answer the version that stands then."""
     owner = _with_learned(await bandits.get(bandit))
     done = await prior_fits.fit(owner)

@@ -59,12 +59,14 @@ class StrictModel(BaseModel):
     ``instead``     what its detail says can be sent instead; ``instead_for`` may say more of one request
     ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE`` bytes, while
                     other requests are answered
+    ``absent``      what is read where a request has no body
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
     max_bytes: ClassVar[int] = MAX_SMALL_BODY_BYTES
     instead: ClassVar[str] = ""
     long_list: ClassVar[str | None] = None
+    absent: ClassVar[bytes] = b""
 
     @classmethod
     async def instead_for(cls, request: Request) -> str:  # noqa: ARG003
@@ -165,7 +167,7 @@ class JsonRoute(Route):
                 arguments = {name: read(request) for name, read in readers}
                 if body is not None:
                     name, model = body
-                    arguments[name] = await read_body(model, await body_of(request, model))
+                    arguments[name] = await read_body(model, await body_of(request, model) or model.absent)
                 if strict:
                     await yield_to_others()  # many may have come at once, and each take some milliseconds
                 result = await endpoint(**arguments)

@@ -32,8 +32,10 @@ Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     ahead, best_ahead   from which round on ours, and the best, earns more than popular in every ten rounds
 
 Columns of the worlds of many keys
-    before, ours    each key for itself; with an intercept and the learned prior, as by default. gain: ours /
-                    before - 1, error: its standard error over draws
+    before, plain   each key for itself, without an intercept and with one
+    global          one learner for all keys, with an intercept
+    ours            with an intercept and the learned prior, as by default. gain: ours / before - 1, and
+                    error: its standard error over draws
     best, best_way  of a grid over the strength of the prior and exploration, with and without the prior
     first5, from6   ours / popular in the first five rounds, and in those after
 """

@@ -70,9 +70,9 @@ class People:
 @dataclass(frozen=True, slots=True)
 class Way:
     """How keys learn. ``learned``: with a prior; ``strength`` multiplies its precision. ``pooled``: with a
-    pooled prior of this strength. Else each for itself.
+    pooled prior of this strength. ``together``: one learner for all keys. Else each for itself.
 
-    None: what the service does without a setting.
+    None: what the service does without a setting. ``times`` multiplies what it then explores.
     """
 
     learned: bool = True
@@ -81,6 +81,8 @@ class Way:
     ridge: float | None = None
     strength: float = 1.0
     pooled: float | None = None
+    together: bool = False
+    times: float = 1.0
 
     def __str__(self) -> str:
         e = "auto" if self.exploration is None else self.exploration
@@ -91,7 +93,7 @@ class Way:
 
 
 BEFORE = Way(learned=False, intercept=False)
-OURS = Way()
+OURS, PLAIN, GLOBAL = Way(), Way(learned=False), Way(learned=False, together=True)
 GRID = [
     *(Way(exploration=e, strength=s) for e in EXPLORATIONS for s in STRENGTHS),
     *(Way(learned=False, exploration=e, ridge=r) for e, r in ALONE),
@@ -115,7 +117,7 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
         for key in range(world.keys):
             if world.arrival is not None and at < world.arrival[key]:
                 continue
-            own = sums[key]
+            own = everyone if way.together else sums[key]
             if way.pooled is not None:
                 own = with_pooled_prior(own, minus(everyone, own), strength=way.pooled)
             found, exploration = _posterior(own, prior, way, world)
@@ -127,7 +129,7 @@ def play(world: People, way: Way, *, seed: int = 0) -> Matrix:
             rewards = _rewards(world, means[key, arms], rng)
             first = np.ones(len(arms), dtype=np.bool_)
             sums[key] = ridge_sums.add(scaled(sums[key], world.discount), features[arms], rewards, first)
-            if way.pooled is not None:
+            if way.pooled is not None or way.together:
                 everyone = ridge_sums.add(everyone, features[arms], rewards, first)
             had += world.shown
             if way.learned and had >= GROWTH * known:
@@ -170,12 +172,13 @@ def _posterior(
             precision = way.strength * prior.precision
             prior = LearnedPrior.of(prior.mean, precision, prior.residuals, keys=prior.keys, observations=0.0)
         ours = learned_prior.exploration(own.dim, keys=prior.keys)
-        return prior.posterior(own), ours if way.exploration is None else way.exploration
+        return prior.posterior(own), ours * way.times if way.exploration is None else way.exploration
     strength = scales.ridge(own, otherwise=1.0) if way.ridge is None else way.ridge
     found = posterior(own, ridge=strength)
     if way.exploration is not None and not way.learned:
         return found, way.exploration
-    return found, scales.exploration(own.dim) * scales.noise(own, found.theta, spread=world.spread)
+    noise = scales.noise(own, found.theta, spread=world.spread)
+    return found, way.times * scales.exploration(own.dim) * noise
 
 
 def fitted(sums: Sequence[RidgeSums]) -> LearnedPrior | None:
@@ -211,7 +214,7 @@ def _rewards(world: People, means: Vector, rng: np.random.Generator) -> Vector:
 
 def rows_of(make: Callable[[int], People], draws: int, grid: Sequence[Way]) -> dict[str, Any]:
     """Play all ways in all draws of a world: a row, of mean rewards of what is shown."""
-    played: dict[Way, list[Matrix]] = {way: [] for way in dict.fromkeys((BEFORE, OURS, *grid))}
+    played: dict[Way, list[Matrix]] = {way: [] for way in dict.fromkeys((BEFORE, PLAIN, GLOBAL, OURS, *grid))}
     ranked: list[Matrix] = []
     for draw in range(draws):
         world = make(draw)
@@ -230,6 +233,8 @@ def rows_of(make: Callable[[int], People], draws: int, grid: Sequence[Way]) -> d
         "rounds": world.rounds,
         "popular": _mean(ranked),
         "before": before,
+        "plain": earned[PLAIN],
+        "global": earned[GLOBAL],
         "ours": ours,
         "gain": ours / before - 1.0,
         "error": error,

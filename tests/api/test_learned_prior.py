@@ -248,6 +248,19 @@ async def test_two_fits_at_a_time_make_versions_one_after_the_other(world: Api):
     assert sorted(each["version"] for each in answers) == [2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [(b"", 200), (b"{}", 200), (b'{"keys": 3}', 422), (b"[]", 422), (b"3", 422), (b"{", 422)],
+)
+async def test_a_refresh_takes_no_field(world: Api, body: bytes, expected: int):
+    await make(world)
+    answer = await world.http.post(REFRESH, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == expected
+    if body.startswith(b'{"'):
+        (error,) = answer.json()["errors"]
+        assert error["loc"] == ["body", "keys"]
+
+
 async def test_a_fit_that_is_killed_changes_nothing(world: Api, monkeypatch: pytest.MonkeyPatch):
     await make(world)
     await world.observe("b", *histories(10, 5))

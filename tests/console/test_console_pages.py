@@ -311,6 +311,42 @@ def test_the_overview_says_what_the_doctor_says(browser: Browser, stocked: Servi
         console.check()
 
 
+def test_what_people_share_is_shown_and_fitted_anew_where_there_is_a_prior(browser: Browser, tmp_path: Path):
+    with serving(tmp_path) as service, Client(service.url) as client:
+        client.put_catalogue("c", dim=3)
+        client.upsert_arms("c", [[1.0, n % 4, n % 3] for n in range(12)], ids=[f"a{n}" for n in range(12)])
+        client.put_bandit("learned", catalogue="c", policy="sub_ts", scope="per_key")
+        client.put_bandit("plain", catalogue="c", policy="sub_ts", scope="per_key", prior="plain")
+        with console_of(browser, service) as console:
+            page = console.open("bandits/plain")
+            page.get_by_role("link", name="Does it explore?").wait_for()
+            expect(page.get_by_role("link", name="What people share")).to_have_count(0)
+            page = console.open("bandits/learned")
+            page.get_by_role("link", name="What people share").click()
+            page.get_by_text("none yet: fewer than five keys have rewards").wait_for()
+            client.observe(
+                "learned",
+                [
+                    {"id": f"{key}-{arm}", "key": f"u{key}", "arm": f"a{arm}", "value": (key + arm) % 4}
+                    for key in range(12)
+                    for arm in range(6)
+                ],
+                wait=True,
+            )
+            page.get_by_role("button", name="Fit it now").click()
+            expect(page.locator("sl-bars svg")).to_have_count(2)
+            assert page.locator(".problem").count() == 0
+            prior = client.get_prior("learned")
+            assert prior.keys == 12
+            page.locator("summary", has_text="All of it").click()
+            rows = page.locator("details table").filter(has_text="differs by").locator("tbody tr:visible")
+            expect(rows).to_have_count(len(prior.mean))
+            assert re.findall(r"\[object|undefined|NaN", page.locator("main").inner_text()) == []
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            assert axe_finds(page) == []
+            console.check()
+
+
 def test_the_picture_is_of_a_random_sample_where_there_are_many_arms(browser: Browser, tmp_path: Path):
     with serving(tmp_path) as service, Client(service.url) as client:
         client.put_catalogue("c", dim=2)

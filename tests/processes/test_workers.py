@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+import redis
 
 from app.storage.embedded_server import EmbeddedServer
 from service_process import Service, ShortlistProcess, run, serving
@@ -17,6 +18,8 @@ from store_server import store_server
 from waiting import until
 
 pytestmark = pytest.mark.anyio
+
+SAMPLE = "prior-sample"  # what a fit reads first, once in a process
 
 
 @pytest.fixture
@@ -101,6 +104,57 @@ async def test_a_worker_learns_the_prior_of_bandits_that_it_does_not_serve(tmp_p
         assert second["keys"] == 6
         choice = (await http.post("/v1/bandits/b/choose", json={"key": "new"})).json()
         assert choice["prior_version"] >= 2
+
+
+async def test_a_worker_that_is_killed_while_it_fits_changes_nothing_and_the_next_one_fits(
+    tmp_path: Path, url: str
+):
+    """The fit of so many keys takes some tenths of a second after its first read of the store."""
+    rng = np.random.default_rng(1)
+    keys, dim = 500, 40
+    arms = [{"id": f"a{i}", "features": row.tolist()} for i, row in enumerate(rng.normal(size=(50, dim)))]
+    observations = [
+        {"id": str(i), "key": f"u{i % keys}", "arm": f"a{i % 49}", "value": i % 3} for i in range(2 * keys)
+    ]
+    async with service(tmp_path, url) as (_, http):
+        (await http.put("/v1/catalogues/c", json={"dim": dim})).raise_for_status()
+        (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
+        body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+        (await http.put("/v1/bandits/b", json=body)).raise_for_status()
+        done = await asyncio.to_thread(run, "worker", "--burst", "--redis-url", url, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        sent = await http.post("/v1/bandits/b/observations", json={"observations": observations})
+        assert sent.raise_for_status().json()["accepted"] == len(observations)
+        done = await asyncio.to_thread(run, "worker", "--burst", "--redis-url", url, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr  # all is learned, and a burst fits nothing
+        learner = (await http.get("/v1/bandits/b/learners/u7")).json()
+        with redis.Redis.from_url(url) as store, store.monitor() as monitor:
+            process = ShortlistProcess(tmp_path / "killed", ["worker", "--redis-url", url], {})
+
+            def kill_in_a_fit() -> None:
+                for command in monitor.listen():
+                    if SAMPLE in command["command"]:
+                        process.kill()
+                        return
+
+            await asyncio.to_thread(kill_in_a_fit)
+        assert (await http.get("/v1/bandits/b/prior")).json()["version"] == 0
+        assert (await http.get("/v1/bandits/b/learners/u7")).json() == learner
+        assert (await http.post("/v1/bandits/b/choose", json={"key": "u7"})).json()["prior_version"] == 0
+        async with worker(tmp_path, url):
+
+            async def prior() -> dict[str, int]:
+                found = (await http.get("/v1/bandits/b/prior")).json()
+                return found if found["version"] else {}
+
+            found = await until(prior, what="the prior of the next worker")
+            assert (found["version"], found["keys"], found["observations"]) == (1, keys, 2 * keys)
+
+            async def chosen_by_it() -> bool:
+                choice = (await http.post("/v1/bandits/b/choose", json={"key": "u7"})).json()
+                return bool(choice["prior_version"] == 1)
+
+            await until(chosen_by_it, what="choices are made by it")
 
 
 async def test_a_burst_applies_what_is_there_and_ends(tmp_path: Path, url: str):

@@ -82,6 +82,34 @@ def test_it_is_continued_at_any_time(kept: Path, tmp_path: Path) -> None:
         assert " 0 differ" in replayed.stdout
 
 
+def test_a_bandit_without_a_learned_prior_can_be_given_one(kept: Path, tmp_path: Path) -> None:
+    """Its keys of then do not know their squared rewards, so the prior is that of those who came since."""
+    with opened(kept, tmp_path) as (call, store):
+        settle(call.http, store, due=False)
+        bandit = "/v1/bandits/ts-keys"
+        choose = {"key": "somebody-new", "k": 2, "seed": 1}
+        assert call.http.get(bandit).json()["prior"] == "plain"
+        assert call.http.get(f"{bandit}/prior").status_code == 404
+        known = call.http.get(f"{bandit}/learners/ann").json()
+        patch = {"prior": "learned", "ridge": "auto", "exploration": "auto"}
+        assert call.http.patch(bandit, json=patch).raise_for_status().json()["prior"] == "learned"
+        assert call.http.post(f"{bandit}/prior/refresh").json()["version"] == 0
+        observations = [
+            {"id": f"{key}-{arm}", "key": f"new-{key}", "arm": f"f{arm}", "value": (arm * key) % 5 - 1.0}
+            for key in range(1, 8)
+            for arm in range(7, 15)
+        ]
+        said = call.http.post(f"{bandit}/observations?wait=applied", json={"observations": observations})
+        assert said.raise_for_status().json()["accepted"] == len(observations)
+        fitted = call.http.post(f"{bandit}/prior/refresh").json()
+        assert (fitted["keys"], fitted["observations"]) == (7, len(observations))
+        choice = call.http.post(f"{bandit}/choose", json=choose).raise_for_status().json()
+        assert choice["prior_version"] == fitted["version"] >= 1
+        assert call.http.get(f"{bandit}/learners/ann").json()["observations"] == known["observations"]
+        chosen = call.http.post(f"{bandit}/choose", json={**choose, "key": "ann"}).raise_for_status().json()
+        assert chosen["prior_version"] == fitted["version"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="a library put before the system's: Linux only")
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the clock needs a C compiler")
 def test_it_is_continued_at_its_time(kept: Path, tmp_path: Path, clocks: Clocks) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from app import background
 from app.services.bandits.prior_version import PriorRecord, PriorVersion
 from app.services.learning.prior_fits import IsDue
 from app.storage.protocol import FoldedCounts
@@ -279,3 +281,40 @@ async def test_a_fit_that_always_fails_keeps_none_of_the_others_waiting(
         fitting.changed(uids)
         clock.now += 2.0
     assert sorted(set(town.fitted)) == uids[4:]
+
+
+async def test_what_is_learned_is_looked_at_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    """Waits of the clock are an hour long here: only news can end them."""
+    for name in ("EVERY_S", "IDLE_S", "LONGEST_PAUSE_S"):
+        monkeypatch.setattr(prior_fitting, name, 3_600.0, raising=False)
+    monkeypatch.setattr(prior_fitting, "PAUSE_S", 0.0, raising=False)
+    town = Town({UID: FoldedCounts(100)})
+    fitting, fit, done = worker(town, clock), town.fit, asyncio.Event()
+
+    async def told(bandit: Any, **options: Any) -> Any:
+        done.set()
+        return await fit(bandit, **options)
+
+    monkeypatch.setattr(town, "fit", told)
+    running = asyncio.create_task(fitting.run())
+    try:
+        for fits in range(1, 4):
+            town.counts[UID] = FoldedCounts(100 * 2**fits)
+            fitting.changed([UID])
+            await asyncio.wait_for(done.wait(), 30.0)
+            done.clear()
+        assert town.fitted == [UID] * 3
+    finally:
+        await background.end([running])
+
+
+async def test_what_came_while_others_held_the_partition_is_looked_at_when_it_is_back(clock: Clock):
+    town, owned = Town({UID: FoldedCounts(100)}), {0: True}
+    fitting = worker(town, clock, owned=owned)
+    await fitting.round()
+    owned[0], town.counts[UID] = False, FoldedCounts(200)
+    fitting.changed([UID])
+    assert not await fitting.round()
+    owned[0] = True
+    await fitting.round()
+    assert town.fitted == [UID] * 2

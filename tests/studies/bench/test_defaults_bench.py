@@ -91,6 +91,19 @@ def test_who_comes_later_is_better_served_where_keys_share_a_taste():
     assert people.popular(world).mean() > learned.mean()
 
 
+def test_one_learner_for_all_keys_learns_from_each_and_knows_nobody():
+    """Where all that keys like is their own, it is no better than any arm; where it is shared, it is as good
+    after a round as a key alone after many. Seeded plays; margins of some 10 standard errors.
+    """
+    shared, own = (
+        people.gauss("people16", 0, rounds=2),
+        people.gauss("own", 0, rounds=2, kind="nothing shared"),
+    )
+    together, alone = (people.play(shared, way) for way in (people.GLOBAL, people.PLAIN))
+    assert together[:, 1].mean() > 1.0 + alone[:, 1].mean()
+    assert abs(people.play(own, people.GLOBAL).mean()) < 0.5
+
+
 def test_most_popular_moves_on_where_nothing_is_shown_twice():
     world = people.gauss("people16", 0, keys=4, rounds=3)
     once = people.People("once", world.features, world.means, world.popularity, 4, 3, shown=2, repeats=False)
