@@ -237,9 +237,7 @@ async def test_a_bandit_without_a_holdout_has_no_groups(api: Api):
     assert "group" not in await api.choose("b")
 
 
-@pytest.mark.parametrize(
-    ("holdout", "loc"),
-    [
+IMPOSSIBLE: list[Any] = [
         ({"share": 1.5}, ["share"]), ({"share": -0.1}, ["share"]), ({"share": "0.1"}, ["share"]),
         ({"share": True}, ["share"]), ({}, ["share"]), ({"share": None}, ["share"]), (0.1, []), ([], []),
         ({"share": 0.1, "serve": "best"}, ["serve"]), ({"share": 0.1, "serve": {}}, ["serve"]),
@@ -248,16 +246,17 @@ async def test_a_bandit_without_a_holdout_has_no_groups(api: Api):
         ({"share": 0.1, "serve": {"arms": ["a", "a"]}}, ["serve"]), ({"share": 0.1, "of": 1}, ["of"]),
         ({"share": 0.1, "serve": {"arms": ["a"], "x": 1}}, ["serve"]),
         ({"share": 0.1, "serve": 1}, ["serve"]),
-    ],
-    ids=str,
-)  # fmt: skip
-async def test_what_a_holdout_cannot_be(api: Api, holdout: Any, loc: list[str]):
+    ]  # fmt: skip
+
+
+async def test_what_a_holdout_cannot_be(api: Api):
     await build(api, None)
     before = await api.stored()
-    body = {"catalogue": "c", "policy": "sub_ts", "holdout": holdout}
-    await api.refused("PUT", "/v1/bandits/new", body, loc=["body", "holdout", *loc])
-    await api.refused("PATCH", "/v1/bandits/b", {"holdout": holdout}, loc=["body", "holdout", *loc])
-    assert await api.stored() == before
+    for holdout, loc in IMPOSSIBLE:
+        body = {"catalogue": "c", "policy": "sub_ts", "holdout": holdout}
+        await api.refused("PUT", "/v1/bandits/new", body, loc=["body", "holdout", *loc])
+        await api.refused("PATCH", "/v1/bandits/b", {"holdout": holdout}, loc=["body", "holdout", *loc])
+        assert await api.stored() == before
 
 
 def test_the_group_is_a_keyed_hash_of_the_unit():
