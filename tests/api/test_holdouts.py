@@ -149,20 +149,19 @@ async def test_every_policy_can_have_a_holdout(api: Api, policy: str):
     assert (await api.learner("b", key))["observations"] == 1, "it teaches like any decision"
 
 
-@pytest.mark.parametrize("seeded", [False, True])
 @pytest.mark.parametrize(
-    ("request_", "eligible"),
+    ("request_", "eligible", "seeded"),
     [
-        ({"k": 1}, "abcdef"), ({"k": 3}, "abcdef"), ({"k": 2, "exclude": ["a", "none", "a"]}, "bcdef"),
-        ({"k": 2, "filter": {"kind": "a"}}, "ace"),
-        ({"k": 2, "filter": {"kind": "a"}, "exclude": ["a", "b"]}, "ce"),
-        ({"k": 9, "exclude": ["a", "b", "c"]}, "def"),
+        ({"k": 3}, "abcdef", False), ({"k": 2, "exclude": ["a", "none", "a"]}, "bcdef", True),
+        ({"k": 2, "filter": {"kind": "a"}, "exclude": ["a", "b"]}, "ce", False),
+        ({"k": 9, "exclude": ["a", "b", "c"]}, "def", True),
     ],
     ids=str,
 )  # fmt: skip
 async def test_lists_are_drawn_as_often_as_their_propensities_say(
     api: Api, request_: Json, eligible: str, seeded: bool
 ):
+    """Every way of drawing, filters and many arms: ``tests/services/choosing/test_uniform_draws.py``."""
     await build(api, {"share": 1})
     await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": ["f"]})
     await api.put_arms("c", {"f": [9.0, 9.0]})  # a dead row in the table
