@@ -4,13 +4,14 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client import Api, Json, assert_problem
+from api_client import Api, Json, assert_problem, running
 from app.api import imports
 from app.api.limits import MAX_LINE_BYTES
 
@@ -173,37 +174,40 @@ async def test_the_lines_before_one_that_is_too_large_are_applied(empty: Api):
     assert await arms_of(empty) == {"a": [1, 2]}
 
 
-async def test_an_import_is_not_bound_by_the_body_limit_and_answers_others_meanwhile(api: Api):
-    """48 MiB, with the default limit of 32; choices are made in between."""
-    await api.catalogue("c", {"first": [0.0] * 64})
-    await api.bandit("b", "c")
-    row = line("NAME", *([0.123456789012345] * 64))
-    made = 0
-    choices = 0
-    done = asyncio.Event()
+async def test_an_import_is_not_bound_by_the_body_limit_and_answers_others_meanwhile(
+    store_url: str, tmp_path: Path
+):
+    """6 MiB, with a limit of 1; choices are made in between."""
+    async with running(store_url, tmp_path, max_body_mb=1) as api:
+        await api.catalogue("c", {"first": [0.0] * 64})
+        await api.bandit("b", "c")
+        row = line("NAME", *([0.123456789012345] * 64))
+        made = 0
+        choices = 0
+        done = asyncio.Event()
 
-    async def rows() -> AsyncIterator[bytes]:
-        nonlocal made
-        while made * len(row) < 48 << 20:
-            chunk = b"\n".join(row.replace(b"NAME", f"a{made + i}".encode()) for i in range(500))
-            made += 500
-            yield chunk + b"\n"
-            await asyncio.sleep(0)
+        async def rows() -> AsyncIterator[bytes]:
+            nonlocal made
+            while made * len(row) < 6 << 20:
+                chunk = b"\n".join(row.replace(b"NAME", f"a{made + i}".encode()) for i in range(500))
+                made += 500
+                yield chunk + b"\n"
+                await asyncio.sleep(0)
 
-    async def others() -> None:
-        nonlocal choices
-        while not done.is_set():
-            await api.choose("b")
-            choices += 1
-            await asyncio.sleep(0.01)
+        async def others() -> None:
+            nonlocal choices
+            while not done.is_set():
+                await api.choose("b")
+                choices += 1
+                await asyncio.sleep(0)
 
-    other = asyncio.create_task(others())
-    answer = await api.ok("POST", PATH, content=rows())
-    done.set()
-    await other
-    assert (answer["added"], answer["updated"]) == (made, 0)
-    assert (await api.ok("GET", "/v1/catalogues/c"))["size"] == made + 1
-    assert choices > 5
+        other = asyncio.create_task(others())
+        answer = await api.ok("POST", PATH, content=rows())
+        done.set()
+        await other
+        assert (answer["added"], answer["updated"]) == (made, 0)
+        assert (await api.ok("GET", "/v1/catalogues/c"))["size"] == made + 1
+        assert choices > 5
 
 
 async def test_a_client_that_leaves_is_no_failure(empty: Api, caplog: pytest.LogCaptureFixture):
