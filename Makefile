@@ -60,6 +60,7 @@ CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/worke
 WORKER_FEW    := tests/api/test_filters.py tests/api/test_choosing.py tests/api/test_mips.py tests/processes/test_kills.py
 
 # This many processes run test files side by side, each with a store of its own; 0: one file after the other.
+# What took longest is printed at the end.
 JOBS ?= 3
 
 # Types, the part on a cluster and the part with processes that share take one core, beside the others.
@@ -68,7 +69,7 @@ test: $(VENV)/.installed-test $(VENV)/.installed-docs
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=none test-suite test-beside
 
 test-suite:
-	$(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m "not slow" --durations=20 --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-beside: lint
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_FEW)

@@ -2,8 +2,10 @@
 
 import gc
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 
 import pytest
+import redis.utils
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
@@ -19,6 +21,9 @@ SUPPRESSED = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("same", deadline=None, suppress_health_check=SUPPRESSED, derandomize=True)
 settings.register_profile("other", deadline=None, suppress_health_check=SUPPRESSED)
 settings.load_profile("same")
+
+# The driver reads the metadata of its package at each connection: a tenth of the start of an application.
+redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 LONGEST_FOLDERS = {"processes", "workers"}
 

@@ -617,8 +617,11 @@ async def build_world(api: Api) -> str:
     await api.bandit("u", "c", scope="per_key")
     await api.bandit("v", "c", policy="sub_elim", scope="per_key")
     await api.bandit("p", "c", scope="per_key", ridge="auto")
+    await api.ok(
+        "POST", "/v1/bandits/p/prior/refresh"
+    )  # the secret of its draws, which a fit would make later
     await api.bandit("w", "c", context={"fields": CONTEXT_FIELDS}, interactions=2)
-    await api.bandit("logged", "c", log={}, reward={"wait_s": 60})  # the row is written with the choice
+    await api.bandit("logged", "c", log={}, reward={"wait_s": 3_600})  # the row is written with the choice
     await api.bandit("unused", "c")
     over = "2021-01-01T00:00:00Z"  # nothing is counted, so the store stays as it is
     for name in ("none-shown", "unused"):

@@ -202,18 +202,18 @@ def test_the_largest_list_fits_into_a_body(item: object, most: int, limit: int):
     assert most * (len(json.dumps(item)) + 3) + 10_000 < limit
 
 
-@pytest.mark.parametrize("endpoint", [*WRITES, IMPORT], ids=str)
-@pytest.mark.parametrize("encoding", ["gzip", "BR", "identity, deflate"])
-async def test_a_compressed_body_is_refused_and_the_header_named(
-    world: tuple[Api, str], endpoint: Endpoint, encoding: str
-):
+async def test_a_compressed_body_is_refused_and_the_header_named(world: tuple[Api, str]):
     api, _ = world
-    headers = {"content-encoding": encoding}
-    answer = await api.call(endpoint.method, endpoint.path, content=gzip.compress(b"{}"), headers=headers)
-    problem = answer.json()
-    assert (answer.status_code, problem["code"]) == (415, "unsupported_encoding")
-    assert "Content-Encoding" in problem["detail"]
-    assert answer.headers["accept-encoding"] == "identity"
+    for encoding in ["gzip", "BR", "identity, deflate"]:
+        for endpoint in [*WRITES, IMPORT]:
+            headers = {"content-encoding": encoding}
+            answer = await api.call(
+                endpoint.method, endpoint.path, content=gzip.compress(b"{}"), headers=headers
+            )
+            problem = answer.json()
+            assert (answer.status_code, problem["code"]) == (415, "unsupported_encoding")
+            assert "Content-Encoding" in problem["detail"]
+            assert answer.headers["accept-encoding"] == "identity"
 
 
 async def test_a_body_of_no_encoding_may_say_so(world: tuple[Api, str]):

@@ -149,20 +149,19 @@ async def test_every_policy_can_have_a_holdout(api: Api, policy: str):
     assert (await api.learner("b", key))["observations"] == 1, "it teaches like any decision"
 
 
-@pytest.mark.parametrize("seeded", [False, True])
 @pytest.mark.parametrize(
-    ("request_", "eligible"),
+    ("request_", "eligible", "seeded"),
     [
-        ({"k": 1}, "abcdef"), ({"k": 3}, "abcdef"), ({"k": 2, "exclude": ["a", "none", "a"]}, "bcdef"),
-        ({"k": 2, "filter": {"kind": "a"}}, "ace"),
-        ({"k": 2, "filter": {"kind": "a"}, "exclude": ["a", "b"]}, "ce"),
-        ({"k": 9, "exclude": ["a", "b", "c"]}, "def"),
+        ({"k": 3}, "abcdef", False), ({"k": 2, "exclude": ["a", "none", "a"]}, "bcdef", True),
+        ({"k": 2, "filter": {"kind": "a"}, "exclude": ["a", "b"]}, "ce", False),
+        ({"k": 9, "exclude": ["a", "b", "c"]}, "def", True),
     ],
     ids=str,
 )  # fmt: skip
 async def test_lists_are_drawn_as_often_as_their_propensities_say(
     api: Api, request_: Json, eligible: str, seeded: bool
 ):
+    """Every way of drawing, filters and many arms: ``tests/services/choosing/test_uniform_draws.py``."""
     await build(api, {"share": 1})
     await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": ["f"]})
     await api.put_arms("c", {"f": [9.0, 9.0]})  # a dead row in the table
@@ -237,9 +236,7 @@ async def test_a_bandit_without_a_holdout_has_no_groups(api: Api):
     assert "group" not in await api.choose("b")
 
 
-@pytest.mark.parametrize(
-    ("holdout", "loc"),
-    [
+IMPOSSIBLE: list[Any] = [
         ({"share": 1.5}, ["share"]), ({"share": -0.1}, ["share"]), ({"share": "0.1"}, ["share"]),
         ({"share": True}, ["share"]), ({}, ["share"]), ({"share": None}, ["share"]), (0.1, []), ([], []),
         ({"share": 0.1, "serve": "best"}, ["serve"]), ({"share": 0.1, "serve": {}}, ["serve"]),
@@ -248,16 +245,17 @@ async def test_a_bandit_without_a_holdout_has_no_groups(api: Api):
         ({"share": 0.1, "serve": {"arms": ["a", "a"]}}, ["serve"]), ({"share": 0.1, "of": 1}, ["of"]),
         ({"share": 0.1, "serve": {"arms": ["a"], "x": 1}}, ["serve"]),
         ({"share": 0.1, "serve": 1}, ["serve"]),
-    ],
-    ids=str,
-)  # fmt: skip
-async def test_what_a_holdout_cannot_be(api: Api, holdout: Any, loc: list[str]):
+    ]  # fmt: skip
+
+
+async def test_what_a_holdout_cannot_be(api: Api):
     await build(api, None)
     before = await api.stored()
-    body = {"catalogue": "c", "policy": "sub_ts", "holdout": holdout}
-    await api.refused("PUT", "/v1/bandits/new", body, loc=["body", "holdout", *loc])
-    await api.refused("PATCH", "/v1/bandits/b", {"holdout": holdout}, loc=["body", "holdout", *loc])
-    assert await api.stored() == before
+    for holdout, loc in IMPOSSIBLE:
+        body = {"catalogue": "c", "policy": "sub_ts", "holdout": holdout}
+        await api.refused("PUT", "/v1/bandits/new", body, loc=["body", "holdout", *loc])
+        await api.refused("PATCH", "/v1/bandits/b", {"holdout": holdout}, loc=["body", "holdout", *loc])
+        assert await api.stored() == before
 
 
 def test_the_group_is_a_keyed_hash_of_the_unit():

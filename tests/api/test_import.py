@@ -4,13 +4,14 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client import Api, Json, assert_problem
+from api_client import Api, Json, assert_problem, running
 from app.api import imports
 from app.api.limits import MAX_LINE_BYTES
 
@@ -44,10 +45,19 @@ async def empty(api: Api) -> Api:
     return api
 
 
-@pytest.mark.parametrize("size", [1, 7, 10**6])
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\n\n \t\r\n\n"], ids=["LF", "CRLF", "blank"])
-@pytest.mark.parametrize("closed", [True, False])
-@pytest.mark.parametrize("headers", [{}, PROGRESS], ids=["plain", "progress"])
+@pytest.mark.parametrize(
+    ("size", "end", "closed", "headers"),
+    [
+        (1, b"\n", True, {}),
+        (1, b"\r\n", False, PROGRESS),
+        (7, b"\n\n \t\r\n\n", True, PROGRESS),
+        (7, b"\n", False, {}),
+        (10**6, b"\r\n", True, {}),
+        (10**6, b"\n\n \t\r\n\n", False, {}),
+        (10**6, b"\n", False, PROGRESS),
+    ],
+    ids=str,
+)
 async def test_lines_in_any_chunks(empty: Api, size: int, end: bytes, closed: bool, headers: dict[str, str]):
     rows = {f"arm-{i}": [i, 0.1 * i] for i in range(20)}
     body = end.join(line(name, *row, tags=["é\U0001f600"], metadata={"n": 1}) for name, row in rows.items())
@@ -93,16 +103,19 @@ BAD_LINES: dict[str, tuple[bytes, str]] = {
 PLACES = [(name, 3) for name in BAD_LINES] + [("NaN", good) for good in (0, 999, 1_000, 1_001)]
 
 
-@pytest.mark.parametrize(("name", "good"), PLACES)
-async def test_what_came_before_a_bad_line_is_applied_and_nothing_after_it(empty: Api, name: str, good: int):
-    bad, code = BAD_LINES[name]
-    rows = {f"a{i}": [float(i), 1.0] for i in range(good)}
-    body = b"".join(line(arm, *row) + b"\n" for arm, row in rows.items())
-    body += bad + b"\n" + line("after", 1, 2) + b"\n"
-    document = await empty.refused("POST", PATH, content=body, code=code, canary=CANARY)
-    assert f"line {good + 1}" in document["detail"]
-    assert document["errors"][0]["loc"][:2] == ["body", good + 1]
-    assert await arms_of(empty) == rows
+async def test_what_came_before_a_bad_line_is_applied_and_nothing_after_it(api: Api):
+    for number, (name, good) in enumerate(PLACES):
+        catalogue = f"c{number}"
+        await api.catalogue(catalogue, {}, dim=2)
+        bad, code = BAD_LINES[name]
+        rows = {f"a{i}": [float(i), 1.0] for i in range(good)}
+        body = b"".join(line(arm, *row) + b"\n" for arm, row in rows.items())
+        body += bad + b"\n" + line("after", 1, 2) + b"\n"
+        path = f"/v1/catalogues/{catalogue}/import"
+        document = await api.refused("POST", path, content=body, code=code, canary=CANARY)
+        assert f"line {good + 1}" in document["detail"], name
+        assert document["errors"][0]["loc"][:2] == ["body", good + 1], name
+        assert await arms_of(api, catalogue) == rows, name
 
 
 async def test_progress_ends_with_the_result_or_the_problem(empty: Api):
@@ -161,37 +174,40 @@ async def test_the_lines_before_one_that_is_too_large_are_applied(empty: Api):
     assert await arms_of(empty) == {"a": [1, 2]}
 
 
-async def test_an_import_is_not_bound_by_the_body_limit_and_answers_others_meanwhile(api: Api):
-    """48 MiB, with the default limit of 32; choices are made in between."""
-    await api.catalogue("c", {"first": [0.0] * 64})
-    await api.bandit("b", "c")
-    row = line("NAME", *([0.123456789012345] * 64))
-    made = 0
-    choices = 0
-    done = asyncio.Event()
+async def test_an_import_is_not_bound_by_the_body_limit_and_answers_others_meanwhile(
+    store_url: str, tmp_path: Path
+):
+    """6 MiB, with a limit of 1; choices are made in between."""
+    async with running(store_url, tmp_path, max_body_mb=1) as api:
+        await api.catalogue("c", {"first": [0.0] * 64})
+        await api.bandit("b", "c")
+        row = line("NAME", *([0.123456789012345] * 64))
+        made = 0
+        choices = 0
+        done = asyncio.Event()
 
-    async def rows() -> AsyncIterator[bytes]:
-        nonlocal made
-        while made * len(row) < 48 << 20:
-            chunk = b"\n".join(row.replace(b"NAME", f"a{made + i}".encode()) for i in range(500))
-            made += 500
-            yield chunk + b"\n"
-            await asyncio.sleep(0)
+        async def rows() -> AsyncIterator[bytes]:
+            nonlocal made
+            while made * len(row) < 6 << 20:
+                chunk = b"\n".join(row.replace(b"NAME", f"a{made + i}".encode()) for i in range(500))
+                made += 500
+                yield chunk + b"\n"
+                await asyncio.sleep(0)
 
-    async def others() -> None:
-        nonlocal choices
-        while not done.is_set():
-            await api.choose("b")
-            choices += 1
-            await asyncio.sleep(0.01)
+        async def others() -> None:
+            nonlocal choices
+            while not done.is_set():
+                await api.choose("b")
+                choices += 1
+                await asyncio.sleep(0)
 
-    other = asyncio.create_task(others())
-    answer = await api.ok("POST", PATH, content=rows())
-    done.set()
-    await other
-    assert (answer["added"], answer["updated"]) == (made, 0)
-    assert (await api.ok("GET", "/v1/catalogues/c"))["size"] == made + 1
-    assert choices > 5
+        other = asyncio.create_task(others())
+        answer = await api.ok("POST", PATH, content=rows())
+        done.set()
+        await other
+        assert (answer["added"], answer["updated"]) == (made, 0)
+        assert (await api.ok("GET", "/v1/catalogues/c"))["size"] == made + 1
+        assert choices > 5
 
 
 async def test_a_client_that_leaves_is_no_failure(empty: Api, caplog: pytest.LogCaptureFixture):

@@ -1,5 +1,6 @@
 """Bandits with an intercept: learners see [x; c] of every arm, and nothing else is any different."""
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +39,29 @@ async def build(api: Api, name: str = "b", **settings: Any) -> None:
     await api.ok("PUT", f"/v1/bandits/{name}", {**PLAIN, **settings}, 201)
 
 
-@pytest.mark.parametrize("policy", [*LEARNED, *ELIMINATION])
-@pytest.mark.parametrize("shift_rewards", [False, True])
-async def test_a_new_bandit_has_one_where_it_can(api: Api, policy: str, *, shift_rewards: bool):
+async def test_a_new_bandit_has_one_where_it_can(api: Api):
     await api.catalogue("c", ARMS)
-    path, body = "/v1/bandits/b", {"catalogue": "c", "policy": policy, "shift_rewards": shift_rewards}
-    can = policy in LEARNED and not shift_rewards
-    if not can:
-        problem = await api.refused("PUT", path, {**body, "intercept": True}, loc=["body", "intercept"])
-        assert problem["errors"][0]["message"].startswith("intercept does not go with")
-    made = await api.ok("PUT", path, body, 201)
-    assert made["intercept"] is can
-    assert await api.ok("PUT", path, body, 200) == await api.ok("GET", path) == made
-    assert await api.ok("PUT", path, {**body, "intercept": can}, 200) == made
-    if can:
-        problem = await api.refused("PUT", path, {**body, "intercept": False}, status=409, code="conflict")
-        assert "intercept" in problem["detail"]
-    learner = await api.learner("b")
-    assert ("offset" in learner, len(learner["theta"])) == (can or shift_rewards, 3)
+    for policy, shift_rewards in product([*LEARNED, *ELIMINATION], (False, True)):
+        name = f"{policy}-{shift_rewards}"
+        path, body = (
+            f"/v1/bandits/{name}",
+            {"catalogue": "c", "policy": policy, "shift_rewards": shift_rewards},
+        )
+        can = policy in LEARNED and not shift_rewards
+        if not can:
+            problem = await api.refused("PUT", path, {**body, "intercept": True}, loc=["body", "intercept"])
+            assert problem["errors"][0]["message"].startswith("intercept does not go with")
+        made = await api.ok("PUT", path, body, 201)
+        assert made["intercept"] is can
+        assert await api.ok("PUT", path, body, 200) == await api.ok("GET", path) == made
+        assert await api.ok("PUT", path, {**body, "intercept": can}, 200) == made
+        if can:
+            problem = await api.refused(
+                "PUT", path, {**body, "intercept": False}, status=409, code="conflict"
+            )
+            assert "intercept" in problem["detail"]
+        learner = await api.learner(name)
+        assert ("offset" in learner, len(learner["theta"])) == (can or shift_rewards, 3)
 
 
 async def test_a_bandit_without_stays_without(api: Api):
@@ -99,10 +105,10 @@ async def test_a_bandit_that_is_changed_to_elimination_keeps_it(api: Api, policy
     assert set(chosen) == {max(means, key=means.__getitem__)}
 
 
-@pytest.mark.parametrize("bad", ["yes", 1, None])
-async def test_it_is_yes_or_no(api: Api, bad: object):
+async def test_it_is_yes_or_no(api: Api):
     await api.catalogue("c", ARMS)
-    await api.refused("PUT", "/v1/bandits/b", {**PLAIN, "intercept": bad}, loc=["body", "intercept"])
+    for bad in ["yes", 1, None]:
+        await api.refused("PUT", "/v1/bandits/b", {**PLAIN, "intercept": bad}, loc=["body", "intercept"])
 
 
 async def test_rewards_and_observations_teach_it_as_any_coordinate(api: Api):

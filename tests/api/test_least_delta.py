@@ -27,11 +27,6 @@ METHODS: dict[str, list[Json]] = {
     "/v1/slates": SLATES,
     "/v1/centers": [*NOISY, *UNKNOWN],
 }
-CASES = [
-    pytest.param(endpoint, method, id=f"{endpoint} {' '.join(map(str, method.values()))}")
-    for endpoint in ENDPOINTS
-    for method in METHODS.get(endpoint.template, [{}])
-]
 
 
 def test_every_method_of_a_table_has_its_route() -> None:
@@ -43,63 +38,62 @@ def body_of(endpoint: Endpoint, method: Json, delta: float, token: str) -> Json:
     return {**with_token(endpoint.body, token), **method, "delta": delta}
 
 
-@pytest.mark.parametrize(("endpoint", "method"), CASES)
-async def test_the_least_delta_serves_every_method(api: Api, endpoint: Endpoint, method: Json):
-    token = await build_world(api)
-    answer = await api.call(endpoint.method, endpoint.path, body_of(endpoint, method, MIN_DELTA, token))
-    assert answer.status_code in (200, 201), answer.text
+@pytest.fixture(scope="module")
+async def world(shared: Api) -> tuple[Api, str]:
+    return shared, await build_world(shared)
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
-@pytest.mark.parametrize("delta", [5e-324, 1e-300, 0.999 * MIN_DELTA])
-async def test_a_smaller_one_is_refused_by_name(api: Api, endpoint: Endpoint, delta: float):
-    token = await build_world(api)
-    body = body_of(endpoint, {}, delta, token)
-    await api.refused(endpoint.method, endpoint.path, body, loc=["body", "delta"])
+async def test_the_least_delta_serves_every_method_and_a_smaller_one_is_refused_by_name(
+    world: tuple[Api, str], endpoint: Endpoint
+):
+    api, token = world
+    for delta in (5e-324, 1e-300, 0.999 * MIN_DELTA):
+        body = body_of(endpoint, {}, delta, token)
+        await api.refused(endpoint.method, endpoint.path, body, loc=["body", "delta"])
+    for number, method in enumerate(METHODS.get(endpoint.template, [{}])):
+        body = body_of(endpoint, method, MIN_DELTA, token)
+        if "id" in body:
+            body["id"] = f"least-{number}"
+        answer = await api.call(endpoint.method, endpoint.path, body)
+        assert answer.status_code in (200, 201), answer.text
 
 
-@pytest.mark.parametrize("method", [*NOISY, *UNKNOWN])
-async def test_a_search_for_centres_goes_on_with_it(api: Api, method: Json):
-    body = {"id": "n", "points": ["p", "q", "r"], "k": 2, "noise_std": 0.1, "delta": MIN_DELTA, "seed": 1}
-    await api.ok("POST", "/v1/centers", {**body, **method}, 201)
-    for _ in range(20):
-        asked = (await api.ok("POST", "/v1/centers/n/ask", {"count": 5}))["queries"]
-        results = [{"query": one["query"], "distance": 1.0 + 0.01 * i} for i, one in enumerate(asked)]
-        await api.ok("POST", "/v1/centers/n/tell", {"results": results})
+async def test_a_search_for_centres_goes_on_with_it(shared: Api):
+    body = {"points": ["p", "q", "r"], "k": 2, "noise_std": 0.1, "delta": MIN_DELTA, "seed": 1}
+    for number, method in enumerate([*NOISY, *UNKNOWN]):
+        path = f"/v1/centers/n{number}"
+        await shared.ok("POST", "/v1/centers", {**body, "id": f"n{number}", **method}, 201)
+        for _ in range(20):
+            asked = (await shared.ok("POST", f"{path}/ask", {"count": 5}))["queries"]
+            results = [{"query": one["query"], "distance": 1.0 + 0.01 * i} for i, one in enumerate(asked)]
+            await shared.ok("POST", f"{path}/tell", {"results": results})
 
 
-@pytest.mark.parametrize("method", [*SLATES, {"method": "sa_foa"}])
-async def test_a_slate_campaign_goes_on_with_it(api: Api, method: Json):
-    body = {"id": "s", "arms": ["a", "b", "c", "d"], "k": 2, "noise_std": 1.0, "delta": MIN_DELTA, "seed": 1}
-    await api.ok("POST", "/v1/slates", {**body, **method}, 201)
-    for _ in range(20):
-        asked = (await api.ok("POST", "/v1/slates/s/ask", {"count": 5}))["pulls"]
-        results = [{"pull": one["pull"], "total": 1.0 + ("a" in one["slate"])} for one in asked]
-        await api.ok("POST", "/v1/slates/s/tell", {"results": results})
+async def test_a_slate_campaign_goes_on_with_it(shared: Api):
+    body = {"arms": ["a", "b", "c", "d"], "k": 2, "noise_std": 1.0, "delta": MIN_DELTA, "seed": 1}
+    for number, method in enumerate([*SLATES, {"method": "sa_foa"}]):
+        path = f"/v1/slates/n{number}"
+        await shared.ok("POST", "/v1/slates", {**body, "id": f"n{number}", **method}, 201)
+        for _ in range(20):
+            asked = (await shared.ok("POST", f"{path}/ask", {"count": 5}))["pulls"]
+            results = [{"pull": one["pull"], "total": 1.0 + ("a" in one["slate"])} for one in asked]
+            await shared.ok("POST", f"{path}/tell", {"results": results})
 
 
-@pytest.mark.parametrize("method", DRAWS)
-async def test_many_factors_and_arms_share_it(api: Api, method: Json):
+async def test_many_factors_arms_and_pairs_share_it(shared: Api):
     rng = np.random.default_rng(5)
-    asked = {**method, "delta": MIN_DELTA, "seed": 1}
-    factors = rng.normal(size=(30, 2_000)).tolist()
-    assert len((await api.ok("POST", "/v1/sample", {"log_factors": factors, **asked}))["draws"]) == 1
-    await api.catalogue("many", {f"a{i}": row for i, row in enumerate(rng.normal(size=(30, 900)))})
-    body = {"query": rng.normal(size=900).tolist(), **asked}
-    assert len((await api.ok("POST", "/v1/catalogues/many/sample", body))["draws"]) == 1
-
-
-@pytest.mark.parametrize("method", SEARCHES)
-async def test_many_arms_share_it(api: Api, method: Json):
-    rng = np.random.default_rng(6)
-    await api.catalogue("many", {f"a{i}": row for i, row in enumerate(rng.normal(size=(200, 900)))})
-    body = {"query": rng.normal(size=900).tolist(), "epsilon": 1e-3, "delta": MIN_DELTA, "seed": 1, **method}
-    assert len((await api.ok("POST", "/v1/catalogues/many/mips", body))["arms"]) == 1
-
-
-@pytest.mark.parametrize("method", CENTERS)
-async def test_many_pairs_share_it(api: Api, method: Json):
-    rng = np.random.default_rng(7)
-    await api.catalogue("many", {f"a{i}": row for i, row in enumerate(rng.normal(size=(60, 900)))})
-    body = {"k": 4, "delta": MIN_DELTA, "seed": 1, **method}
-    assert len((await api.ok("POST", "/v1/catalogues/many/centers", body))["centers"]) == 4
+    factors, query = rng.normal(size=(30, 2_000)).tolist(), rng.normal(size=900).tolist()
+    await shared.catalogue("many", {f"a{i}": row for i, row in enumerate(rng.normal(size=(60, 900)))})
+    least = {"delta": MIN_DELTA, "seed": 1}
+    for method in DRAWS:
+        asked = {**method, **least}
+        assert len((await shared.ok("POST", "/v1/sample", {"log_factors": factors, **asked}))["draws"]) == 1
+        body = {"query": query, **asked}
+        assert len((await shared.ok("POST", "/v1/catalogues/many/sample", body))["draws"]) == 1
+    for method in SEARCHES:
+        body = {"query": query, "epsilon": 1e-3, **least, **method}
+        assert len((await shared.ok("POST", "/v1/catalogues/many/mips", body))["arms"]) == 1
+    for method in CENTERS:
+        body = {"k": 4, **least, **method}
+        assert len((await shared.ok("POST", "/v1/catalogues/many/centers", body))["centers"]) == 4

@@ -126,13 +126,15 @@ async def test_a_range_that_does_not_hold_withdraws_the_guarantee(api: Api, meth
 @pytest.mark.parametrize("objective", ["inner_product", "nearest"])
 @pytest.mark.parametrize("method", ["bounded_me", "racing", "exact"])
 @pytest.mark.parametrize("where", ["body", "parameter"])
-async def test_raw_vectors_are_searched_as_those_in_json(api: Api, method: str, objective: str, where: str):
+async def test_raw_vectors_are_searched_as_those_in_json(
+    shared: Api, method: str, objective: str, where: str
+):
     dim = DIM if where == "body" else 300
     vectors, query = spread_out(dim=dim)
     values = by_value(vectors, query, objective)
     span = (-1.0, 2.0) if objective == "inner_product" else (0.0, 9.0)
     options = {"k": 3, "epsilon": 0.5, "delta": 0.1, "method": method, "objective": objective, "seed": 1}
-    given = await api.ok(
+    given = await shared.ok(
         "POST",
         "/v1/mips",
         {**options, "query": query.tolist(), "vectors": vectors.tolist(), "value_range": span},
@@ -144,7 +146,7 @@ async def test_raw_vectors_are_searched_as_those_in_json(api: Api, method: str, 
     else:
         raw = query.astype("<f4").tobytes() + raw
     headers = {"content-type": "application/octet-stream"}
-    answer = await api.ok("POST", "/v1/mips", params=params, content=raw, headers=headers)
+    answer = await shared.ok("POST", "/v1/mips", params=params, content=raw, headers=headers)
     hold(answer, values, objective, k=3, epsilon=0.5, dim=dim)
     assert answer["arms"] == given["arms"]
     assert answer["cost"] == given["cost"]

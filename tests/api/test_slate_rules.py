@@ -44,8 +44,9 @@ async def finish(api: Api, name: str) -> Json:
     return answer
 
 
-@pytest.mark.parametrize("method", ["icb", "saqm", "exhaustive"])
-@pytest.mark.parametrize("allocation", ["uniform", "g", "xy"])
+@pytest.mark.parametrize(
+    ("method", "allocation"), [("icb", "uniform"), ("icb", "xy"), ("saqm", "g"), ("exhaustive", "uniform")]
+)
 async def test_the_best_allowed_slate_is_found(shared: Api, method: str, allocation: str):
     name = f"{method}-{allocation}"
     made = await shared.ok(

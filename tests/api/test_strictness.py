@@ -51,6 +51,20 @@ WRONG: dict[Kind, tuple[Any, ...]] = {
     "time": (True, [], [1], {}, "", " ", CANARY, "2026-13-01", "12:00", "null", Raw("1e300"), *BEYOND),
     "dict": (5, 1.5, True, [], [[]], *STRINGS, *BEYOND),
 }  # fmt: skip
+# A field of each kind meets all of these; the others those that tell a strict field from one that converts.
+TELLING: dict[Kind, tuple[Any, ...]] = {
+    "int": ("5", True, [1], Raw("NaN"), Raw(LONG), 1.0, -1, 2**63),
+    "float": ("1.0", True, {}, Raw("NaN"), Raw("1e999"), Raw(LONG), 1e300),
+    "exploration": ("1.0", False, Raw("Infinity"), -1, 1e7, "Theory"),
+    "id": (5, True, "", f"{CANARY} ", f"{CANARY}/x", f"{CANARY}é", "a" * 129, Raw(f'"{CANARY}\\ud800"')),
+    "text": (5, True, "", Raw(f'"{CANARY}\\ud800"'), Raw(f'"{CANARY}\n"')),
+    "word": (5, True, "", CANARY, "GLOBAL", "exact "),
+    "list": (5, {"0": 1}, "null", [None], [[]], [{CANARY + "!": 1}]),
+    "bool": (0, 1.0, "true", "", []),
+    "time": (True, [1], "", "2026-13-01", "12:00", Raw("1e300")),
+    "dict": (5, True, [], "null", [[]]),
+}
+FIRST = {kind: (str(endpoint), path) for endpoint, path, kind in reversed([*fields()])}
 
 
 @dataclass
@@ -95,18 +109,15 @@ async def refuse(
         assert loc in (place, ["body"]), document
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "path", "kind"), list(fields()), ids=[f"{e}-{path}" for e, path, _ in fields()]
-)
-async def test_a_field_takes_what_it_is_documented_to_take(
-    world: World, endpoint: Endpoint, path: str, kind: Kind
-):
+@pytest.mark.parametrize("endpoint", WRITES, ids=str)
+async def test_a_field_takes_what_it_is_documented_to_take(world: World, endpoint: Endpoint):
     before = await world.api.stored()
-    values = WRONG[kind] if path in endpoint.nullable else (*WRONG[kind], None)
     body = with_token(endpoint.body or {}, world.token)
-    for value in values:
-        changed = encoded(replaced(body, path, value))
-        await refuse(world, endpoint, changed, ["body", *at(path)], inside=kind in {"list", "dict"})
+    for path, kind in endpoint.kinds.items():
+        values = (WRONG if FIRST[kind] == (str(endpoint), path) else TELLING)[kind]
+        for value in values if path in endpoint.nullable else (*values, None):
+            changed = encoded(replaced(body, path, value))
+            await refuse(world, endpoint, changed, ["body", *at(path)], inside=kind in {"list", "dict"})
     assert await world.api.stored() == before
 
 
@@ -147,7 +158,7 @@ async def test_a_required_field_is_required(world: World, endpoint: Endpoint):
     assert await world.api.stored() == before
 
 
-@pytest.mark.parametrize("endpoint", WRITES, ids=str)
+@pytest.mark.parametrize("endpoint", [each for each in WRITES if "list" in each.kinds.values()], ids=str)
 async def test_a_batch_is_not_empty(world: World, endpoint: Endpoint):
     for path, kind in endpoint.kinds.items():
         if kind == "list" and "." not in path and path not in {"exclude", "include"}:
@@ -165,34 +176,37 @@ async def test_the_table_is_right_and_whole_numbers_are_numbers(world: World, en
         assert answer.json()["rejected"] == []
 
 
-@pytest.mark.parametrize("value", [*BEYOND, Raw("-0"), "x", True, None, [1], {}])
-@pytest.mark.parametrize("position", [0, 2])
-async def test_a_feature_is_a_finite_number(world: World, value: Any, position: int):
+async def test_a_feature_is_a_finite_number(world: World):
     before = await world.api.stored()
-    features: list[Any] = [1.0, 2.0, 3.0]
-    features[position] = value
-    body = encoded({"arms": [{"id": "fine", "features": [1, 2, 3]}, {"id": "new", "features": features}]})
-    if value == Raw("-0"):
-        await world.api.ok("PUT", "/v1/catalogues/c/arms", content=body)
-        return
     endpoint = Endpoint("PUT", "", "/v1/catalogues/c/arms")
-    await refuse(world, endpoint, body, ["body", "arms", 1, "features", position])
+
+    def body(position: int, value: Any) -> bytes:
+        features: list[Any] = [1.0, 2.0, 3.0]
+        features[position] = value
+        arms = [{"id": "fine", "features": [1, 2, 3]}, {"id": "new", "features": features}]
+        return encoded({"arms": arms})
+
+    for position in (0, 2):
+        for value in (*BEYOND, "x", True, None, [1], {}):
+            place = ["body", "arms", 1, "features", position]
+            await refuse(world, endpoint, body(position, value), place)
     assert await world.api.stored() == before
+    await world.api.ok("PUT", "/v1/catalogues/c/arms", content=body(0, Raw("-0")))
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 4, 3_000])
-async def test_a_vector_of_the_wrong_length_is_a_dimension_mismatch(world: World, length: int):
+async def test_a_vector_of_the_wrong_length_is_a_dimension_mismatch(world: World):
     before = await world.api.stored()
-    arms = [{"id": "fine", "features": [1, 2, 3]}, {"id": CANARY, "features": [0.5] * length}]
-    document = await world.api.refused(
-        "PUT",
-        "/v1/catalogues/c/arms",
-        {"arms": arms},
-        code="dimension_mismatch",
-        loc=["body", "arms", 1, "features"],
-        canary=CANARY,
-    )
-    assert "3" in document["detail"]
+    for length in (0, 1, 2, 4, 3_000):
+        arms = [{"id": "fine", "features": [1, 2, 3]}, {"id": CANARY, "features": [0.5] * length}]
+        document = await world.api.refused(
+            "PUT",
+            "/v1/catalogues/c/arms",
+            {"arms": arms},
+            code="dimension_mismatch",
+            loc=["body", "arms", 1, "features"],
+            canary=CANARY,
+        )
+        assert "3" in document["detail"]
     assert await world.api.stored() == before
 
 
@@ -205,12 +219,12 @@ METADATA = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("text", METADATA, ids=range(len(METADATA)))
-async def test_metadata_is_small_and_plain(world: World, text: str):
+async def test_metadata_is_small_and_plain(world: World):
     before = await world.api.stored()
-    arm = f'{{"arms": [{{"id": "new", "features": [1, 2, 3], "metadata": {{"x": {text}}}}}]}}'
     endpoint = Endpoint("PUT", "", "/v1/catalogues/c/arms")
-    await refuse(world, endpoint, arm.encode(), ["body", "arms", 0, "metadata"])
+    for text in METADATA:
+        arm = f'{{"arms": [{{"id": "new", "features": [1, 2, 3], "metadata": {{"x": {text}}}}}]}}'
+        await refuse(world, endpoint, arm.encode(), ["body", "arms", 0, "metadata"])
     assert await world.api.stored() == before
 
 

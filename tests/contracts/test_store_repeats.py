@@ -57,8 +57,10 @@ async def filled(store: Store) -> list[LearnerId]:
     raise AssertionError
 
 
-@pytest.mark.parametrize("size", [3, 20, 41, 100, 128])
-@pytest.mark.parametrize("number", [1, 7, 100, 127, 128, 400, 1_000])
+@pytest.mark.parametrize(
+    ("number", "size"),
+    [(1, 3), (7, 128), (100, 20), (127, 3), (127, 128), (128, 3), (128, 41), (400, 100), (1_000, 20)],
+)
 async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, number: int, size: int):
     async with bounded(url) as store, connect(url) as client:
         for start in range(0, number, 50):

@@ -294,8 +294,7 @@ OURS = re.compile(rb":(event|events|turns|decisions|due|active|seen|seen-until|s
 @pytest.mark.parametrize("thing", THINGS)
 async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, thing: str) -> None:
     async with bounded(url) as store, connect(url) as client:
-        for n in range(400):
-            await SIZES[thing](store, n)
+        await asyncio.gather(*(SIZES[thing](store, n) for n in range(400)))
         counted = (await store.usage.read())[kind_of(thing)]
         ours = [key async for key in client.scan_iter() if OURS.search(key)]
         taken = sum([await client.memory_usage(key, samples=0) for key in ours])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import redis
@@ -12,6 +13,7 @@ from redis.exceptions import ResponseError
 Client = Redis | RedisCluster
 
 
+@cache
 def is_cluster(url: str) -> bool:
     """Whether the server at the URL is a node of a cluster."""
     with redis.Redis.from_url(url) as node:

@@ -30,10 +30,10 @@ SAMPLES = [(t, size) for size in (1, 2, 9, 1_000) for t in (1, 2, 4, 5, 8, 400, 
 # Sampling without replacement
 
 
-@pytest.mark.parametrize(("t", "size"), SAMPLES)
-def test_rho_is_what_bardenet_and_maillard_print_in_two_cases(t, size):
-    expected = 1 - (t - 1) / size if t <= size / 2 else (1 - t / size) * (1 + 1 / t)
-    assert bounds.rho(t, size) == pytest.approx(expected, abs=1e-15)
+def test_rho_is_what_bardenet_and_maillard_print_in_two_cases():
+    for t, size in SAMPLES:
+        expected = 1 - (t - 1) / size if t <= size / 2 else (1 - t / size) * (1 + 1 / t)
+        assert bounds.rho(t, size) == pytest.approx(expected, abs=1e-15)
 
 
 def serfling(rest, size):
@@ -42,34 +42,34 @@ def serfling(rest, size):
     return math.inf if rest < 2 else size * rest**2 * sum(terms)
 
 
-@pytest.mark.parametrize(("t", "size"), [(t, size) for t, size in SAMPLES if t < size])
-def test_the_variance_factor_is_the_least_of_the_four(t, size):
-    expected = min(t, size - t, serfling(size - t, size), serfling(t, size))
-    assert bounds.variance_factor(t, size) == pytest.approx(expected)
-    for rest in (size - t, t):
-        exact = size * rest**2 * sum(1 / (m**2 * (m + 1)) for m in range(rest, size))
-        assert serfling(rest, size) >= exact
+def test_the_variance_factor_is_the_least_of_the_four():
+    for t, size in [(t, size) for t, size in SAMPLES if t < size]:
+        expected = min(t, size - t, serfling(size - t, size), serfling(t, size))
+        assert bounds.variance_factor(t, size) == pytest.approx(expected)
+        for rest in (size - t, t):
+            exact = size * rest**2 * sum(1 / (m**2 * (m + 1)) for m in range(rest, size))
+            assert serfling(rest, size) >= exact
 
 
-@pytest.mark.parametrize(("t", "size"), [(t, size) for t, size in SAMPLES if t < size])
-def test_radii_are_those_of_the_theorems(t, size):
-    ones = np.ones(1)
-    for level, spread in itertools.product(LEVELS, (0.5, 1.0, 6.0)):
-        rho = bounds.rho(t, size)
-        found = bounds.hoeffding_serfling(t, size, spread=spread, level=level)
-        assert math.exp(-2 * t * (found / spread) ** 2 / rho) == pytest.approx(math.exp(-level))
-        (found,) = bounds.bernstein_serfling(t, size, root=0.3 * ones, largest=spread, level=level)
-        chernoff = 0.3 * math.sqrt(2 * bounds.variance_factor(t, size) * level) + spread * level / 3
-        assert found == pytest.approx(chernoff / t)
-        (found,) = bounds.root_mean_square(t, 0.2 * ones, largest=spread, level=level)
-        if found < spread:  # q - q^ = r with exp(-t r^2 / (2 w^2 q)) = exp(-level)
-            assert t * (found**2 - 0.2) ** 2 / (2 * (spread * found) ** 2) == pytest.approx(level)
-        (found,) = bounds.empirical_bernstein_serfling(
-            t, size, deviation=0.3 * ones, spread=spread, level=level
-        )
-        share = math.log(5 * math.exp(level))
-        kappa = (14 + 9 * math.sqrt(2)) / 6
-        assert found == pytest.approx(0.3 * math.sqrt(2 * rho * share / t) + kappa * spread * share / t)
+def test_radii_are_those_of_the_theorems():
+    for t, size in [(t, size) for t, size in SAMPLES if t < size]:
+        ones = np.ones(1)
+        for level, spread in itertools.product(LEVELS, (0.5, 1.0, 6.0)):
+            rho = bounds.rho(t, size)
+            found = bounds.hoeffding_serfling(t, size, spread=spread, level=level)
+            assert math.exp(-2 * t * (found / spread) ** 2 / rho) == pytest.approx(math.exp(-level))
+            (found,) = bounds.bernstein_serfling(t, size, root=0.3 * ones, largest=spread, level=level)
+            chernoff = 0.3 * math.sqrt(2 * bounds.variance_factor(t, size) * level) + spread * level / 3
+            assert found == pytest.approx(chernoff / t)
+            (found,) = bounds.root_mean_square(t, 0.2 * ones, largest=spread, level=level)
+            if found < spread:  # q - q^ = r with exp(-t r^2 / (2 w^2 q)) = exp(-level)
+                assert t * (found**2 - 0.2) ** 2 / (2 * (spread * found) ** 2) == pytest.approx(level)
+            (found,) = bounds.empirical_bernstein_serfling(
+                t, size, deviation=0.3 * ones, spread=spread, level=level
+            )
+            share = math.log(5 * math.exp(level))
+            kappa = (14 + 9 * math.sqrt(2)) / 6
+            assert found == pytest.approx(0.3 * math.sqrt(2 * rho * share / t) + kappa * spread * share / t)
 
 
 # BoundedME: Algorithm 1 and its Equation 6
@@ -94,40 +94,40 @@ def rewards_of(n, dim, *, spread=1.0, noise=0.0):
 GRID = list(itertools.product((40, 1_000), (1, 7), (0.3, 0.02), (0.3, 1e-4), (1.0, 2.5), (0.0, 1e-3)))
 
 
-@pytest.mark.parametrize(("n", "k", "epsilon", "delta", "spread", "noise"), GRID)
-def test_the_printed_rounds_are_those_of_algorithm_1(*, n, k, epsilon, delta, spread, noise):
+def test_the_printed_rounds_are_those_of_algorithm_1():
     """Rounding takes 2 e from each round's share of epsilon: e for the arm that goes, e for the one kept."""
-    dim, sizes = 10**6, [n]
-    while sizes[-1] > k:
-        sizes.append(k + (sizes[-1] - k) // 2)
-    rounds = len(sizes) - 1
-    own = [(epsilon - 2 * noise * rounds) / 4 * 0.75**i for i in range(rounds)]
-    assert sum(own) + 2 * noise * rounds <= epsilon
-    expected = []
-    for i, (left, kept) in enumerate(itertools.pairwise(sizes)):
-        bad = (left - k) / ((left - k) // 2 + 1)
-        t = dim  # where nothing of epsilon is left
-        if own[i] > 0:
-            u = 2 * spread**2 / own[i] ** 2 * math.log((k + bad) / (delta / 2 ** (i + 1)))
-            t = math.ceil(printed_size(u, dim))
-        expected.append((t, kept))
-        if expected[-1][0] >= dim:
-            break
-    found = bounded.rounds(
-        rewards_of(n, dim, spread=spread, noise=noise), k=k, epsilon=epsilon, delta=delta, plan="printed"
-    )
-    assert [tuple(step) for step in found] == expected
+    for n, k, epsilon, delta, spread, noise in GRID:
+        dim, sizes = 10**6, [n]
+        while sizes[-1] > k:
+            sizes.append(k + (sizes[-1] - k) // 2)
+        rounds = len(sizes) - 1
+        own = [(epsilon - 2 * noise * rounds) / 4 * 0.75**i for i in range(rounds)]
+        assert sum(own) + 2 * noise * rounds <= epsilon
+        expected = []
+        for i, (left, kept) in enumerate(itertools.pairwise(sizes)):
+            bad = (left - k) / ((left - k) // 2 + 1)
+            t = dim  # where nothing of epsilon is left
+            if own[i] > 0:
+                u = 2 * spread**2 / own[i] ** 2 * math.log((k + bad) / (delta / 2 ** (i + 1)))
+                t = math.ceil(printed_size(u, dim))
+            expected.append((t, kept))
+            if expected[-1][0] >= dim:
+                break
+        found = bounded.rounds(
+            rewards_of(n, dim, spread=spread, noise=noise), k=k, epsilon=epsilon, delta=delta, plan="printed"
+        )
+        assert [tuple(step) for step in found] == expected
 
 
-@pytest.mark.parametrize(("n", "k", "epsilon", "delta", "spread", "noise"), GRID)
-def test_one_sample_has_all_of_epsilon_and_delta_and_no_more(*, n, k, epsilon, delta, spread, noise):
-    dim = 10**7
-    sample, _ = bounded.rounds(
-        rewards_of(n, dim, spread=spread, noise=noise), k=k, epsilon=epsilon, delta=delta
-    )
-    bad = (n - k) / (sample.kept - k + 1)
-    u = 2 * (spread / (epsilon - 2 * noise)) ** 2 * math.log((k + bad) / delta)
-    assert sample.t == math.ceil(printed_size(u, dim))
+def test_one_sample_has_all_of_epsilon_and_delta_and_no_more():
+    for n, k, epsilon, delta, spread, noise in GRID:
+        dim = 10**7
+        sample, _ = bounded.rounds(
+            rewards_of(n, dim, spread=spread, noise=noise), k=k, epsilon=epsilon, delta=delta
+        )
+        bad = (n - k) / (sample.kept - k + 1)
+        u = 2 * (spread / (epsilon - 2 * noise)) ** 2 * math.log((k + bad) / delta)
+        assert sample.t == math.ceil(printed_size(u, dim))
 
 
 # Racing

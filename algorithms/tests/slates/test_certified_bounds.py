@@ -15,15 +15,22 @@ from shortlist.slates.widths import Look, arm_width, exchange_widths, slate_widt
 from slate_instances import designs, fits, indicators
 
 SIZES = [(2, 1), (5, 1), (5, 4), (6, 2), (7, 3), (8, 6), (10, 5), (11, 3)]
-SEEDS = range(6)
-CASES = [(n, k, seed) for n, k in SIZES for seed in SEEDS]
+CASES = [(n, k, seed) for n, k in SIZES for seed in range(6)]
+sizes = pytest.mark.parametrize(("n", "k"), SIZES)
+
+
+def several(made, n, k):
+    """What is made of three seeds."""
+    return [each for seed in range(3) for each in made(n, k, seed)]
+
+
 LOOK = Look(1.0, 0.05, "certified", 200, 7)
 
 
-@pytest.mark.parametrize(("n", "k", "seed"), CASES)
-def test_no_slate_exceeds_an_upper_bound(n, k, seed):
+@sizes
+def test_no_slate_exceeds_an_upper_bound(n, k):
     x = indicators(n, k)
-    for W in designs(n, k, seed):
+    for W in several(designs, n, k):
         most = ((x @ W) * x).sum(axis=1).max()
         bounds = [upper_bound(W, k), row_bound(W, k), shifted_bound(W, k, 1), shifted_bound(W, k, 25)]
         assert min(bounds) >= most * (1.0 - 1e-12)
@@ -46,11 +53,11 @@ def test_uniform_over_all_slates_is_exact():
     assert 9.0 <= upper_bound(W, 4) == pytest.approx(9.0, rel=1e-6)
 
 
-@pytest.mark.parametrize(("n", "k", "seed"), CASES)
-def test_no_gap_exceeds_its_bound(n, k, seed):
+@sizes
+def test_no_gap_exceeds_its_bound(n, k):
     x = indicators(n, k)
     widths = exchange_widths(LOOK, n, k)
-    for fit in fits(n, k, seed):
+    for fit in several(fits, n, k):
         gaps, bounds = gap_bounds.gap_bounds(fit, widths)
         v = x - fit.inside
         sizes = (v > 0).sum(axis=1)
@@ -62,10 +69,10 @@ def test_no_gap_exceeds_its_bound(n, k, seed):
             assert gaps[size - 1] == pytest.approx((v[of_size] @ fit.theta).max())
 
 
-@pytest.mark.parametrize(("n", "k", "seed"), CASES)
-def test_the_weights_of_a_gap_bound_its_norm(n, k, seed):
+@sizes
+def test_the_weights_of_a_gap_bound_its_norm(n, k):
     x = indicators(n, k)
-    for fit in fits(n, k, seed):
+    for fit in several(fits, n, k):
         v = x - fit.inside
         sizes = (v > 0).sum(axis=1)
         squares = ((v @ fit.W) * v).sum(axis=1)
@@ -75,11 +82,11 @@ def test_the_weights_of_a_gap_bound_its_norm(n, k, seed):
                 assert (np.abs(v[rows]) @ q >= squares[rows] * (1.0 - 1e-9) - 1e-12).all()
 
 
-@pytest.mark.parametrize(("n", "k", "seed"), CASES)
-def test_each_test_bounds_the_exact_one(n, k, seed):
+@sizes
+def test_each_test_bounds_the_exact_one(n, k):
     """ICB's maximum is exact for its own widths; SA-FOA's is above Exhaustive's; the heuristic is below."""
     x = indicators(n, k)
-    for fit in fits(n, k, seed):
+    for fit in several(fits, n, k):
         v = x - fit.inside
         exact = exhaustive.excess(fit, LOOK)
         assert sa_foa.excess(fit, LOOK).value >= exact.value - 1e-9
@@ -122,10 +129,10 @@ def test_top_of_perp_is_the_largest_eigenvalue_there():
         assert abs(vector.sum()) < 1e-6
 
 
-@pytest.mark.parametrize(("n", "k", "seed"), CASES)
-def test_peeling_and_theorem_1_keep_their_ratios(n, k, seed):
+@sizes
+def test_peeling_and_theorem_1_keep_their_ratios(n, k):
     x = indicators(n, k)
-    for W in designs(n, k, seed):
+    for W in several(designs, n, k):
         pairs = W + np.diag(W) + np.diag(W)[:, np.newaxis]
         np.fill_diagonal(pairs, 0.0)
         assert pairs.min() >= -1e-12

@@ -158,15 +158,15 @@ async def test_results_late_repeated_out_of_order(store):
     assert (receipt.observed, receipt.duplicate, after.position) == (0, 1, length), "nothing is appended"
 
 
-@pytest.mark.parametrize("bad", ["", "-1", "4", "04", "1e0", "1 ", "x", str(10**15)])
-async def test_an_unknown_pull_is_named_and_nothing_is_taken(store, bad):
+async def test_an_unknown_pull_is_named_and_nothing_is_taken(store):
     campaigns = await made(store)
     campaign, pulls = await campaigns.ask("c", 4)
     good = campaign.pull_id(pulls[0].number)
-    with pytest.raises(Invalid) as raised:
-        await campaigns.tell("c", [(good, 1.0), (good[:-1] + bad, 1.0)])
-    assert [loc for loc, _ in raised.value.errors] == [("results", 1, "pull")]
-    assert (await campaigns.get("c")).state.observed == 0
+    for bad in ["", "-1", "4", "04", "1e0", "1 ", "x", str(10**15)]:
+        with pytest.raises(Invalid) as raised:
+            await campaigns.tell("c", [(good, 1.0), (good[:-1] + bad, 1.0)])
+        assert [loc for loc, _ in raised.value.errors] == [("results", 1, "pull")]
+        assert (await campaigns.get("c")).state.observed == 0
 
 
 async def test_a_pull_of_an_earlier_campaign_of_the_same_name_is_unknown(store):

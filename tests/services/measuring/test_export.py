@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from app.errors import NotInstalled, Unavailable
-from app.services.bandits.bandit import Bandit
+from app.errors import Unavailable
 from app.services.decision_log.rows import LoggedArm, Row
 from app.services.formats.left_out import NOTHING_BARRED, Barred
 from app.services.measuring import export, parquet
@@ -170,30 +169,3 @@ async def test_others_go_on_while_rows_are_encoded(world: World, monkeypatch: py
     loop_is_free.set()
     assert await piece == b"row"
     await stream.aclose()
-
-
-@pytest.mark.anyio
-async def test_without_the_extra_the_format_is_refused_by_its_name(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(export, "find_spec", lambda name: None)
-    exports = Exports(LogInMemory([row()]))
-    with pytest.raises(NotInstalled, match=r"extra parquet") as refusal:
-        await anext(exports.stream(await world.bandit(), "parquet", from_ms=None, to_ms=None))
-    assert refusal.value.errors[0][0] == ("format",)
-
-
-@pytest.mark.anyio
-async def test_a_log_that_fails_ends_the_stream_with_an_error(world: World):
-    class Failing:
-        async def pages(
-            self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
-        ) -> AsyncIterator[Sequence[Row]]:
-            yield [row()]
-            raise Unavailable("the store does not answer")
-
-    exports = Exports(Failing())
-    stream = exports.stream(await world.bandit(), "ndjson", from_ms=None, to_ms=None)
-    assert await anext(stream)
-    with pytest.raises(Unavailable):
-        await anext(stream)
