@@ -172,6 +172,12 @@ def test_the_code_of_a_term_is_where_the_glossary_says(term: str, path: str) -> 
     assert (ROOT / path).exists()
 
 
+FOLDERS = (
+    "algorithms", "app", "clients", "deploy", "docs", "examples", "load_tests", "mutation_tests", "server",
+    "studies", "tests", "workers",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "path",
     sorted(
@@ -179,7 +185,7 @@ def test_the_code_of_a_term_is_where_the_glossary_says(term: str, path: str) -> 
             path
             for page in PAGES
             if page.name != "CHANGELOG.md"
-            for path in re.findall(r"`((?:app|workers|deploy|examples)/[\w/.-]+)`", page.read_text())
+            for path in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w/.-]+)`", page.read_text())
         }
     ),
 )
