@@ -8,7 +8,7 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: console-pictures console-types help install serve test test-suite test-beside test-cluster test-workers test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom clean
+.PHONY: console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -25,6 +25,7 @@ help:
 	@echo "make client-ts             build the TypeScript client: clients/typescript/dist"
 	@echo "make console-pictures      renew the pictures of docs/console.md (needs Chromium)"
 	@echo "make console-types         check the types of the console (needs Node and npm)"
+	@echo "make golden                renew the files of tests/golden, when an interface or a record is to change"
 	@echo "make client-types          renew the settings of a bandit in the Python client"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make sbom                  what the image installs, from locked versions: build/sbom.json (CycloneDX)"
@@ -131,6 +132,9 @@ client-ts: $(VENV)/.installed-test
 
 client-types: $(VENV)/.installed-test
 	$(BIN)/python clients/python/generate_settings.py
+
+golden: $(VENV)/.installed-test
+	PYTHONPATH=.:tests/support $(BIN)/python tests/support/golden.py
 
 console-pictures: $(VENV)/.installed-test
 	PYTHONPATH=.:tests/support $(BIN)/python tests/console/pictures.py docs/figures

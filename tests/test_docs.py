@@ -174,12 +174,18 @@ def test_the_code_of_a_term_is_where_the_glossary_says() -> None:
     assert [(term, path) for term, path in code_of_terms() if not (ROOT / path).exists()] == []
 
 
+FOLDERS = (
+    "algorithms", "app", "clients", "deploy", "docs", "examples", "load_tests", "mutation_tests", "server",
+    "studies", "tests", "workers",
+)  # fmt: skip
+
+
 def test_every_path_that_a_page_names_exists() -> None:
     named = {
         path
         for page in PAGES
         if page.name != "CHANGELOG.md"
-        for path in re.findall(r"`((?:app|workers|deploy|examples)/[\w/.-]+)`", page.read_text())
+        for path in re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w/.-]+)`", page.read_text())
     }
     assert named
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []

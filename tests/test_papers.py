@@ -12,7 +12,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
 MARK = "DEVIATION"
 COMMENT = re.compile(rf"# {MARK} \(([^()]+)\): \S")
-ROW = re.compile(r"^\| `(app/[\w/]+\.py)` \| ([^|]+?) \|(.+)\|$", re.MULTILINE)
+FOLDERS = ("algorithms/shortlist", "app", "workers", "server", "studies")  # where a paper may be followed
+ROW = re.compile(rf"^\| `((?:{'|'.join(FOLDERS)})/[\w/]+\.py)` \| ([^|]+?) \|([^|]+\|[^|]+)\|$", re.MULTILINE)
 
 
 def in_code(source: str) -> Counter[str]:
@@ -25,7 +26,8 @@ def in_table(page: str) -> Counter[tuple[str, str]]:
 
 def marked() -> dict[str, str]:
     """Return the text of every source file that mentions a deviation, by its path in the project."""
-    sources = {str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("app/**/*.py")}
+    paths = [path for folder in FOLDERS for path in ROOT.glob(f"{folder}/**/*.py")]
+    sources = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
     return {path: text for path, text in sources.items() if MARK in text}
 
 
@@ -35,6 +37,7 @@ def test_code_and_tables_agree():
         {(path, where): count for path, text in marked().items() for where, count in in_code(text).items()}
     )
     assert written == documented
+    assert {path.split("/")[0] for path, _ in written} == {"algorithms", "app", "studies"}
 
 
 @pytest.mark.parametrize("path", sorted(marked()))

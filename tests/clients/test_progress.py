@@ -13,7 +13,15 @@ from shortlist_client.files.progress import progress
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
     path
-    for folder in ("app", "clients/python", "examples", "server", "studies", "workers")
+    for folder in (
+        "algorithms/shortlist",
+        "app",
+        "clients/python",
+        "examples",
+        "server",
+        "studies",
+        "workers",
+    )
     for path in (ROOT / folder).rglob("*.py")
 )
 
