@@ -1,4 +1,4 @@
-"""The whole service beside the model of it: rules that do the same to both, and compare every answer.
+"""The whole service beside the model of it: steps that do the same to both, and compare every answer.
 
 All catalogues, bandits and learners are compared at the end of a run.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Coroutine
+import random
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -15,44 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    multiple,
-    rule,
-    run_state_machine_as_test,
-)
-from service_model import (
-    Arm,
-    Bandit,
-    Catalogue,
-    Chooser,
-    Decision,
-    Json,
-    Learner,
-    Quota,
-    completed,
-    is_within,
-)
-from service_pools import (
-    ARMS,
-    BANDITS,
-    KEYS,
-    OBSERVATIONS,
-    PATCHES,
-    QUOTAS,
-    REQUESTS,
-    SOME_IDS,
-    TOLD,
-    WIDER_ARMS,
-    Observed,
-    Request,
-    Told,
-    is_possible,
-)
+import service_play
+from service_choices import Chooser, check_choice, check_dry_run
+from service_model import Arm, Bandit, Catalogue, Decision, Json, Learner, Quota, completed, is_within
+from service_play import Focus, both, decision, of, one_of, rule, some
+from service_pools import KEYS, Observed, Request, Told, is_possible
 
 from api_client import running
 from app.storage import redis_keys
@@ -61,22 +29,25 @@ from workers import housekeeping
 
 T = TypeVar("T")
 
-CATALOGUES = st.sampled_from("ccd")
-NAMES = st.sampled_from(["b0", "b1", "b2"])
-PLACES = st.integers(0, 5)  # of a bandit among those that there are
-MATCHES = st.sampled_from([None, None, "first", "last"])
-EVENTS = st.sampled_from([None, None, "e0", "e1"])
+CATALOGUES = one_of("ccd")
+NAMES = one_of(["b0", "b1", "b2"])
+PLACES = one_of(range(6))  # of a bandit among those that there are
+MATCHES = one_of([None, None, "first", "last"])
+MAYBE = one_of([False, True])
+SELDOM = one_of([False, False, True])
+EVERYTHING = Focus()
 
 
-class WholeService(RuleBasedStateMachine):
+class WholeService:
     """The service, in one process over a real store, and the model."""
 
-    decisions = Bundle("decisions")
-
-    def __init__(self, store_url: str, folder: Path) -> None:
-        super().__init__()
+    def __init__(
+        self, store_url: str, folder: Path, rng: random.Random, pools: Mapping[str, Sequence[Any]]
+    ) -> None:
+        self.rng, self.pools = rng, pools
         self.catalogues: dict[str, Catalogue] = {}
         self.bandits: dict[str, Bandit] = {}
+        self.decisions: list[Decision] = []
         self._place = (store_url, folder)
         self._runner = asyncio.Runner()
         self._opened = AsyncExitStack()
@@ -84,7 +55,8 @@ class WholeService(RuleBasedStateMachine):
         self.patch.setattr(housekeeping, "EVERY_S", 0.01)
         self.api = self._run(self._opened.enter_async_context(running(*self._place)))
 
-    def teardown(self) -> None:
+    def end(self) -> None:
+        """Compare all that is stored and learned, and stop the service."""
         try:
             self.look()
         finally:
@@ -118,17 +90,18 @@ class WholeService(RuleBasedStateMachine):
     def _nth(self, place: int) -> tuple[str, Bandit]:
         return list(self.bandits.items())[place % len(self.bandits)]
 
-    @initialize(first=st.lists(ARMS, min_size=3, max_size=6), body=BANDITS.filter(is_possible))
-    def begin(self, first: list[Arm], body: Json) -> None:
+    def begin(self) -> None:
+        """Two catalogues, arms of the first, and one bandit."""
+        body = self.rng.choice([body for body in self.pools["bandits"] if is_possible(body)])
         for name, dim in (("c", 2), ("d", 3)):
             self._expect(201, "PUT", f"catalogues/{name}", {"dim": dim})
             self.catalogues[name] = Catalogue(dim)
-        self.upsert("c", first)
+        self.upsert("c", some(of("arms"), 3, 4, 5, 6)(self))
         self.make_bandit("b0", "c", body, anew=False)
 
     # Catalogues
 
-    @rule(name=CATALOGUES, dim=st.sampled_from([2, 3]))
+    @rule(name=CATALOGUES, dim=one_of([2, 3]))
     def replace_catalogue(self, name: str, dim: int) -> None:
         """Delete it, if no bandit uses it, and make it again."""
         known, path = self.catalogues[name], f"catalogues/{name}"
@@ -144,7 +117,7 @@ class WholeService(RuleBasedStateMachine):
         self._expect(201, "PUT", path, {"dim": dim})
         self.catalogues[name] = Catalogue(dim)
 
-    @rule(name=CATALOGUES, rows=st.lists(ARMS, min_size=1, max_size=4), other=WIDER_ARMS)
+    @rule(name=CATALOGUES, rows=some(of("arms"), 1, 2, 3, 4), other=of("wider_arms"))
     def upsert_or_refuse(self, name: str, rows: list[Arm], other: Arm) -> None:
         """All or nothing: with one arm of another dimension among them."""
         known = self.catalogues[name]
@@ -166,7 +139,7 @@ class WholeService(RuleBasedStateMachine):
         assert answer["version"] == known.version
         known.arms |= unique
 
-    @rule(name=CATALOGUES, ids=SOME_IDS)
+    @rule(name=CATALOGUES, ids=of("some_ids"))
     def delete_arms(self, name: str, ids: list[str]) -> None:
         known = self.catalogues[name]
         answer = self._expect(200, "POST", f"catalogues/{name}/arms/delete", {"ids": ids})
@@ -177,7 +150,7 @@ class WholeService(RuleBasedStateMachine):
         for arm in ids:
             known.arms.pop(arm, None)
 
-    @rule(name=CATALOGUES, count=st.integers(1, 3))
+    @rule(name=CATALOGUES, count=one_of(range(1, 4)))
     def delete_the_longest_arms(self, name: str, count: int) -> None:
         """Those that answer most queries."""
         arms = sorted(
@@ -188,7 +161,7 @@ class WholeService(RuleBasedStateMachine):
 
     # Bandits
 
-    @rule(name=NAMES, catalogue=CATALOGUES, body=BANDITS, anew=st.sampled_from([False, False, True]))
+    @rule(name=NAMES, catalogue=CATALOGUES, body=of("bandits"), anew=SELDOM)
     def make_bandit(self, name: str, catalogue: str, body: Json, anew: bool) -> None:
         """``anew``: delete the one that there is."""
         body = {**body, "catalogue": catalogue}
@@ -210,7 +183,7 @@ class WholeService(RuleBasedStateMachine):
             self.bandits[name] = known
         self._shown(known, shown)
 
-    @rule(place=PLACES, patches=st.lists(PATCHES, min_size=1, max_size=3), if_match=MATCHES)
+    @rule(place=PLACES, patches=some(of("patches"), 1, 2, 3), if_match=MATCHES)
     def change_bandit(self, place: int, patches: list[Json], if_match: str | None) -> None:
         name, known = self._nth(place)
         for patch in patches:
@@ -242,7 +215,7 @@ class WholeService(RuleBasedStateMachine):
 
     # Quotas
 
-    @rule(place=PLACES, drawn=st.lists(QUOTAS, min_size=1, max_size=3))
+    @rule(place=PLACES, drawn=some(of("quotas"), 1, 2, 3, 12))
     def put_quotas(self, place: int, drawn: list[tuple[str, Json, int]]) -> None:
         """New ones, and those that are there with another ``most``; of another filter they are made anew."""
         bandit_name, bandit = self._nth(place)
@@ -280,16 +253,15 @@ class WholeService(RuleBasedStateMachine):
         return {**whose, "context": situation} if bandit.has_context else whose
 
     @rule(
-        target=decisions,
         place=PLACES,
-        asked=st.lists(REQUESTS, min_size=1, max_size=3),
-        event=EVENTS,
-        told=st.lists(TOLD, min_size=1, max_size=4),
-        waits=st.booleans(),
+        asked=some(of("requests"), 1, 2, 3),
+        event=of("events"),
+        told=some(of("told"), 1, 2, 3, 4),
+        waits=MAYBE,
     )
     def choose(
         self, place: int, asked: list[Request], event: str | None, told: list[Told], waits: bool
-    ) -> Any:
+    ) -> None:
         """One after the other, the first perhaps for an event; then reward some of them."""
         name, bandit = self._nth(place)
         bodies = [self._request(bandit, *each) for each in asked]
@@ -297,12 +269,12 @@ class WholeService(RuleBasedStateMachine):
             bodies[0]["event_id"] = event
         made = [self._chosen(bandit, f"bandits/{name}/choose", body) for body in bodies]
         decisions = [decision for decision in made if decision is not None]
-        return self._rewarded(decisions, told, waits)
+        self._rewarded(decisions, told, waits)
 
-    def _rewarded(self, decisions: list[Decision], told: list[Told], waits: bool) -> Any:
+    def _rewarded(self, decisions: list[Decision], told: list[Told], waits: bool) -> None:
         if decisions:
             self.reward(list(zip(itertools.cycle(decisions), told)), waits)
-        return multiple(*decisions)
+        self.decisions += decisions
 
     def _chosen(self, bandit: Bandit, path: str, body: Json) -> Decision | None:
         """The decision, if this is a new one."""
@@ -317,32 +289,19 @@ class WholeService(RuleBasedStateMachine):
             self._refused(refusal, "POST", path, body)
             return None
         dry = {name: value for name, value in body.items() if name not in {"event_id", "activate"}}
-        self._looked_at(chooser, self._expect(200, "POST", path, {**dry, "dry_run": True}))
+        check_dry_run(chooser, self._expect(200, "POST", path, {**dry, "dry_run": True}))
         answer = self._expect(200, "POST", path, body)
         if "event_id" in body:
             bandit.events[claim] = body, answer
         return self._decided(chooser, answer)
 
-    def _looked_at(self, chooser: Chooser, answer: Json) -> None:
-        """A dry run is an answer that may be given; nothing is kept of it, as all that follows shows."""
-        assert "decision" not in answer
-        self._check(chooser, answer)
-        version = answer["learner_version"]
-        if version not in chooser.bandit.learner(chooser.request.get("key")).unknown:
-            estimates = {arm["id"]: arm["estimate"] for arm in answer["arms"]}
-            scores = chooser.scores(version)
-            wanted = [scores[arm] for arm in estimates]
-            np.testing.assert_allclose(list(estimates.values()), wanted, atol=1e-8)
-        assert all(arm["width"] > 0.0 for arm in answer["arms"])
-
     @rule(
-        target=decisions,
         place=PLACES,
-        asked=st.lists(REQUESTS, min_size=1, max_size=4),
-        told=st.lists(TOLD, min_size=1, max_size=4),
-        waits=st.booleans(),
+        asked=some(of("requests"), 1, 2, 3, 4),
+        told=some(of("told"), 1, 2, 3, 4),
+        waits=MAYBE,
     )
-    def choose_batch(self, place: int, asked: list[Request], told: list[Told], waits: bool) -> Any:
+    def choose_batch(self, place: int, asked: list[Request], told: list[Told], waits: bool) -> None:
         name, bandit = self._nth(place)
         path, bodies = f"bandits/{name}/choose/batch", [self._request(bandit, *each) for each in asked]
         if bandit.quotas:  # what is left for the second one depends on what was drawn for the first
@@ -351,64 +310,19 @@ class WholeService(RuleBasedStateMachine):
         refusals = [found for chooser in choosers if (found := chooser.refusal()) is not None]
         if refusals:
             self._refused(refusals[0], "POST", path, {"requests": bodies})
-            return multiple()
+            return
         answer = self._expect(200, "POST", path, {"requests": bodies})
         pairs = zip(choosers, answer["results"], strict=True)
-        return self._rewarded([self._decided(chooser, each) for chooser, each in pairs], told, waits)
+        self._rewarded([self._decided(chooser, each) for chooser, each in pairs], told, waits)
 
     def _decided(self, chooser: Chooser, answer: Json) -> Decision:
         """The answer is one that may be given; the decision of it."""
-        self._check(chooser, answer)
+        check_choice(chooser, answer)
         for arm in answer["arms"]:
             for name in chooser.quotas_of(arm["id"]):
                 chooser.bandit.quotas[name].shown += 1
                 assert chooser.bandit.quotas[name].shown <= chooser.bandit.quotas[name].most
         return self._kept(chooser, answer)
-
-    def _check(self, chooser: Chooser, answer: Json) -> None:
-        bandit, catalogue, body = chooser.bandit, chooser.catalogue, chooser.request
-        config, version = bandit.config(), answer["learner_version"]
-        learner = bandit.learner(body.get("key"))
-        assert answer["policy"] == config["policy"]
-        assert answer["bandit_version"] == len(bandit.asked)
-        assert answer["catalogue_version"] == catalogue.version
-        assert answer["exact"]
-        assert answer.get("eligible") == (len(chooser.eligible()) if chooser.filters else None)
-        assert learner.applied <= version <= len(learner.lessons)
-        ids = [arm["id"] for arm in answer["arms"]]
-        pinned = [arm["id"] for arm in answer["arms"] if arm.get("pinned")]
-        chosen = [arm for arm in ids if arm not in pinned]
-        assert sorted(pinned) == sorted(chooser.pins.values())
-        assert chooser.with_pins(chosen) == ids
-        assert len(set(ids)) == len(ids)
-        scores = chooser.scores(version)
-        order = sorted(chooser.left(), key=lambda arm: -scores[arm])
-        if bandit.quotas:  # overlapping limits: how many arms they leave depends on the first ones
-            assert len(ids) == body.get("k", 1) or not chooser.allowed_after(chosen)
-        else:
-            assert len(chosen) == len(chooser.best(order))
-        assert chooser.best(chosen) == chosen, "the rules hold"
-        assert set(chosen) <= set(order)
-        if version in learner.unknown:
-            return
-        found = {arm["id"]: arm["score"] for arm in answer["arms"]}
-        if config["exploration"] == 0.0 or config["policy"] == "softmax":
-            np.testing.assert_allclose(list(found.values()), [scores[arm] for arm in ids], atol=1e-8)
-        if config["policy"] == "softmax":
-            self._drawn(chooser, scores, chosen, answer)
-        elif config["exploration"] == 0.0:
-            for place, arm in enumerate(chosen):
-                best = max(scores[each] for each in chooser.allowed_after(chosen[:place]))
-                np.testing.assert_allclose(scores[arm], best, atol=1e-8)
-
-    def _drawn(self, chooser: Chooser, scores: dict[str, float], chosen: list[str], answer: Json) -> None:
-        """Each arm has the probability that it says it had."""
-        said = {arm["id"]: arm["propensity"] for arm in answer["arms"]}
-        assert all(said[arm] == 1.0 for arm in chooser.pins.values())
-        for place, arm in enumerate(chosen):
-            left = chooser.allowed_after(chosen[:place])
-            mass = {each: np.exp(scores[each] / chooser.bandit.config()["temperature"]) for each in left}
-            np.testing.assert_allclose(said[arm], mass[arm] / sum(mass.values()), rtol=1e-8)
 
     def _kept(self, chooser: Chooser, answer: Json) -> Decision:
         body, catalogue = chooser.request, chooser.catalogue
@@ -423,41 +337,44 @@ class WholeService(RuleBasedStateMachine):
         chooser.bandit.decisions.append(decision)
         return decision
 
-    @rule(shown=st.lists(decisions, min_size=1, max_size=3))
-    def activate(self, shown: list[Decision]) -> None:
-        outcomes = [decision.activate() for decision in dict.fromkeys(shown)]
-        tokens = [decision.token for decision in dict.fromkeys(shown)]
+    @rule(shown=some(decision, 1, 2, 3))
+    def activate(self, shown: list[Decision | None]) -> None:
+        made = [decision for decision in dict.fromkeys(shown) if decision is not None]
+        outcomes = [decision.activate() for decision in made]
+        tokens = [decision.token for decision in made]
         answer = self._expect(200, "POST", "decisions/activate", {"decisions": [*tokens, "garbage"]})
         self._same_receipt(answer, [*outcomes, "invalid_token"], "activated")
 
     # Rewards
 
     @rule(
-        rewarded=st.lists(st.tuples(decisions, TOLD), min_size=1, max_size=6),
-        waits=st.booleans(),
-        late=st.booleans(),
+        rewarded=some(both(decision, of("told")), 1, 2, 3, 4, 5, 6),
+        waits=MAYBE,
+        late=MAYBE,
     )
-    def reward_some(self, rewarded: list[tuple[Decision, Told]], waits: bool, late: bool) -> None:
+    def reward_some(self, rewarded: list[tuple[Decision | None, Told]], waits: bool, late: bool) -> None:
         if late:
             self.time_passes()
-        self.reward(rewarded, waits)
+        known = [(decision, told) for decision, told in rewarded if decision is not None]
+        if known:
+            self.reward(known, waits)
 
     def reward(self, rewarded: list[tuple[Decision, Told]], waits: bool) -> None:
         items, outcomes, taught = [], list[str](), list[Learner]()
-        for decision, (value, place, reward_id, at) in rewarded:
-            arms = [*decision.arms, None, "nobody"]
+        for made, (value, place, reward_id, at) in rewarded:
+            arms = [*made.arms, None, "nobody"]
             arm = arms[place % len(arms)]
-            item = {"decision": decision.token, "value": value, "arm": arm, "reward_id": reward_id, "at": at}
+            item = {"decision": made.token, "value": value, "arm": arm, "reward_id": reward_id, "at": at}
             items.append({name: part for name, part in item.items() if part is not None})
-            outcomes.append(decision.reward(value, arm, reward_id, at))
+            outcomes.append(made.reward(value, arm, reward_id, at))
             if outcomes[-1] in {"accepted", "duplicate"}:  # others wait for nothing
-                taught.append(decision.bandit.learner(decision.key))
+                taught.append(made.bandit.learner(made.key))
         for token in (f"{rewarded[0][0].token}A", f"A{rewarded[0][0].token[1:]}"[:-1], "garbage"):
             items.append({"decision": token, "value": 1.0})
             outcomes.append("invalid_token")
         self._taught("rewards", {"rewards": items}, outcomes, taught if waits else None)
 
-    @rule(place=PLACES, history=st.lists(OBSERVATIONS, min_size=1, max_size=4), waits=st.booleans())
+    @rule(place=PLACES, history=some(of("observations"), 1, 2, 3, 4), waits=MAYBE)
     def observe(self, place: int, history: list[Observed], waits: bool) -> None:
         name, bandit = self._nth(place)
         items, outcomes, taught, rule = [], list[str](), list[Learner](), bandit.config()["reward"]
@@ -510,7 +427,7 @@ class WholeService(RuleBasedStateMachine):
     async def _nothing_is_due(self) -> bool:
         return not any([await self.api.store.zcard(redis_keys.due(partition)) for partition in range(16)])
 
-    @rule(place=PLACES, key=st.sampled_from(KEYS))
+    @rule(place=PLACES, key=one_of(KEYS))
     def forget(self, place: int, key: str) -> None:
         name, bandit = self._nth(place)
         own = key if bandit.scope == "per_key" else None
@@ -519,7 +436,7 @@ class WholeService(RuleBasedStateMachine):
 
     # The process
 
-    @rule(really=st.sampled_from([False, False, True]))
+    @rule(really=SELDOM)
     def restart(self, really: bool) -> None:
         """Not each time: it takes as long as a dozen other steps."""
         if not really:
@@ -577,14 +494,13 @@ class WholeService(RuleBasedStateMachine):
         self._run(until(settled, what="rewards are applied"))
 
 
-def play(store_url: str, folder: Path, *, runs: int, steps: int) -> None:
-    """Play so many runs of so many steps, the same ones each time, up to the first that differs."""
-    chosen = settings(
-        max_examples=runs,
-        stateful_step_count=steps,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-    )
+def play(
+    store_url: str, folder: Path, *, seeds: Iterable[int], steps: int, focus: Focus = EVERYTHING
+) -> None:
+    """Play the whole service, as ``service_play.play``."""
     numbers = itertools.count()
-    run_state_machine_as_test(lambda: WholeService(store_url, folder / f"{next(numbers)}"), settings=chosen)
+
+    def make(rng: random.Random, pools: Mapping[str, Sequence[Any]]) -> WholeService:
+        return WholeService(store_url, folder / f"{next(numbers)}", rng, pools)
+
+    service_play.play(make, seeds, steps=steps, focus=focus)

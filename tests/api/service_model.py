@@ -6,8 +6,7 @@ it was taught, its estimate is one solve, and that a reward counts once is a set
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -230,7 +229,7 @@ def is_within(rule: Json, value: float) -> bool:
     return (low is None or value >= low) and (high is None or value <= high)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Decision:
     """A choice that was answered, and what became of it.
 
@@ -254,6 +253,9 @@ class Decision:
     taken: set[tuple[str, str]] = field(default_factory=set)
     last: dict[str, tuple[int, float]] = field(default_factory=dict)
     defaults: dict[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<decision of {self.bandit.name} for {self.key}: {', '.join(self.arms)}>"
 
     @property
     def rule(self) -> Json:
@@ -320,96 +322,3 @@ class Decision:
         counts = arm not in self.counted
         self.counted.add(arm)
         self.bandit.learner(self.key).teach(self.arms[arm], value, counts=counts)
-
-
-@dataclass(frozen=True)
-class Chooser:
-    """One choice: the arms that may be chosen, and what the learner thinks of them.
-
-    ``at_most``: how many arms may share a value of a field, by field. ``pins``: arm by place.
-    """
-
-    bandit: Bandit
-    catalogue: Catalogue
-    request: Json
-
-    @property
-    def pins(self) -> dict[int, str]:
-        """Those whose quotas have something left, or that are no arms."""
-        pins = {pin["place"]: pin["arm"] for pin in self.request.get("rules", {}).get("pin", [])}
-        return {place: arm for place, arm in pins.items() if not self._is_used_up(arm)}
-
-    def quotas_of(self, arm: str) -> list[str]:
-        known = self.catalogue.arms.get(arm)
-        quotas = self.bandit.quotas
-        return [] if known is None else [name for name in quotas if known.matches(quotas[name].document)]
-
-    def _is_used_up(self, arm: str) -> bool:
-        return any(not self.bandit.quotas[name].left for name in self.quotas_of(arm))
-
-    @property
-    def at_most(self) -> dict[str, int]:
-        return {each["field"]: each["count"] for each in self.request.get("rules", {}).get("at_most", [])}
-
-    @property
-    def filters(self) -> list[Json]:
-        both = (self.bandit.config()["filter"], self.request.get("filter"))
-        return [document for document in both if document is not None]
-
-    def eligible(self) -> list[str]:
-        arms = self.catalogue.arms
-        found = [arm for arm in arms if all(arms[arm].matches(document) for document in self.filters)]
-        return [arm for arm in found if not self._is_used_up(arm)]
-
-    def left(self) -> list[str]:
-        """Those that may be chosen besides the pinned ones."""
-        out = {*self.request.get("exclude", []), *self.pins.values()}
-        return [arm for arm in self.eligible() if arm not in out]
-
-    def refusal(self) -> tuple[int, str] | None:
-        """Status and code of the answer where nothing can be chosen."""
-        if any(arm not in self.catalogue.arms for arm in self.pins.values()):
-            return 422, "invalid"
-        return (409, "no_arms") if not self.left() and not self.pins else None
-
-    def scores(self, version: int) -> dict[str, float]:
-        """The estimated reward of every arm, by what the learner had learned at this version."""
-        bandit, context = self.bandit, self.request.get("context")
-        learner = bandit.learner(self.request.get("key"))
-        theta = learner.estimate(bandit.learner_dim, bandit.config()["ridge"], version)
-        return {arm: float(each.joint_features(context) @ theta) for arm, each in self.catalogue.arms.items()}
-
-    def best(self, order: Sequence[str]) -> list[str]:
-        """The arms of a list without pins: in this order, each that the rules still allow."""
-        taken, chosen = self._counts(self.pins.values()), list[str]()
-        for arm in order:
-            if len(chosen) < self.request.get("k", 1) - len(self.pins) and self._allows(taken, arm):
-                taken += self._counts([arm])
-                chosen.append(arm)
-        return chosen
-
-    def allowed_after(self, chosen: Sequence[str]) -> list[str]:
-        """Which arms may be chosen after these."""
-        taken = self._counts([*self.pins.values(), *chosen])
-        return [arm for arm in self.left() if arm not in chosen and self._allows(taken, arm)]
-
-    def with_pins(self, chosen: Sequence[str]) -> list[str]:
-        """The whole list: pinned arms stand at their places, or at the end."""
-        arms = list(chosen)
-        for place, arm in sorted(self.pins.items()):
-            arms.insert(place - 1, arm)
-        return arms
-
-    def _labels(self, arm: str) -> list[tuple[str, Any]]:
-        """What is counted of an arm: values of limited fields, and quotas."""
-        fields = [(name, value) for name in self.at_most for value in self.catalogue.arms[arm].values(name)]
-        return [*fields, *(("quota", name) for name in self.quotas_of(arm))]
-
-    def _counts(self, arms: Any) -> Counter[tuple[str, Any]]:
-        return Counter(label for arm in arms for label in self._labels(arm))
-
-    def _allows(self, taken: Counter[tuple[str, Any]], arm: str) -> bool:
-        return all(taken[label] < self._most(*label) for label in self._labels(arm))
-
-    def _most(self, kind: str, value: Any) -> int:
-        return self.bandit.quotas[value].left if kind == "quota" else self.at_most[kind]
