@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from service_model import Bandit, Catalogue, Json
+from service_model import Bandit, Catalogue, Json, Quota
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,41 @@ class Chooser:
     request: Json
 
     @property
+    def subject(self) -> str | None:
+        """Whom ``repeats`` limits; None: nobody."""
+        found: str | None = self.request.get("key", self.request.get("visitor"))
+        return None if self.bandit.repeats is None else found
+
+    @property
     def pins(self) -> dict[int, str]:
-        """Those whose quotas have something left, or that are no arms."""
-        pins = {pin["place"]: pin["arm"] for pin in self.request.get("rules", {}).get("pin", [])}
-        return {place: arm for place, arm in pins.items() if not self._is_used_up(arm)}
+        """Those that repeats and then quotas leave, the first ones first; also those that are no arms."""
+        pins = [(pin["place"], pin["arm"]) for pin in self.request.get("rules", {}).get("pin", [])]
+        for limited in (self.had_labels, self._quota_labels):
+            taken, stand = Counter[tuple[str, Any]](), list[tuple[int, str]]()
+            for place, arm in pins:
+                if all(taken[label] < self._most(*label) for label in limited(arm)):
+                    taken.update(limited(arm))
+                    stand.append((place, arm))
+            pins = stand
+        return dict(pins)
+
+    def had_labels(self, arm: str) -> list[tuple[str, Any]]:
+        """What an arm counts as for ``repeats``."""
+        rule = self.bandit.repeats
+        if rule is None or self.subject is None:
+            return []
+        if rule["by"] == "arm":
+            return [("had", arm)]
+        known = self.catalogue.arms.get(arm)
+        return [("had", value) for value in ([] if known is None else known.values(rule["by"]))]
 
     def quotas_of(self, arm: str) -> list[str]:
         known = self.catalogue.arms.get(arm)
         quotas = self.bandit.quotas
         return [] if known is None else [name for name in quotas if known.matches(quotas[name].document)]
+
+    def _quota_labels(self, arm: str) -> list[tuple[str, Any]]:
+        return [("quota", name) for name in self.quotas_of(arm)]
 
     def _is_used_up(self, arm: str) -> bool:
         return any(not self.bandit.quotas[name].left for name in self.quotas_of(arm))
@@ -59,7 +85,7 @@ class Chooser:
         """Status and code of the answer where nothing can be chosen."""
         if any(arm not in self.catalogue.arms for arm in self.pins.values()):
             return 422, "invalid"
-        return (409, "no_arms") if not self.left() and not self.pins else None
+        return (409, "no_arms") if not self.pins and not self.allowed_after([]) else None
 
     def scores(self, version: int) -> dict[str, float]:
         """The estimated reward of every arm, by what the learner had learned at this version."""
@@ -90,9 +116,9 @@ class Chooser:
         return arms
 
     def _labels(self, arm: str) -> list[tuple[str, Any]]:
-        """What is counted of an arm: values of limited fields, and quotas."""
+        """What is counted of an arm: values of limited fields, quotas, and what repeats count."""
         fields = [(name, value) for name in self.at_most for value in self.catalogue.arms[arm].values(name)]
-        return [*fields, *(("quota", name) for name in self.quotas_of(arm))]
+        return [*fields, *self._quota_labels(arm), *self.had_labels(arm)]
 
     def _counts(self, arms: Any) -> Counter[tuple[str, Any]]:
         return Counter(label for arm in arms for label in self._labels(arm))
@@ -101,7 +127,23 @@ class Chooser:
         return all(taken[label] < self._most(*label) for label in self._labels(arm))
 
     def _most(self, kind: str, value: Any) -> int:
-        return self.bandit.quotas[value].left if kind == "quota" else self.at_most[kind]
+        if kind == "quota":
+            quota = self.bandit.quotas[value]
+            return quota.left if self.request.get("activate", True) else quota.deferrable
+        if kind == "had" and self.bandit.repeats is not None and self.subject is not None:
+            return int(self.bandit.repeats["most"]) - self.bandit.had[self.subject][value]
+        return self.at_most[kind]
+
+    def take(self, arms: Sequence[str]) -> list[Quota]:
+        """These arms are shown; what was taken of which quotas, one for each time."""
+        taken = [self.bandit.quotas[name] for arm in arms for name in self.quotas_of(arm)]
+        for quota in taken:
+            quota.shown += 1
+            assert quota.shown <= quota.most
+        if self.bandit.repeats is not None and self.bandit.repeats["counts"] == "shown":
+            for _, label in (each for arm in arms for each in self.had_labels(arm)):
+                self.bandit.had[self.subject or ""][label] += 1
+        return taken
 
 
 def check_dry_run(chooser: Chooser, answer: Json) -> None:
@@ -135,7 +177,9 @@ def check_choice(chooser: Chooser, answer: Json) -> None:
     assert len(set(ids)) == len(ids)
     scores = chooser.scores(version)
     order = sorted(chooser.left(), key=lambda arm: -scores[arm])
-    if bandit.quotas:  # overlapping limits: how many arms they leave depends on the first ones
+    if (
+        bandit.quotas or bandit.repeats
+    ):  # overlapping limits: how many arms they leave depends on the first ones
         assert len(ids) == body.get("k", 1) or not chooser.allowed_after(chosen)
     else:
         assert len(chosen) == len(chooser.best(order))

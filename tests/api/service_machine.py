@@ -5,29 +5,36 @@ All catalogues, bandits and learners are compared at the end of a run.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import pytest
 import service_play
 from service_choices import Chooser, check_choice, check_dry_run
-from service_model import Arm, Bandit, Catalogue, Decision, Json, Learner, Quota, completed, is_within
+from service_compared import ComparedService
+from service_model import (
+    Arm,
+    Bandit,
+    Catalogue,
+    Decision,
+    Json,
+    Learner,
+    Quota,
+    completed,
+    fields_of,
+    is_within,
+)
 from service_play import Focus, both, decision, of, one_of, rule, some
 from service_pools import KEYS, Observed, Request, Told, is_possible
 
 from api_client import running
 from app.storage import redis_keys
 from waiting import until
-from workers import housekeeping
-
-T = TypeVar("T")
 
 CATALOGUES = one_of("ccd")
 NAMES = one_of(["b0", "b1", "b2"])
@@ -38,57 +45,8 @@ SELDOM = one_of([False, False, True])
 EVERYTHING = Focus()
 
 
-class WholeService:
-    """The service, in one process over a real store, and the model."""
-
-    def __init__(
-        self, store_url: str, folder: Path, rng: random.Random, pools: Mapping[str, Sequence[Any]]
-    ) -> None:
-        self.rng, self.pools = rng, pools
-        self.catalogues: dict[str, Catalogue] = {}
-        self.bandits: dict[str, Bandit] = {}
-        self.decisions: list[Decision] = []
-        self._place = (store_url, folder)
-        self._runner = asyncio.Runner()
-        self._opened = AsyncExitStack()
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(housekeeping, "EVERY_S", 0.01)
-        self.api = self._run(self._opened.enter_async_context(running(*self._place)))
-
-    def end(self) -> None:
-        """Compare all that is stored and learned, and stop the service."""
-        try:
-            self.look()
-        finally:
-            self._run(self._opened.aclose())
-            self._runner.close()
-            self.patch.undo()
-
-    def _run(self, step: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(step)
-
-    def _call(self, method: str, path: str, json: Any = None, **options: Any) -> tuple[int, Json]:
-        """Status and body of the answer, and the code of one that is no success."""
-        answer = self._run(self.api.call(method, f"/v1/{path}", json, **options))
-        self.etag = answer.headers.get("etag")
-        return answer.status_code, answer.json() if answer.content else {}
-
-    def _expect(self, status: int, method: str, path: str, json: Any = None, **options: Any) -> Json:
-        found, body = self._call(method, path, json, **options)
-        assert found == status, body
-        return body
-
-    def _listed(self, path: str) -> list[Json]:
-        return self._run(self.api.listed(f"/v1/{path}"))
-
-    def _refused(
-        self, refusal: tuple[int, str], method: str, path: str, json: Any = None, **more: Any
-    ) -> None:
-        found, body = self._call(method, path, json, **more)
-        assert (found, body.get("code")) == refusal, body
-
-    def _nth(self, place: int) -> tuple[str, Bandit]:
-        return list(self.bandits.items())[place % len(self.bandits)]
+class WholeService(ComparedService):
+    """Steps that do the same to both."""
 
     def begin(self) -> None:
         """Two catalogues, arms of the first, and one bandit."""
@@ -208,11 +166,6 @@ class WholeService:
                 known.etags.append(self.etag)
             self._shown(known, shown)
 
-    def _shown(self, known: Bandit, shown: Json) -> None:
-        assert {name: shown[name] for name in known.config()} == known.config()
-        assert shown["version"] == len(known.asked)
-        assert self.etag == known.etags[-1]
-
     # Quotas
 
     @rule(place=PLACES, drawn=some(of("quotas"), 1, 2, 3, 12))
@@ -222,31 +175,28 @@ class WholeService:
         for name, document, most in drawn:
             path, known = f"bandits/{bandit_name}/quotas/{name}", bandit.quotas.get(name)
             body = {"filter": document, "most": most}
+            found, shown = self._call("PUT", path, body)
+            if found == 422:  # of a field that no arm has
+                arms = self.catalogues[bandit.catalogue].arms.values()
+                assert any(all(not arm.values(field) for arm in arms) for field in fields_of(document)), shown
+                continue
             if known is not None and known.document != document:
-                self._refused((409, "conflict"), "PUT", path, body)
+                assert (found, shown["code"]) == (409, "conflict")
                 self._expect(204, "DELETE", path)
                 del bandit.quotas[name]
-                known = None
-            found, shown = self._call("PUT", path, body)
-            if found == 422:  # of fields that no arm has
-                assert not any(arm.matches(document) for arm in self._arms(bandit)) or "$" in str(document)
-                continue
+                known, (found, shown) = None, self._call("PUT", path, body)
             assert found == (201 if known is None else 200), shown
             quota = bandit.quotas.setdefault(name, Quota(document, most))
             quota.most = most
             assert (shown["used"], shown["most"]) == (quota.shown, most)
             assert shown["reserved"] + shown["left"] == quota.left or quota.shown > most
 
-    def _arms(self, bandit: Bandit) -> list[Arm]:
-        return [*self.catalogues[bandit.catalogue].arms.values()]
-
     # Choices
 
     def _request(self, bandit: Bandit, asked: Json, key: str, situation: Json) -> Json:
-        """A body that the bandit can take. With quotas nothing is deferred: how much may be is known late."""
-        if bandit.quotas:
-            asked = {name: value for name, value in asked.items() if name != "activate"}
-        return {**asked, **self._whose(bandit, key, situation)}
+        """A body that the bandit can take."""
+        visitor = {"visitor": key} if bandit.repeats is not None and bandit.scope == "global" else {}
+        return {**asked, **visitor, **self._whose(bandit, key, situation)}
 
     def _whose(self, bandit: Bandit, key: str, situation: Json) -> Json:
         whose: Json = {"key": key} if bandit.scope == "per_key" else {}
@@ -284,12 +234,17 @@ class WholeService:
             assert self._expect(200, "POST", path, first) == answer
             self._expect(409, "POST", path, {**first, "seed": first.get("seed", 0) + 1})
             return None
-        chooser = Chooser(bandit, self.catalogues[bandit.catalogue], body)
+        catalogue = self.catalogues[bandit.catalogue]
+        dry = {name: value for name, value in body.items() if name not in {"event_id", "activate"}}
+        chooser, looker = Chooser(bandit, catalogue, body), Chooser(bandit, catalogue, dry)
+        if (refusal := looker.refusal()) is not None:
+            self._refused(refusal, "POST", path, {**dry, "dry_run": True})
+        else:
+            check_dry_run(looker, self._expect(200, "POST", path, {**dry, "dry_run": True}))
+        self._hear_of_quotas(bandit, [body])
         if (refusal := chooser.refusal()) is not None:
             self._refused(refusal, "POST", path, body)
             return None
-        dry = {name: value for name, value in body.items() if name not in {"event_id", "activate"}}
-        check_dry_run(chooser, self._expect(200, "POST", path, {**dry, "dry_run": True}))
         answer = self._expect(200, "POST", path, body)
         if "event_id" in body:
             bandit.events[claim] = body, answer
@@ -304,25 +259,34 @@ class WholeService:
     def choose_batch(self, place: int, asked: list[Request], told: list[Told], waits: bool) -> None:
         name, bandit = self._nth(place)
         path, bodies = f"bandits/{name}/choose/batch", [self._request(bandit, *each) for each in asked]
-        if bandit.quotas:  # what is left for the second one depends on what was drawn for the first
-            bodies = bodies[:1]
+        self._hear_of_quotas(bandit, bodies)
         choosers = [Chooser(bandit, self.catalogues[bandit.catalogue], body) for body in bodies]
         refusals = [found for chooser in choosers if (found := chooser.refusal()) is not None]
-        if refusals:
-            self._refused(refusals[0], "POST", path, {"requests": bodies})
+        status, answer = self._call("POST", path, {"requests": bodies})
+        if refusals or status == 409:
+            # Some of them may have taken what the next ones lacked: all of it is back.
+            is_limited = len(bodies) > 1 and (bandit.quotas or bandit.repeats)
+            assert (status, answer["code"]) in [*refusals[:1], *([(409, "no_arms")] if is_limited else [])]
             return
-        answer = self._expect(200, "POST", path, {"requests": bodies})
+        assert status == 200, answer
         pairs = zip(choosers, answer["results"], strict=True)
         self._rewarded([self._decided(chooser, each) for chooser, each in pairs], told, waits)
+
+    def _hear_of_quotas(self, bandit: Bandit, bodies: list[Json]) -> None:
+        """How much deferred decisions hold is heard of now and then, and when somebody asks."""
+        if any(not body.get("activate", True) for body in bodies):
+            self._look_at_quotas(bandit)
 
     def _decided(self, chooser: Chooser, answer: Json) -> Decision:
         """The answer is one that may be given; the decision of it."""
         check_choice(chooser, answer)
-        for arm in answer["arms"]:
-            for name in chooser.quotas_of(arm["id"]):
-                chooser.bandit.quotas[name].shown += 1
-                assert chooser.bandit.quotas[name].shown <= chooser.bandit.quotas[name].most
-        return self._kept(chooser, answer)
+        made = self._kept(chooser, answer)
+        taken = chooser.take([*made.arms])
+        if not made.active:
+            made.holds = taken
+            for quota in taken:
+                quota.held += 1
+        return made
 
     def _kept(self, chooser: Chooser, answer: Json) -> Decision:
         body, catalogue = chooser.request, chooser.catalogue
@@ -332,7 +296,16 @@ class WholeService:
         active = body.get("activate", True)
         version = answer["bandit_version"]
         decision = Decision(
-            answer["decision"], chooser.bandit, version, body.get("key"), joint, active, deferred=not active
+            answer["decision"],
+            chooser.bandit,
+            version,
+            body.get("key"),
+            joint,
+            active,
+            deferred=not active,
+            subject=chooser.subject,
+            learned=answer["learner_version"],
+            catalogue=catalogue.version,
         )
         chooser.bandit.decisions.append(decision)
         return decision
@@ -344,6 +317,49 @@ class WholeService:
         tokens = [decision.token for decision in made]
         answer = self._expect(200, "POST", "decisions/activate", {"decisions": [*tokens, "garbage"]})
         self._same_receipt(answer, [*outcomes, "invalid_token"], "activated")
+
+    @rule()
+    def deferred_expire(self) -> None:
+        """Every decision that waits to be activated has waited for too long."""
+        self._run(self._expire())
+        for bandit in self.bandits.values():
+            for made in bandit.decisions:
+                made.expire()
+        self.decisions = [made for made in self.decisions if made.active]
+        for bandit in self.bandits.values():
+            self._look_at_quotas(bandit)
+
+    async def _expire(self) -> None:
+        store = self.api.store
+        held = [name async for name in store.scan_iter(match="*:held-until", count=1_000)]
+        for name in held:
+            for member in await store.zrange(name, 0, -1):
+                await store.zadd(name, {member: 1})
+
+        for uid, shares in self.api.app.service.quotas.shares.items():
+            await shares.look()
+            assert not any([await store.zcard(name) for name in held if uid.encode() in name])
+
+    @rule(made=decision)
+    def explain(self, made: Decision | None) -> None:
+        """A choice that is made again from the log is the same, and takes nothing."""
+        if (
+            made is None
+            or made.deferred
+            or made.bandit.deleted
+            or not made.bandit.config(made.version)["log"]
+        ):
+            return
+        path = f"bandits/{made.bandit.name}/log/explain"
+        found = self._expect(200, "POST", path, {"decision": made.token})
+        assert [arm["id"] for arm in found["row"]["arms"]] == [*made.arms]
+        assert found["repeated"] is (None if found["changed"] else True)
+        now = self.catalogues[made.bandit.catalogue].version
+        learner = made.bandit.learner(made.key)
+        is_same = made.catalogue == now and made.learned == learner.applied == len(learner.lessons)
+        if is_same and not made.forgotten:
+            limited = made.bandit.quotas or made.bandit.repeats
+            assert found["changed"] in ([], ["barred"] if limited else [])
 
     # Rewards
 
@@ -444,54 +460,6 @@ class WholeService:
         self._run(self._opened.aclose())
         self._opened = AsyncExitStack()
         self.api = self._run(self._opened.enter_async_context(running(*self._place, empty=False)))
-
-    def look(self) -> None:
-        """All that is stored and learned is what the model says, once rewards are applied."""
-        self._settle()
-        shown = {each["id"]: each for each in self._listed("catalogues")}
-        assert shown.keys() == self.catalogues.keys()
-        for name, catalogue in self.catalogues.items():
-            facts = (shown[name]["dim"], shown[name]["size"], shown[name]["version"])
-            assert facts == (catalogue.dim, len(catalogue.arms), catalogue.version)
-            arms = self._listed(f"catalogues/{name}/arms")
-            assert {arm["id"]: arm for arm in arms} == {arm.id: vars(arm) for arm in catalogue.arms.values()}
-        listed = [each["id"] for each in self._listed("bandits")]
-        assert sorted(listed) == sorted(self.bandits)
-        for bandit in self.bandits.values():
-            self._look_at(bandit)
-
-    def _look_at(self, bandit: Bandit) -> None:
-        path = f"bandits/{bandit.name}"
-        for name, quota in bandit.quotas.items():
-            found = self._expect(200, "GET", f"{path}/quotas/{name}")
-            assert (found["used"], found["most"]) == (quota.shown, quota.most)
-        self._shown(bandit, self._expect(200, "GET", path))
-        versions = self._listed(f"{path}/versions")
-        assert [each["version"] for each in versions] == list(range(len(bandit.asked), 0, -1))
-        for each in versions:
-            config = bandit.config(each["version"])
-            assert {name: each[name] for name in config} == config
-        lessons = {key or "_global": learner for key, learner in bandit.learners.items() if learner.lessons}
-        listed = self._listed(f"{path}/learners")
-        assert {each["key"]: each["version"] for each in listed} == {
-            key: len(learner.lessons) for key, learner in lessons.items()
-        }
-        for key in ["ann", "bob"] if bandit.scope == "per_key" else ["_global"]:
-            learner = lessons.get(key, Learner())
-            found = self._expect(200, "GET", f"{path}/learners/{key}?include=precision")
-            assert found["observations"] == learner.observations()
-            assert found["version"] == len(learner.lessons)
-            terms = (bandit.learner_dim, bandit.config()["ridge"])
-            theta = [*found["theta"], *np.ravel(found.get("weights", []))]
-            np.testing.assert_allclose(found["precision"], learner.precision(*terms), atol=1e-9)
-            np.testing.assert_allclose(theta, learner.estimate(*terms), atol=1e-8)
-
-    def _settle(self) -> None:
-        async def settled() -> bool:
-            # Not /readyz: between two rules the process stands still, and is behind the store.
-            return bool((await self.api.ok("GET", "/v1/status"))["backlog"] == 0)
-
-        self._run(until(settled, what="rewards are applied"))
 
 
 def play(

@@ -6,6 +6,7 @@ it was taught, its estimate is one solve, and that a reward counts once is a set
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ Json = dict[str, Any]
 
 NO_RULE: Json = {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None}
 DEFAULTS: Json = {"ridge": 1.0, "exploration": 1.0, "temperature": None, "filter": None, "scope": "global"}
+DEFAULTS |= {"repeats": None, "log": None}
 DEVICES = ["phone", "tv"]
 CONTEXT: Json = {
     "fields": [
@@ -40,6 +42,15 @@ OPERATORS: Mapping[str, Callable[[list[Any], Any], bool]] = {
 def fulfil(values: list[Any], conditions: Json) -> bool:
     """Whether the values of a field fulfil all conditions."""
     return all(OPERATORS[word](values, bound) for word, bound in conditions.items())
+
+
+def fields_of(document: Json) -> set[str]:
+    """The fields that a filter asks for."""
+    found = {name for name in document if not name.startswith("$")}
+    for name in document.keys() - found:
+        parts = document[name] if isinstance(document[name], list) else [document[name]]
+        found |= {field for part in parts for field in fields_of(part)}
+    return found
 
 
 def merged(document: Any, patch: Any) -> Any:
@@ -143,15 +154,25 @@ class Learner:
 
 @dataclass
 class Quota:
-    """At most ``most`` of the arms that ``document`` lets in are shown; so many were."""
+    """At most ``most`` of the arms that ``document`` lets in are shown; so many were.
+
+    ``held``: so many of them by deferred decisions that wait to be activated.
+    """
 
     document: Json
     most: int
     shown: int = 0
+    held: int = 0
 
     @property
     def left(self) -> int:
         return max(self.most - self.shown, 0)
+
+    @property
+    def deferrable(self) -> int:
+        """How many more deferred decisions may hold: together a tenth of what is left, rounded up."""
+        free = min(max(self.most - self.shown + self.held, 0), self.most)
+        return min(max(-(-free // 10) - self.held, 0), self.left)
 
 
 @dataclass
@@ -159,7 +180,8 @@ class Bandit:
     """``asked`` is what each version was asked to be, without what is left at its default.
 
     ``etags``: those of its versions. ``events``: by key and event, the request and its answer.
-    ``observed``: by key, the ids. ``deleted``: it was, and its tokens are worth nothing.
+    ``observed``: by key, the ids. ``had``: by key or visitor, what counts
+    for ``repeats``. ``deleted``: it was, and its tokens are worth nothing.
     """
 
     name: str
@@ -172,6 +194,7 @@ class Bandit:
     events: dict[tuple[str | None, str], tuple[Json, Json]] = field(default_factory=dict)
     observed: set[tuple[str | None, str]] = field(default_factory=set)
     quotas: dict[str, Quota] = field(default_factory=dict)
+    had: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     deleted: bool = False
 
     @property
@@ -181,6 +204,11 @@ class Bandit:
     @property
     def has_context(self) -> bool:
         return "context" in self.asked[0]
+
+    @property
+    def repeats(self) -> Json | None:
+        rule: Json | None = self.asked[0].get("repeats")
+        return rule
 
     @property
     def learner_dim(self) -> int:
@@ -210,6 +238,7 @@ class Bandit:
 
     def forget(self, key: str | None) -> None:
         self.learners.pop(key, None)
+        self.had.pop(key or "", None)
         self.events = {claim: made for claim, made in self.events.items() if claim[0] != key}
         for decision in self.decisions:
             decision.forgotten |= decision.key == key
@@ -238,6 +267,10 @@ class Decision:
     ``taken``     arms, with ``reward_id`` where rewards add up, whose reward was accepted
     ``last``      of arms where the last reward counts, when it was so and what
     ``defaults``  of arms whose default was counted, and not replaced yet
+    ``liked``     arms with an accepted reward above 0
+    ``subject``   whom ``repeats`` knows it by: the key, or the visitor
+    ``holds``     the quotas that it has taken of, one for each time, while it waits to be activated
+    ``learned``   the version of the learner; ``catalogue``: that of the catalogue
     """
 
     token: str
@@ -247,6 +280,11 @@ class Decision:
     arms: dict[str, np.ndarray]
     active: bool
     deferred: bool
+    subject: str | None = None
+    learned: int = 0
+    catalogue: int = 0
+    holds: list[Quota] = field(default_factory=list)
+    liked: set[str] = field(default_factory=set)
     forgotten: bool = False
     waited: bool = False
     counted: set[str] = field(default_factory=set)
@@ -276,6 +314,15 @@ class Decision:
         if any(refusals.values()):
             return next(code for code, holds in refusals.items() if holds)
         arm = next(iter(self.arms)) if arm is None else arm
+        outcome = self._taken(arm, value, reward_id, at)
+        rule = self.bandit.repeats
+        if outcome == "accepted" and value > 0.0 and arm not in self.liked:
+            self.liked.add(arm)
+            if rule is not None and rule["counts"] == "rewarded" and self.subject is not None:
+                self.bandit.had[self.subject][arm] += 1
+        return outcome
+
+    def _taken(self, arm: str, value: float, reward_id: str | None, at: int) -> str:
         if self.rule["aggregate"] == "last":
             return self._revised(arm, (at, value))
         claim = (arm, (reward_id or "") if self.rule["aggregate"] == "sum" else "")
@@ -305,7 +352,19 @@ class Decision:
         if self.active:
             return "duplicate"
         self.active = True
+        self._hold_no_more()
         return "activated"
+
+    def expire(self) -> None:
+        """It was never activated, and gives back what it holds of quotas."""
+        for quota in self.holds:
+            quota.shown -= 1
+        self._hold_no_more()
+
+    def _hold_no_more(self) -> None:
+        for quota in self.holds:
+            quota.held -= 1
+        self.holds = []
 
     def wait_is_over(self) -> None:
         """Each arm without a reward counts as the default, once."""

@@ -70,8 +70,20 @@ def _arm(dim: int) -> Arm:
     return Arm(name, features, _choice([[], ["new"], ["old", "new"]]), _some(metadata, 0.7))
 
 
+LOG: Json = {"keep_s": 86_400.0, "share": 1.0}
+REPEATS: list[Json] = [
+    {"most": most, "within_s": 86_400.0, "counts": counts, "by": by}
+    for most, counts, by in (
+        (1, "shown", "arm"),
+        (2, "shown", "arm"),
+        (2, "shown", "maker"),
+        (1, "rewarded", "arm"),
+    )
+]
+
+
 def _bandit() -> Json:
-    more = {"context": CONTEXT, "filter": _choice(FILTERS)}
+    more = {"context": CONTEXT, "filter": _choice(FILTERS), "log": LOG, "repeats": _choice(REPEATS)}
     return {
         "scope": _choice(["global", "per_key"]),
         "ridge": 1.0,
@@ -96,7 +108,10 @@ Told = tuple[float, int, str | None, int]
 def _request() -> Request:
     k = _choice([1, 1, 2, 3, 8])
     rules = {
-        "pin": [{"arm": _choice(IDS), "place": _rng.randint(1, k)}],
+        "pin": [
+            {"arm": arm, "place": place}
+            for arm, place in zip(_rng.sample(IDS, 2), _rng.sample(range(1, k + 1), min(k, 2)), strict=False)
+        ],
         "at_most": [{"field": "maker", "count": _rng.randint(1, 2)}],
     }
     parts = {

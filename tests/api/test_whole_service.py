@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,27 @@ from service_machine import play
 from service_model import Arm, Json
 from service_play import Focus
 
+from app.errors import NoArms
 from app.indexes.live import LiveIndex
 from app.services.bandits.bandit import Bandit
 from app.services.bandits.bandits import Bandits
 from app.services.catalogues.catalogues import Catalogues
+from app.services.choosing import again, allowance
+from app.services.choosing.allowance import NOTHING, Allowance
+from app.services.choosing.choosing import Choosing
 from app.services.choosing.limits import AllowedRows
+from app.services.choosing.repeats import Repeats
 from app.services.choosing.selection import SelectionRequest
 from app.services.learning import fold, rewards
 from app.services.learning.reward_entries import RewardEntries
 from app.services.quotas import quota_filters
 from app.services.quotas.membership import Membership
+from app.services.quotas.moment import Moment as QuotaSnapshot
 from app.services.quotas.shares import Shares
+from app.storage import redis_keys
+from app.storage.protocol import LearnerId
 from app.storage.redis_choices import RedisChoices
+from app.storage.redis_quotas import RedisQuotas
 from shortlist.types import NO_ROWS
 
 
@@ -107,9 +117,55 @@ async def nothing_is_hidden(store: Any, deferred: Any) -> set[int]:
     return set()
 
 
+def given_back_by_nobody(self: Shares, taken: Any) -> None:
+    pass
+
+
+async def held_for_good(self: Shares, decision: str, taken: Any, *, expires_ms: int) -> None:
+    pass
+
+
+async def remembered_though_not_shown(self: Repeats, subject: Any, shown: Any) -> None:
+    pass
+
+
+async def taken_by_a_dry_run(self: Allowance, request: Any, visitor: Any) -> Any:
+    left = await left_for_a_dry_run(self, request, visitor)
+    shares = self._quotas.shares.get(request.bandit.uid)
+    if shares is not None:
+        selection = await self._selector.select(left, None)
+        await shares.take(selection.snapshot.arms.plain.whole, selection.hits.rows.tolist())
+    return left
+
+
+async def taken_for_good(self: RedisQuotas, uid: str, *, margin_ms: int, count: int) -> int:
+    late = await self._redis.command("ZRANGEBYSCORE", redis_keys.quotas_held(uid)[1], 0, 1)
+    for decision in late:
+        await self.confirm(uid, decision.decode(), expires_ms=2**50, margin_ms=0)
+    return len(late)
+
+
+async def taken_again(self: Choosing, bandit: Any, request: Any) -> Any:
+    made = await choice_of_a_request(self, bandit, request)
+    if request.event_id is not None and made.spent is NOTHING:
+        learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
+        with suppress(NoArms):
+            await self._new_choice(bandit, learner, request, context)
+    return made
+
+
+async def all_pins(self: QuotaSnapshot, pins: Any, whole: Any, *, deferred: bool = False) -> Any:
+    return [pin for pin, _ in pins]
+
+
+def of_any_key(subject: Any, bandit: Any, *_: Any) -> Any:
+    return subject and subject._replace(key=LearnerId(bandit.uid, "anybody"))
+
+
 SHARED: dict[tuple[str, str], Any] = {}
 fold_rows, joint = fold._rows, Bandit.joint_features
 get_event = RedisChoices.get_event
+left_for_a_dry_run, choice_of_a_request = Allowance.left, Choosing._choice
 REWARDED = ("choose", "reward_some")
 LATE = (*REWARDED, "time_passes")
 
@@ -132,6 +188,32 @@ def the_last_counts(body: Json) -> bool:
 
 def is_per_key(body: Json) -> bool:
     return bool(body["scope"] == "per_key")
+
+
+def repeats(body: Json) -> bool:
+    return "repeats" in body and body["repeats"]["counts"] == "shown"
+
+
+def repeats_per_key(body: Json) -> bool:
+    return repeats(body) and is_per_key(body)
+
+
+def is_logged(body: Json) -> bool:
+    """And its learners can stay as they are: rewards may be out of range."""
+    return "log" in body and body["reward"]["max"] is not None
+
+
+def is_single(request: Any) -> bool:
+    """One arm: of lists it is often not known what they could not have."""
+    return request[0]["k"] == 1 and is_shown(request)
+
+
+def is_soon_used_up(quota: Any) -> bool:
+    return quota[2] < 2
+
+
+def is_beyond(told: Any) -> bool:
+    return bool(told[0] > 1.0)
 
 
 def filters(body: Json) -> bool:
@@ -292,6 +374,63 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         "filter_with",
         lambda self, wanted: wanted,
         Focus(("choose",), {"bandits": filters}),
+    ),
+    "a share that is given back still counts": (
+        Shares,
+        "give_back",
+        given_back_by_nobody,
+        Focus(("choose_batch", "choose_batch", "put_quotas"), {"quotas": is_small, "requests": is_shown}),
+    ),
+    "a batch that fails leaves what its deferred choices hold": (
+        Shares,
+        "drop",
+        held_for_good,
+        Focus(("choose_batch", "choose_batch", "put_quotas"), {"quotas": is_small}),
+    ),
+    "a dry run takes of a quota": (
+        Allowance,
+        "left",
+        taken_by_a_dry_run,
+        Focus(("choose", "put_quotas")),
+    ),
+    "what expired decisions hold is not given back": (
+        RedisQuotas,
+        "release",
+        taken_for_good,
+        Focus(("choose", "choose", "put_quotas", "deferred_expire"), {"requests": is_deferred}),
+    ),
+    "an event that is repeated takes of a quota again": (
+        Choosing,
+        "_choice",
+        taken_again,
+        Focus(("choose", "choose", "put_quotas"), {"events": bool, "requests": is_shown}),
+    ),
+    "repeats count what was not shown": (
+        Repeats,
+        "give_back",
+        remembered_though_not_shown,
+        Focus(("choose_batch",), {"bandits": repeats}),
+    ),
+    "keys share what they had": (
+        allowance,
+        "subject_of",
+        changed(allowance.subject_of, of_any_key),
+        Focus(("choose",), {"bandits": repeats_per_key}),
+    ),
+    "a pin ignores a quota": (
+        QuotaSnapshot,
+        "standing",
+        all_pins,
+        Focus(("choose", "choose", "put_quotas"), {"quotas": is_small, "requests": asks("pin")}),
+    ),
+    "a choice is made again with what it could not have": (
+        again,
+        "_without",
+        lambda request, barred: request,
+        Focus(
+            ("choose", "choose", "explain", "explain", "put_quotas"),
+            {"bandits": is_logged, "requests": is_single, "quotas": is_soon_used_up, "told": is_beyond},
+        ),
     ),
 }
 NOTICED_WITHIN = 12  # runs: each mistake in about the half of them or more
