@@ -269,6 +269,19 @@ async def test_what_was_released_cannot_be_activated_when_the_clock_goes_back(ju
     assert await process.shares.confirm("later", expires_ms=now_ms + 3 * HOUR_MS) == "counts"
 
 
+async def test_what_was_taken_in_one_window_is_not_given_back_in_the_next(jumping: Jumping):
+    (process,) = await processes(jumping.store, 1, quota_of(3, per_s=3_600))
+    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+    assert taken is not None
+    await jumping.jump_to(3_600)
+    await process.shares.look()
+    await all_that_is_left(process)
+    process.shares.give_back(taken)
+    await process.shares.look()
+    await all_that_is_left(process)
+    assert process.shown.total() == 3
+
+
 async def test_an_activation_in_another_window_counts_there_or_is_refused(jumping: Jumping):
     (process,) = await processes(jumping.store, 1, quota_of(2, per_s=3_600))
     expires_ms = time.time_ns() // 1_000_000 + 24 * HOUR_MS
