@@ -97,6 +97,7 @@ SEED   ?=
 
 mutants: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutants]'
+	$(if $(SAMPLE),,nice -n 19 $(BIN)/python -m mutation_tests.semantic $(if $(WHOLE),--whole) $(AREA))
 	nice -n 19 $(BIN)/python -m mutation_tests.run $(AREA) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.installed-test $(VENV)/.installed-docs

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -131,3 +136,17 @@ AREAS = {
         ),
     ),
 }
+
+
+@contextmanager
+def copied() -> Iterator[Path]:
+    """A copy of what git knows, or would, in a temporary folder."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        for name in names:
+            if name and (ROOT / name).is_file():
+                target = Path(folder, name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, target)
+        yield Path(folder)

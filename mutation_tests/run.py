@@ -16,18 +16,16 @@ import random
 import re
 import secrets
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutation_tests.areas import AREAS, ROOT, Area
+from mutation_tests.areas import AREAS, Area, copied
+from mutation_tests.semantic import TESTS
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 # Of what Cosmic Ray can do: one or two changes for each operator, such as a careful reader might overlook.
@@ -140,20 +138,6 @@ def mutants(area: str, root: Path) -> Iterator[Mutant]:
                     yield mutant
 
 
-@contextmanager
-def copied() -> Iterator[Path]:
-    """A copy of what git knows, or would, in a temporary folder."""
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        for name in names:
-            if name and (ROOT / name).is_file():
-                target = Path(folder, name)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(ROOT / name, target)
-        yield Path(folder)
-
-
 def command(area: Area) -> str:
     """What runs the tests of an area."""
     plugins = [word for name in area.plugins for word in ("-p", name)]
@@ -223,13 +207,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, help="how many to try, drawn from all")
     parser.add_argument("--seed", type=int, help="of the sample; drawn if it is not given")
     given = parser.parse_args(arguments)
-    unknown = set(given.areas) - set(AREAS)
+    unknown = set(given.areas) - set(AREAS) - TESTS.keys()
     if unknown:
         parser.error(f"no such area: {', '.join(sorted(unknown))}")
     seed = secrets.randbelow(10**6) if given.seed is None else given.seed
     if given.sample is not None:
         print(f"a sample of {given.sample}, seed {seed}", flush=True)
-    found = try_all(given.areas or list(AREAS), sample=given.sample, seed=seed)
+    areas = [area for area in AREAS if area in given.areas or not given.areas]
+    found = try_all(areas, sample=given.sample, seed=seed)
     print("| area | tried | killed | share |\n|---|---|---|---|")
     for area, (tried, survivors) in found.items():
         killed = tried - len(survivors)

@@ -1,134 +1,65 @@
-"""The whole service beside the model of it: rules that do the same to both, and compare every answer.
+"""The whole service beside the model of it: steps that do the same to both, and compare every answer.
 
 All catalogues, bandits and learners are compared at the end of a run.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-from collections.abc import Coroutine
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    multiple,
-    rule,
-    run_state_machine_as_test,
-)
+import service_play
+from service_choices import Chooser, check_choice, check_dry_run
+from service_compared import ComparedService
 from service_model import (
     Arm,
     Bandit,
     Catalogue,
-    Chooser,
     Decision,
     Json,
     Learner,
     Quota,
     completed,
+    fields_of,
     is_within,
 )
-from service_pools import (
-    ARMS,
-    BANDITS,
-    KEYS,
-    OBSERVATIONS,
-    PATCHES,
-    QUOTAS,
-    REQUESTS,
-    SOME_IDS,
-    TOLD,
-    WIDER_ARMS,
-    Observed,
-    Request,
-    Told,
-    is_possible,
-)
+from service_play import Focus, both, decision, of, one_of, rule, some
+from service_pools import KEYS, Observed, Request, Told, is_possible
 
 from api_client import running
 from app.storage import redis_keys
 from waiting import until
-from workers import housekeeping
 
-T = TypeVar("T")
+CATALOGUES = one_of("ccd")
+NAMES = one_of(["b0", "b1", "b2"])
+PLACES = one_of(range(6))  # of a bandit among those that there are
+MATCHES = one_of([None, None, "first", "last"])
+MAYBE = one_of([False, True])
+SELDOM = one_of([False, False, True])
+EVERYTHING = Focus()
 
-CATALOGUES = st.sampled_from("ccd")
-NAMES = st.sampled_from(["b0", "b1", "b2"])
-PLACES = st.integers(0, 5)  # of a bandit among those that there are
-MATCHES = st.sampled_from([None, None, "first", "last"])
-EVENTS = st.sampled_from([None, None, "e0", "e1"])
 
+class WholeService(ComparedService):
+    """Steps that do the same to both."""
 
-class WholeService(RuleBasedStateMachine):
-    """The service, in one process over a real store, and the model."""
-
-    decisions = Bundle("decisions")
-
-    def __init__(self, store_url: str, folder: Path) -> None:
-        super().__init__()
-        self.catalogues: dict[str, Catalogue] = {}
-        self.bandits: dict[str, Bandit] = {}
-        self._place = (store_url, folder)
-        self._runner = asyncio.Runner()
-        self._opened = AsyncExitStack()
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(housekeeping, "EVERY_S", 0.01)
-        self.api = self._run(self._opened.enter_async_context(running(*self._place)))
-
-    def teardown(self) -> None:
-        try:
-            self.look()
-        finally:
-            self._run(self._opened.aclose())
-            self._runner.close()
-            self.patch.undo()
-
-    def _run(self, step: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(step)
-
-    def _call(self, method: str, path: str, json: Any = None, **options: Any) -> tuple[int, Json]:
-        """Status and body of the answer, and the code of one that is no success."""
-        answer = self._run(self.api.call(method, f"/v1/{path}", json, **options))
-        self.etag = answer.headers.get("etag")
-        return answer.status_code, answer.json() if answer.content else {}
-
-    def _expect(self, status: int, method: str, path: str, json: Any = None, **options: Any) -> Json:
-        found, body = self._call(method, path, json, **options)
-        assert found == status, body
-        return body
-
-    def _listed(self, path: str) -> list[Json]:
-        return self._run(self.api.listed(f"/v1/{path}"))
-
-    def _refused(
-        self, refusal: tuple[int, str], method: str, path: str, json: Any = None, **more: Any
-    ) -> None:
-        found, body = self._call(method, path, json, **more)
-        assert (found, body.get("code")) == refusal, body
-
-    def _nth(self, place: int) -> tuple[str, Bandit]:
-        return list(self.bandits.items())[place % len(self.bandits)]
-
-    @initialize(first=st.lists(ARMS, min_size=3, max_size=6), body=BANDITS.filter(is_possible))
-    def begin(self, first: list[Arm], body: Json) -> None:
+    def begin(self) -> None:
+        """Two catalogues, arms of the first, and one bandit."""
+        body = self.rng.choice([body for body in self.pools["bandits"] if is_possible(body)])
         for name, dim in (("c", 2), ("d", 3)):
             self._expect(201, "PUT", f"catalogues/{name}", {"dim": dim})
             self.catalogues[name] = Catalogue(dim)
-        self.upsert("c", first)
+        self.upsert("c", some(of("arms"), 3, 4, 5, 6)(self))
         self.make_bandit("b0", "c", body, anew=False)
 
     # Catalogues
 
-    @rule(name=CATALOGUES, dim=st.sampled_from([2, 3]))
+    @rule(name=CATALOGUES, dim=one_of([2, 3]))
     def replace_catalogue(self, name: str, dim: int) -> None:
         """Delete it, if no bandit uses it, and make it again."""
         known, path = self.catalogues[name], f"catalogues/{name}"
@@ -144,7 +75,7 @@ class WholeService(RuleBasedStateMachine):
         self._expect(201, "PUT", path, {"dim": dim})
         self.catalogues[name] = Catalogue(dim)
 
-    @rule(name=CATALOGUES, rows=st.lists(ARMS, min_size=1, max_size=4), other=WIDER_ARMS)
+    @rule(name=CATALOGUES, rows=some(of("arms"), 1, 2, 3, 4), other=of("wider_arms"))
     def upsert_or_refuse(self, name: str, rows: list[Arm], other: Arm) -> None:
         """All or nothing: with one arm of another dimension among them."""
         known = self.catalogues[name]
@@ -166,7 +97,7 @@ class WholeService(RuleBasedStateMachine):
         assert answer["version"] == known.version
         known.arms |= unique
 
-    @rule(name=CATALOGUES, ids=SOME_IDS)
+    @rule(name=CATALOGUES, ids=of("some_ids"))
     def delete_arms(self, name: str, ids: list[str]) -> None:
         known = self.catalogues[name]
         answer = self._expect(200, "POST", f"catalogues/{name}/arms/delete", {"ids": ids})
@@ -177,7 +108,7 @@ class WholeService(RuleBasedStateMachine):
         for arm in ids:
             known.arms.pop(arm, None)
 
-    @rule(name=CATALOGUES, count=st.integers(1, 3))
+    @rule(name=CATALOGUES, count=one_of(range(1, 4)))
     def delete_the_longest_arms(self, name: str, count: int) -> None:
         """Those that answer most queries."""
         arms = sorted(
@@ -188,7 +119,7 @@ class WholeService(RuleBasedStateMachine):
 
     # Bandits
 
-    @rule(name=NAMES, catalogue=CATALOGUES, body=BANDITS, anew=st.sampled_from([False, False, True]))
+    @rule(name=NAMES, catalogue=CATALOGUES, body=of("bandits"), anew=SELDOM)
     def make_bandit(self, name: str, catalogue: str, body: Json, anew: bool) -> None:
         """``anew``: delete the one that there is."""
         body = {**body, "catalogue": catalogue}
@@ -210,7 +141,7 @@ class WholeService(RuleBasedStateMachine):
             self.bandits[name] = known
         self._shown(known, shown)
 
-    @rule(place=PLACES, patches=st.lists(PATCHES, min_size=1, max_size=3), if_match=MATCHES)
+    @rule(place=PLACES, patches=some(of("patches"), 1, 2, 3), if_match=MATCHES)
     def change_bandit(self, place: int, patches: list[Json], if_match: str | None) -> None:
         name, known = self._nth(place)
         for patch in patches:
@@ -235,61 +166,52 @@ class WholeService(RuleBasedStateMachine):
                 known.etags.append(self.etag)
             self._shown(known, shown)
 
-    def _shown(self, known: Bandit, shown: Json) -> None:
-        assert {name: shown[name] for name in known.config()} == known.config()
-        assert shown["version"] == len(known.asked)
-        assert self.etag == known.etags[-1]
-
     # Quotas
 
-    @rule(place=PLACES, drawn=st.lists(QUOTAS, min_size=1, max_size=3))
+    @rule(place=PLACES, drawn=some(of("quotas"), 1, 2, 3, 12))
     def put_quotas(self, place: int, drawn: list[tuple[str, Json, int]]) -> None:
         """New ones, and those that are there with another ``most``; of another filter they are made anew."""
         bandit_name, bandit = self._nth(place)
         for name, document, most in drawn:
             path, known = f"bandits/{bandit_name}/quotas/{name}", bandit.quotas.get(name)
             body = {"filter": document, "most": most}
+            found, shown = self._call("PUT", path, body)
+            if found == 422:  # of a field that no arm has
+                arms = self.catalogues[bandit.catalogue].arms.values()
+                assert any(all(not arm.values(field) for arm in arms) for field in fields_of(document)), shown
+                continue
             if known is not None and known.document != document:
-                self._refused((409, "conflict"), "PUT", path, body)
+                assert (found, shown["code"]) == (409, "conflict")
                 self._expect(204, "DELETE", path)
                 del bandit.quotas[name]
-                known = None
-            found, shown = self._call("PUT", path, body)
-            if found == 422:  # of fields that no arm has
-                assert not any(arm.matches(document) for arm in self._arms(bandit)) or "$" in str(document)
-                continue
+                known, (found, shown) = None, self._call("PUT", path, body)
             assert found == (201 if known is None else 200), shown
             quota = bandit.quotas.setdefault(name, Quota(document, most))
             quota.most = most
             assert (shown["used"], shown["most"]) == (quota.shown, most)
             assert shown["reserved"] + shown["left"] == quota.left or quota.shown > most
 
-    def _arms(self, bandit: Bandit) -> list[Arm]:
-        return [*self.catalogues[bandit.catalogue].arms.values()]
-
     # Choices
 
     def _request(self, bandit: Bandit, asked: Json, key: str, situation: Json) -> Json:
-        """A body that the bandit can take. With quotas nothing is deferred: how much may be is known late."""
-        if bandit.quotas:
-            asked = {name: value for name, value in asked.items() if name != "activate"}
-        return {**asked, **self._whose(bandit, key, situation)}
+        """A body that the bandit can take."""
+        visitor = {"visitor": key} if bandit.repeats is not None and bandit.scope == "global" else {}
+        return {**asked, **visitor, **self._whose(bandit, key, situation)}
 
     def _whose(self, bandit: Bandit, key: str, situation: Json) -> Json:
         whose: Json = {"key": key} if bandit.scope == "per_key" else {}
         return {**whose, "context": situation} if bandit.has_context else whose
 
     @rule(
-        target=decisions,
         place=PLACES,
-        asked=st.lists(REQUESTS, min_size=1, max_size=3),
-        event=EVENTS,
-        told=st.lists(TOLD, min_size=1, max_size=4),
-        waits=st.booleans(),
+        asked=some(of("requests"), 1, 2, 3),
+        event=of("events"),
+        told=some(of("told"), 1, 2, 3, 4),
+        waits=MAYBE,
     )
     def choose(
         self, place: int, asked: list[Request], event: str | None, told: list[Told], waits: bool
-    ) -> Any:
+    ) -> None:
         """One after the other, the first perhaps for an event; then reward some of them."""
         name, bandit = self._nth(place)
         bodies = [self._request(bandit, *each) for each in asked]
@@ -297,12 +219,12 @@ class WholeService(RuleBasedStateMachine):
             bodies[0]["event_id"] = event
         made = [self._chosen(bandit, f"bandits/{name}/choose", body) for body in bodies]
         decisions = [decision for decision in made if decision is not None]
-        return self._rewarded(decisions, told, waits)
+        self._rewarded(decisions, told, waits)
 
-    def _rewarded(self, decisions: list[Decision], told: list[Told], waits: bool) -> Any:
+    def _rewarded(self, decisions: list[Decision], told: list[Told], waits: bool) -> None:
         if decisions:
             self.reward(list(zip(itertools.cycle(decisions), told)), waits)
-        return multiple(*decisions)
+        self.decisions += decisions
 
     def _chosen(self, bandit: Bandit, path: str, body: Json) -> Decision | None:
         """The decision, if this is a new one."""
@@ -312,103 +234,59 @@ class WholeService(RuleBasedStateMachine):
             assert self._expect(200, "POST", path, first) == answer
             self._expect(409, "POST", path, {**first, "seed": first.get("seed", 0) + 1})
             return None
-        chooser = Chooser(bandit, self.catalogues[bandit.catalogue], body)
+        catalogue = self.catalogues[bandit.catalogue]
+        dry = {name: value for name, value in body.items() if name not in {"event_id", "activate"}}
+        chooser, looker = Chooser(bandit, catalogue, body), Chooser(bandit, catalogue, dry)
+        if (refusal := looker.refusal()) is not None:
+            self._refused(refusal, "POST", path, {**dry, "dry_run": True})
+        else:
+            check_dry_run(looker, self._expect(200, "POST", path, {**dry, "dry_run": True}))
+        self._hear_of_quotas(bandit, [body])
         if (refusal := chooser.refusal()) is not None:
             self._refused(refusal, "POST", path, body)
             return None
-        dry = {name: value for name, value in body.items() if name not in {"event_id", "activate"}}
-        self._looked_at(chooser, self._expect(200, "POST", path, {**dry, "dry_run": True}))
         answer = self._expect(200, "POST", path, body)
         if "event_id" in body:
             bandit.events[claim] = body, answer
         return self._decided(chooser, answer)
 
-    def _looked_at(self, chooser: Chooser, answer: Json) -> None:
-        """A dry run is an answer that may be given; nothing is kept of it, as all that follows shows."""
-        assert "decision" not in answer
-        self._check(chooser, answer)
-        version = answer["learner_version"]
-        if version not in chooser.bandit.learner(chooser.request.get("key")).unknown:
-            estimates = {arm["id"]: arm["estimate"] for arm in answer["arms"]}
-            scores = chooser.scores(version)
-            wanted = [scores[arm] for arm in estimates]
-            np.testing.assert_allclose(list(estimates.values()), wanted, atol=1e-8)
-        assert all(arm["width"] > 0.0 for arm in answer["arms"])
-
     @rule(
-        target=decisions,
         place=PLACES,
-        asked=st.lists(REQUESTS, min_size=1, max_size=4),
-        told=st.lists(TOLD, min_size=1, max_size=4),
-        waits=st.booleans(),
+        asked=some(of("requests"), 1, 2, 3, 4),
+        told=some(of("told"), 1, 2, 3, 4),
+        waits=MAYBE,
     )
-    def choose_batch(self, place: int, asked: list[Request], told: list[Told], waits: bool) -> Any:
+    def choose_batch(self, place: int, asked: list[Request], told: list[Told], waits: bool) -> None:
         name, bandit = self._nth(place)
         path, bodies = f"bandits/{name}/choose/batch", [self._request(bandit, *each) for each in asked]
-        if bandit.quotas:  # what is left for the second one depends on what was drawn for the first
-            bodies = bodies[:1]
+        self._hear_of_quotas(bandit, bodies)
         choosers = [Chooser(bandit, self.catalogues[bandit.catalogue], body) for body in bodies]
         refusals = [found for chooser in choosers if (found := chooser.refusal()) is not None]
-        if refusals:
-            self._refused(refusals[0], "POST", path, {"requests": bodies})
-            return multiple()
-        answer = self._expect(200, "POST", path, {"requests": bodies})
+        status, answer = self._call("POST", path, {"requests": bodies})
+        if refusals or status == 409:
+            # Some of them may have taken what the next ones lacked: all of it is back.
+            is_limited = len(bodies) > 1 and (bandit.quotas or bandit.repeats)
+            assert (status, answer["code"]) in [*refusals[:1], *([(409, "no_arms")] if is_limited else [])]
+            return
+        assert status == 200, answer
         pairs = zip(choosers, answer["results"], strict=True)
-        return self._rewarded([self._decided(chooser, each) for chooser, each in pairs], told, waits)
+        self._rewarded([self._decided(chooser, each) for chooser, each in pairs], told, waits)
+
+    def _hear_of_quotas(self, bandit: Bandit, bodies: list[Json]) -> None:
+        """How much deferred decisions hold is heard of now and then, and when somebody asks."""
+        if any(not body.get("activate", True) for body in bodies):
+            self._look_at_quotas(bandit)
 
     def _decided(self, chooser: Chooser, answer: Json) -> Decision:
         """The answer is one that may be given; the decision of it."""
-        self._check(chooser, answer)
-        for arm in answer["arms"]:
-            for name in chooser.quotas_of(arm["id"]):
-                chooser.bandit.quotas[name].shown += 1
-                assert chooser.bandit.quotas[name].shown <= chooser.bandit.quotas[name].most
-        return self._kept(chooser, answer)
-
-    def _check(self, chooser: Chooser, answer: Json) -> None:
-        bandit, catalogue, body = chooser.bandit, chooser.catalogue, chooser.request
-        config, version = bandit.config(), answer["learner_version"]
-        learner = bandit.learner(body.get("key"))
-        assert answer["policy"] == config["policy"]
-        assert answer["bandit_version"] == len(bandit.asked)
-        assert answer["catalogue_version"] == catalogue.version
-        assert answer["exact"]
-        assert answer.get("eligible") == (len(chooser.eligible()) if chooser.filters else None)
-        assert learner.applied <= version <= len(learner.lessons)
-        ids = [arm["id"] for arm in answer["arms"]]
-        pinned = [arm["id"] for arm in answer["arms"] if arm.get("pinned")]
-        chosen = [arm for arm in ids if arm not in pinned]
-        assert sorted(pinned) == sorted(chooser.pins.values())
-        assert chooser.with_pins(chosen) == ids
-        assert len(set(ids)) == len(ids)
-        scores = chooser.scores(version)
-        order = sorted(chooser.left(), key=lambda arm: -scores[arm])
-        if bandit.quotas:  # overlapping limits: how many arms they leave depends on the first ones
-            assert len(ids) == body.get("k", 1) or not chooser.allowed_after(chosen)
-        else:
-            assert len(chosen) == len(chooser.best(order))
-        assert chooser.best(chosen) == chosen, "the rules hold"
-        assert set(chosen) <= set(order)
-        if version in learner.unknown:
-            return
-        found = {arm["id"]: arm["score"] for arm in answer["arms"]}
-        if config["exploration"] == 0.0 or config["policy"] == "softmax":
-            np.testing.assert_allclose(list(found.values()), [scores[arm] for arm in ids], atol=1e-8)
-        if config["policy"] == "softmax":
-            self._drawn(chooser, scores, chosen, answer)
-        elif config["exploration"] == 0.0:
-            for place, arm in enumerate(chosen):
-                best = max(scores[each] for each in chooser.allowed_after(chosen[:place]))
-                np.testing.assert_allclose(scores[arm], best, atol=1e-8)
-
-    def _drawn(self, chooser: Chooser, scores: dict[str, float], chosen: list[str], answer: Json) -> None:
-        """Each arm has the probability that it says it had."""
-        said = {arm["id"]: arm["propensity"] for arm in answer["arms"]}
-        assert all(said[arm] == 1.0 for arm in chooser.pins.values())
-        for place, arm in enumerate(chosen):
-            left = chooser.allowed_after(chosen[:place])
-            mass = {each: np.exp(scores[each] / chooser.bandit.config()["temperature"]) for each in left}
-            np.testing.assert_allclose(said[arm], mass[arm] / sum(mass.values()), rtol=1e-8)
+        check_choice(chooser, answer)
+        made = self._kept(chooser, answer)
+        taken = chooser.take([*made.arms])
+        if not made.active:
+            made.holds = taken
+            for quota in taken:
+                quota.held += 1
+        return made
 
     def _kept(self, chooser: Chooser, answer: Json) -> Decision:
         body, catalogue = chooser.request, chooser.catalogue
@@ -418,46 +296,101 @@ class WholeService(RuleBasedStateMachine):
         active = body.get("activate", True)
         version = answer["bandit_version"]
         decision = Decision(
-            answer["decision"], chooser.bandit, version, body.get("key"), joint, active, deferred=not active
+            answer["decision"],
+            chooser.bandit,
+            version,
+            body.get("key"),
+            joint,
+            active,
+            deferred=not active,
+            subject=chooser.subject,
+            learned=answer["learner_version"],
+            catalogue=catalogue.version,
         )
         chooser.bandit.decisions.append(decision)
         return decision
 
-    @rule(shown=st.lists(decisions, min_size=1, max_size=3))
-    def activate(self, shown: list[Decision]) -> None:
-        outcomes = [decision.activate() for decision in dict.fromkeys(shown)]
-        tokens = [decision.token for decision in dict.fromkeys(shown)]
+    @rule(shown=some(decision, 1, 2, 3))
+    def activate(self, shown: list[Decision | None]) -> None:
+        made = [decision for decision in dict.fromkeys(shown) if decision is not None]
+        outcomes = [decision.activate() for decision in made]
+        tokens = [decision.token for decision in made]
         answer = self._expect(200, "POST", "decisions/activate", {"decisions": [*tokens, "garbage"]})
         self._same_receipt(answer, [*outcomes, "invalid_token"], "activated")
+
+    @rule()
+    def deferred_expire(self) -> None:
+        """Every decision that waits to be activated has waited for too long."""
+        self._run(self._expire())
+        for bandit in self.bandits.values():
+            for made in bandit.decisions:
+                made.expire()
+        self.decisions = [made for made in self.decisions if made.active]
+        for bandit in self.bandits.values():
+            self._look_at_quotas(bandit)
+
+    async def _expire(self) -> None:
+        store = self.api.store
+        held = [name async for name in store.scan_iter(match="*:held-until", count=1_000)]
+        for name in held:
+            for member in await store.zrange(name, 0, -1):
+                await store.zadd(name, {member: 1})
+
+        for uid, shares in self.api.app.service.quotas.shares.items():
+            await shares.look()
+            assert not any([await store.zcard(name) for name in held if uid.encode() in name])
+
+    @rule(made=decision)
+    def explain(self, made: Decision | None) -> None:
+        """A choice that is made again from the log is the same, and takes nothing."""
+        if (
+            made is None
+            or made.deferred
+            or made.bandit.deleted
+            or not made.bandit.config(made.version)["log"]
+        ):
+            return
+        path = f"bandits/{made.bandit.name}/log/explain"
+        found = self._expect(200, "POST", path, {"decision": made.token})
+        assert [arm["id"] for arm in found["row"]["arms"]] == [*made.arms]
+        assert found["repeated"] is (None if found["changed"] else True)
+        now = self.catalogues[made.bandit.catalogue].version
+        learner = made.bandit.learner(made.key)
+        is_same = made.catalogue == now and made.learned == learner.applied == len(learner.lessons)
+        if is_same and not made.forgotten:
+            limited = made.bandit.quotas or made.bandit.repeats
+            assert found["changed"] in ([], ["barred"] if limited else [])
 
     # Rewards
 
     @rule(
-        rewarded=st.lists(st.tuples(decisions, TOLD), min_size=1, max_size=6),
-        waits=st.booleans(),
-        late=st.booleans(),
+        rewarded=some(both(decision, of("told")), 1, 2, 3, 4, 5, 6),
+        waits=MAYBE,
+        late=MAYBE,
     )
-    def reward_some(self, rewarded: list[tuple[Decision, Told]], waits: bool, late: bool) -> None:
+    def reward_some(self, rewarded: list[tuple[Decision | None, Told]], waits: bool, late: bool) -> None:
         if late:
             self.time_passes()
-        self.reward(rewarded, waits)
+        known = [(decision, told) for decision, told in rewarded if decision is not None]
+        if known:
+            self.reward(known, waits)
 
     def reward(self, rewarded: list[tuple[Decision, Told]], waits: bool) -> None:
         items, outcomes, taught = [], list[str](), list[Learner]()
-        for decision, (value, place, reward_id, at) in rewarded:
-            arms = [*decision.arms, None, "nobody"]
+        for made, (value, place, reward_id, at) in rewarded:
+            arms = [*made.arms, None, "nobody"]
             arm = arms[place % len(arms)]
-            item = {"decision": decision.token, "value": value, "arm": arm, "reward_id": reward_id, "at": at}
+            item = {"decision": made.token, "value": value, "arm": arm, "reward_id": reward_id, "at": at}
             items.append({name: part for name, part in item.items() if part is not None})
-            outcomes.append(decision.reward(value, arm, reward_id, at))
+            outcomes.append(made.reward(value, arm, reward_id, at))
             if outcomes[-1] in {"accepted", "duplicate"}:  # others wait for nothing
-                taught.append(decision.bandit.learner(decision.key))
+                taught.append(made.bandit.learner(made.key))
         for token in (f"{rewarded[0][0].token}A", f"A{rewarded[0][0].token[1:]}"[:-1], "garbage"):
             items.append({"decision": token, "value": 1.0})
             outcomes.append("invalid_token")
         self._taught("rewards", {"rewards": items}, outcomes, taught if waits else None)
 
-    @rule(place=PLACES, history=st.lists(OBSERVATIONS, min_size=1, max_size=4), waits=st.booleans())
+    @rule(place=PLACES, history=some(of("observations"), 1, 2, 3, 4), waits=MAYBE)
     def observe(self, place: int, history: list[Observed], waits: bool) -> None:
         name, bandit = self._nth(place)
         items, outcomes, taught, rule = [], list[str](), list[Learner](), bandit.config()["reward"]
@@ -510,7 +443,7 @@ class WholeService(RuleBasedStateMachine):
     async def _nothing_is_due(self) -> bool:
         return not any([await self.api.store.zcard(redis_keys.due(partition)) for partition in range(16)])
 
-    @rule(place=PLACES, key=st.sampled_from(KEYS))
+    @rule(place=PLACES, key=one_of(KEYS))
     def forget(self, place: int, key: str) -> None:
         name, bandit = self._nth(place)
         own = key if bandit.scope == "per_key" else None
@@ -519,7 +452,7 @@ class WholeService(RuleBasedStateMachine):
 
     # The process
 
-    @rule(really=st.sampled_from([False, False, True]))
+    @rule(really=SELDOM)
     def restart(self, really: bool) -> None:
         """Not each time: it takes as long as a dozen other steps."""
         if not really:
@@ -528,63 +461,14 @@ class WholeService(RuleBasedStateMachine):
         self._opened = AsyncExitStack()
         self.api = self._run(self._opened.enter_async_context(running(*self._place, empty=False)))
 
-    def look(self) -> None:
-        """All that is stored and learned is what the model says, once rewards are applied."""
-        self._settle()
-        shown = {each["id"]: each for each in self._listed("catalogues")}
-        assert shown.keys() == self.catalogues.keys()
-        for name, catalogue in self.catalogues.items():
-            facts = (shown[name]["dim"], shown[name]["size"], shown[name]["version"])
-            assert facts == (catalogue.dim, len(catalogue.arms), catalogue.version)
-            arms = self._listed(f"catalogues/{name}/arms")
-            assert {arm["id"]: arm for arm in arms} == {arm.id: vars(arm) for arm in catalogue.arms.values()}
-        listed = [each["id"] for each in self._listed("bandits")]
-        assert sorted(listed) == sorted(self.bandits)
-        for bandit in self.bandits.values():
-            self._look_at(bandit)
 
-    def _look_at(self, bandit: Bandit) -> None:
-        path = f"bandits/{bandit.name}"
-        for name, quota in bandit.quotas.items():
-            found = self._expect(200, "GET", f"{path}/quotas/{name}")
-            assert (found["used"], found["most"]) == (quota.shown, quota.most)
-        self._shown(bandit, self._expect(200, "GET", path))
-        versions = self._listed(f"{path}/versions")
-        assert [each["version"] for each in versions] == list(range(len(bandit.asked), 0, -1))
-        for each in versions:
-            config = bandit.config(each["version"])
-            assert {name: each[name] for name in config} == config
-        lessons = {key or "_global": learner for key, learner in bandit.learners.items() if learner.lessons}
-        listed = self._listed(f"{path}/learners")
-        assert {each["key"]: each["version"] for each in listed} == {
-            key: len(learner.lessons) for key, learner in lessons.items()
-        }
-        for key in ["ann", "bob"] if bandit.scope == "per_key" else ["_global"]:
-            learner = lessons.get(key, Learner())
-            found = self._expect(200, "GET", f"{path}/learners/{key}?include=precision")
-            assert found["observations"] == learner.observations()
-            assert found["version"] == len(learner.lessons)
-            terms = (bandit.learner_dim, bandit.config()["ridge"])
-            theta = [*found["theta"], *np.ravel(found.get("weights", []))]
-            np.testing.assert_allclose(found["precision"], learner.precision(*terms), atol=1e-9)
-            np.testing.assert_allclose(theta, learner.estimate(*terms), atol=1e-8)
-
-    def _settle(self) -> None:
-        async def settled() -> bool:
-            # Not /readyz: between two rules the process stands still, and is behind the store.
-            return bool((await self.api.ok("GET", "/v1/status"))["backlog"] == 0)
-
-        self._run(until(settled, what="rewards are applied"))
-
-
-def play(store_url: str, folder: Path, *, runs: int, steps: int) -> None:
-    """Play so many runs of so many steps, the same ones each time, up to the first that differs."""
-    chosen = settings(
-        max_examples=runs,
-        stateful_step_count=steps,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],
-    )
+def play(
+    store_url: str, folder: Path, *, seeds: Iterable[int], steps: int, focus: Focus = EVERYTHING
+) -> None:
+    """Play the whole service, as ``service_play.play``."""
     numbers = itertools.count()
-    run_state_machine_as_test(lambda: WholeService(store_url, folder / f"{next(numbers)}"), settings=chosen)
+
+    def make(rng: random.Random, pools: Mapping[str, Sequence[Any]]) -> WholeService:
+        return WholeService(store_url, folder / f"{next(numbers)}", rng, pools)
+
+    service_play.play(make, seeds, steps=steps, focus=focus)

@@ -6,8 +6,8 @@ it was taught, its estimate is one solve, and that a reward counts once is a set
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ Json = dict[str, Any]
 
 NO_RULE: Json = {"min": None, "max": None, "aggregate": "first", "wait_s": None, "default": None}
 DEFAULTS: Json = {"ridge": 1.0, "exploration": 1.0, "temperature": None, "filter": None, "scope": "global"}
+DEFAULTS |= {"repeats": None, "log": None}
 DEVICES = ["phone", "tv"]
 CONTEXT: Json = {
     "fields": [
@@ -41,6 +42,15 @@ OPERATORS: Mapping[str, Callable[[list[Any], Any], bool]] = {
 def fulfil(values: list[Any], conditions: Json) -> bool:
     """Whether the values of a field fulfil all conditions."""
     return all(OPERATORS[word](values, bound) for word, bound in conditions.items())
+
+
+def fields_of(document: Json) -> set[str]:
+    """The fields that a filter asks for."""
+    found = {name for name in document if not name.startswith("$")}
+    for name in document.keys() - found:
+        parts = document[name] if isinstance(document[name], list) else [document[name]]
+        found |= {field for part in parts for field in fields_of(part)}
+    return found
 
 
 def merged(document: Any, patch: Any) -> Any:
@@ -144,15 +154,25 @@ class Learner:
 
 @dataclass
 class Quota:
-    """At most ``most`` of the arms that ``document`` lets in are shown; so many were."""
+    """At most ``most`` of the arms that ``document`` lets in are shown; so many were.
+
+    ``held``: so many of them by deferred decisions that wait to be activated.
+    """
 
     document: Json
     most: int
     shown: int = 0
+    held: int = 0
 
     @property
     def left(self) -> int:
         return max(self.most - self.shown, 0)
+
+    @property
+    def deferrable(self) -> int:
+        """How many more deferred decisions may hold: together a tenth of what is left, rounded up."""
+        free = min(max(self.most - self.shown + self.held, 0), self.most)
+        return min(max(-(-free // 10) - self.held, 0), self.left)
 
 
 @dataclass
@@ -160,7 +180,8 @@ class Bandit:
     """``asked`` is what each version was asked to be, without what is left at its default.
 
     ``etags``: those of its versions. ``events``: by key and event, the request and its answer.
-    ``observed``: by key, the ids. ``deleted``: it was, and its tokens are worth nothing.
+    ``observed``: by key, the ids. ``had``: by key or visitor, what counts
+    for ``repeats``. ``deleted``: it was, and its tokens are worth nothing.
     """
 
     name: str
@@ -173,6 +194,7 @@ class Bandit:
     events: dict[tuple[str | None, str], tuple[Json, Json]] = field(default_factory=dict)
     observed: set[tuple[str | None, str]] = field(default_factory=set)
     quotas: dict[str, Quota] = field(default_factory=dict)
+    had: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     deleted: bool = False
 
     @property
@@ -182,6 +204,11 @@ class Bandit:
     @property
     def has_context(self) -> bool:
         return "context" in self.asked[0]
+
+    @property
+    def repeats(self) -> Json | None:
+        rule: Json | None = self.asked[0].get("repeats")
+        return rule
 
     @property
     def learner_dim(self) -> int:
@@ -211,6 +238,7 @@ class Bandit:
 
     def forget(self, key: str | None) -> None:
         self.learners.pop(key, None)
+        self.had.pop(key or "", None)
         self.events = {claim: made for claim, made in self.events.items() if claim[0] != key}
         for decision in self.decisions:
             decision.forgotten |= decision.key == key
@@ -230,7 +258,7 @@ def is_within(rule: Json, value: float) -> bool:
     return (low is None or value >= low) and (high is None or value <= high)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Decision:
     """A choice that was answered, and what became of it.
 
@@ -239,6 +267,10 @@ class Decision:
     ``taken``     arms, with ``reward_id`` where rewards add up, whose reward was accepted
     ``last``      of arms where the last reward counts, when it was so and what
     ``defaults``  of arms whose default was counted, and not replaced yet
+    ``liked``     arms with an accepted reward above 0
+    ``subject``   whom ``repeats`` knows it by: the key, or the visitor
+    ``holds``     the quotas that it has taken of, one for each time, while it waits to be activated
+    ``learned``   the version of the learner; ``catalogue``: that of the catalogue
     """
 
     token: str
@@ -248,12 +280,20 @@ class Decision:
     arms: dict[str, np.ndarray]
     active: bool
     deferred: bool
+    subject: str | None = None
+    learned: int = 0
+    catalogue: int = 0
+    holds: list[Quota] = field(default_factory=list)
+    liked: set[str] = field(default_factory=set)
     forgotten: bool = False
     waited: bool = False
     counted: set[str] = field(default_factory=set)
     taken: set[tuple[str, str]] = field(default_factory=set)
     last: dict[str, tuple[int, float]] = field(default_factory=dict)
     defaults: dict[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<decision of {self.bandit.name} for {self.key}: {', '.join(self.arms)}>"
 
     @property
     def rule(self) -> Json:
@@ -274,6 +314,15 @@ class Decision:
         if any(refusals.values()):
             return next(code for code, holds in refusals.items() if holds)
         arm = next(iter(self.arms)) if arm is None else arm
+        outcome = self._taken(arm, value, reward_id, at)
+        rule = self.bandit.repeats
+        if outcome == "accepted" and value > 0.0 and arm not in self.liked:
+            self.liked.add(arm)
+            if rule is not None and rule["counts"] == "rewarded" and self.subject is not None:
+                self.bandit.had[self.subject][arm] += 1
+        return outcome
+
+    def _taken(self, arm: str, value: float, reward_id: str | None, at: int) -> str:
         if self.rule["aggregate"] == "last":
             return self._revised(arm, (at, value))
         claim = (arm, (reward_id or "") if self.rule["aggregate"] == "sum" else "")
@@ -303,7 +352,19 @@ class Decision:
         if self.active:
             return "duplicate"
         self.active = True
+        self._hold_no_more()
         return "activated"
+
+    def expire(self) -> None:
+        """It was never activated, and gives back what it holds of quotas."""
+        for quota in self.holds:
+            quota.shown -= 1
+        self._hold_no_more()
+
+    def _hold_no_more(self) -> None:
+        for quota in self.holds:
+            quota.held -= 1
+        self.holds = []
 
     def wait_is_over(self) -> None:
         """Each arm without a reward counts as the default, once."""
@@ -320,96 +381,3 @@ class Decision:
         counts = arm not in self.counted
         self.counted.add(arm)
         self.bandit.learner(self.key).teach(self.arms[arm], value, counts=counts)
-
-
-@dataclass(frozen=True)
-class Chooser:
-    """One choice: the arms that may be chosen, and what the learner thinks of them.
-
-    ``at_most``: how many arms may share a value of a field, by field. ``pins``: arm by place.
-    """
-
-    bandit: Bandit
-    catalogue: Catalogue
-    request: Json
-
-    @property
-    def pins(self) -> dict[int, str]:
-        """Those whose quotas have something left, or that are no arms."""
-        pins = {pin["place"]: pin["arm"] for pin in self.request.get("rules", {}).get("pin", [])}
-        return {place: arm for place, arm in pins.items() if not self._is_used_up(arm)}
-
-    def quotas_of(self, arm: str) -> list[str]:
-        known = self.catalogue.arms.get(arm)
-        quotas = self.bandit.quotas
-        return [] if known is None else [name for name in quotas if known.matches(quotas[name].document)]
-
-    def _is_used_up(self, arm: str) -> bool:
-        return any(not self.bandit.quotas[name].left for name in self.quotas_of(arm))
-
-    @property
-    def at_most(self) -> dict[str, int]:
-        return {each["field"]: each["count"] for each in self.request.get("rules", {}).get("at_most", [])}
-
-    @property
-    def filters(self) -> list[Json]:
-        both = (self.bandit.config()["filter"], self.request.get("filter"))
-        return [document for document in both if document is not None]
-
-    def eligible(self) -> list[str]:
-        arms = self.catalogue.arms
-        found = [arm for arm in arms if all(arms[arm].matches(document) for document in self.filters)]
-        return [arm for arm in found if not self._is_used_up(arm)]
-
-    def left(self) -> list[str]:
-        """Those that may be chosen besides the pinned ones."""
-        out = {*self.request.get("exclude", []), *self.pins.values()}
-        return [arm for arm in self.eligible() if arm not in out]
-
-    def refusal(self) -> tuple[int, str] | None:
-        """Status and code of the answer where nothing can be chosen."""
-        if any(arm not in self.catalogue.arms for arm in self.pins.values()):
-            return 422, "invalid"
-        return (409, "no_arms") if not self.left() and not self.pins else None
-
-    def scores(self, version: int) -> dict[str, float]:
-        """The estimated reward of every arm, by what the learner had learned at this version."""
-        bandit, context = self.bandit, self.request.get("context")
-        learner = bandit.learner(self.request.get("key"))
-        theta = learner.estimate(bandit.learner_dim, bandit.config()["ridge"], version)
-        return {arm: float(each.joint_features(context) @ theta) for arm, each in self.catalogue.arms.items()}
-
-    def best(self, order: Sequence[str]) -> list[str]:
-        """The arms of a list without pins: in this order, each that the rules still allow."""
-        taken, chosen = self._counts(self.pins.values()), list[str]()
-        for arm in order:
-            if len(chosen) < self.request.get("k", 1) - len(self.pins) and self._allows(taken, arm):
-                taken += self._counts([arm])
-                chosen.append(arm)
-        return chosen
-
-    def allowed_after(self, chosen: Sequence[str]) -> list[str]:
-        """Which arms may be chosen after these."""
-        taken = self._counts([*self.pins.values(), *chosen])
-        return [arm for arm in self.left() if arm not in chosen and self._allows(taken, arm)]
-
-    def with_pins(self, chosen: Sequence[str]) -> list[str]:
-        """The whole list: pinned arms stand at their places, or at the end."""
-        arms = list(chosen)
-        for place, arm in sorted(self.pins.items()):
-            arms.insert(place - 1, arm)
-        return arms
-
-    def _labels(self, arm: str) -> list[tuple[str, Any]]:
-        """What is counted of an arm: values of limited fields, and quotas."""
-        fields = [(name, value) for name in self.at_most for value in self.catalogue.arms[arm].values(name)]
-        return [*fields, *(("quota", name) for name in self.quotas_of(arm))]
-
-    def _counts(self, arms: Any) -> Counter[tuple[str, Any]]:
-        return Counter(label for arm in arms for label in self._labels(arm))
-
-    def _allows(self, taken: Counter[tuple[str, Any]], arm: str) -> bool:
-        return all(taken[label] < self._most(*label) for label in self._labels(arm))
-
-    def _most(self, kind: str, value: Any) -> int:
-        return self.bandit.quotas[value].left if kind == "quota" else self.at_most[kind]

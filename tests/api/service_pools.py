@@ -1,14 +1,11 @@
-"""What is drawn for the whole service: pools of arms, bandits, patches and requests, made from a seed.
-
-Each draw is one number, the place in a pool: Hypothesis gives up runs that draw much.
-"""
+"""What is drawn for the whole service: pools of arms, bandits, patches and requests, made from a seed."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import strategies as st
 from service_model import CONTEXT, DEVICES, NO_RULE, Arm, Json
 
 _rng = random.Random(7)
@@ -73,8 +70,20 @@ def _arm(dim: int) -> Arm:
     return Arm(name, features, _choice([[], ["new"], ["old", "new"]]), _some(metadata, 0.7))
 
 
+LOG: Json = {"keep_s": 86_400.0, "share": 1.0}
+REPEATS: list[Json] = [
+    {"most": most, "within_s": 86_400.0, "counts": counts, "by": by}
+    for most, counts, by in (
+        (1, "shown", "arm"),
+        (2, "shown", "arm"),
+        (2, "shown", "maker"),
+        (1, "rewarded", "arm"),
+    )
+]
+
+
 def _bandit() -> Json:
-    more = {"context": CONTEXT, "filter": _choice(FILTERS)}
+    more = {"context": CONTEXT, "filter": _choice(FILTERS), "log": LOG, "repeats": _choice(REPEATS)}
     return {
         "scope": _choice(["global", "per_key"]),
         "ridge": 1.0,
@@ -99,7 +108,10 @@ Told = tuple[float, int, str | None, int]
 def _request() -> Request:
     k = _choice([1, 1, 2, 3, 8])
     rules = {
-        "pin": [{"arm": _choice(IDS), "place": _rng.randint(1, k)}],
+        "pin": [
+            {"arm": arm, "place": place}
+            for arm, place in zip(_rng.sample(IDS, 2), _rng.sample(range(1, k + 1), min(k, 2)), strict=False)
+        ],
         "at_most": [{"field": "maker", "count": _rng.randint(1, 2)}],
     }
     parts = {
@@ -130,23 +142,23 @@ QUOTA_FILTERS: list[Json] = [
     {"$and": [{"maker": "ada"}, {"$or": [{"stock": True}, {"price": {"$lt": 2}}]}]},
     {"$not": {"$or": [{"maker": "ada"}, {"price": {"$gte": 4}}]}},
 ]
-QUOTAS = st.sampled_from(
-    [
-        (f"q{number % 3}", document, most)
-        for number, document in enumerate(3 * QUOTA_FILTERS)
-        for most in (0, 1, 4, 9)
-    ]
-)
-ARMS = st.sampled_from([_arm(2) for _ in range(100)])
-WIDER_ARMS = st.sampled_from([_arm(3) for _ in range(4)])
-BANDITS = st.sampled_from([_bandit() for _ in range(60)])
-PATCHES = st.sampled_from(CHANGES)
-REQUESTS = st.sampled_from([_request() for _ in range(200)])
-OBSERVATIONS = st.sampled_from([_observation() for _ in range(100)])
-SOME_IDS = st.sampled_from([_rng.sample(IDS, size) for size in (1, 1, 2) for _ in range(8)])
-TOLD = st.sampled_from(
-    [
-        (_choice(VALUES), _rng.randint(0, 4), _choice([None, "r0", "r1"]), _rng.randint(1, 4))
-        for _ in range(60)
-    ]
-)
+_QUOTAS = [
+    (f"q{number % 13}", document, most)  # from nine on they are looked up by values
+    for number, document in enumerate(4 * QUOTA_FILTERS)
+    for most in (0, 1, 4, 9, 20, 20)
+]
+_TOLD: list[Told] = [
+    (_choice(VALUES), _rng.randint(0, 4), _choice([None, "r0", "r1"]), _rng.randint(1, 4)) for _ in range(60)
+]
+POOLS: dict[str, Sequence[Any]] = {
+    "arms": [_arm(2) for _ in range(100)],
+    "wider_arms": [_arm(3) for _ in range(4)],
+    "bandits": [_bandit() for _ in range(60)],
+    "patches": CHANGES,
+    "requests": [_request() for _ in range(200)],
+    "events": [None, None, "e0", "e1"],
+    "observations": [_observation() for _ in range(100)],
+    "some_ids": [_rng.sample(IDS, size) for size in (1, 1, 2) for _ in range(8)],
+    "told": _TOLD,
+    "quotas": _QUOTAS,
+}

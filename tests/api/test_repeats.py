@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from api_client import Api, Json
+from app.services.bandits.settings import RepeatsRule
+from app.services.choosing import repeats
+from app.services.choosing.repeats import Repeats, Subject
 from app.storage import redis_quotas
+from app.storage.protocol import Had, LearnerId
 
 pytestmark = pytest.mark.anyio
 
@@ -80,6 +85,25 @@ async def test_a_forgotten_key_has_had_nothing_and_time_passes(api: Api):
     assert [key async for key in api.store.scan_iter(match="*:had:*")] == []
     await asyncio.sleep(1.05)
     assert len(ids(await api.choose("b", key="ann", k=8))) == 8
+
+
+async def test_what_was_had_counts_from_when_it_was_had_not_from_when_it_was_heard(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Heard of .4 s before it no longer counts."""
+    clock = SimpleNamespace(at=100.0)
+    monkeypatch.setattr(repeats, "time", SimpleNamespace(monotonic=lambda: clock.at))
+
+    class HadLongAgo:
+        async def take_repeats(self, key: LearnerId, shown: Any, **terms: int) -> Had:
+            return Had(allowed=True, remembered=True, now_ms=9_600, arms=[("a0", 5_000)])
+
+    subject = Subject(RepeatsRule(most=1, within_s=5.0), LearnerId("b", "ann"))
+    known = Repeats(HadLongAgo(), unlimited=lambda: None)  # type: ignore[arg-type]
+    assert await known.had(subject, dry_run=True) == {"a0": 1}
+    for seconds, counts in ((0.3, {"a0": 1}), (0.2, {})):
+        clock.at += seconds
+        assert await known.had(subject, dry_run=False) == counts
 
 
 async def test_a_forgotten_key_is_shown_everything_again_at_once(api: Api):

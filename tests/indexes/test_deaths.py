@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from app.indexes import hnsw, live, measurement, planner, serving
+from app.indexes.degradation import Degradation
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.live import IndexOptions
-from app.indexes.probes import Trial
+from app.indexes.probes import Quality, Trial
 from app.indexes.segments import Segment
 from tests.indexes.brute_force import filled, maintain, measure, measure_anew
 
@@ -359,3 +360,15 @@ def test_a_list_that_is_not_searched_further_finds_less(monkeypatch):
     told = index.status().recall_at_10
     index._structure.tuned_for_lists(0)
     assert recall(index, drawn(count=200, dim=24), 10) < told - 0.04
+
+
+def test_what_is_lost_is_lost_by_the_worst_group_and_a_copy_counts_apart():
+    counted = Degradation(8)
+    quality = Quality(recall_at_1=1.0, ratio_mean=1.0, ratio_min=1.0, recall_error=0.0)
+    counted.answered(quality, np.arange(4), np.array([0, 0, 1, 1], dtype=np.int8))
+    apart = counted.copied()
+    apart.tombstone(np.array([0]))
+    assert (apart.lost, apart.dead, apart.quality.recall_at_1) == (0.5, 1, 0.5)
+    counted.tombstone(np.array([2, 3]))
+    assert (counted.lost, counted.dead) == (1.0, 2)
+    assert counted.gone.tolist() == [each in (2, 3) for each in range(8)]

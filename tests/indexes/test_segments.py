@@ -169,6 +169,25 @@ def test_what_came_since_is_found_in_its_segment(eager):
     assert status.recall_at_1 <= index._plan.recall_at_1
 
 
+def test_arms_that_die_while_a_segment_is_made_are_counted(eager):
+    def told(*, meanwhile):
+        index, features = grown()
+        job = index.begin_segment()
+        job.run()
+        fresh = np.arange(job.first, len(features))
+        longest = fresh[np.argsort(-np.linalg.norm(features[fresh], axis=1))[:30]]
+        if meanwhile:
+            index.remove([str(row) for row in longest])
+        index.finish_segment(job)
+        before = index.status().recall_at_1
+        if not meanwhile:
+            index.remove([str(row) for row in longest])
+        return before, index.status().recall_at_1
+
+    (before, after), (_, counted) = told(meanwhile=False), told(meanwhile=True)
+    assert counted == after < before
+
+
 def test_before_there_is_a_graph_a_growing_catalogue_is_served_by_an_inverted_file(monkeypatch):
     monkeypatch.setattr(serving, "SMALL_NUMBERS", 1)
     features = gaussian(4_000)

@@ -62,6 +62,18 @@ def test_a_state_counts_for_a_learner_without_rewards_alone(tmp_path: Path):
     assert values(lake_of(tmp_path, *rows)) == {"ann": (3, 6.0), "bob": (1, 1.0), "carl": (1, 4.0)}
 
 
+def test_a_state_that_was_given_before_a_learner_was_forgotten_counts_no_more(tmp_path: Path):
+    rows = [
+        row(1, "state", state=given(2.0, 3.0)),
+        row(2, "forget"),
+        row(3, value=7.0),
+        row(4, "state", key="bob", state=given(100.0)),
+        row(5, "forget", key="bob"),
+        row(6, "state", key="bob", state=given(4.0)),
+    ]
+    assert values(lake_of(tmp_path, *rows)) == {"ann": (1, 7.0), "bob": (1, 4.0)}
+
+
 def test_a_dead_letter_counts_when_it_came_again(tmp_path: Path):
     rows = [row(1, value=3.0), row(2, value=5.0), row(9, value=3.0, replayed=1)]
     assert values(lake_of(tmp_path, *rows)) == {"ann": (2, 8.0)}

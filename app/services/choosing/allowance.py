@@ -27,10 +27,14 @@ TRIES = 20  # to choose arms that no quota has used up meanwhile
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What a choice has taken. ``taken``: of the quotas of a bandit; ``shown``: as ``kept_of`` makes it."""
+    """What a choice has taken. ``taken``: of the quotas of a bandit; ``shown``: as ``kept_of`` makes it.
+
+    ``held``: the deferred decision that holds what was taken of quotas, and when it expires in ms.
+    """
 
     bandit_uid: str = ""
     taken: Taken = ()
+    held: tuple[str, int] | None = None
     subject: Subject | None = None
     shown: Sequence[tuple[str, str]] = ()
 
@@ -71,8 +75,8 @@ class Allowance:
         """Select arms, which count as shown by this decision from now on.
 
         ``own_rng``: nothing else draws from the generator of the request, so that it can begin again.
-        ``deferred_ms``: when a deferred decision expires. Of quotas it gives back then what it took, and
-        nobody else does. Raises as ``Selector.select``, and QuotaReached.
+        ``deferred_ms``: when a deferred decision expires. Of quotas it gives back then what it took. Raises
+        as ``Selector.select``, and QuotaReached.
         """
         bandit, subject = request.bandit, None
         if bandit.record.repeats is not None or visitor is not None:
@@ -101,8 +105,11 @@ class Allowance:
     async def give_back(self, spent: Spent) -> None:
         """It is shown to nobody. A store that is away is not told: then it counts."""
         quotas = self._quotas.shares.get(spent.bandit_uid)
-        if quotas is not None:
+        if quotas is not None and spent.held is None:
             quotas.give_back(spent.taken)
+        elif quotas is not None and spent.held is not None:
+            with contextlib.suppress(Unavailable):
+                await quotas.drop(spent.held[0], spent.taken, expires_ms=spent.held[1])
         if spent.subject is not None:
             with contextlib.suppress(Unavailable):
                 await self._repeats.give_back(spent.subject, spent.shown)
@@ -135,13 +142,13 @@ class Allowance:
         self, allowed: Allowed, quotas: Shares, decision: str, deferred_ms: int
     ) -> Allowed | None:
         """What a deferred decision took is held until it expires; None: it may not hold so much."""
-        spent, is_held = allowed.spent, False
+        is_held = False
         try:
-            is_held = await quotas.hold(decision, spent.taken, expires_ms=deferred_ms)
+            is_held = await quotas.hold(decision, allowed.spent.taken, expires_ms=deferred_ms)
         finally:  # what was taken of quotas is back already, or will be when the decision expires
-            spent = msgspec.structs.replace(spent, taken=())
             if not is_held:
-                await self.give_back(spent)
+                await self.give_back(msgspec.structs.replace(allowed.spent, taken=()))
+        spent = msgspec.structs.replace(allowed.spent, held=(decision, deferred_ms))
         return msgspec.structs.replace(allowed, spent=spent) if is_held else None
 
     async def _spent(
@@ -167,7 +174,7 @@ class Allowance:
         finally:
             if quotas is not None and not stands:
                 quotas.give_back(taken)
-        return Spent(bandit.uid, taken, subject, shown) if stands else None
+        return Spent(bandit.uid, taken, subject=subject, shown=shown) if stands else None
 
 
 async def within(

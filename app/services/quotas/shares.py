@@ -322,6 +322,11 @@ class Shares:
             self._uid, decision, expires_ms=expires_ms, margin_ms=RELEASE_MARGIN_MS
         )
 
+    async def drop(self, decision: str, taken: Taken, *, expires_ms: int) -> None:
+        """A deferred decision is shown to nobody: what it took is given back now. Raises Unavailable."""
+        if await self.confirm(decision, expires_ms=expires_ms) == "counts":  # so that it is not released too
+            self.give_back(taken)
+
     def _spend(self, live: QuotaShare, count: int) -> None:
         live.spent += count
         if live.limits and self.slots[live.number] is live:

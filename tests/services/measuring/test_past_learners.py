@@ -16,7 +16,7 @@ from app.errors import TooLarge
 from app.indexes.live import IndexOptions, LiveIndex
 from app.services.bandits.bandit import GLOBAL_LEARNER, Bandit, bandit_of
 from app.services.bandits.encoding import ContextRule
-from app.services.bandits.settings import BanditRecord, RewardRule, reward_payload
+from app.services.bandits.settings import BanditRecord, PositionRule, RewardRule, reward_payload
 from app.services.bandits.versions import BanditVersion, version_to_bytes
 from app.services.catalogues.catalogues import Catalogue
 from app.services.choosing.policies import POLICIES
@@ -42,6 +42,7 @@ CASES: Mapping[str, dict[str, Any]] = {
     "contexts": {"context": ContextRule(dim=2), "interactions": "all"},
     "intercept": {"context": ContextRule(dim=2), "interactions": "all", "intercept": True, "constant": 0.7},
     "shifted": {"shift_rewards": True, "reward": RewardRule(wait_s=5.0, default=-1.0)},
+    "places": {"scope": "per_key", "position": PositionRule([1.0, 0.4])},
     "late": {"reward": RewardRule(wait_s=5.0, default=0.5)},
     "sums": {"scope": "per_key", "reward": RewardRule(wait_s=5.0, default=0.5, aggregate="sum")},
     "fading": {"scope": "per_key", "half_life_s": 0.02},
@@ -76,7 +77,7 @@ class World:
 
     def came(self, key: str | None, context: Any, arm: int, value: float, at: int, **entry: Any) -> None:
         numbers = None if context is None else np.array(context, np.float32)
-        features = self.bandit.joint_features(FEATURES[arm], numbers)
+        features = self.bandit.learned_features(FEATURES[arm], numbers, entry.pop("place", 0))
         decided = entry.pop("decided", at)
         payload = reward_payload(self.bandit.record, features, value, decided)
         self.entries.append(
@@ -105,13 +106,13 @@ def world(case: str, count: int, seed: int, **more: Any) -> World:
         context = rng.normal(size=2).round(2).tolist() if made.bandit.context is not None else None
         at, arms = 1_000 + 10 * number, rng.permutation(ARMS)[: rng.integers(1, 3)].tolist()
         rewards = []
-        for arm in arms:
+        for place, arm in enumerate(arms):
             first, after = True, at
             if record.reward.wait_s is not None and rng.random() < 0.6:
                 after = at + 25
                 default = record.reward.default or 0.0
                 rewards.append(reward_of(default, f"a{arm}", time=after, default=True))
-                made.came(key, context, arm, default, after, first=True, decided=at)
+                made.came(key, context, arm, default, after, first=True, decided=at, place=place)
                 first = False
             times = rng.integers(0, 3 if record.reward.aggregate == "sum" else 2)
             for again in range(times):
@@ -119,7 +120,9 @@ def world(case: str, count: int, seed: int, **more: Any) -> World:
                 value = float(rng.normal())
                 rewards.append(reward_of(value, f"a{arm}", time=after))
                 replaces = not first and not again
-                made.came(key, context, arm, value, after, first=first, replaces=replaces, decided=at)
+                made.came(
+                    key, context, arm, value, after, first=first, replaces=replaces, decided=at, place=place
+                )
                 first = False
         shown = [f"a{arm}" for arm in arms]
         made.rows.append(row(arms=shown, time=at, key=key, context=context, rewards=rewards))

@@ -13,7 +13,7 @@ import pytest
 
 from app.errors import Invalid, Unavailable
 from app.services.bandits.bandit import Bandit
-from app.services.bandits.settings import BanditRecord, RewardRule
+from app.services.bandits.settings import BanditRecord, RewardRule, SignalRule
 from app.services.decision_log.rows import Row
 from app.services.measuring import report as reports
 from app.services.measuring.outcomes import Terms, terms_of, value_of
@@ -25,7 +25,7 @@ from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation import two_groups
 from shortlist.evaluation.asymptotic_confidence_sequence import Unbounded
 from shortlist.evaluation.clustered_t_sequence import Looks, Summary
-from world import World
+from world import World, bandit_record
 
 COINS = Terms(0.0, 0.0, 1.0)
 FREE = Terms(0.0)
@@ -327,6 +327,38 @@ async def test_the_scope_of_a_bandit_says_what_the_unit_is(world: World):
             bandit, from_ms=None, to_ms=None, bucket_ms=None
         )
         assert found.unit == unit
+
+
+@pytest.mark.anyio
+async def test_the_sum_and_its_signals_share_the_chance_to_fail(world: World):
+    """Of two signals each of three intervals fails with a third of 5 %."""
+    signals = {"click": SignalRule(1.0, min=0.0, max=1.0), "hide": SignalRule(-2.0, min=0.0, max=1.0)}
+    bandit = await world.bandit(scope="global", signals=signals)
+    rng = np.random.default_rng(5)
+    rows = [
+        row(
+            rewards=[
+                msgspec.structs.replace(reward_of(float(rng.random() < 0.5)), signal=name) for name in signals
+            ]
+        )
+        for _ in range(400)
+    ]
+    found = await Reports(world.service.bandits, LogInMemory(rows)).report(
+        bandit, from_ms=None, to_ms=None, bucket_ms=None
+    )
+    weighed = [(found, None), *((each, {each.signal: 1.0}) for each in found.signals)]
+    assert len(weighed) == 3
+    for each, weights in weighed:
+        fold = ReportFold(None, "decision", level=1.0 - 0.05 / 3)
+        fold.add(rows, {1: terms_of(bandit.record, weights)})
+        assert each.groups[0].interval == pytest.approx(fold.report().groups[0].interval, rel=1e-9)
+
+
+def test_bounds_of_a_signal_with_a_negative_weight_are_turned():
+    signals = {"click": SignalRule(min=0.0, max=1.0), "hide": SignalRule(min=-1.0, max=3.0)}
+    record = bandit_record(scope="global", signals=signals)
+    terms = terms_of(record, {"click": 1.0, "hide": -2.0})
+    assert (terms.low, terms.high) == (-6.0, 3.0)
 
 
 @pytest.mark.anyio

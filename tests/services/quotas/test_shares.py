@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.errors import Unavailable
+from app.services.quotas.left_out_blocks import LeftOutBlocks
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule
 from app.services.quotas.quota_share import QuotaShare
-from app.services.quotas.shares import Shares
+from app.services.quotas.shares import IDLE, Shares
 from app.storage.redis_store import RedisStore
 from clock_shim import Clocks
 from lossy_store import LossyStore
@@ -127,6 +129,36 @@ async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store
     assert process.shown.total() == 3
 
 
+async def test_what_goes_back_is_not_spent_while_the_store_is_asked(store: RedisStore):
+    lossy = LossyStore(store)
+    (one,) = await processes(lossy, 1, quota_of(16))
+    other = Process(store)
+    await other.serve(quota_of(16))
+    for _ in range(5):
+        await one.show()
+    while one.live.idle < IDLE - 1:
+        await one.shares.look()
+    held, lossy.hold["quotas.share"] = one.live.left, asyncio.Event()
+    looking = asyncio.create_task(one.shares.look())
+    await until(lambda: _held(lossy), what="the store has taken back what was not used")
+    await all_that_is_left(other)
+    spending = [asyncio.create_task(one.show()) for _ in range(held)]
+    await asyncio.gather(*(asyncio.sleep(0) for _ in spending))
+    lossy.hold.pop("quotas.share").set()
+    await asyncio.gather(looking, *spending)
+    await all_that_is_left(one)
+    assert held > 0
+    assert one.shown.total() + other.shown.total() == 16
+
+
+async def test_rows_of_each_day_name_blocks_that_are_stored_that_day(store: RedisStore):
+    (process,) = await processes(store, 1, quota_of(16))
+    blocks, out = LeftOutBlocks(store.write_once, UID, process.low, process.shares.slots), np.ones(1, bool)
+    names = [blocks.named(out, day=day, ttl_ms=1_000) for day in (1, 1, 2)]
+    assert names[0] == names[1] != names[2]
+    assert len(blocks._unkept) == 2
+
+
 async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store: RedisStore):
     rule = quota_of(5, per_s=86_400)
     (process,) = await processes(store, 1, rule)
@@ -235,6 +267,19 @@ async def test_what_was_released_cannot_be_activated_when_the_clock_goes_back(ju
     assert await process.show() == 1
     assert await process.shares.confirm("decision", expires_ms=now_ms + HOUR_MS) == "expired"
     assert await process.shares.confirm("later", expires_ms=now_ms + 3 * HOUR_MS) == "counts"
+
+
+async def test_what_was_taken_in_one_window_is_not_given_back_in_the_next(jumping: Jumping):
+    (process,) = await processes(jumping.store, 1, quota_of(3, per_s=3_600))
+    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+    assert taken is not None
+    await jumping.jump_to(3_600)
+    await process.shares.look()
+    await all_that_is_left(process)
+    process.shares.give_back(taken)
+    await process.shares.look()
+    await all_that_is_left(process)
+    assert process.shown.total() == 3
 
 
 async def test_an_activation_in_another_window_counts_there_or_is_refused(jumping: Jumping):

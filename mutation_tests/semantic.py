@@ -1,0 +1,143 @@
+"""Change what the code means, by hand, in one place at a time, and see whether the tests notice.
+
+    python -m mutation_tests.semantic quotas indexes     the mutants of two areas
+    python -m mutation_tests.semantic --whole            all areas; survivors meet all that `make test` runs
+
+``semantic.toml`` lists them: a dropped term, a swapped window, a missing invalidation, a lost give-back. Each
+names the promise that it breaks. What tests of its area do not notice has survived. All happens on a copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutation_tests.areas import AREAS as AREAS_OF_A_PROGRAM
+from mutation_tests.areas import copied
+
+TABLE = Path(__file__).with_name("semantic.toml")
+LONGEST_S = 900.0
+WHOLE = ("algorithms/tests", "tests")
+# The tests of each area, the quick and sharp ones first.
+TESTS = {
+    "quotas": (
+        "tests/services/quotas/test_shares.py",
+        "tests/services/quotas",
+        "tests/contracts/test_store_quotas.py",
+        "tests/api/test_quotas.py",
+        "tests/api/test_whole_service.py",
+    ),
+    "indexes": ("tests/indexes",),
+    "measuring": ("tests/services/measuring", "tests/api/test_reports.py", "tests/api/test_evaluations.py"),
+    "repeats": (
+        "tests/services/choosing",
+        "tests/api/test_repeats.py",
+        "tests/api/test_slate_rules.py",
+        "tests/api/test_diverse.py",
+        "tests/contracts/test_store_repeats.py",
+        "tests/api/test_whole_service.py",
+    ),
+    "linear": ("algorithms/tests/linear",),
+    "evaluation": ("algorithms/tests/evaluation",),
+    "rewards": (
+        "tests/services/learning",
+        "tests/contracts/test_store_folding.py",
+        "tests/api/test_revised_rewards.py",
+        "tests/lake",
+    ),
+    "prior": ("algorithms/tests/linear/test_prior_of_keys.py", "tests/api/test_learned_prior.py"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Semantic:
+    """``before`` stands once in ``file``; ``after`` takes its place, and breaks the ``promise``.
+
+    ``equivalent``: why no promise is broken after all; such a mutant is not tried.
+    """
+
+    area: str
+    file: str
+    before: str
+    after: str
+    promise: str
+    equivalent: str = ""
+
+    def described(self) -> str:
+        return f"{self.area}: {self.promise} ({self.file}: {' '.join(self.before.split())[:60]})"
+
+
+def table(path: Path = TABLE) -> list[Semantic]:
+    """All mutants."""
+    return [Semantic(**row) for row in tomllib.loads(path.read_text())["mutant"]]
+
+
+def is_noticed(mutant: Semantic, folder: Path, tests: Sequence[str]) -> bool:
+    """Whether a test fails with the mutant, or they never end; the file is as it was then."""
+    path = folder / mutant.file
+    source = path.read_text()
+    assert source.count(mutant.before) == 1, mutant.described()
+    path.write_text(source.replace(mutant.before, mutant.after))
+    try:
+        return _fails(folder, tests)
+    finally:
+        path.write_text(source)
+
+
+def _fails(folder: Path, tests: Sequence[str]) -> bool:
+    # In this order: pytest would run files of a folder that is named too by their names.
+    files = dict.fromkeys(
+        str(path.relative_to(folder))
+        for test in tests
+        for path in ([folder / test] if test.endswith(".py") else sorted((folder / test).rglob("test_*.py")))
+    )
+    options = ["-x", "-q", "-n", "0", "-m", "not slow", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, *files]
+    try:
+        ran = subprocess.run(command, cwd=folder, check=False, capture_output=True, timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        return True
+    return ran.returncode != 0
+
+
+def try_all(areas: Sequence[str], *, whole: bool) -> dict[str, tuple[int, list[Semantic]]]:
+    """How many mutants of each area were tried, and the survivors; prints each as it is known."""
+    found = {}
+    with copied() as folder:
+        for area in areas:
+            tests, survivors = TESTS[area], list[Semantic]()
+            mutants = [mutant for mutant in table() if mutant.area == area and not mutant.equivalent]
+            if mutants and _fails(folder, tests):
+                sys.exit(f"{area}: its tests fail without any mutant")
+            for mutant in mutants:
+                noticed = is_noticed(mutant, folder, tests) or (whole and is_noticed(mutant, folder, WHOLE))
+                print(f"{'caught  ' if noticed else 'SURVIVED'}  {mutant.described()}", flush=True)
+                survivors += [] if noticed else [mutant]
+            found[area] = len(mutants), survivors
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Try mutants, and print a table; 1 if one survived."""
+    parser = argparse.ArgumentParser(prog="mutation_tests.semantic", description="Mutants by hand.")
+    parser.add_argument("areas", nargs="*", metavar="area", help=f"of {', '.join(TESTS)}; all if none")
+    parser.add_argument("--whole", action="store_true", help="run the whole suite on what survives its area")
+    given = parser.parse_args(arguments)
+    unknown = set(given.areas) - TESTS.keys() - AREAS_OF_A_PROGRAM.keys()
+    if unknown:
+        parser.error(f"no such area: {', '.join(sorted(unknown))}")
+    areas = [area for area in TESTS if area in given.areas or not given.areas]
+    found = try_all(areas, whole=given.whole)
+    print("| area | tried | caught |\n|---|---|---|")
+    for area, (tried, survivors) in found.items():
+        print(f"| {area} | {tried} | {tried - len(survivors)} |")
+    return int(any(survivors for _, survivors in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
