@@ -17,8 +17,8 @@ import pytest
 from app.errors import Unavailable
 from app.services.quotas.left_out_blocks import LeftOutBlocks
 from app.services.quotas.quota_rules import BanditQuota, QuotaRule
-from app.services.quotas.quota_share import QuotaShare
-from app.services.quotas.shares import IDLE, Shares
+from app.services.quotas.quota_share import IDLE, QuotaShare
+from app.services.quotas.shares import Shares
 from app.storage.redis_store import RedisStore
 from clock_shim import Clocks
 from lossy_store import LossyStore
