@@ -55,7 +55,8 @@ serve: install
 	$(BIN)/shortlist serve
 
 # All that goes through the store, on a Redis Cluster of three nodes; `make test` runs a part of it.
-CLUSTER_TESTS := tests/api tests/services tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
+SERVICES      := $(addprefix tests/,bandits campaigns caps catalogues decision_log filtering learning measuring platform policies queries records replication serving)
+CLUSTER_TESTS := tests/api $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/workers/test_reward_ingestion.py
 
 WORKER_FEW    := tests/api/test_filters.py tests/api/test_choosing.py tests/api/test_mips.py tests/processes/test_kills.py

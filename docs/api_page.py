@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from app.settings import Settings
+from app.platform.settings import Settings
 from server.application import create_app
 
 Json = Mapping[str, Any]

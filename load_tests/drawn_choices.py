@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from app.api import limits
+from app.bandits.encoding import MAX_TEXTS_CHARS
 from app.filters.filter import MAX_CONDITIONS, MAX_MEMBERS
-from app.services.bandits.encoding import MAX_TEXTS_CHARS
-from app.services.choosing.policies import POLICIES
+from app.policies.registry import POLICIES
 from load_tests.heavy_requests import TEXTS, Kind, Request, World, as_json, post
 
 DIM = 16

@@ -26,11 +26,11 @@ from typing import Any
 import numpy as np
 import redis
 
-from app.services.formats.records import RewardPayload, pack, vector_to_bytes
-from app.services.learning.fold import fold
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import LearnerId, LogEntry, RewardWrite
-from app.storage.redis_store import RedisStore
+from app.learning.fold import fold
+from app.records.records import RewardPayload, pack, vector_to_bytes
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.store import RedisStore
+from app.storage.types import LearnerId, LogEntry, RewardWrite
 from examples.service import temporary_service
 from shortlist_client import Client
 from shortlist_client.routes import OBSERVE

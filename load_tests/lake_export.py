@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import ShortlistError
 from app.lake.files import Lake
+from app.platform.errors import ShortlistError
 from examples.service import SHORTLIST, temporary_service
 from shortlist_client import Client
 from shortlist_client.errors import Unavailable

@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
-from app.settings import Settings
+from app.platform.settings import Settings
 from examples.service import Server
 from load_tests.drawn_choices import drawn
 from load_tests.heavy_log_requests import ALL_KINDS

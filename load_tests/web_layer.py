@@ -30,11 +30,10 @@ from uvicorn.server import ServerState
 from app.api.choose import ChoiceView, ChooseBody
 from app.api.gateway import Gateway
 from app.api.guard import Guard
-from app.api.services import Provided
-from app.api.strict_json import json_router, reply
-from app.observability.metrics import Metrics
-from app.services.bounded.unread import Unread
-from app.settings import Settings
+from app.api.strict_json import Provided, json_router, reply
+from app.platform.answers import Unread
+from app.platform.metrics import Metrics
+from app.platform.settings import Settings
 from server.http_protocol import ShortlistProtocol
 
 REQUESTS = 50

@@ -103,10 +103,10 @@ AREAS = {
     ),
     # The one function that decides what a log says about learners.
     "fold": Area(
-        ("app/services/learning/fold.py",),
+        ("app/learning/fold.py",),
         (
-            "tests/services/learning/test_fold_by_hand.py",
-            "tests/services/learning",
+            "tests/learning/test_fold_by_hand.py",
+            "tests/learning",
             "tests/contracts/test_store_folding.py",
             "tests/workers/test_reward_ingestion.py",
         ),
@@ -115,17 +115,10 @@ AREAS = {
     ),
     # What decides that an answer is exact.
     "exact": Area(
-        tuple(
-            f"app/indexes/{name}.py"
-            for name in (
-                "exact",
-                "exact_overlay",
-                "norm_pruned",
-                "planner",
-                "filter_plan",
-                "filtered_search",
-                "search_strategies",
-            )
+        (
+            *(f"app/indexes/{name}.py" for name in ("exact", "norm_pruned", "planner", "filtered_search")),
+            "app/filtering/plan.py",
+            "app/filtering/strategies.py",
         ),
         (
             "tests/indexes/test_exact_by_hand.py",

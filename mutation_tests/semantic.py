@@ -26,16 +26,16 @@ WHOLE = ("algorithms/tests", "tests")
 # The tests of each area, the quick and sharp ones first.
 TESTS = {
     "quotas": (
-        "tests/services/quotas/test_shares.py",
-        "tests/services/quotas",
+        "tests/caps/test_shares.py",
+        "tests/caps",
         "tests/contracts/test_store_quotas.py",
         "tests/api/test_quotas.py",
         "tests/api/test_whole_service.py",
     ),
     "indexes": ("tests/indexes",),
-    "measuring": ("tests/services/measuring", "tests/api/test_reports.py", "tests/api/test_evaluations.py"),
+    "measuring": ("tests/measuring", "tests/api/test_reports.py", "tests/api/test_evaluations.py"),
     "repeats": (
-        "tests/services/choosing",
+        "tests/policies",
         "tests/api/test_repeats.py",
         "tests/api/test_slate_rules.py",
         "tests/api/test_diverse.py",
@@ -45,7 +45,7 @@ TESTS = {
     "linear": ("algorithms/tests/linear",),
     "evaluation": ("algorithms/tests/evaluation",),
     "rewards": (
-        "tests/services/learning",
+        "tests/learning",
         "tests/contracts/test_store_folding.py",
         "tests/api/test_revised_rewards.py",
         "tests/lake",

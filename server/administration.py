@@ -6,15 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-from app.errors import StartupError
-from app.services.access.api_keys import new_key
-from app.services.learning.replay import compare
-from app.settings import Settings
+from app.api.api_keys import new_key
+from app.learning.replay import compare
+from app.platform.errors import StartupError
+from app.platform.settings import Settings
 from app.storage.copying import copy
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import UID_LENGTH
-from app.storage.redis_store import RedisStore
-from app.storage.server_socket import answers
+from app.storage.embedded.server import EmbeddedServer, answers
+from app.storage.store import RedisStore
+from app.storage.types import UID_LENGTH
 from shortlist_client.files.progress import progress
 
 SHOWN = 20

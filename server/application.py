@@ -24,11 +24,9 @@ from app.api import (
     decisions,
     documentation,
     evaluations,
-    explanations,
     imports,
     learned_log,
     learners,
-    log_exports,
     mips,
     observations,
     operations,
@@ -44,13 +42,13 @@ from app.api import (
 )
 from app.api.gateway import Gateway
 from app.api.guard import Guard
-from app.background import end
-from app.observability.metrics import Metrics
-from app.observability.tracing import provider, telemetry
-from app.services.bounded.answers import Answers
-from app.settings import VERSION, Settings
-from app.storage.protocol import KINDS
-from app.storage.redis_store import RedisStore
+from app.platform.answers import Answers
+from app.platform.background import end
+from app.platform.logs import provider, telemetry
+from app.platform.metrics import Metrics
+from app.platform.settings import VERSION, Settings
+from app.storage.store import RedisStore
+from app.storage.types import KINDS
 from server.composition import Service
 
 # In the order in which a request is matched: the two that are asked for most come first.
@@ -73,9 +71,7 @@ ENDPOINTS = (
     observations,
     learners,
     reports,
-    log_exports,
     learned_log,
-    explanations,
     priors,
     policies,
     quotas,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from app.arguments import REFUSED, Parser, writable, write
-from app.errors import ShortlistError
-from app.settings import VERSION, Settings
+from app.platform.command_line import REFUSED, Parser, writable, write
+from app.platform.errors import ShortlistError
+from app.platform.settings import VERSION, Settings
 
 if TYPE_CHECKING:
     from shortlist_client import Client
@@ -319,7 +319,7 @@ def _ingest(parsed: argparse.Namespace) -> None:
     source = ingesting.source_of(
         parsed.source, dead_letters=parsed.dead_letters, settings=parsed.kafka_settings
     )
-    import_module("app.observability.logs").set_up_logging(settings.log_level, settings.log_format)
+    import_module("app.platform.logs").set_up_logging(settings.log_level, settings.log_format)
     with _client(parsed) as client:
         ingesting.ingest(source, client, metrics=parsed.metrics)
 

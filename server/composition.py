@@ -11,62 +11,59 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from app.background import end
-from app.errors import StartupError
+from app.bandits.registry import Bandits
+from app.campaigns.campaigns import Campaigns
+from app.campaigns.noisy_centers import CenterCampaigns, NoisyCenters
+from app.campaigns.slate_warm_start import SlateWarmStart
+from app.campaigns.slates import SlateCampaigns, Slates
+from app.caps.quotas import Quotas
+from app.catalogues.adaptive_solver import IndependentSolvers
+from app.catalogues.catalogues import Catalogues
+from app.decision_log.buffer import RowBuffer
+from app.decision_log.reading import DecisionLog
+from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.indexes.shared_arms import SharingGroup
+from app.learning.decisions import Decisions
+from app.learning.forgetting import Forgetting
+from app.learning.learned_log import LearnedLog
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learner_copies import LearnerCopies
+from app.learning.learners import Learners
+from app.learning.prior_fits import PriorFits
+from app.learning.reward_entries import RewardEntries
+from app.learning.rewards import Receipt, Rewards
+from app.learning.tokens import TokenSecrets, TokenSigner
+from app.measuring.evaluation_jobs import EvaluationJobs
+from app.measuring.evaluations import Evaluations
+from app.measuring.explain import Explanations
+from app.measuring.export import Exports
+from app.measuring.report import Reports
 from app.milvus.engine import Engine
-from app.observability.metrics import Metrics, WatchedGuardrails
-from app.services.bandits.bandits import Bandits
-from app.services.campaigns.campaigns import Campaigns
-from app.services.campaigns.noisy_centers import CenterCampaigns, NoisyCenters
-from app.services.campaigns.slate_warm_start import SlateWarmStart
-from app.services.campaigns.slates import SlateCampaigns, Slates
-from app.services.catalogues.adaptive_solver import IndependentSolvers
-from app.services.catalogues.catalogues import Catalogues
-from app.services.catalogues.filtered_snapshots import FilteredSnapshots
-from app.services.catalogues.sharing_group import SharingGroup
-from app.services.choosing.allowance import Allowance
-from app.services.choosing.choice import known_entry_of
-from app.services.choosing.choosing import Choosing
-from app.services.choosing.covers import Covers
-from app.services.choosing.dry_runs import DryRuns
-from app.services.choosing.elimination_cache import EliminationCache
-from app.services.choosing.policies import POLICIES
-from app.services.choosing.policy import PolicyDependencies
-from app.services.choosing.repeats import Repeats
-from app.services.choosing.selector import Selector
-from app.services.choosing.warm_up import WarmUp
-from app.services.decision_log.decision_log import DecisionLog
-from app.services.decision_log.row_buffer import RowBuffer
-from app.services.health import usage
-from app.services.health.expected_store import ExpectedStore
-from app.services.health.health import Health
-from app.services.learning.decisions import Decisions
-from app.services.learning.forgetting import Forgetting
-from app.services.learning.learned_log import LearnedLog
-from app.services.learning.learned_priors import LearnedPriors
-from app.services.learning.learner_copies import LearnerCopies
-from app.services.learning.learners import Learners
-from app.services.learning.prior_fits import PriorFits
-from app.services.learning.reward_entries import RewardEntries
-from app.services.learning.rewards import Receipt, Rewards
-from app.services.learning.token_secrets import TokenSecrets
-from app.services.learning.tokens import TokenSigner
-from app.services.measuring.evaluation_jobs import EvaluationJobs
-from app.services.measuring.evaluations import Evaluations
-from app.services.measuring.explain import Explanations
-from app.services.measuring.export import Exports
-from app.services.measuring.report import Reports
-from app.services.queries.centers import CatalogueCenters
-from app.services.queries.mips import Mips
-from app.services.queries.sampling import Sampling
-from app.services.quotas.quotas import Quotas
-from app.services.replicas.remote_workers import RemoteWorkers
-from app.services.replicas.sync import Sync
-from app.settings import Settings
-from app.storage.directory_lock import try_lock
-from app.storage.losses import Losses
-from app.storage.protocol import LearnerChanges
-from app.storage.redis_store import RedisStore
+from app.platform.background import end
+from app.platform.directory_lock import try_lock
+from app.platform.errors import StartupError
+from app.platform.metrics import Metrics, WatchedGuardrails
+from app.platform.settings import Settings
+from app.policies.base import PolicyDependencies
+from app.policies.elimination_state import EliminationCache
+from app.policies.registry import POLICIES
+from app.policies.warm_up import Covers, WarmUp
+from app.queries.centers import CatalogueCenters
+from app.queries.mips import Mips
+from app.queries.sampling import Sampling
+from app.replication import health
+from app.replication.expected_store import ExpectedStore
+from app.replication.health import Health
+from app.replication.sync import RemoteWorkers, Sync
+from app.serving.choice import known_entry_of
+from app.serving.constraints import Allowance
+from app.serving.dry_runs import DryRuns
+from app.serving.frequency_caps import Repeats
+from app.serving.pipeline import Choosing
+from app.serving.selector import Selector
+from app.storage.embedded.losses import Losses
+from app.storage.store import RedisStore
+from app.storage.types import LearnerChanges
 from workers import arm_following, index_maintenance
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases, OnlyWorker, SharedWorker
@@ -297,7 +294,7 @@ class Service:
             self.sync.run(),
             self.rows.run(),
             self.quotas.run(),
-            usage.watch(self.store),
+            health.watch(self.store),
             arm_following.run(self.catalogues, self.store, self.engine),
             index_maintenance.run(
                 self.catalogues, lambda outcome: self.metrics.index_builds.labels(outcome).inc()

@@ -17,12 +17,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from app.errors import ShortlistError, StartupError
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.health.expected_store import ExpectedStore
-from app.settings import Settings
-from app.storage.losses import Losses
-from app.storage.server_binary import find_binary
+from app.platform.errors import ShortlistError, StartupError
+from app.platform.settings import Settings
+from app.replication.expected_store import ExpectedStore
+from app.storage.embedded.losses import Losses
+from app.storage.embedded.server import find_binary
 from server.administration import opened
 
 LOW_DISK_BYTES = 1 << 30

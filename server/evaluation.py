@@ -21,31 +21,25 @@ from threadpoolctl import threadpool_limits
 
 from app.api.bandits import BanditBody, record_of
 from app.api.strict_json import invalid
-from app.errors import Invalid, ShortlistError
+from app.bandits import context as contexts
+from app.bandits.bandit import Bandit, bandit_of
+from app.bandits.completion import completed, measured
+from app.bandits.encoding import ContextRule
+from app.bandits.settings import BanditRecord
+from app.bandits.versions import BanditVersion, version_to_bytes
+from app.catalogues.catalogues import Catalogue
+from app.decision_log.rows import Row
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits import context as contexts
-from app.services.bandits.bandit import Bandit, bandit_of
-from app.services.bandits.completion import completed, measured
-from app.services.bandits.encoding import ContextRule
-from app.services.bandits.settings import BanditRecord
-from app.services.bandits.versions import BanditVersion, version_to_bytes
-from app.services.catalogues.catalogues import Catalogue
-from app.services.choosing.policies import POLICIES
-from app.services.decision_log.rows import Row
-from app.services.formats.records import CatalogueRecord, LearnerState, vector_to_bytes
-from app.services.learning.learner_copies import checked_state
-from app.services.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluations_of
-from app.services.measuring.evaluator import (
-    ESTIMATOR_NAMES,
-    Evaluator,
-    Known,
-    check_estimators,
-    evaluated_policy,
-)
-from app.services.measuring.outcomes import SeenRewards
-from app.services.measuring.past_learners import HeldLearners, PastLearners
-from app.services.measuring.sources import HeldSource
-from app.text_tables import table
+from app.learning.learner_copies import checked_state
+from app.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluations_of
+from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, Known, check_estimators, evaluated_policy
+from app.measuring.outcomes import SeenRewards
+from app.measuring.past_learners import HeldLearners, PastLearners
+from app.measuring.sources import HeldSource
+from app.platform.command_line import table
+from app.platform.errors import Invalid, ShortlistError
+from app.policies.registry import POLICIES
+from app.records.records import CatalogueRecord, LearnerState, vector_to_bytes
 from server.evaluation_files import ReadDecisions, priors_of, rows_of
 from shortlist_client.files.arm_files import arms_of
 from shortlist_client.files.arm_rows import FileError, wrong

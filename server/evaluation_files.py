@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from app.services.bandits.bandit import Bandit
-from app.services.bandits.prior_version import PriorVersion, imported
-from app.services.decision_log.rows import Row
+from app.bandits.bandit import Bandit
+from app.bandits.prior_version import PriorVersion, imported
+from app.decision_log.rows import Row
 from shortlist_client.files.arm_readers import opened
 from shortlist_client.files.arm_rows import FileError, wrong
 from shortlist_client.files.parquet import parquet_file

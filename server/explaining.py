@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from app.text_tables import table
+from app.platform.command_line import table
 from shortlist_client import Client
 
 Json = Mapping[str, Any]

@@ -27,8 +27,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from app.api import limits
 from app.api.gateway import CALLER
 from app.api.problems import problem
-from app.services.bounded.caller import Caller
-from app.services.bounded.unread import Unread
+from app.platform.answers import Unread
+from app.platform.deadlines import Caller
 
 log = logging.getLogger("shortlist.http")
 

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from app.api.fields import Identifier
 from app.api.observations import ObservationItem
 from app.api.rewards import RewardItem
-from app.errors import ShortlistError
+from app.platform.errors import ShortlistError
 from shortlist_client import Client, errors
 from shortlist_client.answers import Receipt
 

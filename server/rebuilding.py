@@ -8,7 +8,7 @@ from pathlib import Path
 
 from app.lake.files import Lake
 from app.lake.rebuild import rebuilt
-from app.services.formats.records import LearnerState, state_to_bytes
+from app.records.records import LearnerState, state_to_bytes
 from server.exporting_lake import tell_missing
 from shortlist_client.answers import LearnerCopy
 from shortlist_client.files.exporting import made

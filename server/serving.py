@@ -23,19 +23,19 @@ import uvloop
 from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
 
-from app.background import end, leave
-from app.errors import StartupError
+from app.learning.forgetting import Forgetting
+from app.learning.learned_priors import LearnedPriors
+from app.learning.prior_fits import PriorFits
 from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
-from app.observability.logs import set_up_logging
-from app.services.bounded.unread import Unread
-from app.services.choosing.choice import known_entry_of
-from app.services.health.expected_store import ExpectedStore
-from app.services.learning.forgetting import Forgetting
-from app.services.learning.learned_priors import LearnedPriors
-from app.services.learning.prior_fits import PriorFits
-from app.settings import VERSION, Settings
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.redis_store import RedisStore
+from app.platform.answers import Unread
+from app.platform.background import end, leave
+from app.platform.errors import StartupError
+from app.platform.logs import set_up_logging
+from app.platform.settings import VERSION, Settings
+from app.replication.expected_store import ExpectedStore
+from app.serving.choice import known_entry_of
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.store import RedisStore
 from server.application import create_app
 from server.http_protocol import ShortlistProtocol
 from workers.housekeeping import Housekeeping

@@ -25,10 +25,10 @@ import uvloop
 from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
 
-from app.background import leave
-from app.errors import StartupError, Unavailable
-from app.observability.logs import set_up_logging
-from app.settings import Settings
+from app.platform.background import leave
+from app.platform.errors import StartupError, Unavailable
+from app.platform.logs import set_up_logging
+from app.platform.settings import Settings
 from server.composition import index_folder
 from server.serving import (
     GRACE_S,

@@ -11,8 +11,8 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 
-from app.arguments import Parser, writable, write
-from app.errors import ShortlistError
+from app.platform.command_line import Parser, writable, write
+from app.platform.errors import ShortlistError
 
 BENCHMARKS = {
     "bounded-me": "one-shot search: BoundedME and racing beside a scan, other searches, faiss, a graph",

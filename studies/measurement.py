@@ -12,7 +12,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
-from app.text_tables import table
+from app.platform.command_line import table
 
 PACKAGES = ("shortlist", "shortlist-service", "numpy", "scipy", "hnswlib", "redis", "fastapi", "uvicorn")
 

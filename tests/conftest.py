@@ -3,17 +3,24 @@
 import gc
 from collections.abc import AsyncIterator, Iterator
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis.utils
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
-from app.storage.redis_store import RedisStore
+from app.platform.metrics import Metrics
+from app.platform.settings import Settings
+from app.storage.store import RedisStore
 from clock_shim import Clocks
+from lossy_store import LossyStore
 from milvus import embedded_engine
+from server.composition import Service
 from store_clients import connect, flush
 from store_server import patient_store, store_server
+from world import World
 
 # Hypothesis draws the same each time, however slow the machine is; `pytest --hypothesis-profile=other` draws
 # others. Examples may share a fixture: tests that do so empty it themselves.
@@ -88,3 +95,18 @@ async def store(store_url: str) -> AsyncIterator[RedisStore]:
         yield store
     finally:
         await store.close()
+
+
+@pytest.fixture
+async def world(store: RedisStore, tmp_path: Path) -> AsyncIterator[World]:
+    """A service with a catalogue ``c`` and its worker, without its HTTP face, over an empty store."""
+    lossy: Any = LossyStore(store)
+    settings = Settings(redis_url="unix:///not-used", data_dir=tmp_path)
+    service = Service(settings, lossy, Metrics())
+    await service.start()
+    world = World(service, lossy)
+    await world.catalogue()
+    yield world
+    lossy.refuse.clear()
+    lossy.hold.clear()
+    await service.stop()

@@ -17,9 +17,9 @@ import httpx
 import pytest
 import yaml
 
-from app.observability.metrics import Metrics
-from app.services.access.api_keys import SCOPES, new_key
-from app.settings import Settings
+from app.api.api_keys import SCOPES, new_key
+from app.platform.metrics import Metrics
+from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
 from service_process import ShortlistProcess, serving

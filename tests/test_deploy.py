@@ -15,9 +15,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from app.api.api_keys import new_key
 from app.milvus.engine import check_version
-from app.services.access.api_keys import new_key
-from app.settings import Settings
+from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
 from server.ingesting import source_of

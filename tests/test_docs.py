@@ -6,19 +6,20 @@ import re
 from pathlib import Path
 
 from app.api import limits as api_limits
+from app.bandits import completion, context, encoding, prior_version, settings, versions
+from app.caps import membership, quotas, rules
+from app.catalogues import kinds
 from app.filters import fields
 from app.filters import filter as filters
+from app.learning import prior_fits
+from app.measuring import report
 from app.milvus import engine as milvus_engine
-from app.services.bandits import completion, context, encoding, prior_version, settings, versions
-from app.services.bounded import answers
-from app.services.catalogues import kinds
-from app.services.choosing import elimination, included, linucb
-from app.services.learning import prior_fits
-from app.services.measuring import report
-from app.services.queries import centers
-from app.services.quotas import membership, quota_rules, quotas
-from app.settings import Settings
-from app.storage import redis_priors
+from app.platform import answers
+from app.platform.settings import Settings
+from app.policies import elimination, linucb
+from app.queries import centers
+from app.serving import choice
+from app.storage import priors
 from server import cli
 
 ROOT = Path(__file__).parents[1]
@@ -60,15 +61,15 @@ HOMES = (
     versions,
     elimination,
     linucb,
-    included,
-    quota_rules,
+    choice,
+    rules,
     quotas,
     membership,
     report,
     centers,
     prior_version,
     prior_fits,
-    redis_priors,
+    priors,
 )
 
 
@@ -194,5 +195,5 @@ def test_every_path_that_a_page_names_exists() -> None:
 def test_every_folder_is_in_the_house() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     folders = [path.parent.relative_to(ROOT) for path in ROOT.glob("app/*/__init__.py")]
-    folders += [path.parent.relative_to(ROOT) for path in ROOT.glob("app/services/*/__init__.py")]
+    assert len(folders) > 15
     assert [f"{folder}" for folder in folders if f"`{folder}/" not in text] == []

@@ -15,19 +15,19 @@ from app.api import center_campaigns as center_campaigns_api
 from app.api import mips as mips_api
 from app.api import sampling as sampling_api
 from app.api import slates as slates_api
-from app.services.campaigns import noisy_centers, slates
-from app.services.choosing.policies import POLICIES
-from app.services.queries import centers, mips_methods, sampling_methods
+from app.campaigns import noisy_centers, slates
+from app.policies.registry import POLICIES
+from app.queries import centers, mips, sampling
 from shortlist.kcenter import ask_tell as noisy_centers_algorithms
 from shortlist.kcenter import noisy_state
 from shortlist.slates import ask_tell as slate_algorithms
 from shortlist.slates import campaign_state
 
 TABLES: dict[str, tuple[str, Iterable[str], type[BaseModel]]] = {
-    "mips": ("mips", mips_methods.METHODS, mips_api.MipsBody),
-    "vectors": ("mips", mips_methods.METHODS, mips_api.VectorsMipsBody),
-    "sampling": ("sampling", sampling_methods.METHODS, sampling_api.SampleBody),
-    "arms": ("sampling", sampling_methods.METHODS, sampling_api.CatalogueSampleBody),
+    "mips": ("mips", mips.METHODS, mips_api.MipsBody),
+    "vectors": ("mips", mips.METHODS, mips_api.VectorsMipsBody),
+    "sampling": ("sampling", sampling.METHODS, sampling_api.SampleBody),
+    "arms": ("sampling", sampling.METHODS, sampling_api.CatalogueSampleBody),
     "centers": ("kcenter", centers.METHODS, centers_api.CentersBody),
     "center campaigns": ("kcenter", noisy_centers.METHODS, center_campaigns_api.CenterCampaignBody),
     "slates": ("slates", slates.METHODS, slates_api.SlateBody),
@@ -101,8 +101,8 @@ def test_an_algorithm_gets_all_its_options(
 # The tables from which the service chooses, by problem.
 SERVED = {
     "policy": [POLICIES],
-    "mips": [mips_methods.METHODS],
-    "sampling": [sampling_methods.METHODS],
+    "mips": [mips.METHODS],
+    "sampling": [sampling.METHODS],
     "slates": [slates.METHODS],
     "kcenter": [centers.METHODS, noisy_centers.METHODS],
 }

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from app.observability.metrics import Metrics
+from app.platform.metrics import Metrics
 
 ROOT = Path(__file__).parents[1]
 STANDARD = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"}

@@ -19,15 +19,14 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 import numpy as np
 
-from app.background import end
-from app.errors import Unavailable
+from app.catalogues.catalogues import Catalogue
 from app.milvus.engine import ArmRow, CollectionGone, Engine
-from app.milvus.terms import said_of
-from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.milvus_index import COLLECTION, LAST_ARM, MilvusIndex, MilvusQuality
-from app.services.catalogues.milvus_probes import Probing
-from app.services.formats.records import attributes_of, bytes_to_vector
-from app.storage.protocol import DescribedArm, Followed, Position, Store
+from app.milvus.expressions import said_of
+from app.milvus.index import COLLECTION, LAST_ARM, MilvusIndex, MilvusQuality, Probing
+from app.platform.background import end
+from app.platform.errors import Unavailable
+from app.records.records import attributes_of, bytes_to_vector
+from app.storage.types import DescribedArm, Followed, Position, Store
 
 log = logging.getLogger("shortlist.milvus")
 

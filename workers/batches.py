@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.services.formats.records import LearnerState, state_to_bytes
-from app.services.learning.checkpoints import is_due, restored, tail_bytes
-from app.services.learning.fold import fold, pooled_of, reason_of, replaces_state
-from app.storage.protocol import DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
+from app.learning.checkpoints import is_due, restored, tail_bytes
+from app.learning.fold import fold, pooled_of, reason_of, replaces_state
+from app.records.records import LearnerState, state_to_bytes
+from app.storage.types import DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 

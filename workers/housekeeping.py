@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from app.background import repeat
-from app.services.bandits.versions import BanditVersion, StoredVersions
-from app.services.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
-from app.services.learning.forgetting import Forgetting
-from app.storage.protocol import LearnerId, Store
+from app.bandits.versions import BanditVersion, StoredVersions
+from app.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
+from app.learning.forgetting import Forgetting
+from app.platform.background import repeat
+from app.storage.types import LearnerId, Store
 
 EVERY_S = 1.0
 ROUNDS_TO_DROP = 10  # what has expired is in nobody's way: it is dropped every so many rounds

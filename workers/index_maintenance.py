@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import Literal, Protocol, TypeVar
 
-from app.background import repeat
-from app.services.catalogues.catalogues import Catalogue
+from app.catalogues.catalogues import Catalogue
+from app.platform.background import repeat
 
 log = logging.getLogger("shortlist.indexes")
 

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.background import repeat
-from app.errors import Unavailable
-from app.services.bandits.bandit import learner_dim
-from app.services.bandits.context import Context
-from app.services.bandits.settings import BanditRecord
-from app.services.bandits.versions import bytes_to_version
-from app.services.formats.records import CatalogueRecord, split_uid
-from app.storage.protocol import Registry, Store
+from app.bandits.bandit import learner_dim
+from app.bandits.context import Context
+from app.bandits.settings import BanditRecord
+from app.bandits.versions import bytes_to_version
+from app.platform.background import repeat
+from app.platform.errors import Unavailable
+from app.records.records import CatalogueRecord, split_uid
+from app.storage.types import Registry, Store
 
 EVERY_S = 0.5
 

@@ -14,10 +14,10 @@ import asyncio
 import contextlib
 import logging
 
-from app.background import end, repeat
-from app.errors import Unavailable
-from app.services.replicas.remote_workers import RemoteWorkers
-from app.storage.protocol import LearnerChanges, Store
+from app.platform.background import end, repeat
+from app.platform.errors import Unavailable
+from app.replication.sync import RemoteWorkers
+from app.storage.types import LearnerChanges, Store
 from workers.reward_ingestion import RewardWorker
 
 log = logging.getLogger("shortlist.worker")
@@ -74,7 +74,7 @@ class OnlyWorker:
 
 
 class SharedWorker:
-    """Implements ``app.services.learning.workers.Workers``. ``start`` before use, ``stop`` afterwards.
+    """Implements ``app.learning.checkpoints.Workers``. ``start`` before use, ``stop`` afterwards.
 
     ``worker``   applies the partitions of this process
     ``leases``   say which these are

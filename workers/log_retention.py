@@ -14,9 +14,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from app.background import repeat
-from app.services.bandits.versions import StoredVersions
-from app.storage.protocol import Store
+from app.bandits.versions import StoredVersions
+from app.platform.background import repeat
+from app.storage.types import Store
 
 EVERY_S = 10.0
 STEP = 500

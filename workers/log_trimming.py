@@ -10,9 +10,9 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 
-from app.services.formats.records import POOLED, state_to_bytes
-from app.services.learning.checkpoints import restored
-from app.storage.protocol import LearnerId, Store, StoredLearner
+from app.learning.checkpoints import restored
+from app.records.records import POOLED, state_to_bytes
+from app.storage.types import LearnerId, Store, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 

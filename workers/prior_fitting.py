@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from app.background import repeat
-from app.errors import NotFound
-from app.services.bandits.prior_version import PriorVersion
-from app.services.learning.learned_priors import LearnedPriors
-from app.services.learning.prior_fits import Fittable, PriorFits
-from app.storage.protocol import FoldedCounts, PriorStore
+from app.bandits.prior_version import PriorVersion
+from app.learning.learned_priors import LearnedPriors
+from app.learning.prior_fits import Fittable, PriorFits
+from app.platform.background import repeat
+from app.platform.errors import NotFound
+from app.storage.types import FoldedCounts, PriorStore
 
 IDLE_S = 2.0  # without news: others may have lost the partition
 PAUSE_S = 0.05  # after a round, for each bandit that was looked at: it takes some calls of the store

@@ -23,13 +23,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from app.errors import Unavailable
-from app.services.bounded.budget import Budget
-from app.services.bounded.cache import BoundedCache
-from app.services.learning.checkpoints import state_memory_bytes
-from app.services.learning.fold import is_short, learners_of
-from app.services.learning.workers import WAIT_S
-from app.storage.protocol import LearnerId, LogEntry, Store, StoredLearner, entry_order
+from app.learning.checkpoints import WAIT_S, state_memory_bytes
+from app.learning.fold import is_short, learners_of
+from app.platform.answers import Budget
+from app.platform.cache import BoundedCache
+from app.platform.errors import Unavailable
+from app.storage.types import LearnerId, LogEntry, Store, StoredLearner, entry_order
 from workers.batches import MOST_NUMBERS, Before, Folded, Kept, States, batches, fold_stored, numbers_of
 from workers.log_trimming import LogTrimmer
 from workers.waiters import Waiters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from app.storage.protocol import entry_order
+from app.storage.types import entry_order
 
 
 class Waiters:

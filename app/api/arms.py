@@ -24,11 +24,10 @@ from app.api.limits import (
 )
 from app.api.octet_streams import WHOLE
 from app.api.problems import Part
-from app.api.services import Provided
-from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
-from app.errors import Invalid, NotFound, ShortlistError, shown
-from app.services.catalogues.catalogues import Arm, Catalogues
-from app.services.formats.ids import refuse_repeats
+from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.catalogues.catalogues import Arm, Catalogues
+from app.platform.errors import Invalid, NotFound, ShortlistError, shown
+from app.platform.ids import refuse_repeats
 
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 

@@ -8,20 +8,17 @@ import msgspec
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, ValidationError, create_model
 
-from app.api.etags import check, if_match
 from app.api.fields import Identifier, Page, PageLimit, page_reply
 from app.api.filters import parsed_filter
 from app.api.guard import key_name
-from app.api.merge_patch import as_json, merged, patch_model
+from app.api.learners import UsedView, used
 from app.api.problems import problems
-from app.api.services import Provided
-from app.api.strict_json import StrictModel, invalid, json_router, reply
-from app.api.used import UsedView, used
-from app.errors import Invalid, NotChangeable
-from app.services.bandits.bandit import Bandit
-from app.services.bandits.bandits import Bandits
-from app.services.bandits.completion import default_prior
-from app.services.bandits.settings import (
+from app.api.resource_changes import as_json, check, if_match, merged, patch_model
+from app.api.strict_json import Provided, StrictModel, invalid, json_router, reply
+from app.bandits.bandit import Bandit
+from app.bandits.completion import default_prior
+from app.bandits.registry import Bandits
+from app.bandits.settings import (
     AUTO,
     FIXED,
     POOLED_STAYS,
@@ -30,13 +27,14 @@ from app.services.bandits.settings import (
     BanditSettings,
     settings_of,
 )
-from app.services.bandits.versions import BanditVersion, etag_of
-from app.services.choosing.policies import POLICIES, PolicyName
-from app.services.choosing.policy import SPECIAL_OPTIONS
-from app.services.formats.documents import fields_of
-from app.services.learning.learned_priors import LearnedPriors
-from app.services.learning.learners import Learners
-from app.services.measuring.evaluation_warnings import warnings_of_log
+from app.bandits.versions import BanditVersion, etag_of
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learners import Learners
+from app.measuring.evaluation_warnings import warnings_of_log
+from app.platform.documents import fields_of
+from app.platform.errors import Invalid, NotChangeable
+from app.policies.base import SPECIAL_OPTIONS
+from app.policies.registry import POLICIES, PolicyName
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 

@@ -10,10 +10,9 @@ from app.api.fields import AttributesView, Delta, Identifier, OrZero, Seed
 from app.api.filters import FilterBody, parsed_filter
 from app.api.limits import MAX_K
 from app.api.problems import problems
-from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router
-from app.services.catalogues.catalogues import Catalogues
-from app.services.queries.centers import CatalogueCenters, CenterMethod, CentersRequest
+from app.api.strict_json import Provided, StrictModel, json_router
+from app.catalogues.catalogues import Catalogues
+from app.queries.centers import CatalogueCenters, CenterMethod, CentersRequest
 
 router = json_router(prefix="/v1/catalogues", tags=["centers"])
 

@@ -11,11 +11,10 @@ from pydantic import BaseModel, Field
 from app.api.fields import Identifier, Page, PageLimit, page_reply
 from app.api.limits import MAX_DIM, MAX_K
 from app.api.problems import problems
-from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router, reply
-from app.services.catalogues.catalogues import Catalogue, Catalogues
-from app.services.catalogues.filtered_snapshots import FilteredSnapshots
-from app.services.formats.records import CatalogueRecord
+from app.api.strict_json import Provided, StrictModel, json_router, reply
+from app.catalogues.catalogues import Catalogue, Catalogues
+from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.records.records import CatalogueRecord
 
 SHOWN_FILTERS = 20
 

@@ -12,11 +12,10 @@ from app.api.catalogue_centers import CenterGuaranteeView
 from app.api.fields import CampaignName, Delta, Identifier, Page, PageLimit, Seed, Value
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from app.api.problems import problems
-from app.api.services import Provided
-from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
-from app.errors import Invalid
-from app.services.bounded.long_work import REQUESTS
-from app.services.campaigns.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
+from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.campaigns.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
+from app.platform.errors import Invalid
+from app.platform.long_work import REQUESTS
 
 router = json_router(prefix="/v1/centers", tags=["centers"])
 

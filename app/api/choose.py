@@ -7,8 +7,7 @@ from typing import Annotated, Any, ClassVar
 from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
-from app.api.contexts import ContextBody
-from app.api.fields import Identifier, Seed, Weights
+from app.api.fields import ContextBody, Identifier, Seed, Weights
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
 from app.api.guard import check_scope
 from app.api.limits import (
@@ -21,16 +20,15 @@ from app.api.limits import (
     MAX_K,
 )
 from app.api.problems import problems
-from app.api.services import Provided
-from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
-from app.errors import Invalid, within
+from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.bandits.registry import Bandits
+from app.campaigns.slates import SlateCampaigns, best_slate
 from app.filters.fields import MAX_FIELD_CHARS
-from app.services.bandits.bandits import Bandits
-from app.services.campaigns.slates import SlateCampaigns, best_slate
-from app.services.choosing.choose_request import ChooseRequest
-from app.services.choosing.choosing import Choosing
-from app.services.choosing.dry_runs import DryRuns
-from app.services.choosing.included import METADATA
+from app.platform.errors import Invalid, within
+from app.serving.choice import METADATA
+from app.serving.dry_runs import DryRuns
+from app.serving.pipeline import Choosing
+from app.serving.request import ChooseRequest
 
 router = json_router(prefix="/v1/bandits", tags=["choices"])
 

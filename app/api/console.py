@@ -14,10 +14,9 @@ from typing import NamedTuple
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
-from app.api.services import Provided
-from app.api.strict_json import json_router
-from app.errors import NotFound
-from app.settings import Settings
+from app.api.strict_json import Provided, json_router
+from app.platform.errors import NotFound
+from app.platform.settings import Settings
 
 router = json_router(tags=["operations"])
 

@@ -1,18 +1,23 @@
-"""/v1/bandits/{b}/log: the decisions of a bandit, with their rewards."""
+"""/v1/bandits/{b}/log: decisions with their rewards, as a file, and explained."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 from fastapi import Query, Response
 from pydantic import BaseModel
 
-from app.api.fields import Page, PageLimit
-from app.api.services import Provided
-from app.api.strict_json import json_router, reply
-from app.api.times import From, To, span
-from app.services.bandits.bandits import Bandits
-from app.services.decision_log.decision_log import DecisionLog
+from app.api.fields import From, Page, PageLimit, To, Token, span
+from app.api.limits import MAX_IDS_BYTES
+from app.api.problems import problems
+from app.api.streamed import Streamed
+from app.api.strict_json import Provided, StrictModel, json_router, reply
+from app.bandits.registry import Bandits
+from app.decision_log.reading import DecisionLog
+from app.measuring.explain import Explanation, Explanations
+from app.measuring.export import MEDIA_TYPES, Exports, FormatName
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
@@ -93,3 +98,76 @@ async def log(
         owner, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, newest_first=order == "desc"
     )
     return reply({"items": rows, "next": following})
+
+
+@router.get(
+    "/{bandit}/log/export",
+    response_class=Response,
+    responses={
+        **problems(501),
+        200: {"content": {kind: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()}},
+    },
+)
+async def export(
+    bandit: str,
+    bandits: Provided[Bandits],
+    exports: Provided[Exports],
+    *,
+    format: Annotated[FormatName, Query()] = "ndjson",  # noqa: A002 - the name of the parameter
+    start: From = None,
+    end: To = None,
+) -> Response:
+    """The logged decisions of a time, from <= time < to, as a file with a row for each.
+
+    A row is that of the log; as Parquet its filter is JSON text. An answer that breaks off is not the file.
+    """
+    from_ms, to_ms = span(start, end)
+    owner = await bandits.get(bandit)
+    pieces = exports.stream(owner, format, from_ms=from_ms, to_ms=to_ms)
+    return await Streamed.of(pieces, media_type=MEDIA_TYPES[format], name=f"{owner.name}.{format}")
+
+
+class ExplainBody(StrictModel):
+    """``decision``: its token."""
+
+    max_bytes: ClassVar[int] = MAX_IDS_BYTES
+
+    decision: Token
+
+
+class AskedView(BaseModel):
+    """What the request asked for. ``filter``: its own, without that of the bandit. ``arms``: a baseline."""
+
+    k: int
+    exclude: list[str]
+    event_id: str | None
+    arms: list[str] | None
+    filter: dict[str, Any] | None
+    pins: list[list[Any]]
+    at_most: list[list[Any]]
+    diverse: list[Any] | None
+
+
+@dataclass(frozen=True)
+class ExplanationView(Explanation):
+    __doc__ = Explanation.__doc__
+    row: RowView  # type: ignore[assignment]  # as pydantic documents it
+    asked: AskedView | None  # type: ignore[assignment]
+
+
+@router.post("/{bandit}/log/explain", response_model=ExplanationView)
+async def explain(
+    bandit: str, body: ExplainBody, bandits: Provided[Bandits], explanations: Provided[Explanations]
+) -> Response:
+    """What the log keeps of one decision, by its token, and the choice made again from its seed."""
+    return await explain_short(bandit, body.decision, bandits, explanations)
+
+
+@router.get("/{bandit}/log/{decision}", response_model=ExplanationView)
+async def explain_short(
+    bandit: str, decision: Token, bandits: Provided[Bandits], explanations: Provided[Explanations]
+) -> Response:
+    """The same, for a token that a path has room for."""
+    explanation = await explanations.explain(await bandits.get(bandit), decision)
+    asked = None if explanation.asked is None else msgspec.structs.asdict(explanation.asked)
+    return reply({name: getattr(explanation, name) for name in Explanation.__slots__} | {"asked": asked})

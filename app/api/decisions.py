@@ -9,10 +9,9 @@ from pydantic import BaseModel, Field
 
 from app.api.fields import Token
 from app.api.limits import MAX_BATCH, MAX_BODY_BYTES
-from app.api.receipts import RejectedView
-from app.api.services import Provided
-from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
-from app.services.learning.decisions import Decisions
+from app.api.rewards import RejectedView
+from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.learning.decisions import Decisions
 
 router = json_router(prefix="/v1", tags=["choices"])
 

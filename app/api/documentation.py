@@ -9,8 +9,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from app.api import problems
+from app.api.api_keys import scope_of
 from app.api.strict_json import JsonRoute
-from app.services.access.api_keys import scope_of
 
 # Whoever sends these one after the other gets an answer from each; the token of a decision or of a pull comes
 # from the answer before.

@@ -14,22 +14,20 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.bandits import BanditPatch, changed_record
-from app.api.fields import Page, PageLimit, Weights
-from app.api.leaving import while_connected
-from app.api.merge_patch import as_json
+from app.api.fields import Page, PageLimit, Weights, span
 from app.api.problems import from_path, problems
-from app.api.services import Provided
-from app.api.strict_json import JSON, StrictModel, encoded, json_router, reply
-from app.api.times import span
-from app.errors import Invalid, within
-from app.services.bandits.bandits import Bandits
-from app.services.bandits.settings import BanditRecord, must_be
-from app.services.bandits.versions import BanditVersion
-from app.services.bounded.long_work import MEASURING
-from app.services.formats.pages import page_by_name
-from app.services.measuring.evaluation_jobs import EvaluationJobs, State
-from app.services.measuring.evaluations import Evaluation, Evaluations, Progress, When, answer_of
-from app.services.measuring.evaluator import ESTIMATOR_NAMES
+from app.api.resource_changes import as_json
+from app.api.streamed import while_connected
+from app.api.strict_json import JSON, Provided, StrictModel, encoded, json_router, reply
+from app.bandits.registry import Bandits
+from app.bandits.settings import BanditRecord, must_be
+from app.bandits.versions import BanditVersion
+from app.measuring.evaluation_jobs import EvaluationJobs, State
+from app.measuring.evaluations import Evaluation, Evaluations, Progress, When, answer_of
+from app.measuring.evaluator import ESTIMATOR_NAMES
+from app.platform.errors import Invalid, within
+from app.platform.long_work import MEASURING
+from app.platform.pages import page_by_name
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 

@@ -1,21 +1,23 @@
-"""Fields that the bodies and parameters of several endpoints share, and the shape of a page of a list."""
+"""Fields, spans of time and contexts that several endpoints share, and the shape of a page."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Annotated, Generic, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
-from fastapi import Response
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from fastapi import Query, Response
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from app.api.limits import MAX_FEATURE, MAX_PAGE, MAX_PAGE_BYTES, MAX_TOKEN_CHARS
 from app.api.strict_json import JSON, encoded
-from app.services.bandits import settings
-from app.services.bounded.yielding import yield_to_others
-from app.services.formats import ids
-from app.services.formats.pages import encode_cursor
+from app.bandits import settings
+from app.platform import ids
+from app.platform.deadlines import yield_to_others
+from app.platform.errors import Invalid
+from app.platform.pages import encode_cursor
 
 IDENTIFIER = ids.IDENTIFIER
 Identifier = ids.Identifier
@@ -72,3 +74,49 @@ async def page_reply(items: Iterable[tuple[str, object]], following: str | None)
         position = its_position
     body = b'{"items":[%b],"next":%b}' % (b",".join(texts), msgspec.json.encode(following))
     return Response(body, media_type=JSON)
+
+
+From = Annotated[datetime | None, Query(alias="from")]
+To = Annotated[datetime | None, Query(alias="to")]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+def span(start: datetime | None, end: datetime | None) -> tuple[int | None, int | None]:
+    """(from, to) in ms since 1970, half open. Times without a zone are UTC.
+
+    Raises Invalid.
+    """
+    from_ms, to_ms = (None if moment is None else _ms(moment) for moment in (start, end))
+    if from_ms is not None and to_ms is not None and from_ms > to_ms:
+        raise Invalid("from must not be after to", path=("from",))
+    return from_ms, to_ms
+
+
+def _ms(moment: datetime) -> int:
+    """The first ms that is not before then."""
+    known = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return -((_EPOCH - known) // _MS)
+
+
+def _is_context(value: Any) -> Any:
+    if value is None or isinstance(value, list | dict):
+        return value
+    raise ValueError("must be a list of numbers, or an object of named fields")
+
+
+_SCHEMA = {
+    "anyOf": [
+        {"type": "array", "items": {"type": "number"}},
+        {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}},
+        {"type": "null"},
+    ]
+}
+# What is in it is checked by the bandit: its errors name the field.
+ContextBody = Annotated[
+    Any,
+    AfterValidator(_is_context),
+    WithJsonSchema(_SCHEMA),
+    Field(description="needed exactly when the bandit has a context: numbers, or its named fields"),
+]

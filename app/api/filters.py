@@ -9,12 +9,11 @@ from pydantic import Field
 from app.api.fields import Identifier
 from app.api.limits import MAX_AT_MOST, MAX_K
 from app.api.strict_json import StrictModel
-from app.errors import FieldPath, Invalid
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.filter import Filter, parse
-from app.services.choosing.diverse import OVER_FEATURES, Diverse
-from app.services.choosing.limits import AtMost
-from app.services.choosing.rules import NO_RULES, Pin, Rules
+from app.platform.errors import FieldPath, Invalid
+from app.policies.limits import AtMost
+from app.policies.rules import NO_RULES, OVER_FEATURES, Diverse, Pin, Rules
 
 # Operators are checked by ``parse``: its errors name the place within the filter.
 FilterBody = Annotated[

@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.guard import Guard, Headers
 from app.api.problems import PROBLEM, kind_of, problem, problem_of
-from app.errors import BadRequest, Forbidden, ShortlistError, Unauthorized
-from app.observability.metrics import Metrics
-from app.services.bounded.answers import Answers, HttpAnswer
-from app.services.bounded.caller import CallerLeft, set_caller
+from app.platform.answers import Answers, HttpAnswer
+from app.platform.deadlines import CallerLeft, set_caller
+from app.platform.errors import BadRequest, Forbidden, ShortlistError, Unauthorized
+from app.platform.metrics import Metrics
 
 log = logging.getLogger("shortlist.http")
 

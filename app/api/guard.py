@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from fastapi import Request
 from starlette.types import Scope
 
-from app.errors import BadRequest, Forbidden, ShortlistError, StartupError, Unauthorized
-from app.services.access.api_keys import ApiKeys, configured, may_be_dry_run, scope_of
-from app.settings import ORIGIN, Settings, is_loopback
+from app.api.api_keys import ApiKeys, configured, may_be_dry_run, scope_of
+from app.platform.errors import BadRequest, Forbidden, ShortlistError, StartupError, Unauthorized
+from app.platform.settings import ORIGIN, Settings, is_loopback
 
 log = logging.getLogger("shortlist.http")
 

@@ -8,15 +8,14 @@ from fastapi import Query, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from app.api.fields import PageLimit, digits
-from app.api.services import Provided
-from app.api.strict_json import json_router, reply
-from app.services.bandits.bandits import Bandits
-from app.services.bandits.prior_version import exported
-from app.services.bounded.answers import hold
-from app.services.catalogues.catalogues import NUMBER_BYTES, Catalogues
-from app.services.formats.pages import decode_cursor, decode_number, encode_cursor
-from app.services.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog
-from app.services.learning.learned_priors import LearnedPriors
+from app.api.strict_json import Provided, json_router, reply
+from app.bandits.prior_version import exported
+from app.bandits.registry import Bandits
+from app.catalogues.catalogues import NUMBER_BYTES, Catalogues
+from app.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog
+from app.learning.learned_priors import LearnedPriors
+from app.platform.answers import hold
+from app.platform.pages import decode_cursor, decode_number, encode_cursor
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 

@@ -15,21 +15,35 @@ from pydantic import BaseModel, StringConstraints
 from app.api.fields import IDENTIFIER, Page, PageLimit
 from app.api.limits import MAX_BODY_BYTES
 from app.api.octet_streams import OCTETS, body_or_octets, documented
-from app.api.services import Provided
 from app.api.streamed import Streamed, with_rows
-from app.api.strict_json import JSON, StrictModel, json_router, reply
-from app.api.used import UsedView, used
-from app.errors import Invalid
-from app.services.bandits.bandit import Bandit
-from app.services.bandits.bandits import Bandits
-from app.services.bounded.answers import hold
-from app.services.bounded.long_work import REQUESTS
-from app.services.choosing.selector import Selector
-from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
-from app.services.learning.forgetting import Forgetting
-from app.services.learning.learned_priors import LearnedPriors
-from app.services.learning.learner_copies import LearnerCopies
-from app.services.learning.learners import LearnerReport, Learners
+from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.learning.forgetting import Forgetting
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learner_copies import LearnerCopies
+from app.learning.learners import LearnerReport, Learners
+from app.platform.answers import hold
+from app.platform.errors import Invalid
+from app.platform.long_work import REQUESTS
+from app.records.records import LearnerState, bytes_to_state, state_to_bytes
+from app.serving.selector import Selector
+
+
+class UsedView(BaseModel):
+    """``noise`` is the sigma that multiplies widths: 1 where it is not learned. Of elimination
+    ``exploration`` is the radius.
+    """
+
+    ridge: float
+    noise: float
+    exploration: float
+
+
+def used(bandit: Bandit, ridge: float, noise: float) -> dict[str, float]:
+    """A ``UsedView``."""
+    return {"ridge": ridge, "noise": noise, "exploration": bandit.exploration}
+
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.services.bandits import settings
+from app.bandits import settings
 
 MAX_DIM = settings.MAX_DIM
 MAX_VALUE = settings.MAX_VALUE

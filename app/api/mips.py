@@ -40,12 +40,10 @@ from app.api.octet_streams import (
     shape,
 )
 from app.api.problems import Part, problems
-from app.api.services import Provided
-from app.api.strict_json import StrictModel, invalid, json_router
-from app.errors import DimensionMismatch, FieldPath, TooLarge
-from app.services.catalogues.catalogues import Catalogues
-from app.services.queries.mips import Mips, MipsResult
-from app.services.queries.mips_methods import MipsMethod, MipsRequest
+from app.api.strict_json import Provided, StrictModel, invalid, json_router
+from app.catalogues.catalogues import Catalogues
+from app.platform.errors import DimensionMismatch, FieldPath, TooLarge
+from app.queries.mips import Mips, MipsMethod, MipsRequest, MipsResult
 
 router = json_router(tags=["mips"])
 

@@ -7,15 +7,13 @@ from typing import Annotated, ClassVar, Literal
 from fastapi import Query, Response
 from pydantic import Field
 
-from app.api.contexts import ContextBody
-from app.api.fields import Identifier, Value, Weights
+from app.api.fields import ContextBody, Identifier, Value, Weights
 from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
-from app.api.receipts import ReceiptView, receipt_reply
-from app.api.services import Provided
-from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router
-from app.services.bandits.bandits import Bandits
-from app.services.learning.reward_entries import Observation
-from app.services.learning.rewards import Rewards
+from app.api.rewards import ReceiptView, receipt_reply
+from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router
+from app.bandits.registry import Bandits
+from app.learning.reward_entries import Observation
+from app.learning.rewards import Rewards
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator
 
 from app.api.problems import Part
 from app.api.strict_json import StrictModel, body_of, read_body
-from app.errors import Invalid
+from app.platform.errors import Invalid
 
 OCTETS = "application/octet-stream"
 

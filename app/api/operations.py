@@ -12,10 +12,9 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 
-from app.api.services import Provided
-from app.api.strict_json import json_router
-from app.observability.metrics import Metrics
-from app.services.health.health import Health, Status
+from app.api.strict_json import Provided, json_router
+from app.platform.metrics import Metrics
+from app.replication.health import Health, Status
 
 router = json_router(tags=["operations"])
 

@@ -18,11 +18,10 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
 from pydantic import BaseModel
 
-from app.api.services import Provided
-from app.api.strict_json import json_router, reply
-from app.errors import NotFound
-from app.services.bounded.long_work import REQUESTS
-from app.settings import VERSION, Settings
+from app.api.strict_json import Provided, json_router, reply
+from app.platform.errors import NotFound
+from app.platform.long_work import REQUESTS
+from app.platform.settings import VERSION, Settings
 
 router = json_router(tags=["operations"])
 

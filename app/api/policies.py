@@ -8,10 +8,10 @@ from fastapi import Response
 from pydantic import BaseModel, create_model
 
 from app.api.strict_json import StrictModel, json_router, reply
-from app.services.bandits.settings import BanditSettings
-from app.services.choosing.policies import POLICIES
-from app.services.choosing.policy import Policy
-from app.services.formats.documents import fields_of
+from app.bandits.settings import BanditSettings
+from app.platform.documents import fields_of
+from app.policies.base import Policy
+from app.policies.registry import POLICIES
 
 router = json_router(prefix="/v1/policies", tags=["bandits"])
 

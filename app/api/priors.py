@@ -8,16 +8,14 @@ from typing import Annotated, ClassVar, Literal
 from fastapi import Query, Response
 from pydantic import BaseModel
 
-from app.api.services import Provided
 from app.api.streamed import Streamed, with_rows
-from app.api.strict_json import JSON, StrictModel, json_router, reply
-from app.errors import NotFound
-from app.services.bandits.bandit import Bandit
-from app.services.bandits.bandits import Bandits
-from app.services.bounded.long_work import REQUESTS
-from app.services.learning.learned_priors import LearnedPriors
-from app.services.learning.prior_fits import PriorFits
-from app.services.learning.prior_report import covariance_of, report_of
+from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.learning.learned_priors import LearnedPriors, covariance_of, report_of
+from app.learning.prior_fits import PriorFits
+from app.platform.errors import NotFound
+from app.platform.long_work import REQUESTS
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
 

@@ -13,8 +13,8 @@ from fastapi import Request, Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 
-from app import errors
-from app.errors import FieldPath, Invalid, ShortlistError
+from app.platform import errors
+from app.platform.errors import FieldPath, Invalid, ShortlistError
 from shortlist.errors import InvalidArgument
 
 PROBLEM = "application/problem+json"

@@ -8,16 +8,14 @@ from typing import Annotated, Any, ClassVar
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from app.api.fields import Identifier, Page, PageLimit, page_reply
+from app.api.fields import Identifier, Page, PageLimit, page_reply, span
 from app.api.filters import FilterBody
 from app.api.limits import MAX_SMALL_BODY_BYTES
 from app.api.problems import problems
-from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router, reply
-from app.api.times import span
-from app.services.bandits.bandits import Bandits
-from app.services.quotas.quota_rules import MAX_MOST, MAX_PER_S, MIN_PER_S, QuotaCounts, QuotaPace, QuotaRule
-from app.services.quotas.quotas import Quotas, QuotaState
+from app.api.strict_json import Provided, StrictModel, json_router, reply
+from app.bandits.registry import Bandits
+from app.caps.quotas import Quotas, QuotaState
+from app.caps.rules import MAX_MOST, MAX_PER_S, MIN_PER_S, QuotaCounts, QuotaPace, QuotaRule
 
 router = json_router(prefix="/v1/bandits", tags=["quotas"])
 

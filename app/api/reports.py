@@ -9,20 +9,12 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
-from app.api.fields import digits
-from app.api.leaving import while_connected
+from app.api.fields import From, To, digits, span
 from app.api.limits import MAX_BUCKET_S
-from app.api.services import Provided
-from app.api.strict_json import json_router, reply
-from app.api.times import From, To, span
-from app.services.bandits.bandits import Bandits
-from app.services.measuring.report import (
-    MAX_BUCKETS,
-    GroupCounts,
-    Report,
-    Reports,
-    too_many_buckets,
-)
+from app.api.streamed import while_connected
+from app.api.strict_json import Provided, json_router, reply
+from app.bandits.registry import Bandits
+from app.measuring.report import MAX_BUCKETS, GroupCounts, Report, Reports, too_many_buckets
 
 _OF_SIGNALS = {"weights", "signals", "guardrails"}
 

@@ -1,19 +1,41 @@
-"""POST /v1/rewards."""
+"""POST /v1/rewards, and the answer of all endpoints that write to the reward log."""
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
 from fastapi import Query, Response
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from app.api.fields import Identifier, Token, Value
 from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
-from app.api.receipts import ReceiptView, receipt_reply
-from app.api.services import Provided
-from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router
-from app.services.learning.reward_entries import Reward
-from app.services.learning.rewards import Rewards
+from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.learning.reward_entries import Reward
+from app.learning.rewards import Receipt, Rewards
+
+
+class RejectedView(BaseModel):
+    index: int
+    code: str
+
+
+class ReceiptView(BaseModel):
+    accepted: int
+    duplicate: int
+    rejected: list[RejectedView]
+
+
+async def receipt_reply(rewards: Rewards, receipt: Receipt, wait: Literal["applied"] | None) -> Response:
+    """200 when the caller asked to wait and everything was applied in time, else 202."""
+    if wait is not None:
+        await rewards.wait(receipt)
+    answer = {
+        "accepted": receipt.accepted,
+        "duplicate": receipt.duplicate,
+        "rejected": [{"index": index, "code": code} for index, code in receipt.rejected],
+    }
+    return reply(answer, 200 if receipt.applied else 202)
+
 
 router = json_router(prefix="/v1", tags=["rewards"])
 

@@ -27,13 +27,11 @@ from app.api.limits import (
 )
 from app.api.octet_streams import REAL, WHOLE, body_or_octets, check_magnitude, documented, numbers, shape
 from app.api.problems import Part, problems
-from app.api.services import Provided
-from app.api.strict_json import StrictModel, json_router
-from app.errors import FieldPath, TooLarge
-from app.services.catalogues.catalogues import Catalogues
-from app.services.queries.sampling import LogFactor as Given
-from app.services.queries.sampling import SampleResult, Sampling
-from app.services.queries.sampling_methods import SampleRequest, SamplingMethod
+from app.api.strict_json import Provided, StrictModel, json_router
+from app.catalogues.catalogues import Catalogues
+from app.platform.errors import FieldPath, TooLarge
+from app.queries.sampling import LogFactor as Given
+from app.queries.sampling import SampleRequest, SampleResult, Sampling, SamplingMethod
 
 router = json_router(tags=["sampling"])
 

@@ -21,18 +21,16 @@ from app.api.limits import (
     MAX_VECTOR_BYTES,
 )
 from app.api.problems import problems
-from app.api.receipts import ReceiptView, receipt_reply
-from app.api.services import Provided
-from app.api.strict_json import SEVERAL_CALLS, StrictModel, json_router, reply
-from app.errors import Invalid
-from app.services.bandits.bandits import Bandits
-from app.services.campaigns.records import options_of
-from app.services.campaigns.slate_rules import SlateRules
-from app.services.campaigns.slate_warm_start import SlateWarmStart
-from app.services.campaigns.slates import SlateCampaign, SlateCampaigns, SlateParameters, standing
-from app.services.campaigns.slates import create as create_campaign
-from app.services.catalogues.catalogues import Catalogues
-from app.services.learning.rewards import Rewards
+from app.api.rewards import ReceiptView, receipt_reply
+from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.bandits.registry import Bandits
+from app.campaigns.fold import options_of
+from app.campaigns.slate_warm_start import SlateWarmStart
+from app.campaigns.slates import SlateCampaign, SlateCampaigns, SlateParameters, SlateRules, standing
+from app.campaigns.slates import create as create_campaign
+from app.catalogues.catalogues import Catalogues
+from app.learning.rewards import Rewards
+from app.platform.errors import Invalid
 
 router = json_router(prefix="/v1/slates", tags=["slates"])
 

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 from fastapi import Request, Response
 from numpy.typing import NDArray
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from app.api.leaving import while_connected
-from app.services.bounded.yielding import yield_to_others
+from app.platform.deadlines import yield_to_others
+
+T = TypeVar("T")
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What ``work`` returns, which is cancelled as soon as the client leaves. The body must have been read.
+
+    Raises ClientDisconnect, and what ``work`` raises.
+    """
+    task, gone = asyncio.create_task(work), asyncio.create_task(_left(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        task.cancel()
+        gone.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 class Streamed(Response):

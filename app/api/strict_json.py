@@ -1,4 +1,11 @@
-"""The route class of every JSON endpoint: strict in what it reads, cheap on the way.
+"""The route class of every JSON endpoint, and how an endpoint asks for a service.
+
+How an endpoint asks for a service: by a parameter such as ``bandits: Provided[Bandits]``.
+
+The service is the attribute of that name of the application's ``service``: what composes it lists them.
+``JsonRoute`` fills the parameter in. FastAPI only documents endpoints, and sees nothing to document here.
+
+The route class of every JSON endpoint: strict in what it reads, cheap on the way.
 
 Endpoints are written as FastAPI endpoints, and FastAPI documents them in /openapi.json from their signature.
 At request time this class takes over: the body is parsed and validated in one step from its bytes (pydantic,
@@ -21,7 +28,7 @@ from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.params import Query
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -31,10 +38,20 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.limits import MAX_SMALL_BODY_BYTES, MAX_VALUES
 from app.api.problems import Part, problem_response, problems
-from app.api.services import PROVIDED
-from app.errors import FieldPath, Invalid, ShortlistError, TooLarge, UnsupportedEncoding, shown
-from app.services.bounded.yielding import yield_to_others
+from app.platform.deadlines import yield_to_others
+from app.platform.errors import FieldPath, Invalid, ShortlistError, TooLarge, UnsupportedEncoding, shown
 from shortlist.errors import InvalidArgument
+
+T = TypeVar("T")
+
+
+def _of_the_application() -> None:
+    """Never called."""
+
+
+PROVIDED = Depends(_of_the_application)
+Provided = Annotated[T, PROVIDED]
+
 
 JSON = "application/json"
 # Up to this many bytes a body is parsed in one step, which takes a few milliseconds at most.

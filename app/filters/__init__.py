@@ -1,0 +1,1 @@
+"""The language of filters, and the attributes of arms by columns."""

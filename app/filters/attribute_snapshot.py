@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from app.filters.arrays import Earlier
 from app.filters.columns import (
     Column,
     ColumnBlock,
@@ -33,19 +34,7 @@ from app.filters.columns import (
     pushed,
 )
 from app.filters.fields import Value, ValueKind
-from app.filters.filter import (
-    ORDERS,
-    AllOf,
-    AnyOf,
-    Exists,
-    Expression,
-    Filter,
-    Not,
-    OneOf,
-    Ordered,
-    compared,
-)
-from app.filters.growing import Earlier
+from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered, compared
 from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Numbering, Stored
 from shortlist.types import Rows
 

@@ -24,8 +24,8 @@ from json.encoder import encode_basestring_ascii as quoted
 from math import isfinite
 from typing import Any
 
-from app.errors import FieldPath, Invalid, shown
 from app.filters.fields import MAX_FIELD_CHARS, Value, ValueKind, fields_of, kind_of
+from app.platform.errors import FieldPath, Invalid, shown
 
 MAX_CONDITIONS = 100
 MAX_DEPTH = 5

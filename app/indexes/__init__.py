@@ -1,1 +1,1 @@
-
+"""Indexes over the arms of a catalogue: built, planned, searched and shared."""

@@ -22,7 +22,7 @@ graph, which searches read without a lock. That is safe: the flag is a byte of i
 checked against the snapshot of the caller.
 
 The head is scanned because a graph can miss a long arm for one narrow range of queries, again and again
-(``exact_overlay``).
+(``exact``).
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ import hnswlib
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.degradation import Degradation
-from app.indexes.exact_overlay import ExactOverlay
-from app.indexes.huge_pages import huge_pages
-from app.indexes.insertion import copied, insert, padded
+from app.indexes.exact import ExactOverlay
+from app.indexes.hnsw_build import copied, huge_pages, insert, padded
 from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality
+from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot, longest_first, not_in, positions_of
 from shortlist.mips.exact import error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector

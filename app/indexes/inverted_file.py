@@ -25,9 +25,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.degradation import Degradation
 from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
 from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Probes, Quality, typical_us
+from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector

@@ -16,21 +16,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import DimensionMismatch
 from app.filters.attributes import AttributeTable, Compaction, Document
 from app.indexes import graph_file
-from app.indexes.described_rows import DescribedRows
+from app.indexes.arm_rows import DescribedRows
 from app.indexes.hnsw import HnswGraph
-from app.indexes.maintenance import Maintenance
-from app.indexes.measurement import Measurement, Measuring
+from app.indexes.maintenance import Maintenance, Measurement, Measuring, SegmentBuild
 from app.indexes.planner import SMALL_NUMBERS, IndexOptions, Plan
 from app.indexes.publishing import Adoption, Publishing
-from app.indexes.segment_build import SegmentBuild
 from app.indexes.segments import Segment, end_of, fitting
 from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
 from app.indexes.snapshot import Snapshot, Structure
 from app.indexes.table import ArmTable, TableSnapshot
+from app.platform.errors import DimensionMismatch
 from shortlist import checks
 from shortlist.types import Matrix, Rows, Vector
 

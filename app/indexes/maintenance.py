@@ -1,20 +1,45 @@
-"""Long work on one catalogue's index, over a frozen snapshot: for a thread of its own."""
+"""Long work on one catalogue's index, in a thread: planning, measuring anew, making segments.
+
+Measuring anew how good a graph is, once arms died that its probes leaned on: in a thread, while it serves.
+
+A graph is measured when it is built. Where the best arm of a query died, another one is the best, and nobody
+knows whether the graph finds it. So other probes are answered, drawn ones and queries that were served of
+late: also of users who ask in one narrow range again and again. What is worse is told.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from app.filters.attributes import Compaction
 from app.indexes import graph_file
+from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
-from app.indexes.planner import IndexOptions, Plan, plan
+from app.indexes.hnsw_build import build_lock
+from app.indexes.inverted_file import Centroids, InvertedFile, batched
+from app.indexes.norm_pruned import NormBlocks
+from app.indexes.planner import IndexOptions, Plan, find, plan
+from app.indexes.probes import (
+    ExactLists,
+    Probes,
+    Quality,
+    compare,
+    make_queries,
+    quality_of,
+    queries_like,
+    solve,
+    worst_of,
+)
+from app.indexes.segments import Segment
 from app.indexes.snapshot import Structure
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows, Vector
@@ -128,3 +153,184 @@ class Maintenance(Cancellation):
             with suppress(OSError):
                 graph_file.write(self.save_to, graph, self.table, **shape)
         return graph
+
+
+_MEASURING_PROBES, _MEASURING_LISTS = 400, 100
+# After a measurement, rest for this multiple of the time it took; where more of the probes than this share
+# are lost, for as long as it took. Where none died since, but other queries came, for this one.
+_REST, _MUCH_LOST, _SAME_REST = 8.0, 0.1, 60.0
+_LIST_SLACK = 0.05  # where lists of up to ten find less than the target by so much, they are scanned
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class Measurement(Cancellation):
+    """Call ``run`` in any thread, then ``LiveIndex.finish_measurement`` in the thread of the event loop.
+
+    ``graph``: of ``table``, both of one moment. ``recent``: queries served lately, each (d,). ``seed`` fixes
+    the probes that are drawn. Some arm of the graph is alive. After ``run``: ``answers``, their quality and
+    the probes, and the lists; None if it was cancelled.
+
+    Cost: a search and K d multiply-adds for each of 400 probes.
+    """
+
+    table: TableSnapshot
+    graph: HnswGraph
+    recent: Sequence[Vector]
+    seed: int
+    answers: tuple[Quality, Probes, ExactLists] | None = None
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        Cancellation.__init__(self)
+
+    def run(self) -> None:
+        started = time.monotonic()
+        with suppress(Cancelled):
+            self._measure()
+        self.seconds = time.monotonic() - started
+
+    def _measure(self) -> None:
+        table, graph = self.table, self.graph
+        among = np.arange(table.rows) < graph.covered
+        rng = np.random.default_rng((self.seed, len(table.dead)))
+        queries, groups = queries_like(table.dim, _MEASURING_PROBES, self.recent, rng)
+        probes, answers = solve(table, queries, among=among, groups=groups), []
+        for query in queries:
+            self.check()
+            answers.append(find(table, graph, query, 1))
+        lists = ExactLists.of(
+            table, queries[:_MEASURING_LISTS], groups[:_MEASURING_LISTS], last=graph.covered
+        )
+        # The graph no longer finds what died meanwhile.
+        kept = np.flatnonzero(~graph.is_gone(probes.winners))
+        if len(kept):
+            probes, answers = probes.some(kept), [answers[place] for place in kept.tolist()]
+            quality = worst_of(answers, probes) or quality_of(answers, probes)
+            quality = lists.measured(quality, lambda query, k: find(table, graph, query, k))
+            self.answers = quality, probes, lists
+
+
+class Measuring:
+    """When a graph is measured anew, and what follows from it. For the thread of the event loop."""
+
+    def __init__(self) -> None:
+        self._job: Measurement | None = None
+        self._ended_at = self._took_s = 0.0
+        self._last: Vector | None = None  # of the queries that were known at the last measurement
+
+    def is_due(self, graph: HnswGraph, recent: deque[Vector], *, is_at_rest: bool) -> bool:
+        """Whether so many died that it should be, or ``is_at_rest``: some did, and now no others do.
+
+        Also where all of the ``recent`` queries came since.
+        """
+        state = graph.degradation
+        if self._job is not None or not state.dead or state.dead == graph.arms:
+            return False
+        rested, took = time.monotonic() - self._ended_at, self._took_s
+        if state.unmeasured and rested >= took * (1.0 if state.lost > _MUCH_LOST else _REST):
+            return state.is_unknown or is_at_rest
+        is_full = len(recent) == recent.maxlen
+        return (
+            is_full and rested >= took * _SAME_REST and all(each is not self._last for each in list(recent))
+        )
+
+    def begin(self, table: TableSnapshot, graph: HnswGraph, recent: deque[Vector], seed: int) -> Measurement:
+        self._job = Measurement(table=table, graph=graph, recent=tuple(recent), seed=seed)
+        return self._job
+
+    def finish(self, job: Measurement, graph: Structure | None, target: float) -> None:
+        """Take note of what was found, unless another ``graph`` serves by now. Lists may be scanned then."""
+        if job is not self._job:
+            return
+        self._job, self._ended_at, self._took_s = None, time.monotonic(), job.seconds
+        self._last = job.recent[-1] if job.recent else None
+        if job.answers is None or not isinstance(graph, HnswGraph) or graph.number != job.graph.number:
+            return
+        quality, probes, lists = job.answers
+        if quality.recall_at_10 < target - _LIST_SLACK:
+            graph.tuned_for_lists(None)
+            quality = replace(quality, recall_at_10=1.0)
+        job.graph.answered(quality, probes, lists)
+
+
+_SEGMENT_PROBES, _SEGMENT_LISTS = 256, 40
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class SegmentBuild(Cancellation):
+    """Call ``run`` in any thread, then ``LiveIndex.finish_segment`` in the thread of the event loop.
+
+    ``first``: where the segment begins. ``cut``: shorter arms are left out. ``joined``: segments with rows
+    from there on, which it takes the place of. ``centroids``: those of the last segment; None: others are
+    trained. ``target``: share of the probes whose best arm is to be found. ``recent``: queries served lately,
+    each (d,). After ``run``: ``segment``, None if it was cancelled.
+
+    Cost: m n d multiply-adds for m new rows and n centroids, and m' d reads and writes for m' rows in all.
+    """
+
+    table: TableSnapshot
+    structure: Structure | None
+    joined: Sequence[Segment]
+    centroids: Centroids | None
+    first: int
+    cut: float
+    target: float
+    seed: int
+    recent: Sequence[Vector]
+    segment: Segment | None = None
+
+    def __post_init__(self) -> None:
+        Cancellation.__init__(self)
+
+    def run(self) -> None:
+        # One build at a time, as of graphs: a core stays with the event loop.
+        with suppress(Cancelled), build_lock(self.check):
+            self.segment = self._built()
+
+    def _built(self) -> Segment:
+        self.check()
+        table, cut = self.table, self.cut
+        rows = np.arange(self.first, table.rows)
+        rows = rows[table.is_alive(rows) & (table.norms[rows] >= cut)]
+        rng = np.random.default_rng((self.seed, table.rows))
+        if not len(rows):
+            return Segment(NormBlocks(table, rows), self.first, cut, 0.0)
+        queries, groups = make_queries(table.dim, _SEGMENT_PROBES, self.recent, rng)
+        probes = solve(table, queries, first=self.first, groups=groups)
+        lists = ExactLists.of(table, queries[:_SEGMENT_LISTS], groups[:_SEGMENT_LISTS], first=self.first)
+        made: InvertedFile | NormBlocks
+        if isinstance(self.structure, NormBlocks):
+            made = NormBlocks(table, rows)
+        else:
+            made = self._inverted_file(rows, rng)
+            made.tuned(table, probes, self.target)
+            made.tuned_for_lists(lists, self.target)
+        trial = compare(
+            lambda query: made.search(table, query, 1),
+            lambda query: scan(table, query, 1, first=self.first),
+            probes,
+        )
+        made.answered(lists.measured(trial.least, partial(made.search, table)), probes, lists)
+        return Segment(made, self.first, cut, 1.0 / trial.speedup)
+
+    def _inverted_file(self, rows: Rows, rng: np.random.Generator) -> InvertedFile:
+        """An inverted file over ``rows`` (m,). Those of joined segments stay in their lists."""
+        table, first, centroids = self.table, self.first, self.centroids
+        if centroids is None:
+            centroids = Centroids.trained(table, _known(self.structure, rows), rng)
+        labels = np.full(table.rows - first, -1, dtype=np.int16)
+        for part in (segment.structure for segment in self.joined):
+            if isinstance(part, InvertedFile) and part.centroids is centroids:
+                there = part.rows >= first
+                labels[part.rows[there] - first] = part.labels[there]
+        labels = labels[rows - first]
+        for new in batched(np.flatnonzero(labels < 0)):
+            self.check()
+            labels[new] = centroids.nearest(table.features[rows[new]].astype(table.working.dtype))
+        return InvertedFile(table, centroids, rows, labels, first=first, check=self.check)
+
+
+def _known(structure: Structure | None, rows: Rows) -> Rows:
+    """Rows to train centroids on: the arms of the graph, or ``rows`` if there are more of them."""
+    in_graph = structure.rows[structure.rows >= 0] if isinstance(structure, HnswGraph) else rows
+    return in_graph if len(in_graph) > len(rows) else rows

@@ -19,8 +19,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.degradation import Degradation
 from app.indexes.probes import ExactLists, Probes, Quality
+from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot, Working, aligned_empty, positions_of
 from shortlist.mips.exact import candidates, error_bound, kth_largest_or_less, ranked, unit_scale
 from shortlist.types import NO_ROWS, Rows, TopK, Vector

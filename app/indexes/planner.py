@@ -7,7 +7,7 @@
     1. A catalogue of fewer than 500,000 numbers (arms times dimension) is scanned.
     2. Of the two exact searches the faster one is kept. It serves if it takes no longer than scanning 500,000
        numbers.
-    3. Otherwise a graph is built, and ``ef_choice`` decides which ef it serves with, if any.
+    3. Otherwise a graph is built, and ``quality`` decides which ef it serves with, if any.
 
 Why 500,000: Gaussian and unit arms of dimension 8 to 64 were searched at ef 32 and more. A graph over 320,000
 numbers took longer than the scan each time (speedup .2 to .9); over 640,000 it was the faster one mostly (.9
@@ -26,8 +26,7 @@ from typing import Literal
 
 import numpy as np
 
-from app.indexes import ef_choice
-from app.indexes.ef_choice import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_RECALL, choose_ef
+from app.indexes import quality as ef_choice
 from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph
 from app.indexes.norm_pruned import NormBlocks
@@ -43,6 +42,7 @@ from app.indexes.probes import (
     time_alternately,
     typical_us,
 )
+from app.indexes.quality import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_RECALL, choose_ef
 from app.indexes.snapshot import IndexKind, Structure
 from app.indexes.table import TableSnapshot, longest_first
 from shortlist import checks

@@ -1,9 +1,9 @@
 """Work on an index that several processes share: one makes publications, the others adopt them.
 
-A publication has the arms of its maker (``arm_file``), their attributes (``column_file``), and how they are
-searched: the plan, the graph, and the segments beside it (``SearchPlaces``). Both kinds of work end alike:
-with a table whose first rows are mapped, and where the arms of the process are in it. So a process serves its
-own arms before and after, and what it alone has is in its own memory.
+A publication has the arms of its maker (``shared_files``), their attributes (``shared_files``), and how they
+are searched: the plan, the graph, and the segments beside it (``SearchPlaces``). Both kinds of work end
+alike: with a table whose first rows are mapped, and where the arms of the process are in it. So a process
+serves its own arms before and after, and what it alone has is in its own memory.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.attributes import AttributeTable
-from app.indexes import arm_file, column_file, graph_file
-from app.indexes.described_rows import DescribedUntil
+from app.indexes import graph_file, shared_files
+from app.indexes.arm_rows import DescribedUntil
 from app.indexes.hnsw import GraphTuning, HnswGraph
 from app.indexes.inverted_file import InvertedFile, ListPlaces
 from app.indexes.maintenance import Cancellation, Cancelled
@@ -128,7 +128,7 @@ class Adoption(Cancellation):
         self.number, self.seconds = number, time.monotonic() - started
 
     def _read(self, folder: Path) -> None:
-        table = arm_file.read_arms(folder)
+        table = shared_files.read_arms(folder)
         if len(table) < _LEAST_SHARE * self.table.live:
             return
         search, data = read_packed(folder, _SEARCH, SearchPlaces, number=_FORMAT)
@@ -137,7 +137,7 @@ class Adoption(Cancellation):
         self.segments = tuple(_segment(each, data, base) for each in search.segments)
         self.plan, self.version = search.plan, search.version
         self.check()
-        attributes = column_file.read_columns(folder) if search.has_attributes else None
+        attributes = shared_files.read_columns(folder) if search.has_attributes else None
         if not self.from_start:
             self.positions = table.matched(self.table)
         self.attributes = self._with_own(attributes, base.rows)
@@ -200,15 +200,15 @@ class Publishing(Adoption):
 
     def _make(self, folder: Path) -> None:
         if self.same_arms is not None:
-            for name in arm_file.FILES:
+            for name in shared_files.ARM_FILES:
                 linked(self.shared.folder_of(self.same_arms) / name, folder / name)
         else:
-            arm_file.write_arms(folder, self.table, check=self.check)
-        table = arm_file.read_arms(folder)
+            shared_files.write_arms(folder, self.table, check=self.check)
+        table = shared_files.read_arms(folder)
         self.positions = table.matched(self.table)
         if self.own.entries:
-            column_file.write_columns(folder, self.own, self.positions, check=self.check)
-            self.attributes = column_file.read_columns(folder)
+            shared_files.write_columns(folder, self.own, self.positions, check=self.check)
+            self.attributes = shared_files.read_columns(folder)
         if isinstance(self.structure, HnswGraph):
             self._write_graph(folder / _GRAPH, self.structure)
         write_packed(folder, _SEARCH, self._pack, number=_FORMAT, check=self.check)

@@ -12,13 +12,13 @@ from typing import Literal
 import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
-from app.indexes.ef_choice import falls_short
+from app.indexes.exact import measured_scan_cost
 from app.indexes.hnsw import HnswGraph
 from app.indexes.inverted_file import InvertedFile
+from app.indexes.maintenance import SegmentBuild
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan, is_small
-from app.indexes.scan_cost import measured_scan_cost
-from app.indexes.segment_build import SegmentBuild
+from app.indexes.quality import falls_short
 from app.indexes.segments import Segment, joined
 from app.indexes.snapshot import IndexKind, Snapshot, Structure
 from app.indexes.table import TableSnapshot

@@ -1,4 +1,6 @@
-"""What several processes share of one catalogue: one of them makes publications, all read the latest.
+"""What several processes share of one catalogue, and the group of these processes.
+
+What several processes share of one catalogue: one of them makes publications, all read the latest.
 
     publication     a numbered folder, see ``publishing``
     current         a file with the number of the latest publication; it is replaced in one step
@@ -7,10 +9,16 @@
 A publication is read only when ``current`` names it, and never changed from then on. So a process that is
 killed while it makes one leaves a folder that nobody reads, which the next publication removes. One that was
 replaced stays readable for who has mapped it.
+
+The processes that share the arms of their catalogues, as those of `shortlist serve --workers` do.
+
+One of them is the maker: it holds the lock on the folder. If it ends, another takes its part at the next
+look. The folder is empty when the group starts.
 """
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from app.indexes.mapped_file import write
+from app.platform.directory_lock import try_lock
 
 _CURRENT, _NEXT, _FAILURE = "current", "next", "failure"
 _FAILURE_BYTES = 512
@@ -96,3 +105,34 @@ class SharedArms:
 
     def _numbered(self) -> list[Path]:
         return [path for path in self._folder.glob("[0-9]*") if path.name.isdecimal()]
+
+
+_LOADED = "loaded"
+_LOOK_S = 0.02
+
+
+class SharingGroup:
+    """One process of the group. ``folder`` is there, and for this group alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock: int | None = None
+
+    def is_maker(self) -> bool:
+        """Whether this process makes what all read; it becomes the maker if nobody is."""
+        if self._lock is None:
+            self._lock = try_lock(self._folder)
+        return self._lock is not None
+
+    async def turn(self) -> None:
+        """Wait until this process is the maker, or a maker has loaded every catalogue."""
+        while not (self._folder / _LOADED).exists() and not self.is_maker():  # noqa: ASYNC110 (no event)
+            await asyncio.sleep(_LOOK_S)
+
+    def loaded(self) -> None:
+        """This process has loaded every catalogue."""
+        (self._folder / _LOADED).touch(mode=0o600)
+
+    def arms_of(self, uid: str) -> SharedArms:
+        """What is shared of a catalogue."""
+        return SharedArms(self._folder / uid, self.is_maker)

@@ -23,7 +23,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from app.errors import ShortlistError
+from app.platform.errors import ShortlistError
 
 try:
     import fsspec

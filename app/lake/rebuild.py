@@ -22,11 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from app.errors import ShortlistError
+from app.bandits.bandit import GLOBAL_LEARNER
 from app.lake.files import Lake
-from app.services.bandits.bandit import GLOBAL_LEARNER
-from app.services.formats.records import LearnerState, bytes_to_state
-from app.services.learning.fold import merged
+from app.learning.fold import merged
+from app.platform.errors import ShortlistError
+from app.records.records import LearnerState, bytes_to_state
 from shortlist.linear import bilinear, ridge_sums
 from shortlist.linear.shifted_rewards import shift_features
 from shortlist.types import Matrix, Rows, Vector

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from app.services.learning.tokens import Decision, decision_of, raw_of
+from app.learning.tokens import Decision, decision_of, raw_of
 
 DAY_MS = 86_400_000
 TIME = pa.timestamp("ms", tz="UTC")

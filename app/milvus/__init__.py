@@ -1,1 +1,1 @@
-"""How arms are kept in Milvus, and found there."""
+"""Milvus: arms that no process holds, as a source of candidates."""

@@ -1,7 +1,7 @@
 """Milvus Lite as a supervised child, where SHORTLIST_MILVUS_URI is a file: its folder.
 
 As the embedded store it holds the lock on its folder, is on a private socket, ends with the service and is
-started again when it ends by itself (``storage.embedded_server``).
+started again when it ends by itself (``storage.embedded.server``).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from app.errors import StartupError
 from app.milvus.engine import INSTALL
-from app.storage.embedded_server import EmbeddedServer
+from app.platform.errors import StartupError
+from app.storage.embedded.server import EmbeddedServer
 
 MEMTABLE_BYTES = 1 << 20  # rows beyond these are put in a graph; those before are compared one by one
 _PATIENCE_S = 1.0

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import StartupError, Unavailable
-from app.milvus.terms import MOST_TERMS, TERM_CHARS
+from app.milvus.expressions import MOST_TERMS, TERM_CHARS
+from app.platform.errors import StartupError, Unavailable
 
 log = logging.getLogger("shortlist.milvus")
 T = TypeVar("T")

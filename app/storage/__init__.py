@@ -1,1 +1,1 @@
-
+"""Redis: a file for each concern, the scripts beside them, and the server that is embedded."""

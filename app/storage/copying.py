@@ -11,7 +11,7 @@ from typing import Any
 
 from redis import ConnectionError, Redis, RedisCluster  # noqa: A004 - it is the driver's
 
-from app.errors import Conflict, NotFound, ShortlistError, StartupError, Unavailable
+from app.platform.errors import Conflict, NotFound, ShortlistError, StartupError, Unavailable
 from app.storage.redis_client import translated
 from app.storage.redis_keys import PREFIX
 

@@ -21,7 +21,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from app.errors import StartupError, Unavailable
+from app.platform.errors import StartupError, Unavailable
 from app.storage.pipelining import IN_FLIGHT, Pipeliner
 
 _LOG = logging.getLogger("shortlist.store")

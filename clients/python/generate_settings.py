@@ -12,8 +12,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from app.api.bandits import FIELDS
-from app.services.bandits.encoding import ContextField, ContextRule
-from app.services.bandits.settings import (
+from app.bandits.encoding import ContextField, ContextRule
+from app.bandits.settings import (
     ExploreRule,
     GuardrailRule,
     HoldoutRule,
@@ -24,7 +24,7 @@ from app.services.bandits.settings import (
     ServedArms,
     SignalRule,
 )
-from app.services.formats.documents import fields_of
+from app.platform.documents import fields_of
 
 TARGET = Path(__file__).parent / "shortlist_client" / "settings.py"
 RULES = (

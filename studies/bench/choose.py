@@ -30,8 +30,8 @@ from threadpoolctl import threadpool_limits
 
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
-from app.services.choosing import igw
-from app.services.choosing.covers import center_ids
+from app.policies import igw
+from app.policies.warm_up import center_ids
 from shortlist.linear import linear_ts, ridge
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Vector

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from app.errors import ShortlistError
-from app.text_tables import table
+from app.platform.command_line import table
+from app.platform.errors import ShortlistError
 from studies.bench import context_decisions, context_films, context_learning, context_peers, context_regret
 from studies.measurement import record
 

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.services.formats.records import RewardPayload, pack, vector_to_bytes
-from app.services.learning.fold import States, fold
-from app.storage.protocol import LearnerId, LogEntry
+from app.learning.fold import States, fold
+from app.records.records import RewardPayload, pack, vector_to_bytes
+from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import bilinear
 from shortlist.types import Matrix
 from shortlist_client.files.progress import progress

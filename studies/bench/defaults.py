@@ -51,8 +51,8 @@ from typing import Any, Literal
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.errors import ShortlistError
-from app.text_tables import table
+from app.platform.command_line import table
+from app.platform.errors import ShortlistError
 from shortlist.linear import bilinear, learned_prior, linear_ts, ridge, ridge_sums, scales
 from shortlist.linear.pooled_prior import with_pooled_prior
 from shortlist.linear.ridge_sums import RidgeSums

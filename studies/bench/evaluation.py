@@ -22,22 +22,22 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from app.bandits.bandit import Bandit, bandit_of
+from app.bandits.encoding import ContextRule
+from app.bandits.settings import BanditRecord, RewardRule
+from app.bandits.versions import BanditVersion, version_to_bytes
+from app.catalogues.catalogues import Catalogue
+from app.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits.bandit import Bandit, bandit_of
-from app.services.bandits.encoding import ContextRule
-from app.services.bandits.settings import BanditRecord, RewardRule
-from app.services.bandits.versions import BanditVersion, version_to_bytes
-from app.services.catalogues.catalogues import Catalogue
-from app.services.choosing.policies import POLICIES
-from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
-from app.services.formats.logged import LogPart
-from app.services.formats.records import CatalogueRecord
-from app.services.learning.tokens import Decision, TokenSigner
-from app.services.measuring.evaluations import evaluations_of
-from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
-from app.services.measuring.past_learners import PastLearners
-from app.services.measuring.sources import HeldSource
-from app.text_tables import table
+from app.learning.tokens import Decision, TokenSigner
+from app.measuring.evaluations import evaluations_of
+from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.measuring.past_learners import PastLearners
+from app.measuring.sources import HeldSource
+from app.platform.command_line import table
+from app.policies.registry import POLICIES
+from app.records.logged import LogPart
+from app.records.records import CatalogueRecord
 from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress
 from studies.measurement import peak_mb, report

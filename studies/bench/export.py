@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from app.services.bandits.bandit import Bandit
-from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
-from app.services.measuring.export import FORMATS, Exports, FormatName
+from app.bandits.bandit import Bandit
+from app.decision_log.rows import LoggedArm, LoggedReward, Row
+from app.measuring.export import FORMATS, Exports, FormatName
 from studies.measurement import peak_mb, report
 
 SEED = 1_611

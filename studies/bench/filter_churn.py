@@ -28,10 +28,10 @@ from typing import Any
 
 import numpy as np
 
+from app.catalogues.catalogues import Catalogue
+from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter, parse
 from app.indexes.live import LiveIndex
-from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_snapshots import FilteredSnapshots
 from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
 from studies.bench.churn import OPTIONS, SWITCH_INTERVAL_S

@@ -38,13 +38,13 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from app.catalogues.catalogues import Catalogue
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import GATHER_ROWS
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.services.catalogues.catalogues import Catalogue
-from app.text_tables import table
+from app.platform.command_line import table
 from shortlist.types import Matrix, TopK, Vector
 from shortlist_client.files.progress import progress
 from studies.bench import attribute_memory, choose, filter_churn, largest_filter

@@ -11,7 +11,7 @@ Notation
     build_s     processor time of a build on one core; memory_mb: what the graph holds, its codes or features
 
 For every ef both are measured, one after the other. BLAS and faiss have one thread. ``at_target``: the row of
-each graph that reaches the usual target (``ef_choice``) soonest. Needs the extra `peers`.
+each graph that reaches the usual target (``quality``) soonest. Needs the extra `peers`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.errors import ShortlistError
-from app.indexes.ef_choice import LADDER, TARGET_RECALL, reaches
-from app.indexes.exact import scan
-from app.indexes.exact_overlay import ExactOverlay
+from app.indexes.exact import ExactOverlay, scan
 from app.indexes.hnsw import HEAD_NUMBERS, HnswGraph
 from app.indexes.planner import core, reserve_of
 from app.indexes.probes import Trial, compare, make_queries, solve
+from app.indexes.quality import LADDER, TARGET_RECALL, reaches
 from app.indexes.table import ArmTable, TableSnapshot
+from app.platform.errors import ShortlistError
 from shortlist.mips.exact import ranked, unit_scale
 from shortlist.types import Rows, TopK, Vector
 from shortlist_client.files.progress import progress

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.indexes.live import LiveIndex, Maintenance
-from app.indexes.measurement import Measurement
-from app.indexes.segment_build import SegmentBuild
+from app.indexes.maintenance import Measurement, SegmentBuild
 
 LOOK_EVERY_S = 0.2
 CHECK_EVERY = 4

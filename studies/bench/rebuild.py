@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from app.lake import rebuild
 from app.lake.files import Lake
-from app.services.formats.records import LearnerState, bytes_to_state, state_to_bytes
+from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from examples.service import SHORTLIST, temporary_service
 from shortlist_client import Client
 from shortlist_client.errors import Unavailable

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 
+from app.catalogues.catalogues import Catalogue
+from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.filtering.known_filter import GRAPH_AFTER
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_snapshots import FilteredSnapshots
-from app.services.catalogues.known_filter import GRAPH_AFTER
-from app.services.formats.records import CatalogueRecord
+from app.records.records import CatalogueRecord
 from shortlist.types import Matrix
 
 ASKED = GRAPH_AFTER  # from here on every way to search may serve a filter

@@ -33,14 +33,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from app.caps.pacing import LOOK_AHEAD
+from app.caps.rules import BanditQuota, QuotaRule
+from app.caps.shares import Shares
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
-from app.services.choosing.diverse import Diverse, DiverseSolver
-from app.services.quotas.pace import LOOK_AHEAD
-from app.services.quotas.quota_rules import BanditQuota, QuotaRule
-from app.services.quotas.shares import Shares
-from app.storage.protocol import Share, ShareAsked
+from app.policies.rules import Diverse, DiverseSolver
+from app.storage.types import Share, ShareAsked
 from shortlist.types import NO_ROWS, Rows, Vector
 from shortlist_client.files.progress import progress
 from studies.bench.served_filters import ASKED, new_views, plan, served_catalogue

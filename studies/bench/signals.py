@@ -12,7 +12,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from app.text_tables import table
+from app.platform.command_line import table
 from studies.bench import signals_cost, signals_front, signals_places
 from studies.measurement import record
 

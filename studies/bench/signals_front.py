@@ -35,17 +35,17 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import ShortlistError
+from app.bandits.bandit import Bandit, bandit_of
+from app.bandits.settings import BanditRecord, SignalRule
+from app.bandits.versions import BanditVersion, version_to_bytes
+from app.catalogues.catalogues import Catalogue
+from app.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits.bandit import Bandit, bandit_of
-from app.services.bandits.settings import BanditRecord, SignalRule
-from app.services.bandits.versions import BanditVersion, version_to_bytes
-from app.services.catalogues.catalogues import Catalogue
-from app.services.choosing.policies import POLICIES
-from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
-from app.services.formats.records import CatalogueRecord
-from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
-from app.services.measuring.sources import HeldSource
+from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.measuring.sources import HeldSource
+from app.platform.errors import ShortlistError
+from app.policies.registry import POLICIES
+from app.records.records import CatalogueRecord
 from shortlist.linear import ridge_sums, signals
 from shortlist.linear.linear_ts import draw
 from shortlist.linear.ridge import Posterior

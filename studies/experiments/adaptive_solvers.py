@@ -32,7 +32,7 @@ import numpy as np
 
 from app.indexes.independent import IndependentGraphs
 from app.indexes.live import IndexOptions, LiveIndex
-from app.text_tables import table
+from app.platform.command_line import table
 from shortlist.mips.adaptive import AdaptiveSolver, Scan
 from shortlist.mips.epsilon_net import nearest_point, solvers_needed
 from shortlist.mips.screening import lsh_mips

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from app.text_tables import table
+from app.platform.command_line import table
 from shortlist.types import Matrix, Rows, Vector
 from shortlist_client.files.progress import progress
 from studies.experiments.arch_chain import Chain, Decisions, Exact, Races

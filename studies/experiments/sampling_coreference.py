@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.text_tables import table
+from app.platform.command_line import table
 from shortlist.sampling.racing_normal import FIRST
 from shortlist_client.files.progress import progress
 from studies.experiments.coreference import (

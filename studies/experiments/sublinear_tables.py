@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from app.errors import ShortlistError
+from app.platform.errors import ShortlistError
 from shortlist.linear import elimination
 from shortlist_client.files.progress import progress
 from studies.experiments import movielens, sublinear_figures, synthetic

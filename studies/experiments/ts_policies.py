@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from app.indexes.ef_choice import LADDER
 from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.quality import LADDER
 from app.indexes.table import aligned_empty
 from shortlist.linear import sub_ts
 from shortlist.linear.ridge import Posterior

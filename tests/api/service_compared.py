@@ -14,7 +14,7 @@ import pytest
 from service_model import Bandit, Catalogue, Decision, Json, Learner
 
 from api_client import running
-from app.services.quotas import quotas
+from app.caps import quotas
 from waiting import until
 from workers import housekeeping
 

@@ -14,8 +14,8 @@ import pytest
 import uvicorn
 
 from api_client import Api, assert_problem, running
-from app.services.bounded import answers
-from app.services.bounded.unread import Unread
+from app.platform import answers
+from app.platform.answers import Unread
 from server.http_protocol import ShortlistProtocol
 from waiting import until
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json, running
-from app.services.bandits import completion
+from app.bandits import completion
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api_client import Api, Json, running
+from app.catalogues.catalogues import PAGE_NUMBERS
 from app.indexes.live import IndexStatus
-from app.services.catalogues.catalogues import PAGE_NUMBERS
 
 pytestmark = pytest.mark.anyio
 

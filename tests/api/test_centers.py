@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.services.queries.centers import METHODS
+from app.queries.centers import METHODS
 from center_brute_force import greedy, radius, separated, squared
 
 pytestmark = pytest.mark.anyio

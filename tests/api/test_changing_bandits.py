@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from api_client import Api, Json, running
-from app.services.bandits import versions
-from app.services.bandits.settings import FIXED, BanditSettings
+from app.bandits import versions
+from app.bandits.settings import FIXED, BanditSettings
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import binom
 
 from api_client import Api, Json, running
-from app.services.choosing import policies
-from app.services.choosing.policy import PolicyDependencies
-from app.services.choosing.selection import Selection, SelectionRequest
-from app.services.choosing.thompson import SubTs
+from app.policies import registry
+from app.policies.base import PolicyDependencies
+from app.policies.selection import Selection, SelectionRequest
+from app.policies.thompson import SubTs
 
 pytestmark = pytest.mark.anyio
 
@@ -275,7 +275,7 @@ async def test_a_batch_that_fails_is_run_once(api: Api, monkeypatch: pytest.Monk
             asked.append(request.learner.name)
             return await super().choose(dependencies, request)
 
-    monkeypatch.setitem(policies.POLICIES, "sub_ts", Counted())
+    monkeypatch.setitem(registry.POLICIES, "sub_ts", Counted())
     path = "/v1/bandits/b/choose/batch"
     batch = [{"key": "ann"}, {"key": "bob"}, {"key": "eve", "exclude": list(ARMS)}, {"key": "joe"}]
     await api.refused("POST", path, {"requests": batch}, status=409, code="no_arms")

@@ -10,8 +10,8 @@ from test_pages import BROWSER
 
 from api_client import Api, running
 from app.api import console
-from app.services.bandits.settings import FIXED, BanditSettings
-from app.settings import Settings
+from app.bandits.settings import FIXED, BanditSettings
+from app.platform.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import IS_GROUP, Api, Json
-from app.services.choosing import elimination_cache
+from app.policies import elimination_state
 from center_brute_force import greedy, squared
 from waiting import until
 
@@ -275,7 +275,7 @@ async def test_it_eliminates_nothing(api: Api):
 
 async def test_a_pass_over_many_arms_is_made_for_it_alone(api: Api, monkeypatch: pytest.MonkeyPatch):
     """As of a catalogue for which a pass takes long."""
-    monkeypatch.setattr(elimination_cache, "INLINE_WORK", 1)
+    monkeypatch.setattr(elimination_state, "INLINE_WORK", 1)
     await build(api, policy="sub_elim")
     assert plain(await dry(api, k=3, seed=1)) == plain(await dry(api, k=3, seed=1))
     assert held_states(api) == []

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.services.decision_log.rows import Row
-from app.services.measuring.export import NdjsonEncoder
+from app.decision_log.rows import Row
+from app.measuring.export import NdjsonEncoder
 from server import evaluation_files
 from server.cli import main
 from waiting import until
@@ -89,7 +89,7 @@ def write_log(rows: list[Row], path: Path) -> Path:
         path.write_bytes(NdjsonEncoder().add(rows))
         return path
     pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
-    from app.services.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
+    from app.measuring.export import ParquetEncoder  # noqa: PLC0415 - an extra
 
     encoder = ParquetEncoder()
     path.write_bytes(encoder.add(rows) + encoder.end())

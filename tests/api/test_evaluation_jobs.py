@@ -9,8 +9,8 @@ import pytest
 from test_evaluations import Stuck, decide, evaluate, logged, stocked
 
 from api_client import Api, Json
-from app.services.measuring import evaluation_jobs
-from app.services.measuring.evaluation_jobs import EvaluationJobs
+from app.measuring import evaluation_jobs
+from app.measuring.evaluation_jobs import EvaluationJobs
 from app.storage import redis_keys
 from logged_rows import MemoryLog
 from waiting import until
@@ -155,12 +155,12 @@ async def test_jobs_are_bounded_and_others_are_still_evaluated(shared: Api):
 
 
 async def test_results_that_have_no_room_are_said(shared: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.storage.redis_jobs.MOST_RESULT_BYTES", 10)
+    monkeypatch.setattr("app.storage.jobs.MOST_RESULT_BYTES", 10)
     await stocked(shared, "large")
     logged(shared, MemoryLog())
     answer = await ended(shared, "large", await start(shared, "large", {}))
     assert (answer["state"], answer["error"]) == ("failed", evaluation_jobs.NO_ROOM)
-    monkeypatch.setattr("app.storage.redis_jobs.MOST_OF_BANDIT", 1)
+    monkeypatch.setattr("app.storage.jobs.MOST_OF_BANDIT", 1)
     refusal = {"status": 429, "code": "quota_reached"}
     await shared.refused("POST", path("large") + "?wait=none", {"policy": {}}, **refusal)
 

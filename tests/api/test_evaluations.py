@@ -15,11 +15,11 @@ from estimators.bandits import snips as vw_snips
 
 from api_client import Api, Json
 from app.api.strict_json import encoded
-from app.services.bandits.bandit import GLOBAL_LEARNER
-from app.services.choosing import thompson
-from app.services.decision_log.rows import Row
-from app.services.measuring import evaluations
-from app.services.measuring import evaluator as evaluators
+from app.bandits.bandit import GLOBAL_LEARNER
+from app.decision_log.rows import Row
+from app.measuring import evaluations
+from app.measuring import evaluator as evaluators
+from app.policies import thompson
 from logged_rows import MemoryLog, row_of
 from waiting import until
 

@@ -181,8 +181,8 @@ async def test_fewer_arms_than_centres_and_none(api: Api):
 
 
 async def test_centres_follow_the_catalogue(api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.services.choosing.covers.REFRESH_S", 0.0)
-    monkeypatch.setattr("app.services.choosing.covers.REST", 0.0)
+    monkeypatch.setattr("app.policies.warm_up.REFRESH_S", 0.0)
+    monkeypatch.setattr("app.policies.warm_up.REST", 0.0)
     await build(api)
     assert await shown(api) == CENTERS[:1]
     await api.put_arms("c", {"far": [90.0, 0.0, 0.0]})
@@ -194,7 +194,7 @@ async def test_centres_follow_the_catalogue(api: Api, monkeypatch: pytest.Monkey
 
 
 async def test_a_large_catalogue_is_sampled(api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.services.choosing.covers.MOST_READS", 3 * 10 * 11)
+    monkeypatch.setattr("app.policies.warm_up.MOST_READS", 3 * 10 * 11)
     await build(api)
     found = [(await shown(api))[0] for _ in range(5)]
     sample = FEATURES[::4]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_client import Api, running
-from app.errors import StartupError
-from app.services.access.api_keys import SCOPES, ApiKeys, configured, new_key, scope_of
-from app.settings import Settings
+from app.api.api_keys import SCOPES, ApiKeys, configured, new_key, scope_of
+from app.platform.errors import StartupError
+from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
 from waiting import until

@@ -20,8 +20,8 @@ import pytest
 from scipy import stats
 
 from api_client import Api, Json, running
-from app.services.bandits.settings import HoldoutRule
-from app.services.choosing.holdout import group_of
+from app.bandits.settings import HoldoutRule
+from app.serving.selector import group_of
 
 pytestmark = pytest.mark.anyio
 
@@ -161,7 +161,7 @@ async def test_every_policy_can_have_a_holdout(api: Api, policy: str):
 async def test_lists_are_drawn_as_often_as_their_propensities_say(
     api: Api, request_: Json, eligible: str, seeded: bool
 ):
-    """Every way of drawing, filters and many arms: ``tests/services/choosing/test_uniform_draws.py``."""
+    """Every way of drawing, filters and many arms: ``tests/policies/test_uniform_draws.py``."""
     await build(api, {"share": 1})
     await api.ok("POST", "/v1/catalogues/c/arms/delete", {"ids": ["f"]})
     await api.put_arms("c", {"f": [9.0, 9.0]})  # a dead row in the table

@@ -8,9 +8,8 @@ import pytest
 from fastapi import FastAPI
 
 from app.api import documentation
-from app.api.services import Provided
-from app.api.strict_json import JsonRoute, StrictModel, json_router
-from app.settings import Settings
+from app.api.strict_json import JsonRoute, Provided, StrictModel, json_router
+from app.platform.settings import Settings
 from server.application import create_app
 
 pytestmark = pytest.mark.anyio

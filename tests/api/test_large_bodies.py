@@ -16,7 +16,7 @@ from app.api.rewards import RewardsBody
 from app.api.sampling import SampleBody
 from app.api.slates import SlateBody
 from app.api.strict_json import LARGE, StrictModel, read_body, whole
-from app.errors import Invalid, ShortlistError, TooLarge
+from app.platform.errors import Invalid, ShortlistError, TooLarge
 
 pytestmark = pytest.mark.anyio
 

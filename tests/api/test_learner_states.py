@@ -6,7 +6,7 @@ import pytest
 
 from api_client import Api
 from app.api import learners
-from app.services.formats.records import bytes_to_state
+from app.records.records import bytes_to_state
 
 pytestmark = pytest.mark.anyio
 

@@ -7,9 +7,9 @@ import pytest
 
 from api_client import Api
 from app.api import arms, fields, imports
-from app.services.catalogues import catalogues, resident_arms
-from app.services.choosing import choosing
-from app.services.learning import checkpoints, decisions, learners, rewards
+from app.catalogues import catalogues, resident_arms
+from app.learning import checkpoints, decisions, learners, rewards
+from app.serving import pipeline
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ class Yields:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: dict[str, int] = {}
-        for module in (catalogues, resident_arms, choosing, decisions, imports, rewards):
+        for module in (catalogues, resident_arms, pipeline, decisions, imports, rewards):
             name = module.__name__.rpartition(".")[2]
             monkeypatch.setattr(module, "yield_to_others", self._counter(name))
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from app.api.merge_patch import as_json, merged, patch_model
-from app.services.formats.documents import Document, fields_of
+from app.api.resource_changes import as_json, merged, patch_model
+from app.platform.documents import Document, fields_of
 
 # The examples of RFC 7396, appendix A: (target, patch, result).
 EXAMPLES = [

@@ -11,11 +11,11 @@ import pytest
 from pymilvus import MilvusClient
 
 from api_client import assert_problem, running
-from app.errors import StartupError
+from app.milvus import index as milvus_index
 from app.milvus.engine import Engine
-from app.services.catalogues import milvus_index
-from app.services.catalogues.milvus_index import MilvusIndex
-from app.services.health import health
+from app.milvus.index import MilvusIndex
+from app.platform.errors import StartupError
+from app.replication import health
 from milvus import MilvusApi, running_on_milvus
 from waiting import until
 

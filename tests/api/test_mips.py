@@ -5,7 +5,7 @@ import pytest
 
 from api_client import Api, Json
 from app.api import mips as mips_api
-from app.services.queries.mips_methods import METHODS
+from app.queries.mips import METHODS
 
 pytestmark = pytest.mark.anyio
 

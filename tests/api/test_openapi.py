@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from app.api import documentation
-from app.services.access.api_keys import scope_of
+from app.api.api_keys import scope_of
 from service_process import Service, serving
 
 EXAMPLES = 15

@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 from api_client import Api, Json
-from app.services.choosing.policies import POLICIES
+from app.policies.registry import POLICIES
 from waiting import until
 
 pytestmark = pytest.mark.anyio

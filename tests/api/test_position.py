@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.services.learning.replay import compare
+from app.learning.replay import compare
 from ridge_estimate import ridge_estimate
 from store_server import patient_store
 from waiting import until

@@ -9,7 +9,7 @@ import pytest
 
 from api_client import Api
 from app.api.problems import KINDS, Part, from_path, kind_of, problem_of, problem_response
-from app.errors import Invalid, NotFound, ShortlistError, StoreFull, TooLarge, within
+from app.platform.errors import Invalid, NotFound, ShortlistError, StoreFull, TooLarge, within
 from shortlist.errors import InvalidParameter
 
 
@@ -24,7 +24,7 @@ def locations(body: bytes) -> list[list[str | int]]:
 
 
 def test_every_class_of_errors_has_its_status_and_title_and_a_code_of_its_own():
-    found = [each for each in classes() if each.__module__ == "app.errors"]
+    found = [each for each in classes() if each.__module__ == "app.platform.errors"]
     assert set(found) == set(KINDS)
     assert len({each.code for each in found}) == len(found)
     assert all(400 <= kind.status < 600 and kind.title for kind in KINDS.values())

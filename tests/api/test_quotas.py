@@ -13,7 +13,7 @@ import pytest
 from api_client import Api, Json
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.filter import Filter
-from app.storage.protocol import Held
+from app.storage.types import Held
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -389,7 +389,7 @@ async def test_a_deferred_choice_for_an_event_counts_once(api: Api):
 
 
 async def test_an_even_pace_holds_back(api: Api):
-    """How well it follows the plan: tests/services/quotas/test_pacing.py."""
+    """How well it follows the plan: tests/caps/test_pacing.py."""
     await build(api)
     await quota(api, filter={"price": {"$lt": 11}}, most=10_000, per_s=DAY, pace="even")
     shown = [arm["id"] for _ in range(300) for arm in (await api.choose("b"))["arms"]]

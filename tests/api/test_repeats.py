@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json
-from app.services.bandits.settings import RepeatsRule
-from app.services.choosing import repeats
-from app.services.choosing.repeats import Repeats, Subject
-from app.storage import redis_quotas
-from app.storage.protocol import Had, LearnerId
+from app.bandits.settings import RepeatsRule
+from app.serving import frequency_caps
+from app.serving.frequency_caps import Repeats, Subject
+from app.storage import quotas
+from app.storage.types import Had, LearnerId
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def test_nobody_has_an_arm_more_often(api: Api, policy: str):
 
 
 async def test_a_decision_that_no_quota_can_hold_gives_all_back(api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(redis_quotas, "MOST_HELD", 1)
+    monkeypatch.setattr(quotas, "MOST_HELD", 1)
     await build(api, {"most": 1, "within_s": DAY})
     await api.ok("PUT", "/v1/bandits/b/quotas/q", {"arm": "a7", "most": 20, "per_s": DAY}, status=201)
     await api.choose("b", key="ann", k=8, activate=False)
@@ -92,7 +92,7 @@ async def test_what_was_had_counts_from_when_it_was_had_not_from_when_it_was_hea
 ):
     """Heard of .4 s before it no longer counts."""
     clock = SimpleNamespace(at=100.0)
-    monkeypatch.setattr(repeats, "time", SimpleNamespace(monotonic=lambda: clock.at))
+    monkeypatch.setattr(frequency_caps, "time", SimpleNamespace(monotonic=lambda: clock.at))
 
     class HadLongAgo:
         async def take_repeats(self, key: LearnerId, shown: Any, **terms: int) -> Had:

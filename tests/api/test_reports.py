@@ -13,12 +13,12 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from api_client import Api
-from app.errors import Unavailable
-from app.services.bandits.bandit import Bandit
-from app.services.decision_log.rows import CompleteLog, Row
-from app.services.measuring import export
-from app.services.measuring.export import Exports
-from app.services.measuring.report import AT_ONCE, Reports
+from app.bandits.bandit import Bandit
+from app.decision_log.rows import CompleteLog, Row
+from app.measuring import export
+from app.measuring.export import Exports
+from app.measuring.report import AT_ONCE, Reports
+from app.platform.errors import Unavailable
 from logged_rows import LogInMemory, row
 from waiting import until
 

@@ -16,10 +16,11 @@ import pytest
 
 from api_client import Api, assert_problem
 from app.api.gateway import CALLER
-from app.errors import Unavailable
-from app.services.bounded import long_work, yielding
-from app.services.bounded.caller import Caller
-from app.services.choosing import choosing, computing, dry_runs
+from app.platform import deadlines, long_work
+from app.platform.deadlines import Caller
+from app.platform.errors import Unavailable
+from app.policies import computing
+from app.serving import dry_runs, pipeline
 from workers import reward_ingestion
 
 pytestmark = pytest.mark.anyio
@@ -95,15 +96,15 @@ async def asgi(api: Api, path: str, body: Any, caller: Caller) -> list[Any]:
 async def test_a_batch_ends_when_its_caller_has_left(shared: Api, monkeypatch: pytest.MonkeyPatch):
     await shared.catalogue("batch", ARMS)
     await shared.bandit("batch", "batch", policy="softmax")
-    choosing, made, leaves = shared.app.service.choosing, list[Any](), [False]
-    choice = choosing._choice
+    pipeline, made, leaves = shared.app.service.choosing, list[Any](), [False]
+    choice = pipeline._choice
 
     async def counted(*request: Any) -> Any:
         made.append(request)
         caller.left = leaves[0] and len(made) == 2
         return await choice(*request)
 
-    monkeypatch.setattr(choosing, "_choice", counted)
+    monkeypatch.setattr(pipeline, "_choice", counted)
     caller = Caller()
     sent = await asgi(shared, "/v1/bandits/batch/choose/batch", {"requests": [{}] * 5}, caller)
     assert (sent[0]["status"], len(made)) == (200, 5)
@@ -128,8 +129,8 @@ async def test_a_choice_of_one_who_left_before_it_began_is_not_made(
 @pytest.mark.parametrize(
     ("module", "step", "body"),
     [
-        (choosing, "arms_of", {"k": 5}),
-        (choosing, "arms_of", {"k": 5, "event_id": ""}),
+        (pipeline, "arms_of", {"k": 5}),
+        (pipeline, "arms_of", {"k": 5, "event_id": ""}),
         (dry_runs, "group_of_choice", {"k": 5, "dry_run": True}),
     ],
 )
@@ -140,8 +141,8 @@ async def test_of_many_choices_at_once_one_is_made_between_two_looks_at_the_netw
     await shared.catalogue(name, ARMS)
     await shared.bandit(name, name)
     await shared.choose(name)
-    monkeypatch.setattr(yielding, "SLICE_S", 0.0)  # every step is a long one
-    monkeypatch.setattr(yielding._Slice, "ends", 0.0)
+    monkeypatch.setattr(deadlines, "SLICE_S", 0.0)  # every step is a long one
+    monkeypatch.setattr(deadlines._Slice, "ends", 0.0)
     looks, made, taken = [0], list[int](), getattr(module, step)
 
     def counted(*arguments: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from app.services.formats.records import LoggedDecision, unpack
+from app.records.records import LoggedDecision, unpack
 from app.storage import redis_keys
 from ridge_estimate import ridge_estimate
 from waiting import until
@@ -190,7 +190,7 @@ async def test_old_rewards_weigh_less_whatever_their_order(world: Api, monkeypat
     """Theta = (ridge I + sum w x x^T)^-1 sum w r x w = 2^(-(T - t) / half-life)."""
     await world.bandit("b", "c", half_life_s=60, reward={"wait_s": 3_600, "default": 5.0})
     now = {"ns": 1_800_000_000 * 10**9}
-    monkeypatch.setattr("app.services.choosing.choosing.time.time_ns", lambda: now["ns"])
+    monkeypatch.setattr("app.serving.pipeline.time.time_ns", lambda: now["ns"])
     decided = []
     for minute in range(5):
         choice = await world.choose("b", seed=minute)

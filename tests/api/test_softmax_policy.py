@@ -14,8 +14,8 @@ import pytest
 from scipy import stats
 
 from api_client import Api
-from app.services.choosing.policies import POLICIES
-from app.services.choosing.policy import Policy
+from app.policies.base import Policy
+from app.policies.registry import POLICIES
 
 pytestmark = pytest.mark.anyio
 

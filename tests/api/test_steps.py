@@ -13,7 +13,7 @@ import pytest
 from endpoints import ALL, IMPORT, Endpoint, build_world, with_token
 
 from api_client import Api, Json
-from app.services.catalogues.catalogues import Catalogues
+from app.catalogues.catalogues import Catalogues
 from load_tests.drawn_choices import drawn, drawn_few
 from load_tests.heavy_log_requests import ALL_KINDS
 from load_tests.heavy_requests import Kind, Request, World, as_json

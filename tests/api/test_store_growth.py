@@ -10,9 +10,9 @@ import pytest
 from redis.asyncio import Redis
 
 from api_client import Api, assert_problem, running
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import KINDS
+from app.storage.embedded.server import EmbeddedServer
 from app.storage.redis_client import RedisClient
+from app.storage.types import KINDS
 
 pytestmark = pytest.mark.anyio
 

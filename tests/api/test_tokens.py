@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from api_client import Api, Json, running
-from app.services.learning.tokens import Decision, TokenSigner
+from app.learning.tokens import Decision, TokenSigner
 from waiting import until
 
 pytestmark = pytest.mark.anyio

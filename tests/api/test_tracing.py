@@ -10,8 +10,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from api_client import running
-from app.errors import StartupError
-from app.observability import tracing
+from app.platform import logs
+from app.platform.errors import StartupError
 
 pytestmark = pytest.mark.anyio
 
@@ -87,4 +87,4 @@ async def test_tracing_without_the_extra_says_what_to_install(monkeypatch: pytes
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(StartupError, match=r"\.\[otel\]"):
-        tracing.provider(enabled=True)
+        logs.provider(enabled=True)

@@ -18,27 +18,27 @@ from service_machine import play
 from service_model import Arm, Json
 from service_play import Focus
 
-from app.errors import NoArms
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.caps import membership_filters
+from app.caps.membership import Membership
+from app.caps.shares import Shares
+from app.caps.snapshot import Moment as QuotaSnapshot
+from app.catalogues.catalogues import Catalogues
 from app.indexes.live import LiveIndex
-from app.services.bandits.bandit import Bandit
-from app.services.bandits.bandits import Bandits
-from app.services.catalogues.catalogues import Catalogues
-from app.services.choosing import again, allowance
-from app.services.choosing.allowance import NOTHING, Allowance
-from app.services.choosing.choosing import Choosing
-from app.services.choosing.limits import AllowedRows
-from app.services.choosing.repeats import Repeats
-from app.services.choosing.selection import SelectionRequest
-from app.services.learning import fold, rewards
-from app.services.learning.reward_entries import RewardEntries
-from app.services.quotas import quota_filters
-from app.services.quotas.membership import Membership
-from app.services.quotas.moment import Moment as QuotaSnapshot
-from app.services.quotas.shares import Shares
+from app.learning import fold, rewards
+from app.learning.reward_entries import RewardEntries
+from app.platform.errors import NoArms
+from app.policies.limits import AllowedRows
+from app.policies.selection import SelectionRequest
+from app.serving import constraints, remake
+from app.serving.constraints import NOTHING, Allowance
+from app.serving.frequency_caps import Repeats
+from app.serving.pipeline import Choosing
 from app.storage import redis_keys
-from app.storage.protocol import LearnerId
-from app.storage.redis_choices import RedisChoices
-from app.storage.redis_quotas import RedisQuotas
+from app.storage.choices import RedisChoices
+from app.storage.quotas import RedisQuotas
+from app.storage.types import LearnerId
 from shortlist.types import NO_ROWS
 
 
@@ -350,9 +350,9 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(REWARDED, {"requests": is_deferred}),
     ),
     "a quota asks for a part of its filter": (
-        quota_filters,
+        membership_filters,
         "_looked_up",
-        changed(quota_filters._looked_up, looked_up_alone),
+        changed(membership_filters._looked_up, looked_up_alone),
         Focus(
             ("choose", "upsert_or_refuse"), {"quotas": is_looked_up, "requests": is_shown}, 6 * ["put_quotas"]
         ),
@@ -412,9 +412,9 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose_batch",), {"bandits": repeats}),
     ),
     "keys share what they had": (
-        allowance,
+        constraints,
         "subject_of",
-        changed(allowance.subject_of, of_any_key),
+        changed(constraints.subject_of, of_any_key),
         Focus(("choose",), {"bandits": repeats_per_key}),
     ),
     "a pin ignores a quota": (
@@ -424,7 +424,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose", "choose", "put_quotas"), {"quotas": is_small, "requests": asks("pin")}),
     ),
     "a choice is made again with what it could not have": (
-        again,
+        remake,
         "_without",
         lambda request, barred: request,
         Focus(

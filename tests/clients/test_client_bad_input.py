@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from app.services.access.api_keys import new_key
+from app.api.api_keys import new_key
 from dropping_proxy import DroppingProxy
 from service_process import Service, serving
 from shortlist_client import Client, Retry, RewardSender

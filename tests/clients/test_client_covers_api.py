@@ -9,8 +9,8 @@ from typing import Any, Literal, Required, Union, get_args, get_origin, get_type
 
 import pytest
 
-from app import errors
 from app.api import limits
+from app.platform import errors
 from openapi_document import openapi_document
 from shortlist_client import answers, batches, endpoints, routes
 from shortlist_client.errors import BY_CODE

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from app.api.streamed import Streamed
-from app.services.bounded.unread import Unread
+from app.platform.answers import Unread
 from server.http_protocol import ShortlistProtocol
 from service_process import Service, serving
 from shortlist_client import AsyncClient, Client

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.api import limits
+from app.api.api_keys import new_key
 from app.api.fields import IDENTIFIER
-from app.services.access.api_keys import new_key
 from dropping_proxy import DroppingProxy
 from server.cli import main
 from service_process import Service, serving

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.services.access.api_keys import new_key
+from app.api.api_keys import new_key
 from node import build
 from service_process import serving
 from shortlist_client import Client

@@ -12,7 +12,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
-from app.services.access.api_keys import SCOPES, new_key
+from app.api.api_keys import SCOPES, new_key
 from console_browser import console_of
 from service_process import Service, serving
 from shortlist_client import Client

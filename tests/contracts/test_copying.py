@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from app.errors import Conflict, NotFound, StartupError, Unavailable
+from app.platform.errors import Conflict, NotFound, StartupError, Unavailable
 from app.storage.copying import BATCH, copy
-from app.storage.embedded_server import EmbeddedServer
+from app.storage.embedded.server import EmbeddedServer
 from server import cli
 from shortlist_client.files.progress import progress
 from store_clients import connect_sync, flush_sync

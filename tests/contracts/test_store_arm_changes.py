@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.storage import redis_keys
-from app.storage.protocol import ArmWrite, Store
+from app.storage.types import ArmWrite, Store
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.errors import Invalid
-from app.storage.protocol import ArmWrite, Store
+from app.platform.errors import Invalid
+from app.storage.types import ArmWrite, Store
 from waiting import until
 
 pytestmark = pytest.mark.anyio

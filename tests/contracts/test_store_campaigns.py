@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.storage.protocol import Store, StoredCampaign
+from app.storage.types import Store, StoredCampaign
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from app.errors import Invalid
-from app.storage.protocol import LearnerId, Store
+from app.platform.errors import Invalid
+from app.storage.types import LearnerId, Store
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,7 @@ import pytest
 from test_store_folding import fill
 from test_store_rewards import append, forget, log_of, reward
 
-from app.storage.protocol import DeadLetter, Store
+from app.storage.types import DeadLetter, Store
 from waiting import until
 
 pytestmark = pytest.mark.anyio

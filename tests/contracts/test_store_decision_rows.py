@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.storage.protocol import (
+from app.storage.types import (
     DecisionId,
     DefaultWrite,
     LearnerId,

@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from app.errors import Invalid
+from app.platform.errors import Invalid
 from app.storage import redis_keys as keys
-from app.storage.protocol import DecisionId, DefaultWrite, LearnerId, RewardWrite, Store
+from app.storage.types import DecisionId, DefaultWrite, LearnerId, RewardWrite, Store
 from learner_names import UID, learner_in
 from store_clients import connect
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_store_rewards import ANN, TTL_MS, UID, append, forget, log_of, order, reward
 
-from app.storage import redis_keys, redis_learner_states
-from app.storage.protocol import RewardWrite, Store, StoredLearner
+from app.storage import learner_states, redis_keys
+from app.storage.types import RewardWrite, Store, StoredLearner
 from learner_names import learner_in
 from store_clients import connect
 from waiting import until
@@ -439,7 +439,7 @@ async def learners(store, since):
 async def test_the_changes_of_all_partitions_come_together_however_many_are_listed(
     store: Store, monkeypatch, most
 ):
-    monkeypatch.setattr(redis_learner_states, "MOST_LISTED", most)
+    monkeypatch.setattr(learner_states, "MOST_LISTED", most)
     since: dict[int, str] = {}
     for partition in range(store.partitions):
         ids = await fill(store, 2, partition=partition)

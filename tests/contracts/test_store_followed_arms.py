@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.storage.protocol import ArmWrite, Position, Store
+from app.storage.types import ArmWrite, Position, Store
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from app.errors import Invalid
-from app.storage import redis_jobs
-from app.storage.protocol import Store, StoredJob
+from app.platform.errors import Invalid
+from app.storage import jobs
+from app.storage.types import Store, StoredJob
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +57,7 @@ async def test_a_lease_and_a_job_end_by_themselves(store: Store):
 
 async def test_jobs_and_the_bytes_of_results_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch):
     for name, most in (("MOST_JOBS", 5), ("MOST_OF_BANDIT", 3), ("MOST_RESULT_BYTES", 100)):
-        monkeypatch.setattr(redis_jobs, name, most)
+        monkeypatch.setattr(jobs, name, most)
     added = await asyncio.gather(*(store.jobs.add(UID, f"{n}", b"h", **LONG) for n in range(6)))
     assert sorted(added) == [False] * 3 + [True] * 3
     assert [await store.jobs.add(OTHER, f"{n}", b"h", **LONG) for n in range(3)] == [True, True, False]

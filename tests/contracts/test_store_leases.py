@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.storage.protocol import Store
+from app.storage.types import Store
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from app.storage import redis_quotas
-from app.storage.protocol import LEAVES, Held, QuotaChanges, QuotaTerms, Share, ShareAsked, Store
+from app.storage import quotas
+from app.storage.types import LEAVES, Held, QuotaChanges, QuotaTerms, Share, ShareAsked, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +59,7 @@ async def test_a_record_is_put_where_the_expected_one_stands(store: Store):
 async def test_what_changed_since_is_told_and_everything_where_that_is_not_known(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(redis_quotas, "MOST_CHANGES", 3)
+    monkeypatch.setattr(quotas, "MOST_CHANGES", 3)
     for quota in ("q", "q2"):
         await put(store, quota)
     first = await store.quotas.changes(UID, 0)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_store_folding import checkpoints
 
-from app.errors import NotFound, Unavailable
-from app.storage.protocol import ArmWrite, BanditChange, Store
+from app.platform.errors import NotFound, Unavailable
 from app.storage.redis_client import RedisClient
+from app.storage.types import ArmWrite, BanditChange, Store
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from app.errors import Invalid
-from app.storage.protocol import LearnerId, RewardWrite, Store
+from app.platform.errors import Invalid
+from app.storage.types import LearnerId, RewardWrite, Store
 from learner_names import UID, learner_in
 from waiting import until
 

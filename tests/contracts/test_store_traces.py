@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from app.errors import Unavailable
-from app.storage.protocol import DeadLetter, DecisionId, LearnerId, RewardWrite, Store
-from app.storage.redis_learner_side_data import RedisLearnerSideData
+from app.platform.errors import Unavailable
+from app.storage.learner_side_data import RedisLearnerSideData
+from app.storage.types import DeadLetter, DecisionId, LearnerId, RewardWrite, Store
 from learner_names import UID, learner_in
 from store_clients import connect, traces
 

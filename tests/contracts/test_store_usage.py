@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from app.errors import QuotaReached, StoreFull
+from app.platform.errors import QuotaReached, StoreFull
 from app.storage import redis_keys
-from app.storage.protocol import DecisionId, DefaultWrite, Kind, LearnerId, RewardWrite, Store
-from app.storage.redis_store import RedisStore
+from app.storage.store import RedisStore
+from app.storage.types import DecisionId, DefaultWrite, Kind, LearnerId, RewardWrite, Store
 from learner_names import learner_in
 from store_clients import connect, flush
 from store_server import patient_store

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.storage.protocol import DecisionId, DefaultWrite, RewardWrite, Store
+from app.storage.types import DecisionId, DefaultWrite, RewardWrite, Store
 from learner_names import learner_in
 
 pytestmark = pytest.mark.anyio

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from app.errors import Invalid
-from app.storage.protocol import Store
+from app.platform.errors import Invalid
+from app.storage.types import Store
 from waiting import until
 
 pytestmark = pytest.mark.anyio

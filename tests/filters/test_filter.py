@@ -8,8 +8,8 @@ import pytest
 from documents import DOCUMENTS, FILTERS
 from hypothesis import given, settings
 
-from app.errors import Invalid
 from app.filters.filter import MAX_CONDITIONS, MAX_DEPTH, MAX_ERRORS, MAX_MEMBERS, Filter, parse
+from app.platform.errors import Invalid
 
 FILM = {
     "genre": "drama",

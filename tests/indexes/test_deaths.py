@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.indexes import hnsw, live, measurement, planner, serving
-from app.indexes.degradation import Degradation
+from app.indexes import hnsw, live, maintenance, planner, serving
 from app.indexes.inverted_file import InvertedFile
 from app.indexes.live import IndexOptions
 from app.indexes.probes import Quality, Trial
+from app.indexes.quality import Degradation
 from app.indexes.segments import Segment
 from tests.indexes.brute_force import filled, maintain, measure, measure_anew
 
@@ -56,8 +56,8 @@ def remove(index, arms):
 @pytest.fixture(autouse=True)
 def restless(monkeypatch):
     monkeypatch.setattr(live, "_REST", 0.0)
-    monkeypatch.setattr(measurement, "_REST", 0.0)
-    monkeypatch.setattr(measurement, "_MUCH_LOST", 0.0)
+    monkeypatch.setattr(maintenance, "_REST", 0.0)
+    monkeypatch.setattr(maintenance, "_MUCH_LOST", 0.0)
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_the_end_of_one_taste_is_noticed(poor):
 
 def test_the_end_of_a_taste_is_noticed_when_its_users_come_back(poor, monkeypatch):
     """Nobody asked for it when the recall was measured."""
-    monkeypatch.setattr(measurement, "_SAME_REST", 0.0)
+    monkeypatch.setattr(maintenance, "_SAME_REST", 0.0)
     index, features = poor
     taste = drawn(seed=3)[0]
     remove(index, np.argsort(-(features @ taste))[:30])
@@ -237,7 +237,7 @@ def test_queries_that_were_served_count_for_themselves(poor, monkeypatch):
     taste = next(each for each in narrow(40).reshape(40, -1, DIM) if recall(index, each) < 1.0)
     found = recall(index, np.tile(taste, (30, 1)))
     remove(index, longest(features)[-100:])
-    monkeypatch.setattr(measurement, "_SAME_REST", 0.0)
+    monkeypatch.setattr(maintenance, "_SAME_REST", 0.0)
     measure_anew(index)
     status = index.status()
     assert status.kind == "exact" or status.recall_at_1 <= found + LUCK

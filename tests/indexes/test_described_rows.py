@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes import described_rows
-from app.indexes.described_rows import DescribedRows
+from app.indexes import arm_rows
+from app.indexes.arm_rows import DescribedRows
 
 STEPS = st.lists(st.tuples(st.lists(st.integers(0, 9), max_size=5), st.integers(-1, 3)), max_size=12)
 
@@ -17,7 +17,7 @@ STEPS = st.lists(st.tuples(st.lists(st.integers(0, 9), max_size=5), st.integers(
 def test_all_that_is_later_is_known(steps: list, asked: int, seen: int, most: int) -> None:
     """A step notes rows, and reaches a version so much higher; below the last one, the store lost writes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(described_rows, "_MANY", most)
+        patch.setattr(arm_rows, "_MANY", most)
         noted, version, later, since, before = DescribedRows(), 0, set[int](), set[int](), None
         versions: list[tuple[int, list[int]]] = []
         for step, (rows, higher) in enumerate(steps):

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes.ef_choice import (
+from app.indexes.probes import Quality, Trial
+from app.indexes.quality import (
     LADDER,
     LARGEST_TARGET,
     LEAST_TARGET,
@@ -16,7 +17,6 @@ from app.indexes.ef_choice import (
     is_settled,
     reaches,
 )
-from app.indexes.probes import Quality, Trial
 
 GOOD, FAIR, POOR, BAD = (0.995, 0.9999), (0.97, 0.9985), (0.85, 0.992), (0.70, 0.95)
 TARGET = 0.95

@@ -10,20 +10,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from app.filtering import plan as filter_plan
+from app.filtering import strategies as search_strategies
+from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
+from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
 from app.filters.filter import parse
-from app.indexes import filter_plan, filtered_search, norm_pruned, planner, search_strategies
-from app.indexes.degradation import Degradation
-from app.indexes.ef_choice import LADDER
+from app.indexes import filtered_search, norm_pruned, planner
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.exact import contenders, scan
-from app.indexes.exact_overlay import ExactOverlay
-from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
+from app.indexes.exact import ExactOverlay, contenders, scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import core, plan, reserve_of
 from app.indexes.probes import Quality, Trial, solve
-from app.indexes.search_strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph
+from app.indexes.quality import LADDER, Degradation
 from app.indexes.table import ArmTable
 from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, scores_of
@@ -433,7 +433,7 @@ def test_a_way_of_another_precision_or_table_cannot_follow():
 
 
 class Times:
-    """What ``filter_plan`` measures, as it is told: the time of each strategy, and what graphs find."""
+    """What ``filtering.plan`` measures, as it is told: the time of each strategy, and what graphs find."""
 
     def __init__(self, monkeypatch, *, gather=80.0, mask=100.0, quality=(1.0, 1.0), **strategies):
         self.us = {"gather": gather, "mask": mask, **strategies}

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from app.filtering.filtered_snapshot import FilteredSnapshot
+from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
+from app.filtering.strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph, SearchStrategy
 from app.filters.filter import Filter, parse
 from app.indexes.eligible_rows import EligibleRows, eligible_rows
-from app.indexes.filter_plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.indexes.filtered_search import gather, mask
-from app.indexes.filtered_snapshot import FilteredSnapshot
 from app.indexes.hnsw import HnswGraph
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.search_strategies import CatalogueGraph, OwnBlocks, OwnCopy, OwnGraph, SearchStrategy
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import TableSnapshot
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -134,7 +134,7 @@ class Shop(RuleBasedStateMachine):
         self.followed: dict[Filter, EligibleRows] = {}
         self.strategies: list[tuple[Filter, SearchStrategy]] = []
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("app.indexes.search_strategies.MOST_ASKED", 1e9)
+        self.patch.setattr("app.filtering.strategies.MOST_ASKED", 1e9)
 
     def teardown(self) -> None:
         self.patch.undo()
@@ -405,7 +405,7 @@ def test_what_is_renewed_is_of_the_arms_of_now_and_measured_on_them():
 
 
 def test_a_graph_that_falls_short_serves_no_longer(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
+    monkeypatch.setattr("app.filtering.strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
     plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
@@ -419,7 +419,7 @@ def test_a_graph_that_falls_short_serves_no_longer(monkeypatch: pytest.MonkeyPat
 
 def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
     """It misses one in eight of the queries that look one strategy, and none of all others."""
-    monkeypatch.setattr("app.indexes.search_strategies.MOST_ASKED", 1.0)
+    monkeypatch.setattr("app.filtering.strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
     plan = served_by(CatalogueGraph(snapshot, eligible, 200), eligible)
@@ -443,6 +443,6 @@ def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
 def test_copies_of_a_plan_are_made_anew_without_measuring(monkeypatch: pytest.MonkeyPatch):
     _, snapshot = shop(300)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
-    monkeypatch.setattr("app.indexes.filter_plan.compare", None)
+    monkeypatch.setattr("app.filtering.plan.compare", None)
     again = renewed(served_by(OwnCopy.of(snapshot.table, eligible), eligible), snapshot, eligible)
     assert isinstance(again.strategy, OwnCopy)

@@ -8,7 +8,7 @@ import pytest
 from app.indexes import hnsw
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
-from app.indexes.insertion import build_lock
+from app.indexes.hnsw_build import build_lock
 from app.indexes.live import IndexOptions
 from app.indexes.probes import solve
 from app.indexes.table import longest_first

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.indexes.huge_pages import _added, _mappings, huge_pages
+from app.indexes.hnsw_build import _added, _mappings, huge_pages
 
 _ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _BLOCK = 64 << 20
@@ -51,14 +51,14 @@ def test_a_block_that_is_allocated_within_is_in_huge_pages_and_keeps_what_is_in_
 
 
 def test_a_small_block_is_left_alone(monkeypatch):
-    monkeypatch.setattr("app.indexes.huge_pages._advise", lambda parts: pytest.fail(f"asked for {parts}"))
+    monkeypatch.setattr("app.indexes.hnsw_build._advise", lambda parts: pytest.fail(f"asked for {parts}"))
     with huge_pages(1 << 20):
         pass
 
 
 def test_a_system_without_such_a_list_is_left_alone(monkeypatch, tmp_path):
-    monkeypatch.setattr("app.indexes.huge_pages._MAPS", tmp_path / "maps")
-    monkeypatch.setattr("app.indexes.huge_pages._advise", lambda parts: pytest.fail(f"asked for {parts}"))
+    monkeypatch.setattr("app.indexes.hnsw_build._MAPS", tmp_path / "maps")
+    monkeypatch.setattr("app.indexes.hnsw_build._advise", lambda parts: pytest.fail(f"asked for {parts}"))
     assert _mappings() == []
     with huge_pages(_BLOCK):
         pass

@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from app.errors import DimensionMismatch
-from app.indexes import degradation, live, measurement, planner, serving
+from app.indexes import live, maintenance, planner, quality, serving
 from app.indexes.live import IndexOptions, LiveIndex
+from app.platform.errors import DimensionMismatch
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from tests.indexes.brute_force import best_ids, filled, maintain, scores_of
 
@@ -202,9 +202,9 @@ def eager():
         patch.setattr(live, "_LEAST_DEAD", 5)
         patch.setattr(planner, "SMALL_NUMBERS", 1)
         patch.setattr(live, "_REST", 0.0)
-        patch.setattr(measurement, "_REST", 0.0)
-        patch.setattr(measurement, "_MUCH_LOST", 1.0)
-        patch.setattr(degradation, "_LEAST_DEAD", 0)
+        patch.setattr(maintenance, "_REST", 0.0)
+        patch.setattr(maintenance, "_MUCH_LOST", 1.0)
+        patch.setattr(quality, "_LEAST_DEAD", 0)
         patch.setattr(planner, "_LEAST_PROBES", 20)
         patch.setattr(serving, "SMALL_NUMBERS", 1)
         patch.setattr(serving, "_LEAST_FRESH", 3)

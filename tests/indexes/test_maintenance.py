@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from app.indexes import degradation, hnsw, live, planner, serving
+from app.indexes import hnsw, live, planner, quality, serving
+from app.indexes.exact import ScanCost, measured_scan_cost
 from app.indexes.live import IndexOptions
-from app.indexes.scan_cost import ScanCost, measured_scan_cost
 from tests.indexes.brute_force import filled, maintain
 
 HNSW = IndexOptions(kind="hnsw", ef_construction=40)
@@ -88,7 +88,7 @@ def test_what_came_since_is_taken_over_once_nothing_is_written_any_more(index, m
 
 
 def test_dead_arms_fall_due_by_how_often_they_are_found(index, monkeypatch):
-    monkeypatch.setattr(degradation, "_MOST_LOST", 1.0)
+    monkeypatch.setattr(quality, "_MOST_LOST", 1.0)
     graph = index.snapshot().structure
     often = graph.rows[np.argsort(-graph.degradation.appearances)]
     rarely = often[::-1]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from app.filters.attributes import AttributeTable
-from app.indexes import ef_choice, planner
+from app.indexes import planner
+from app.indexes import quality as ef_choice
 from app.indexes.hnsw import HnswGraph
 from app.indexes.planner import IndexOptions, core, plan, reserve_of
 from app.indexes.probes import SERVED, Quality, Trial, compare, make_queries, queries_like, solve

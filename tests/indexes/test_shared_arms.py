@@ -14,14 +14,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from app.filters.arrays import MappedStrings
 from app.filters.filter import parse
-from app.filters.mapped_strings import MappedStrings
-from app.indexes import arm_file, column_file, described_rows, live, mapped_file
-from app.indexes.arm_ids import ArmIds
+from app.indexes import arm_rows, live, mapped_file, shared_files
+from app.indexes.arm_rows import ArmIds
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
+from app.indexes.maintenance import SegmentBuild
 from app.indexes.publishing import Adoption, Publishing
-from app.indexes.segment_build import SegmentBuild
 from app.indexes.shared_arms import SharedArms
 from app.indexes.table import ArmTable
 
@@ -185,7 +185,7 @@ class Group(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="shortlist-"))
         self.small = pytest.MonkeyPatch()
         self.small.setattr(live, "_LEAST_DEAD", 4)  # so that they compact, and fold what they note
-        self.small.setattr(described_rows, "_MANY", 16)
+        self.small.setattr(arm_rows, "_MANY", 16)
         self.rng = np.random.default_rng(seed)
         self.store, self.maker = Store(), 0
         self.processes = [Process(self, number) for number in range(INDEXES)]
@@ -295,7 +295,7 @@ def table() -> ArmTable:
 
 def written(folder: Path, table: ArmTable) -> Path:
     folder.mkdir()
-    arm_file.write_arms(folder, table.snapshot(), check=lambda: None)
+    shared_files.write_arms(folder, table.snapshot(), check=lambda: None)
     return folder
 
 
@@ -304,7 +304,7 @@ def test_what_was_written_is_read(tmp_path: Path, dim: int) -> None:
     rng, table = np.random.default_rng(dim), ArmTable(dim)
     table.append([f"a{row}" for row in range(500)], rng.standard_normal((500, dim)), rng.permutation(500))
     table.tombstone(np.array([7]))
-    view = arm_file.read_arms(written(tmp_path / "1", table)).snapshot()
+    view = shared_files.read_arms(written(tmp_path / "1", table)).snapshot()
     kept = table.snapshot().live_rows
     assert np.array_equal(view.revisions, table.snapshot().revisions[kept])
     assert np.array_equal(view.features, table.snapshot().features[kept])
@@ -321,12 +321,12 @@ def test_only_the_owner_can_read_the_files(tmp_path: Path, table: ArmTable) -> N
 
 def test_changes_of_one_process_are_not_in_the_files(tmp_path: Path, table: ArmTable) -> None:
     folder = written(tmp_path / "1", table)
-    one, other = arm_file.read_arms(folder), arm_file.read_arms(folder)
+    one, other = shared_files.read_arms(folder), shared_files.read_arms(folder)
     one.tombstone(np.array([0]))
     one.append(["new"], np.ones((1, DIM)), np.array([1_000]))
     assert (one.row_of("new"), other.row_of("new")) == (198, None)
     assert other.snapshot().live == 198
-    assert arm_file.read_arms(folder).snapshot().live == 198
+    assert shared_files.read_arms(folder).snapshot().live == 198
 
 
 def test_a_file_that_was_changed_anywhere_is_refused(tmp_path: Path, table: ArmTable) -> None:
@@ -338,17 +338,17 @@ def test_a_file_that_was_changed_anywhere_is_refused(tmp_path: Path, table: ArmT
         for place in rng.integers(0, used.get(path.name, len(whole)), 20).tolist():
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             with pytest.raises(ValueError, match="1"):
-                arm_file.read_arms(folder)
+                shared_files.read_arms(folder)
         for shorter in (whole[:-1], whole[: len(whole) // 2], b""):
             path.write_bytes(shorter)
             with pytest.raises(ValueError, match="1"):
-                arm_file.read_arms(folder)
+                shared_files.read_arms(folder)
         path.write_bytes(whole)
-    assert arm_file.read_arms(folder).snapshot().live == 198
+    assert shared_files.read_arms(folder).snapshot().live == 198
 
 
 def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.filters.mapped_strings._hash", len)
+    monkeypatch.setattr("app.filters.arrays._hash", len)
     names = [f"{row:03}" for row in range(50)] + ["longer"]
     ids = ArmIds(MappedStrings.of(iter(names), len(names)))
     assert [ids.last_row(name) for name in names] == list(range(51))
@@ -555,7 +555,7 @@ def test_a_full_disk_leaves_what_serves(tmp_path: Path, monkeypatch: pytest.Monk
         index.upsert([f"n{row}" for row in range(300)], np.ones((300, DIM)), list(range(400, 700)))
     written_all, before = mapped_file.write_all, maker.snapshot()
     monkeypatch.setattr(mapped_file, "write_all", full)
-    monkeypatch.setattr(arm_file, "write_all", full)
+    monkeypatch.setattr(shared_files, "write_all", full)
     with pytest.raises(OSError, match="No space left"):
         share(maker)
     assert maker.snapshot().kind == "hnsw"
@@ -608,13 +608,15 @@ def test_a_file_that_was_damaged_is_never_served_and_made_again(
     assert let_in(other, tags="even") == {str(row) for row in range(0, 300, 2)}
 
 
-@pytest.mark.parametrize("module", [arm_file, column_file, "search"])
+@pytest.mark.parametrize(
+    "constant",
+    ["shared_files._ARM_FORMAT", "shared_files._COLUMN_FORMAT", "publishing._FORMAT"],
+)
 def test_files_of_another_version_are_made_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, module: object
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, constant: str
 ) -> None:
     maker, other = group(tmp_path)
-    name = "app.indexes.publishing" if module == "search" else module.__name__
-    monkeypatch.setattr(f"{name}._FORMAT", 99)
+    monkeypatch.setattr(f"app.indexes.{constant}", 99)
     share(maker)
     monkeypatch.undo()
     share(other)
@@ -656,7 +658,7 @@ def test_a_maker_that_is_killed_at_any_step_leaves_what_serves(
         other.upsert([f"n{row}" for row in range(200)], np.ones((200, DIM)), [*range(2_000, 2_200)])
         with monkeypatch.context() as patch:
             patch.setattr(mapped_file, "write_all", write)
-            patch.setattr(arm_file, "write_all", write)
+            patch.setattr(shared_files, "write_all", write)
             try:
                 assert isinstance(share(other), Publishing)
                 break

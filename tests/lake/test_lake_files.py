@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.errors import ShortlistError
 from app.lake import tables
 from app.lake.files import MANIFEST, TABLES, Lake
 from app.lake.rebuild import rebuilt
+from app.platform.errors import ShortlistError
 from lake_rows import ARM, TERMS, row
 
 DAY_MS = tables.DAY_MS

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import ShortlistError
 from app.lake import tables
 from app.lake.files import Lake
 from app.lake.rebuild import mapped, plan_of, rebuilt
-from app.services.formats.records import LearnerState, state_to_bytes
+from app.platform.errors import ShortlistError
+from app.records.records import LearnerState, state_to_bytes
 from lake_rows import ARM, TERMS, row
 from shortlist.linear import ridge_sums
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
-from app.errors import StartupError, Unavailable
 from app.milvus import embedded_engine
 from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
 from app.milvus.engine import ArmRow, CollectionGone, Engine, WrongEngine, check_version
+from app.platform.errors import StartupError, Unavailable
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.filters.filter import Filter, parse
-from app.milvus import terms
+from app.milvus import expressions
 from app.milvus.engine import ArmRow, Engine
-from app.milvus.expressions import expression_of
-from app.milvus.terms import Said, said_of
+from app.milvus.expressions import Said, expression_of, said_of
 
 pytestmark = pytest.mark.anyio
 
@@ -61,8 +60,8 @@ def holds(expression: str, said: Said) -> bool:
     names: dict[str, Any] = {
         "terms": set(said.terms),
         "ends": said.ends,
-        "array_contains": lambda terms, term: term in terms,
-        "array_contains_any": lambda terms, some: not terms.isdisjoint(some),
+        "array_contains": lambda expressions, term: term in expressions,
+        "array_contains_any": lambda expressions, some: not expressions.isdisjoint(some),
     }
     return bool(eval(text, {"__builtins__": {}}, names))  # of our own making
 
@@ -72,7 +71,7 @@ def has_long(document: object) -> bool:
         return any(map(has_long, document.values()))
     if isinstance(document, list):
         return any(map(has_long, document))
-    return isinstance(document, str) and len(terms.encoded(document)) >= terms.STRING_BYTES
+    return isinstance(document, str) and len(expressions.encoded(document)) >= expressions.STRING_BYTES
 
 
 @settings(max_examples=400)
@@ -88,9 +87,9 @@ def test_what_a_filter_lets_in_its_expression_lets_in(document, tags, metadata):
 @settings(max_examples=200)
 @given(document=FILTERS, tags=TAGS, metadata=METADATA)
 def test_an_arm_of_too_many_values_is_never_left_out(document, tags, metadata):
-    crowded = {"0": list(range(terms.MOST_TERMS)), **metadata}
+    crowded = {"0": list(range(expressions.MOST_TERMS)), **metadata}
     said = said_of(tags, crowded)
-    assert terms.MORE in said.terms
+    assert expressions.MORE in said.terms
     wanted = parse(document)
     assert holds(expression_of(wanted), said) >= wanted.matches(tags, crowded)
 

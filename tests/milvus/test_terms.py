@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.filters.fields import ValueKind
-from app.milvus import terms
-from app.milvus.terms import MORE, MOST_TERMS, said_of
+from app.milvus import expressions
+from app.milvus.expressions import MORE, MOST_TERMS, said_of
 
 NUMBERS = st.one_of(
     st.integers(-(2**63), 2**64 - 1),
@@ -19,24 +19,27 @@ STRINGS = st.text(st.characters(codec=None), max_size=24)
 
 @given(one=NUMBERS, other=NUMBERS)
 def test_keys_of_numbers_are_in_their_order_exactly(one, other):
-    a, b = terms.number_key(one), terms.number_key(other)
+    a, b = expressions.number_key(one), expressions.number_key(other)
     assert (a < b, a == b) == (one < other, one == other)
     assert len(a) == 19
 
 
 @given(value=st.integers(2**53, 2**64 - 2))
 def test_neighbours_beyond_the_integers_of_floats_are_told_apart(value):
-    assert terms.number_key(value) < terms.number_key(value + 1)
-    assert terms.number_key(-value - 1) < terms.number_key(-value)
+    assert expressions.number_key(value) < expressions.number_key(value + 1)
+    assert expressions.number_key(-value - 1) < expressions.number_key(-value)
 
 
 @given(one=STRINGS, other=STRINGS)
 def test_keys_of_strings_are_in_the_order_of_code_points(one, other):
-    a, b = terms.string_key(one), terms.string_key(other)
+    a, b = expressions.string_key(one), expressions.string_key(other)
     if a != b:
         assert (a < b) == (one < other)
     else:
-        assert terms.encoded(one)[: terms.STRING_BYTES] == terms.encoded(other)[: terms.STRING_BYTES]
+        assert (
+            expressions.encoded(one)[: expressions.STRING_BYTES]
+            == expressions.encoded(other)[: expressions.STRING_BYTES]
+        )
 
 
 @given(
@@ -45,24 +48,24 @@ def test_keys_of_strings_are_in_the_order_of_code_points(one, other):
 )
 def test_values_have_one_term_exactly_if_filters_find_them_equal(one, other):
     kinds = [isinstance(one, bool) == isinstance(other, bool), isinstance(one, str) == isinstance(other, str)]
-    assert (terms.equals("f", one) == terms.equals("f", other)) == (all(kinds) and one == other)
-    assert terms.equals("f", one) != terms.equals("g", one)
+    assert (expressions.equals("f", one) == expressions.equals("f", other)) == (all(kinds) and one == other)
+    assert expressions.equals("f", one) != expressions.equals("g", one)
 
 
 def test_a_row_says_what_an_arm_has():
     said = said_of(["new"], {"price": [3, 12.5], "name": "b", "none": None, "deep": {"at": True}})
     assert set(said.terms) == {
-        *map(terms.exists, ["tags", "price", "name", "none", "deep", "deep.at"]),
-        terms.has("price", ValueKind.NUMBER), terms.has("name", ValueKind.STRING),
-        terms.has("tags", ValueKind.STRING),
-        terms.equals("tags", "new"), terms.equals("price", 3), terms.equals("price", 12.5),
-        terms.equals("name", "b"), terms.equals("deep.at", True),
+        *map(expressions.exists, ["tags", "price", "name", "none", "deep", "deep.at"]),
+        expressions.has("price", ValueKind.NUMBER), expressions.has("name", ValueKind.STRING),
+        expressions.has("tags", ValueKind.STRING),
+        expressions.equals("tags", "new"), expressions.equals("price", 3), expressions.equals("price", 12.5),
+        expressions.equals("name", "b"), expressions.equals("deep.at", True),
     }  # fmt: skip
     assert said.ends == {
-        terms.least("price", ValueKind.NUMBER): terms.number_key(3),
-        terms.largest("price", ValueKind.NUMBER): terms.number_key(12.5),
-        **{end("name", ValueKind.STRING): "62" for end in (terms.least, terms.largest)},
-        **{end("tags", ValueKind.STRING): b"new".hex() for end in (terms.least, terms.largest)},
+        expressions.least("price", ValueKind.NUMBER): expressions.number_key(3),
+        expressions.largest("price", ValueKind.NUMBER): expressions.number_key(12.5),
+        **{end("name", ValueKind.STRING): "62" for end in (expressions.least, expressions.largest)},
+        **{end("tags", ValueKind.STRING): b"new".hex() for end in (expressions.least, expressions.largest)},
     }
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import redis
 
-from app.storage.embedded_server import EmbeddedServer
+from app.storage.embedded.server import EmbeddedServer
 from service_process import Service, run, serving
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.errors import ShortlistError
-from app.services.access.api_keys import new_key
+from app.api.api_keys import new_key
+from app.platform.errors import ShortlistError
 from broker_double import BrokerDouble
 from server.ingesting import source_of
 from service_process import Service, ShortlistProcess, run, serving

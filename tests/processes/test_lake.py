@@ -16,10 +16,10 @@ from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import ShortlistError
 from app.lake import files, rebuild
 from app.lake.files import LOCK, MANIFEST, STAGING, Lake
-from app.services.formats.records import LearnerState, bytes_to_state
+from app.platform.errors import ShortlistError
+from app.records.records import LearnerState, bytes_to_state
 from server import exporting_lake
 from server.exporting_lake import export_lake
 from service_process import Service, run, serving

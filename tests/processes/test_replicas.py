@@ -14,7 +14,7 @@ import httpx
 import pytest
 from traffic import KEYS, Traffic
 
-from app.storage.embedded_server import EmbeddedServer
+from app.storage.embedded.server import EmbeddedServer
 from dropping_proxy import DroppingProxy
 from redis_cluster import RedisCluster
 from service_process import run, serving

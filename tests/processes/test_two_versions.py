@@ -33,7 +33,7 @@ def replicas(tmp_path: Path) -> Iterator[tuple[str, str, str]]:
     """The addresses of the older replica, of the newer one, and of their store."""
     copy = tmp_path / "newer"
     shutil.copytree(ROOT / "app", copy / "app", ignore=shutil.ignore_patterns("__pycache__"))
-    settings = copy / "app/services/bandits/settings.py"
+    settings = copy / "app/bandits/settings.py"
     source = settings.read_text()
     for line, added in ADDED.items():
         assert source.count(line) == 1

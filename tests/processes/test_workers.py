@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import redis
 
-from app.storage.embedded_server import EmbeddedServer
+from app.storage.embedded.server import EmbeddedServer
 from service_process import Service, ShortlistProcess, run, serving
 from store_server import store_server
 from waiting import until

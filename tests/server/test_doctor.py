@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.services.access.api_keys import new_key
+from app.api.api_keys import new_key
 from server import cli
 from service_process import serving
 from shortlist_client import Client

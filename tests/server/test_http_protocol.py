@@ -16,8 +16,8 @@ from uvicorn.server import ServerState
 
 from app.api import limits
 from app.api.gateway import CALLER
-from app.services.bounded.caller import Caller
-from app.services.bounded.unread import Unread
+from app.platform.answers import Unread
+from app.platform.deadlines import Caller
 from server import http_protocol
 from server.http_protocol import ShortlistProtocol
 from waiting import wait_until

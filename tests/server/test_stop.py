@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from app.observability.metrics import Metrics
-from app.services.campaigns.campaigns import Campaigns
-from app.services.queries.mips import Mips
-from app.settings import Settings
-from app.storage.redis_store import RedisStore
+from app.campaigns.campaigns import Campaigns
+from app.platform.metrics import Metrics
+from app.platform.settings import Settings
+from app.queries.mips import Mips
+from app.storage.store import RedisStore
 from server.composition import Service
 
 pytestmark = pytest.mark.anyio

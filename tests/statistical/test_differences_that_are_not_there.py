@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from app.services.measuring.outcomes import Terms
-from app.services.measuring.report import ReportFold
+from app.measuring.outcomes import Terms
+from app.measuring.report import ReportFold
 from logged_rows import row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded

@@ -19,17 +19,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from app.bandits.bandit import bandit_of
+from app.bandits.settings import BanditRecord, RewardRule
+from app.bandits.versions import BanditVersion, version_to_bytes
+from app.catalogues.catalogues import Catalogue
+from app.decision_log.rows import LoggedArm, Row
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits.bandit import bandit_of
-from app.services.bandits.settings import BanditRecord, RewardRule
-from app.services.bandits.versions import BanditVersion, version_to_bytes
-from app.services.catalogues.catalogues import Catalogue
-from app.services.choosing.policies import POLICIES
-from app.services.decision_log.rows import LoggedArm, Row
-from app.services.formats.records import CatalogueRecord
-from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
-from app.services.measuring.past_learners import PastLearners
-from app.services.measuring.sources import HeldSource
+from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.measuring.past_learners import PastLearners
+from app.measuring.sources import HeldSource
+from app.policies.registry import POLICIES
+from app.records.records import CatalogueRecord
 from logged_rows import reward_of, row
 from shortlist.evaluation import blocks, estimates, off_policy
 from shortlist.evaluation.logged import Logged

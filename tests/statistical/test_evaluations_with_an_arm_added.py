@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.bandits.bandit import Bandit, bandit_of
+from app.bandits.settings import BanditRecord, RewardRule
+from app.bandits.versions import BanditVersion, version_to_bytes
+from app.catalogues.catalogues import Catalogue
+from app.decision_log.rows import LoggedArm
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits.bandit import Bandit, bandit_of
-from app.services.bandits.settings import BanditRecord, RewardRule
-from app.services.bandits.versions import BanditVersion, version_to_bytes
-from app.services.catalogues.catalogues import Catalogue
-from app.services.choosing.policies import POLICIES
-from app.services.decision_log.rows import LoggedArm
-from app.services.formats.records import CatalogueRecord
-from app.services.measuring.evaluations import Evaluation, evaluations_of
-from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
-from app.services.measuring.sources import HeldSource
-from app.services.measuring.unshown_arms import UnshownArms
+from app.measuring.evaluations import Evaluation, evaluations_of
+from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.measuring.logged_lists import UnshownArms
+from app.measuring.sources import HeldSource
+from app.policies.registry import POLICIES
+from app.records.records import CatalogueRecord
 from logged_rows import reward_of, row
 from shortlist.evaluation import off_policy, ranges
 from shortlist.linear import ridge, ridge_sums
@@ -148,7 +148,7 @@ async def test_intervals_hold_and_the_arm_is_named(policy: str, arms: int, decis
 async def test_predictions_of_shown_arms_alone_fail(monkeypatch: pytest.MonkeyPatch):
     """Neither held to what rewards can be, nor counted in the range of predictions, nor known as missing."""
     made = world(24, -20.0)
-    monkeypatch.setattr("app.services.measuring.evaluator.bounds_of", lambda *_: None)
+    monkeypatch.setattr("app.measuring.evaluator.bounds_of", lambda *_: None)
     monkeypatch.setattr(UnshownArms, "found", lambda _: (0, 0.0))
     of = ranges.of
 

@@ -23,25 +23,25 @@ import msgspec
 import numpy as np
 import pytest
 
+from app.bandits.bandit import Bandit, bandit_of
+from app.bandits.settings import BanditRecord, RepeatsRule, RewardRule
+from app.bandits.versions import BanditVersion, version_to_bytes
+from app.caps.rules import BanditQuota, QuotaRule
+from app.caps.shares import Shares
+from app.catalogues.catalogues import Catalogue
+from app.decision_log.rows import LoggedArm, Row
+from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.indexes.live import IndexOptions, LiveIndex
-from app.services.bandits.bandit import Bandit, bandit_of
-from app.services.bandits.settings import BanditRecord, RepeatsRule, RewardRule
-from app.services.bandits.versions import BanditVersion, version_to_bytes
-from app.services.catalogues.catalogues import Catalogue
-from app.services.catalogues.filtered_snapshots import FilteredSnapshots
-from app.services.choosing.allowance import within
-from app.services.choosing.covers import Covers
-from app.services.choosing.policies import POLICIES
-from app.services.choosing.repeats import often, without
-from app.services.choosing.selection import SelectionRequest
-from app.services.decision_log.rows import LoggedArm, Row
-from app.services.formats.left_out import NOTHING_BARRED, Barred, barred_of
-from app.services.formats.records import CatalogueRecord
-from app.services.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
-from app.services.measuring.sources import HeldSource
-from app.services.quotas.quota_rules import BanditQuota, QuotaRule
-from app.services.quotas.shares import Shares
-from app.storage.protocol import LearnerId
+from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator
+from app.measuring.sources import HeldSource
+from app.policies.registry import POLICIES
+from app.policies.selection import SelectionRequest
+from app.policies.warm_up import Covers
+from app.records.left_out import NOTHING_BARRED, Barred, barred_of
+from app.records.records import CatalogueRecord
+from app.serving.constraints import within
+from app.serving.frequency_caps import often, without
+from app.storage.types import LearnerId
 from logged_rows import reward_of, row
 from shortlist.linear import ridge, ridge_sums
 from store_by_clock import OwnClock, StoreByClock

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from app.services.measuring.outcomes import Terms
-from app.services.measuring.report import ReportFold
+from app.measuring.outcomes import Terms
+from app.measuring.report import ReportFold
 from logged_rows import row
 from shortlist.evaluation import clustered_t_sequence as sequence
 from shortlist.evaluation.clustered_t_sequence import Looks, Summary

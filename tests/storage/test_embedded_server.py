@@ -15,11 +15,10 @@ from urllib.parse import unquote
 import pytest
 import redis
 
-from app.errors import StartupError
-from app.storage import server_binary
-from app.storage.directory_lock import lock_directory
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.server_binary import find_binary, wheel_binary
+from app.platform.directory_lock import lock_directory
+from app.platform.errors import StartupError
+from app.storage.embedded import server as server_binary
+from app.storage.embedded.server import EmbeddedServer, find_binary, wheel_binary
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +56,7 @@ def service(tmp_path):
     program = """
         import sys, threading
         from pathlib import Path
-        from app.storage.embedded_server import EmbeddedServer
+        from app.storage.embedded.server import EmbeddedServer
         server = EmbeddedServer(Path(sys.argv[1]), lifeline=sys.argv[2] == "True")
         starter = threading.Thread(target=server.start)  # a thread that ends: the server must not end with it
         starter.start()
@@ -236,7 +235,7 @@ def test_pauses_between_starts_grow(tmp_path, monkeypatch, caplog):
 
 
 def test_stopping_during_a_pause_does_not_wait_for_it(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("app.storage.embedded_server._FIRST_PAUSE_S", 1_000.0)
+    monkeypatch.setattr("app.storage.embedded.server._FIRST_PAUSE_S", 1_000.0)
     with caplog.at_level(logging.ERROR, "shortlist.store"), EmbeddedServer(tmp_path) as server:
         os.kill(server.pid, signal.SIGKILL)
         wait_until(lambda: "starting it again" in caplog.text, what="the server's death is noticed")

@@ -7,10 +7,10 @@ import signal
 import pytest
 from redis.asyncio import Redis
 
-from app.errors import Unavailable
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import DecisionId, LearnerId, LoggedReward, RewardWrite, RowWrite
-from app.storage.redis_store import RedisStore
+from app.platform.errors import Unavailable
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.store import RedisStore
+from app.storage.types import DecisionId, LearnerId, LoggedReward, RewardWrite, RowWrite
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -1,6 +1,6 @@
 """What the store is known to have lost stays on record."""
 
-from app.storage.losses import Losses
+from app.storage.embedded.losses import Losses
 
 
 def test_losses_are_kept_until_the_file_is_removed(tmp_path):

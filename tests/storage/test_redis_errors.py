@@ -16,11 +16,11 @@ import uvloop
 from redis import exceptions as driver
 from redis.asyncio import Redis
 
-from app.errors import StartupError, Unavailable
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import ArmWrite, LearnerId, RewardWrite
+from app.platform.errors import StartupError, Unavailable
+from app.storage.embedded.server import EmbeddedServer
 from app.storage.redis_client import RedisClient, translated
-from app.storage.redis_store import RedisStore
+from app.storage.store import RedisStore
+from app.storage.types import ArmWrite, LearnerId, RewardWrite
 from waiting import until
 
 UID = "0123456789abcdef"

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from app.errors import Unavailable
+from app.platform.errors import Unavailable
 from app.storage import redis_keys
-from app.storage.protocol import (
+from app.storage.redis_client import RedisClient, scripts
+from app.storage.types import (
     ArmWrite,
     BanditChange,
     DeadLetter,
@@ -26,7 +27,6 @@ from app.storage.protocol import (
     RowWrite,
     ShareAsked,
 )
-from app.storage.redis_client import RedisClient, scripts
 from learner_names import UID, learner_in
 from store_clients import connect
 

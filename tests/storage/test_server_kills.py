@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 import redis
 
-from app.errors import Unavailable
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import ArmWrite, LearnerId, RewardWrite
-from app.storage.redis_store import RedisStore
+from app.platform.errors import Unavailable
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.store import RedisStore
+from app.storage.types import ArmWrite, LearnerId, RewardWrite
 from waiting import DEADLINE_S, until
 
 UID = "0123456789abcdef"
@@ -182,7 +182,7 @@ async def losses_after_restart(directory, traffic):
 
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.slow)])
 def test_a_killed_server_loses_and_doubles_nothing(tmp_path, monkeypatch, kills):
-    monkeypatch.setattr("app.storage.embedded_server._HEALTHY_S", 0.0)  # always the shortest pause
+    monkeypatch.setattr("app.storage.embedded.server._HEALTHY_S", 0.0)  # always the shortest pause
 
     async def main():
         with EmbeddedServer(tmp_path) as server:
@@ -194,7 +194,7 @@ def test_a_killed_server_loses_and_doubles_nothing(tmp_path, monkeypatch, kills)
 
 
 def test_the_check_fails_for_a_server_that_keeps_no_log(tmp_path, monkeypatch):
-    monkeypatch.setattr("app.storage.embedded_server._HEALTHY_S", 0.0)
+    monkeypatch.setattr("app.storage.embedded.server._HEALTHY_S", 0.0)
     arguments = EmbeddedServer._arguments
     monkeypatch.setattr(EmbeddedServer, "_arguments", lambda self: [*arguments(self), "--appendonly", "no"])
 
@@ -209,9 +209,9 @@ def test_the_check_fails_for_a_server_that_keeps_no_log(tmp_path, monkeypatch):
 SERVICE = """
     import asyncio, sys
     from pathlib import Path
-    from app.storage.embedded_server import EmbeddedServer
-    from app.storage.protocol import LearnerId, RewardWrite
-    from app.storage.redis_store import RedisStore
+    from app.storage.embedded.server import EmbeddedServer
+    from app.storage.types import LearnerId, RewardWrite
+    from app.storage.store import RedisStore
 
     async def write(store, writer):
         for number in range(10**9):

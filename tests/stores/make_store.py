@@ -31,7 +31,7 @@ sys.path.append(str(Path.cwd() / "tests"))
 
 from kept_store import Caller, dump, settle
 
-from app.storage.embedded_server import EmbeddedServer
+from app.storage.embedded.server import EmbeddedServer
 from clock_shim import Clock
 from service_process import serving
 

@@ -17,7 +17,7 @@ import pytest
 import redis
 from kept_store import Caller, differences, dump, load, settle
 
-from app.storage.embedded_server import EmbeddedServer
+from app.storage.embedded.server import EmbeddedServer
 from clock_shim import Clocks
 from service_process import run, serving
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from app.indexes import live
-from app.settings import Settings
+from app.platform.settings import Settings
 from app.storage import redis_keys
 from server.application import Application, create_app
 from server.composition import SHARED

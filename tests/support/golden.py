@@ -25,18 +25,19 @@ import msgspec
 
 import app
 import workers
-from app.indexes import arm_file, column_file, hnsw, inverted_file, mapped_file, planner, probes, publishing
-from app.services.bandits import encoding, prior_version, settings, versions
-from app.services.campaigns import noisy_centers, slate_rules, slates
-from app.services.campaigns import records as campaign_records
-from app.services.catalogues import milvus_index
-from app.services.choosing import choice
-from app.services.formats import left_out, logged, records
-from app.services.learning import tokens
-from app.services.measuring import evaluation_jobs
-from app.services.quotas import quota_rules
-from app.storage import losses, redis_keys
-from app.storage.protocol import learner_id
+from app.bandits import encoding, prior_version, settings, versions
+from app.campaigns import fold as campaign_records
+from app.campaigns import noisy_centers, slates
+from app.caps import rules
+from app.indexes import hnsw, inverted_file, mapped_file, planner, probes, publishing, shared_files
+from app.learning import tokens
+from app.measuring import evaluation_jobs
+from app.milvus import index
+from app.records import left_out, logged, records
+from app.serving import choice
+from app.storage import redis_keys
+from app.storage.embedded import losses
+from app.storage.types import learner_id
 from openapi_document import openapi_document
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -75,25 +76,25 @@ RECORDS: dict[str, type] = {
     "bandit, context, field": encoding.ContextField,
     "bandit, version": versions.BanditVersion,
     "learned prior": prior_version.PriorRecord,
-    "quota": quota_rules.QuotaRule,
+    "quota": rules.QuotaRule,
     "campaign": campaign_records.CampaignRecord,
     "campaign, asked": campaign_records.PullsAsked,
     "campaign, told": campaign_records.ResultsTold,
     "campaign of centers": noisy_centers.CenterParameters,
     "campaign of slates": slates.SlateParameters,
-    "campaign of slates, rules": slate_rules.SlateRules,
-    "campaign of slates, at most": slate_rules.AtMostRule,
-    "copy in an engine": milvus_index.MilvusQuality,
+    "campaign of slates, rules": slates.SlateRules,
+    "campaign of slates, at most": slates.AtMostRule,
+    "copy in an engine": index.MilvusQuality,
     "evaluation": evaluation_jobs.JobHead,
     "evaluation, progress": evaluation_jobs.JobProgress,
     "loss": losses.Loss,
     "shared file": mapped_file.Packed,
     "shared array": mapped_file.ArrayPlace,
-    "shared arms": arm_file.ArmHeader,
-    "shared attributes": column_file.Attributes,
-    "shared attributes, block": column_file.BlockPlaces,
-    "shared attributes, column": column_file.ColumnPlaces,
-    "shared attributes, strings": column_file.StringPlaces,
+    "shared arms": shared_files.ArmHeader,
+    "shared attributes": shared_files.Attributes,
+    "shared attributes, block": shared_files.BlockPlaces,
+    "shared attributes, column": shared_files.ColumnPlaces,
+    "shared attributes, strings": shared_files.StringPlaces,
     "shared index": publishing.SearchPlaces,
     "shared index, segment": publishing.SegmentPlaces,
     "shared index, graph": publishing.GraphPlaces,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.services.bandits.bandit import Bandit
-from app.services.decision_log.rows import LoggedArm, LoggedReward, Row
+from app.bandits.bandit import Bandit
+from app.decision_log.rows import LoggedArm, LoggedReward, Row
 
 
 def reward_of(value: float, arm: str = "a", *, time: int = 1_000, default: bool = False) -> LoggedReward:

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from app.errors import Unavailable
-from app.storage.redis_part import RedisPart
-from app.storage.redis_store import RedisStore
+from app.platform.errors import Unavailable
+from app.storage.part import RedisPart
+from app.storage.store import RedisStore
 
 
 class LossyStore:

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from app.settings import Settings
+from app.platform.settings import Settings
 from server.application import create_app
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.services.quotas.shares import Shares
-from app.storage.protocol import QuotaTerms, Share, ShareAsked
+from app.caps.shares import Shares
+from app.storage.types import QuotaTerms, Share, ShareAsked
 
 
 @dataclass

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.redis_store import RedisStore
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.store import RedisStore
 from redis_cluster import RedisCluster
 
 ON_CLUSTER = os.environ.get("SHORTLIST_TEST_STORE") == "cluster"

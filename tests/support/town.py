@@ -10,7 +10,7 @@ from typing import Any
 
 import redis
 
-from app.storage.server_binary import find_binary
+from app.storage.embedded.server import find_binary
 from redis_cluster import NODES, RedisCluster
 from service_process import Service, ShortlistProcess, run
 from waiting import wait_until

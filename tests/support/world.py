@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from app.services.bandits.bandit import Bandit
-from app.services.bandits.settings import BanditRecord, RewardRule
-from app.services.catalogues.catalogues import Arm
-from app.services.choosing.choice import Choice
-from app.services.choosing.choose_request import ChooseRequest
-from app.services.formats.records import CatalogueRecord
-from app.services.learning.reward_entries import Observation, Reward
-from app.services.learning.rewards import Receipt
+from app.bandits.bandit import Bandit
+from app.bandits.settings import BanditRecord, RewardRule
+from app.catalogues.catalogues import Arm
+from app.learning.reward_entries import Observation, Reward
+from app.learning.rewards import Receipt
+from app.records.records import CatalogueRecord
+from app.serving.choice import Choice
+from app.serving.request import ChooseRequest
 from lossy_store import LossyStore
 from server.composition import Service
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import Unavailable
+from app.catalogues.milvus_arms import MilvusArms
 from app.indexes.live import IndexOptions
 from app.milvus.engine import Engine
-from app.services.catalogues.milvus_arms import MilvusArms
-from app.services.catalogues.milvus_index import MilvusIndex
-from app.services.formats.records import ArmDocument, pack, vector_to_bytes
-from app.storage.protocol import ArmWrite, Position
+from app.milvus.index import MilvusIndex
+from app.platform.errors import Unavailable
+from app.records.records import ArmDocument, pack, vector_to_bytes
+from app.storage.types import ArmWrite, Position
 from lossy_store import LossyStore
 from workers import arm_following
 from workers.arm_following import Following

@@ -9,20 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_reward_ingestion import DIM, SETTINGS, TTL_MS, UID, encoded, one, one_url, trim, worker
 
-from app.services.formats.records import (
-    POOLED,
-    LearnerState,
-    RewardPayload,
-    RewardTerms,
-    pack,
-    vector_to_bytes,
-)
-from app.services.learning.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
-from app.services.learning.fold import fold
-from app.services.learning.forgetting import FORGET
+from app.learning.checkpoints import ENTRY_BYTES, LearnerReader, is_due, restored
+from app.learning.fold import fold
+from app.learning.forgetting import FORGET
+from app.records.records import POOLED, LearnerState, RewardPayload, RewardTerms, pack, vector_to_bytes
 from app.storage import redis_keys
-from app.storage.protocol import LearnerId, LogEntry, RewardWrite
-from app.storage.redis_store import RedisStore
+from app.storage.store import RedisStore
+from app.storage.types import LearnerId, LogEntry, RewardWrite
 from lossy_store import LossyStore
 from store_clients import connect, flush
 from workers import batches

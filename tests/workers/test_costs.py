@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from test_reward_ingestion import TTL_MS, UID, worker
 
-from app.services.formats.records import (
+from app.learning.checkpoints import ENTRY_BYTES, FOLD_TERMS, LearnerReader, is_due, restored
+from app.records.records import (
     LearnerState,
     RewardPayload,
     RewardTerms,
@@ -20,16 +21,9 @@ from app.services.formats.records import (
     state_to_bytes,
     vector_to_bytes,
 )
-from app.services.learning.checkpoints import (
-    ENTRY_BYTES,
-    FOLD_TERMS,
-    LearnerReader,
-    is_due,
-    restored,
-)
-from app.storage.embedded_server import EmbeddedServer
-from app.storage.protocol import LearnerId, LogEntry, RewardWrite, StoredLearner
-from app.storage.redis_store import RedisStore
+from app.storage.embedded.server import EmbeddedServer
+from app.storage.store import RedisStore
+from app.storage.types import LearnerId, LogEntry, RewardWrite, StoredLearner
 from shortlist.linear import ridge_sums
 from store_clients import connect
 from store_server import patient_store

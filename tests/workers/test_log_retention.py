@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.storage.protocol import DecisionId, LearnerId, RowWrite
-from app.storage.redis_store import RedisStore
+from app.storage.store import RedisStore
+from app.storage.types import DecisionId, LearnerId, RowWrite
 from workers.log_retention import PIECES, STEP, LogRetention, share_of
 
 pytestmark = pytest.mark.anyio

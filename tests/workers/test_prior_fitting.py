@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from app import background
-from app.services.bandits.prior_version import PriorRecord, PriorVersion
-from app.services.learning.prior_fits import IsDue
-from app.storage.protocol import FoldedCounts
+from app.bandits.prior_version import PriorRecord, PriorVersion
+from app.learning.prior_fits import IsDue
+from app.platform import background
+from app.storage.types import FoldedCounts
 from workers import prior_fitting
 from workers.prior_fitting import LONGEST_S, PriorFitting
 

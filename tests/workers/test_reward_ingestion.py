@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.services.formats.records import (
+from app.learning.checkpoints import restored
+from app.learning.fold import fold, learners_of
+from app.records.records import (
     POOLED,
     LearnerState,
     RewardPayload,
@@ -22,10 +24,8 @@ from app.services.formats.records import (
     state_to_bytes,
     vector_to_bytes,
 )
-from app.services.learning.checkpoints import restored
-from app.services.learning.fold import fold, learners_of
-from app.storage.protocol import LearnerId, LogEntry, RewardWrite
-from app.storage.redis_store import RedisStore
+from app.storage.store import RedisStore
+from app.storage.types import LearnerId, LogEntry, RewardWrite
 from lossy_store import LossyStore
 from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import plus, scaled, weight

@@ -8,12 +8,12 @@ import threading
 import numpy as np
 import pytest
 
+from app.filtering import known_filter
+from app.filtering.filtered_snapshot import FilteredSnapshot
+from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import MAX_CONDITIONS, parse
-from app.indexes.filtered_snapshot import FilteredSnapshot
 from app.indexes.hnsw import HnswGraph
-from app.services.catalogues import known_filter
-from app.services.catalogues.filtered_snapshots import FilteredSnapshots
-from app.settings import Settings
+from app.platform.settings import Settings
 from shortlist.types import TopK
 from studies.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
 
@@ -186,7 +186,7 @@ def test_every_way_was_tried_when_the_plan_is_there(arms, monkeypatch):
         return original(*arguments, **options)
 
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
-    monkeypatch.setattr("app.indexes.filter_plan.QUICK_NUMBERS", 0)
+    monkeypatch.setattr("app.filtering.plan.QUICK_NUMBERS", 0)
     monkeypatch.setattr(HnswGraph, "build", build)
     searched(arms)
     assert built.is_set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from app.errors import ShortlistError
+from app.platform.errors import ShortlistError
 from studies.bench import choose, graphs
 
 

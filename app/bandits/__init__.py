@@ -1,0 +1,1 @@
+"""Bandits: their settings, versions, contexts and signals."""

@@ -1,0 +1,264 @@
+"""One bandit as it is served: its configuration, and what that makes of requests, features and posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from app.bandits import signals
+from app.bandits.completion import PolicyTerms, constant_of
+from app.bandits.context import Context
+from app.bandits.encoding import Numbers32
+from app.bandits.prior_version import PriorVersion
+from app.bandits.settings import AUTO, BanditRecord
+from app.bandits.versions import BanditVersion, bytes_to_version, etag_of
+from app.catalogues.catalogues import Catalogue
+from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
+from app.filters.filter import Filter, parse
+from app.indexes.snapshot import Snapshot
+from app.platform.errors import Invalid, NotFound, Unavailable
+from app.storage.types import LearnerId
+from shortlist.linear import learned_prior
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.ridge_sums import RidgeSums, empty
+from shortlist.linear.scales import Scales
+from shortlist.linear.signals import Known, Weighing, known
+from shortlist.types import TopK, Vector
+
+GLOBAL_LEARNER = "_global"
+
+
+class Bandit(msgspec.Struct, frozen=True):
+    """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
+
+    ``weighing``: of its signals; None without any. ``constant``: what its learners see besides an arm.
+    ``is_settled``: whether that is known; the intercept waits for the first arms.
+    ``prior``: the version of its learned prior that it is served with; None: it has none, or no version was
+    made yet. ``exploration_alone``: what ``exploration`` is without it; None: the same.
+    """
+
+    name: str
+    uid: str
+    stored: bytes
+    record: BanditRecord
+    catalogue: Catalogue
+    exploration: float
+    eta: float
+    scales: Scales
+    arm_filter: Filter | None
+    version: BanditVersion
+    context: Context | None
+    weighing: Weighing | None = None
+    fixed_weights: bool = False
+    constant: ConstantCoordinate | None = None
+    is_settled: bool = True
+    prior: PriorVersion | None = None
+    exploration_alone: float | None = None
+
+    @property
+    def etag(self) -> str:
+        return etag_of(self.uid, self.version.number)
+
+    @property
+    def prior_terms(self) -> tuple[Scales, float, int]:
+        """What a posterior depends on besides what was learned."""
+        return self.scales, self.record.prior_strength, 0 if self.prior is None else self.prior.shown_number
+
+    @property
+    def prior_version(self) -> int | None:
+        """The version of its learned prior, 0 while there is none; None: its prior is another one."""
+        if self.record.prior != "learned":
+            return None
+        return 0 if self.prior is None else self.prior.shown_number
+
+    @property
+    def prior_mean(self) -> Vector | None:
+        """What a key without rewards is estimated by; None: 0, or what is not known here. Shape: (D,)."""
+        learned = None if self.prior is None else self.prior.learned
+        if learned is None:
+            return None
+        return learned.mean[0] if self.weighing is None else np.array(self.weighing.weights) @ learned.mean
+
+    def with_prior(self, version: PriorVersion | None) -> Bandit:
+        """This bandit, served with a version of its learned prior; None: as without one."""
+        alone = self.exploration if self.exploration_alone is None else self.exploration_alone
+        if version is None or version.learned is None:
+            if self.prior is None:
+                return self
+            return msgspec.structs.replace(self, prior=None, exploration=alone, exploration_alone=None)
+        exploration = alone
+        if self.record.exploration == AUTO:
+            exploration = learned_prior.exploration(self.learner_dim, keys=version.learned.keys)
+        return msgspec.structs.replace(
+            self,
+            prior=version.of_signals(len(self.record.signals or (0,))),
+            exploration=exploration,
+            exploration_alone=alone,
+        )
+
+    @property
+    def learner_dim(self) -> int:
+        """Dimension of what learners learn."""
+        return learner_dim(self.record, self.catalogue.dim, self.context)
+
+    @property
+    def weights(self) -> dict[str, float] | None:
+        """By which its signals are weighed; None without any."""
+        if self.weighing is None or self.record.signals is None:
+            return None
+        return dict(zip(self.record.signals, self.weighing.weights, strict=True))
+
+    def weighed(self, weights: Mapping[str, float] | None) -> Bandit:
+        """This bandit, with these weights over its own. Raises Invalid."""
+        if weights is None:
+            return self
+        if self.fixed_weights:
+            raise Invalid(f"weights do not go with the policy {self.record.policy}", path=("weights",))
+        weighing = signals.weighed_anew(self.record, self.weighing, weights)
+        return msgspec.structs.replace(self, weighing=weighing)
+
+    def known(self, sums: RidgeSums) -> Posterior | Known:
+        """What these sums say of the reward, or of all signals. Cost: O(D^3)."""
+        learned = None if self.prior is None else self.prior.learned
+        if self.weighing is None:
+            return self.scales.posterior(sums) if learned is None else learned.posterior(sums)
+        return known(sums, self.scales) if learned is None else learned.known(sums)
+
+    def posterior(self, sums: RidgeSums) -> Posterior:
+        """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""
+        found = self.known(sums)
+        if not isinstance(found, Known):
+            return found
+        if self.weighing is None:
+            raise ValueError("a bandit without signals knows none")
+        return found.weighed(self.weighing, self.scales)
+
+    @property
+    def begins_with(self) -> tuple[float, float]:
+        """Ridge and noise of a learner without rewards and without a prior of others."""
+        if self.weighing is None:
+            return self.scales.begins_with
+        prior = self.posterior(empty(1))
+        return self.scales.begins_with[0], prior.sigma
+
+    def filter_with(self, arm_filter: Filter | None) -> Filter | None:
+        """What an arm must be like to be chosen: the demands of the bandit, and ``arm_filter``."""
+        if self.arm_filter is None or arm_filter is None:
+            return self.arm_filter or arm_filter
+        return self.arm_filter.both(arm_filter)
+
+    def snapshot(self) -> LearnerSnapshot:
+        """The catalogue as it is now, as the learners see its arms."""
+        return self.seen(self.catalogue.index.snapshot())
+
+    def seen(self, snapshot: Snapshot) -> LearnerSnapshot:
+        """A snapshot of the catalogue, as the learners see its arms."""
+        return snapshot if self.constant is None else ConstantSnapshot(snapshot, self.constant)
+
+    def encoded(self, context: object) -> Numbers32 | None:
+        """The numbers of a context as it was sent; None of a bandit without. Raises Invalid.
+
+        ``context`` is needed exactly by a bandit that has one.
+        """
+        if self.context is None:
+            if context is not None:
+                raise Invalid("context is not used by this bandit", path=("context",))
+            return None
+        if context is None:
+            raise Invalid("context is required by this bandit", path=("context",))
+        return self.context.encoding.encode(context)
+
+    def given(self, posterior: Posterior, context: Numbers32 | None) -> Posterior:
+        """The posterior of what the arms are searched with, from that of a learner."""
+        if self.context is None or context is None:
+            return posterior
+        return self.context.given(posterior, context)
+
+    def observed(self, hits: TopK) -> TopK:
+        """Scores in the scale of the rewards that users give."""
+        return hits if self.constant is None else self.constant.observed(hits)
+
+    def observed_theta(self, theta: Vector) -> tuple[Vector, float]:
+        """(theta, offset) of the prediction x.theta + offset of rewards as users give them."""
+        return (theta, 0.0) if self.constant is None else self.constant.observed_theta(theta)
+
+    def observed_noise(self, sigma: float) -> float:
+        """The noise of rewards as users give them, from that of a posterior."""
+        return sigma if self.constant is None else self.constant.unit * sigma
+
+    def joint_features(
+        self, features: Vector, context: Numbers32 | None, constant: float | None = None
+    ) -> Vector:
+        """The features that a learner learns from, of an arm in a context; none: one of zeros.
+
+        ``constant``: in place of that of the intercept, where ``features`` are a mix of those of arms. With
+        ``shift_rewards`` the fold transforms them further. Shapes: (d,) -> (D,).
+        """
+        joint = features if self.context is None else self.context.joint_features(features, context)
+        if self.constant is None or not self.record.intercept:
+            return joint
+        seen = np.empty(len(joint) + 1)
+        seen[:-1], seen[-1] = joint, self.constant.value if constant is None else constant
+        return seen
+
+    def learned_features(self, features: Vector, context: Numbers32 | None, place: int) -> Vector:
+        """What a reward of an arm is regressed on that stood at a place, from 0: p x, where it is looked at
+        with probability p.
+
+        Shapes: (d,) -> (D,). Source: the position-based model; Lagree, Vernade and Cappe, "Multiple-Play
+        Bandits in the Position-Based Model" (2016), section 2: the mean reward is p x.theta.
+        """
+        joint = self.joint_features(features, context)
+        return joint if self.record.position is None else self.record.position.at(place) * joint
+
+    def learner_for(self, key: str | None) -> LearnerId:
+        """The learner of a request. Raises Invalid when the key is missing, or not used."""
+        if self.record.scope == "global":
+            if key is not None:
+                raise Invalid("key is not used by a bandit of scope global", path=("key",))
+            return LearnerId(self.uid, GLOBAL_LEARNER)
+        if key is None:
+            raise Invalid("key is required by a bandit of scope per_key", path=("key",))
+        return LearnerId(self.uid, key)
+
+    def learner_named(self, name: str) -> LearnerId:
+        """The learner of that name. Raises NotFound: the only one is ``GLOBAL_LEARNER``, a key is never."""
+        if (name == GLOBAL_LEARNER) != (self.record.scope == "global"):
+            expected = f"only {GLOBAL_LEARNER}" if self.record.scope == "global" else "one per key"
+            raise NotFound(f"no such learner: a bandit of scope {self.record.scope} has {expected}")
+        return LearnerId(self.uid, name)
+
+
+def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[str, PolicyTerms]) -> Bandit:
+    """The bandit of a stored version. Raises Unavailable for one that needs a newer service."""
+    uid, version = bytes_to_version(stored)
+    record = version.record
+    if record.policy not in policies:
+        raise Unavailable("the bandit has a policy of a newer version of the service")
+    context, policy = Context.of(record, catalogue.dim), policies[record.policy]
+    dim = learner_dim(record, catalogue.dim, context)
+    return Bandit(
+        name=name,
+        uid=uid,
+        stored=stored,
+        record=record,
+        catalogue=catalogue,
+        exploration=policy.exploration(record, dim),
+        eta=policy.eta(record),
+        scales=policy.scales(record, dim),
+        arm_filter=None if record.filter is None else parse(record.filter),
+        version=version,
+        context=context,
+        weighing=signals.weighing_of(record),
+        fixed_weights=policy.max_signals is not None,
+        constant=constant_of(record),
+        is_settled=not record.intercept or record.constant is not None,
+    )
+
+
+def learner_dim(record: BanditRecord, dim: int, context: Context | None) -> int:
+    """The catalogue's, and more with a context; one more with an intercept, or when rewards are shifted."""
+    more = 0 if context is None else context.more_numbers(dim)
+    return dim + more + (record.intercept or record.shift_rewards)

@@ -1,0 +1,161 @@
+"""From what is asked of a bandit to its record: defaults, checks, and what its policy needs.
+
+What arms decide, the unit of the features and the directions of a context, is settled when a bandit is made.
+A bandit that is asked for again is the same one whatever the arms are by then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+from msgspec.structs import replace
+
+from app.bandits import context as contexts
+from app.bandits import signals
+from app.bandits.settings import AUTO, BEFORE_AUTO, BanditRecord
+from app.catalogues.catalogues import Catalogue
+from app.catalogues.learner_snapshot import SHIFTED, ConstantCoordinate
+from app.indexes.snapshot import Snapshot
+from app.platform.errors import Invalid
+from app.records.records import differing, state_bytes
+from shortlist.linear.scales import Scales
+
+
+class PolicyTerms(Protocol):
+    """``max_signals``: how many signals it takes; None: any, and any weights of a request."""
+
+    @property
+    def max_signals(self) -> int | None: ...
+
+    def completed(self, record: BanditRecord) -> BanditRecord:
+        """The record with the policy's defaults. Raises Invalid, naming every field that it refuses."""
+        ...
+
+    def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
+        """Raise Invalid when the policy cannot serve the arms: their dimensions, or where they are."""
+
+    def exploration(self, record: BanditRecord, dim: int) -> float:
+        """The number that ``exploration`` stands for; ``dim`` is the dimension of what learners learn."""
+        ...
+
+    def eta(self, record: BanditRecord) -> float:
+        """The number that ``eta`` stands for."""
+        ...
+
+    def scales(self, record: BanditRecord, dim: int) -> Scales:
+        """How posteriors of its learners are made; ``dim`` is the dimension of what they learn."""
+        ...
+
+
+MAX_LEARNER_BYTES = 16 << 20
+MAX_KEY_LEARNER_BYTES = 4 << 20
+MOST_MEASURED = 1 << 20  # numbers of features
+NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept")  # settings that are other ones in new bandits
+
+
+def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> BanditRecord:
+    """The record with the defaults of its policy and of its context. Raises Invalid."""
+    if record.prior == "pooled" and record.scope == "global":
+        reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
+        raise Invalid(reason, path=("prior",))
+    if record.intercept and record.shift_rewards:
+        reason = "intercept does not go with shift_rewards, which has a constant of its own"
+        raise Invalid(reason, path=("intercept",))
+    if record.prior == "learned" and (missing := _no_learned_prior(record)):
+        raise Invalid(f"prior: learned {missing}", path=("prior",))
+    signals.check(record, most=policies[record.policy].max_signals)
+    _check_position(record, policies[record.policy])
+    return contexts.completed(policies[record.policy].completed(record))
+
+
+def default_prior(record: BanditRecord, *, takes_prior: bool) -> Literal["learned", "plain"]:
+    """What ``prior`` is where it is absent. ``takes_prior``: whether the policy has one that changes."""
+    return "learned" if takes_prior and not _no_learned_prior(record) else "plain"
+
+
+def _no_learned_prior(record: BanditRecord) -> str | None:
+    """Why the bandit cannot have a learned prior; None: it can, as far as its policy takes one."""
+    if record.scope == "global":
+        return "needs scope: per_key; a global bandit has one learner"
+    if record.exploration == "theory":
+        return "does not go with exploration: theory, which is proved for the plain prior"
+    if record.ridge != AUTO:
+        return 'needs ridge: "auto": the prior has a precision of its own'
+    if record.shift_rewards:
+        return "does not go with shift_rewards"
+    return None
+
+
+def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
+    if record.position is None:
+        return
+    if policy.max_signals is not None:
+        message = f"position does not go with the policy {record.policy}: what it eliminates is so for good"
+        raise Invalid(message, path=("position",))
+    if record.shift_rewards:
+        raise Invalid("position does not go with shift_rewards", path=("position",))
+
+
+def check_size(record: BanditRecord, dim: int) -> None:
+    """Raise Invalid for learners that would be too large."""
+    size = state_bytes(dim, discounted=record.half_life_s is not None, signals=len(record.signals or (0,)))
+    per_key = record.scope == "per_key"
+    most = MAX_KEY_LEARNER_BYTES if per_key else MAX_LEARNER_BYTES
+    if size > most:
+        raise Invalid(
+            f"a learner of dimension {dim} takes {size:,} bytes: at most {most:,} with scope {record.scope}",
+            path=("scope" if per_key and size <= MAX_LEARNER_BYTES else "catalogue",),
+        )
+
+
+def differences(record: BanditRecord, standing: BanditRecord, absent: Collection[str]) -> Sequence[str]:
+    """The settings that are asked for and not those of the bandit that stands.
+
+    ``absent``: settings that nobody asked for; those that had another default once are then what stands.
+    """
+    kept = {name: getattr(standing, name) for name in NEW_WHERE_ABSENT if name in absent}
+    return differing(_asked(standing), _asked(replace(record, **kept)))
+
+
+def _asked(record: BanditRecord) -> BanditRecord:
+    """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
+    return replace(record, directions=None, mean_square=None, constant=None)
+
+
+def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:
+    """The record with the unit of the features, if from now on its ridge is in it."""
+    if record.ridge != AUTO or before.ridge == AUTO or record.mean_square is not None:
+        return record
+    return replace(record, mean_square=mean_square_of(arms))
+
+
+def measured(record: BanditRecord, arms: Snapshot) -> BanditRecord:
+    """The record with the unit of the features, where it has something in it and the arms are there."""
+    needs_constant = record.intercept and record.constant is None
+    if not needs_constant and (record.ridge != AUTO or record.mean_square is not None):
+        return record
+    square = mean_square_of(arms)
+    if needs_constant and arms.size:
+        record = replace(record, constant=1.0 if square is None else math.sqrt(square / arms.table.dim))
+    return record if record.mean_square is not None else replace(record, mean_square=square)
+
+
+def constant_of(record: BanditRecord) -> ConstantCoordinate | None:
+    """The coordinate that learners see besides those of an arm; 0 until ``constant`` is known."""
+    if record.shift_rewards:
+        return SHIFTED
+    return ConstantCoordinate(record.constant or 0.0) if record.intercept else None
+
+
+def mean_square_of(arms: Snapshot) -> float | None:
+    """The mean squared length of the arms, or of an even sample of them; None where that is 0."""
+    rows = arms.eligible()
+    if not len(rows):
+        return None
+    rows = rows[:: -(-len(rows) * arms.table.dim // MOST_MEASURED)]
+    features = arms.features_of(rows).astype(np.float64, copy=False)
+    square = float(np.einsum("ij,ij->", features, features)) / len(rows)
+    return square if 0.0 < square < math.inf else None

@@ -1,0 +1,126 @@
+"""What a bandit makes of a context: the numbers that a learner learns from, and the query for its arms.
+
+Notation, as in ``algorithms.linear.bilinear``
+    d, m, p         dimension of the arms, of the encoded context u, number of directions that interact
+    D               d + p m, how many numbers a learner has; one more with an intercept, or shifted rewards
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.bandits import encoding
+from app.bandits.encoding import Encoding, Numbers32
+from app.bandits.settings import BanditRecord
+from app.indexes.snapshot import Snapshot
+from app.platform.errors import Invalid
+from app.records.records import bytes_to_vector
+from shortlist.linear import bilinear
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Vector
+
+MAX_CONTEXT_LEARNER = 1_024
+MAX_CONTEXT_KEY_LEARNER = 256
+MOST_PRODUCTS = 20_000_000_000  # of two features, in the second moments of a catalogue: about a second
+BLOCK_NUMBERS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """The context of a bandit. ``directions`` is P (p, d); None: all coordinates interact."""
+
+    encoding: Encoding
+    directions: Matrix | None
+
+    @classmethod
+    def of(cls, record: BanditRecord, dim: int) -> Context | None:
+        """None: the bandit has no context. ``dim`` is d."""
+        if record.context is None:
+            return None
+        directions = None
+        if record.directions is not None:
+            directions = bytes_to_vector(record.directions).reshape(-1, dim)
+        return cls(Encoding(record.context), directions)
+
+    def more_numbers(self, dim: int) -> int:
+        """How many numbers a learner has besides its theta: p m."""
+        return (dim if self.directions is None else len(self.directions)) * self.encoding.dim
+
+    def joint_features(self, features: Vector, context: Numbers32 | None) -> Vector:
+        """What a learner learns from: [x ; (P x) kron u]. None: a context of zeros. Shapes: (d,) -> (D,)."""
+        if context is None:
+            context = np.zeros(self.encoding.dim, dtype=np.float32)
+        joint: Vector = bilinear.phi(features[None], self.directions, context)[0]
+        return joint
+
+    def given(self, posterior: Posterior, context: Numbers32) -> Posterior:
+        """The posterior of the query in this context."""
+        return bilinear.given(posterior, self.directions, context)
+
+    def queries(self, theta: Vector, contexts: NDArray[np.floating]) -> Matrix:
+        """The estimates of ``given`` in many contexts. Shapes: (D,), (n, m) -> (n, d)."""
+        return bilinear.queries(theta, self.directions, contexts)
+
+    def weights(self, theta: Vector) -> tuple[Vector, Matrix]:
+        """(theta, W) of all numbers of a learner. Shapes: (D,) -> (d,), (p, m)."""
+        return bilinear.weights(theta, self.directions, self.encoding.dim)
+
+
+def completed(record: BanditRecord) -> BanditRecord:
+    """The record of a bandit that is asked for, with all that belongs to its context. Raises Invalid."""
+    if record.context is None:
+        if record.interactions is not None:
+            raise Invalid("interactions needs a context", path=("interactions",))
+        return record
+    interactions = "all" if record.interactions is None else record.interactions
+    rule = encoding.completed(record.context)
+    return msgspec.structs.replace(record, context=rule, interactions=interactions)
+
+
+def check_size(record: BanditRecord, dim: int) -> None:
+    """Raise Invalid when a learner has too many numbers, or more directions than ``dim``, which is d."""
+    if record.context is None:
+        return
+    m = Encoding(record.context).dim
+    most = MAX_CONTEXT_KEY_LEARNER if record.scope == "per_key" else MAX_CONTEXT_LEARNER
+    largest = min(dim, (most - dim) // m)
+    p = dim if record.interactions == "all" else record.interactions
+    if largest < 1:
+        raise Invalid(
+            f"a context of {m} numbers does not fit: with one interaction a learner would have {dim} + {m} "
+            f"numbers, {most:,} at most with scope {record.scope}",
+            path=("context",),
+        )
+    if not isinstance(p, int) or p <= largest:
+        return
+    if p > dim:
+        reason = f"there are only {dim} directions in the catalogue"
+    else:
+        numbers = f"{dim} + {p} x {m} = {dim + p * m:,} numbers"
+        reason = f"a learner would have {numbers}, {most:,} at most with scope {record.scope}"
+    raise Invalid(f"{reason}; the largest interactions that fits is {largest}", path=("interactions",))
+
+
+def directions_of(arms: Snapshot, p: int) -> Matrix:
+    """The first ``p`` principal directions of the arms, of an even sample of them if they are very many.
+
+    Shape: -> (p, d). Cost: n d^2, at most ``MOST_PRODUCTS``. Raises Invalid: there are no arms yet.
+    """
+    rows = arms.eligible()
+    if not len(rows):
+        raise Invalid(
+            'the catalogue has no arms yet, so it has no directions: add arms first, or ask for "all"',
+            path=("interactions",),
+        )
+    dim = arms.table.dim
+    rows = rows[:: -(-len(rows) * dim**2 // MOST_PRODUCTS)]
+    gram = np.zeros((dim, dim))
+    block = max(1, BLOCK_NUMBERS // dim)
+    for start in range(0, len(rows), block):
+        features = arms.features_of(rows[start : start + block]).astype(np.float64, copy=False)
+        gram += features.T @ features
+    return bilinear.directions(gram, p)

@@ -1,0 +1,159 @@
+"""A version of the learned prior of a bandit: what its keys have in common at one time, and its record.
+
+Versions of a bandit are numbered from 1. One without a prior is made where the keys that are left say
+nothing, as after keys were forgotten: everything is then as with the plain prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from app.records.records import bytes_to_vector, vector_to_bytes
+from shortlist.linear.learned_prior import LearnedPrior
+from shortlist.types import Matrix, Vector
+
+SHOWN_KEYS = 10  # of fewer keys nobody is told a mean: it would be nearly what one of them likes
+_LEAST_NOISE = 1e-6  # of a signal that is newer than the version, as a share of the least of the others
+
+
+class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored of a version.
+
+    ``since_ms``     when it was made
+    ``rewards``      how many entries of the reward log had been folded for the bandit by then
+    ``replaced``     how many of them forgot a learner, or gave it a state
+    ``mean``, ``precision``, ``residuals``  of ``LearnedPrior``, float64 row by row, of the precision the
+                     lower triangle; all are empty where there is no prior
+    """
+
+    number: int
+    since_ms: int
+    rewards: int
+    replaced: int
+    keys: int = 0
+    observations: float = 0.0
+    signals: int = 0
+    mean: bytes = b""
+    precision: bytes = b""
+    residuals: bytes = b""
+
+
+@dataclass(frozen=True, eq=False)
+class PriorVersion:
+    """A version, with its prior; None where there is none. Its arrays are read-only."""
+
+    record: PriorRecord
+    learned: LearnedPrior | None
+
+    @property
+    def number(self) -> int:
+        return self.record.number
+
+    @property
+    def shown_number(self) -> int:
+        """The number by which choices name it: 0 where it says nothing."""
+        return 0 if self.learned is None else self.record.number
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        dim = 0 if self.learned is None else self.learned.dim
+        return 2_000 + 8 * dim * (dim + 2 * max(1, self.record.signals))
+
+    @cached_property
+    def shows(self) -> bool:
+        """Whether mean and covariance may be shown."""
+        return self.learned is not None and self.learned.keys >= SHOWN_KEYS
+
+    def of_signals(self, count: int) -> PriorVersion:
+        """The version for a bandit that has so many signals now: what is new has mean 0."""
+        learned = self.learned
+        if learned is None or len(learned.mean) >= count:
+            return self
+        known = len(learned.mean)
+        mean = np.zeros((count, learned.dim))
+        mean[:known] = learned.mean
+        residuals = np.diag(np.full(count, _LEAST_NOISE * float(learned.residuals.diagonal().min())))
+        residuals[:known, :known] = learned.residuals
+        wider = LearnedPrior.of(
+            mean, learned.precision, residuals, keys=learned.keys, observations=learned.observations
+        )
+        return PriorVersion(self.record, wider)
+
+
+def version_of(
+    number: int, since_ms: int, *, rewards: int, replaced: int, learned: LearnedPrior | None
+) -> PriorVersion:
+    """The version that is made of a prior."""
+    if learned is None:
+        return PriorVersion(PriorRecord(number, since_ms, rewards, replaced), None)
+    record = PriorRecord(
+        number,
+        since_ms,
+        rewards,
+        replaced,
+        learned.keys,
+        learned.observations,
+        len(learned.mean),
+        vector_to_bytes(learned.mean),
+        vector_to_bytes(learned.precision[np.tril_indices(learned.dim)]),
+        vector_to_bytes(learned.residuals),
+    )
+    return PriorVersion(record, learned)
+
+
+def version_to_bytes(version: PriorVersion) -> bytes:
+    return msgspec.msgpack.encode(version.record)
+
+
+def bytes_to_prior(data: bytes) -> PriorVersion:
+    """The version of a record: the same bits wherever it is read. Cost: O(d^3)."""
+    record = msgspec.msgpack.decode(data, type=PriorRecord)
+    if not record.keys:
+        return PriorVersion(record, None)
+    mean = bytes_to_vector(record.mean).reshape(record.signals, -1).copy()
+    precision = _whole(bytes_to_vector(record.precision), mean.shape[1])
+    residuals = bytes_to_vector(record.residuals).reshape(record.signals, record.signals).copy()
+    learned = LearnedPrior.of(mean, precision, residuals, keys=record.keys, observations=record.observations)
+    return PriorVersion(record, learned)
+
+
+def exported(version: PriorVersion) -> dict[str, Any]:
+    """The version as it is exported; ``imported`` is the inverse."""
+    record, learned = version.record, version.learned
+    return {
+        "version": record.number,
+        "since_ms": record.since_ms,
+        "keys": record.keys,
+        "observations": record.observations,
+        "mean": None if learned is None else learned.mean.tolist(),
+        "precision": None if learned is None else bytes_to_vector(record.precision).tolist(),
+        "residuals": None if learned is None else learned.residuals.tolist(),
+    }
+
+
+def imported(item: Mapping[str, Any]) -> PriorVersion:
+    """A version that was exported. Raises ValueError, KeyError, TypeError: it is none."""
+    number, since_ms, keys = int(item["version"]), int(item["since_ms"]), int(item["keys"])
+    if item["mean"] is None:
+        return version_of(number, since_ms, rewards=0, replaced=0, learned=None)
+    mean, residuals = np.array(item["mean"], dtype=float), np.array(item["residuals"], dtype=float)
+    if mean.ndim != 2:
+        raise ValueError("mean must be of each signal")
+    precision = _whole(np.array(item["precision"], dtype=float), mean.shape[1])
+    learned = LearnedPrior.of(mean, precision, residuals, keys=keys, observations=float(item["observations"]))
+    return version_of(number, since_ms, rewards=0, replaced=0, learned=learned)
+
+
+def _whole(lower: Vector, dim: int) -> Matrix:
+    """A symmetric matrix from its lower triangle. Raises ValueError: it is none of this dimension."""
+    whole = np.zeros((dim, dim))
+    whole[np.tril_indices(dim)] = lower
+    whole += np.tril(whole, -1).T
+    return whole

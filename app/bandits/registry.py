@@ -1,0 +1,326 @@
+"""Bandits: made, changed, found and deleted, and which of them this process serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from app.bandits import context as contexts
+from app.bandits import signals
+from app.bandits.bandit import Bandit, bandit_of, learner_dim
+from app.bandits.completion import PolicyTerms, check_size, completed, differences, measured, with_unit
+from app.bandits.context import Context
+from app.bandits.settings import AUTO, BanditRecord
+from app.bandits.versions import (
+    BanditVersion,
+    BanditVersions,
+    Changed,
+    bytes_to_version,
+    check_known,
+    first_version,
+    uid_of,
+    version_to_bytes,
+)
+from app.catalogues.catalogues import Catalogue, Catalogues
+from app.platform.cache import BoundedCache
+from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
+from app.platform.long_work import REQUESTS
+from app.platform.pages import page_by_name
+from app.records.records import vector_to_bytes
+from app.storage.types import Store
+
+log = logging.getLogger("shortlist")
+EARLIER_BYTES = 4 << 20  # of earlier versions that are kept in memory
+OBJECT_BYTES = 2_000  # that a bandit takes in memory besides its record
+
+
+class Bandits:
+    """All bandits of the service. ``refresh`` is that of ``Catalogues``."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalogues: Catalogues,
+        *,
+        policies: Mapping[str, PolicyTerms],
+        most_wait_s: float,
+        refresh: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._store = store
+        self._refresh = refresh
+        self._policies = policies
+        self._most_wait_s = most_wait_s
+        self._catalogues = catalogues
+        self._served: dict[str, Bandit] = {}
+        self._by_uid: dict[str, Bandit] = {}
+        self._newer: dict[str, tuple[str, str]] = {}  # not served here, by name: uid and reason
+        self._earlier: BoundedCache[tuple[str, int], Bandit] = BoundedCache(EARLIER_BYTES)
+        self._versions = BanditVersions(store, rewarded_s=most_wait_s)
+        self.changing = asyncio.Lock()  # one change at a time: what is served is what is stored
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    async def load(self) -> None:
+        async with self.changing:
+            self.replace((await self._store.registry.read()).bandits)
+
+    def replace(self, records: Mapping[str, bytes]) -> None:
+        """Serve exactly these bandits, whose catalogues are served. The caller holds ``changing``."""
+        self._newer.clear()
+        for name, data in records.items():
+            try:
+                _, version = bytes_to_version(data)
+                catalogue = self._catalogues.served(version.record.catalogue)
+                served = self._served.get(name)
+                if served is None or served.stored != data or served.catalogue is not catalogue:
+                    self._drop(name)
+                    self._serve(self._made(name, data, catalogue))
+            except Unavailable as error:
+                self._drop(name)
+                self._newer[name] = uid_of(data), error.detail
+                log.warning("the bandit %s is not served here: %s", name, error.detail)
+        for name in self._served.keys() - records.keys():
+            self._drop(name)
+
+    async def create(
+        self, name: str, record: BanditRecord, absent: Collection[str] = (), *, by: str | None = None
+    ) -> tuple[Bandit, bool]:
+        """Make the bandit; (it, False) when the same one exists. Raises Conflict, NotFound, Invalid.
+
+        ``absent``: settings that nobody asked for: ridge and exploration are then what stands. ``by``: the
+        name of the API key that asks for it.
+        """
+        record = self._completed(record)
+        catalogue = await self._catalogues.get(record.catalogue)
+        contexts.check_size(record, catalogue.dim)
+        record = await self._measured(record)
+        if isinstance(record.interactions, int):
+            record = await self._with_directions(name, record, record.interactions, absent)
+        async with self.changing:
+            return await self._create(name, record, absent, by)
+
+    async def _measured(self, record: BanditRecord) -> BanditRecord:
+        """The record with what the arms decide of the unit of the features."""
+        if not record.intercept and record.ridge != AUTO:
+            return record
+        arms = await self._catalogues.sampled(await self._catalogues.get_stocked(record.catalogue))
+        return await REQUESTS.run(partial(measured, record, arms))
+
+    async def _with_directions(
+        self, name: str, record: BanditRecord, count: int, absent: Collection[str]
+    ) -> BanditRecord:
+        """The record with the directions that the bandit has, or would have if it were made now."""
+        catalogue = await self._catalogues.get_stocked(record.catalogue)
+        if name not in self._served:
+            await self._refresh()
+        standing = self._served.get(name)
+        if standing is not None and not differences(record, standing.record, absent):
+            return standing.record
+        arms = await self._catalogues.sampled(catalogue)
+        directions = await REQUESTS.run(partial(contexts.directions_of, arms, count))
+        return replace(record, directions=vector_to_bytes(directions))
+
+    async def _create(
+        self, name: str, record: BanditRecord, absent: Collection[str], by: str | None
+    ) -> tuple[Bandit, bool]:
+        catalogue = self._catalogues.served(record.catalogue)
+        self._policies[record.policy].check_arms(record, catalogue)
+        if name not in self._served:  # one that a store has already goes on
+            dim = learner_dim(record, catalogue.dim, Context.of(record, catalogue.dim))
+            check_size(record, dim - record.intercept)
+        data = first_version(record, by)
+        standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
+        if standing is None:
+            raise NotFound("the catalogue was deleted meanwhile")
+        check_known(standing)
+        _, version = bytes_to_version(standing)
+        if different := differences(record, version.record, absent):
+            changed = "" if version.number == 1 else ", as it was changed since it was made"
+            raise Conflict(
+                f"a bandit of this name exists with another {', '.join(different)}{changed}: PATCH changes it"
+            )
+        return self._current(name, standing, catalogue), standing == data
+
+    async def change(self, name: str, changed: Changed, *, by: str | None = None) -> Bandit:
+        """Give a bandit another configuration, and keep its learners; without a difference nothing changes.
+
+        ``by``: the name of the API key that asks for it.
+        ``changed`` makes the new record of what the bandit is when this is called or later, and again when
+        another process changes the bandit at the same time; it may raise. Raises NotFound, Invalid,
+        QuotaReached, Unavailable.
+        """
+        if not await self._refresh():  # the caller may have seen what is not known here
+            raise Unavailable("the store does not answer")
+
+        catalogue = self._known(name).catalogue
+        arms = await self._catalogues.sampled(catalogue)
+
+        def completed(uid: str, version: BanditVersion) -> BanditRecord:
+            record = self._completed(changed(uid, version))
+            signals.check_change(version.record, record)
+            self._policies[record.policy].check_arms(record, catalogue)
+            return with_unit(record, version.record, arms)
+
+        async with self.changing:
+            bandit = self._known(name)
+            stored = await self._versions.change(name, bandit.stored, completed, by)
+            return self._current(name, stored, bandit.catalogue)
+
+    async def as_if(self, name: str, changed: Changed) -> Bandit:
+        """The bandit as ``change`` would make it, beside the one that is served. Raises NotFound, Invalid."""
+        bandit = await self.get(name)
+        record = self._completed(changed(bandit.uid, bandit.version))
+        self._policies[record.policy].check_arms(record, bandit.catalogue)
+        record = with_unit(record, bandit.record, await self._catalogues.sampled(bandit.catalogue))
+        version = replace(bandit.version, record=record)
+        return self._made(name, version_to_bytes(bandit.uid, version), bandit.catalogue)
+
+    async def history(
+        self, bandit: Bandit, cursor: str | None, limit: int
+    ) -> tuple[Sequence[BanditVersion], str | None]:
+        """The versions that are kept, the newest first."""
+        return await self._versions.page(bandit.uid, bandit.version, cursor, limit)
+
+    async def get(self, name: str) -> Bandit:
+        """The bandit, also when another process has just made it. Raises NotFound."""
+        bandit = self._served.get(name)
+        if bandit is not None:
+            return bandit
+        if not await self._refresh() and name not in self._served:
+            raise Unavailable("the store does not answer")
+        return self._known(name)
+
+    async def ready(self, name: str, *, keep: bool = True) -> Bandit:
+        """As ``get``, for a choice or an observation: with the constant of its intercept, if it has arms.
+
+        It is settled by the first arms of the catalogue, once for all processes; without ``keep`` for this
+        answer alone. Awaits nothing where it is known. Raises NotFound, Unavailable.
+        """
+        bandit = await self.get(name)
+        if bandit.is_settled:
+            return bandit
+        record = await self._measured(bandit.record)
+        if record.constant is None:
+            return bandit
+        if not keep:
+            return self._made(name, _with(bandit.stored, record), bandit.catalogue)
+        async with self.changing:
+            bandit = self._known(name)
+            stored = await self._versions.settle(name, bandit.stored, partial(_settled, by=record))
+            return self._current(name, stored, bandit.catalogue)
+
+    async def find(self, uid: str, version: int) -> Bandit | None:
+        """The bandit of this uid as it was in this version, also when another process has just made it.
+
+        None: there is no such bandit, or the version is no longer kept. Awaits nothing for what it is now.
+        Raises Unavailable for one that is not served here, or not known while the store does not answer.
+        """
+        bandit = self._by_uid.get(uid)
+        if bandit is None or bandit.version.number < version or not bandit.is_settled:
+            answers = await self._refresh()
+            bandit = self._by_uid.get(uid)
+            if bandit is None and not answers:
+                raise Unavailable("the store does not answer")
+            for newer, reason in self._newer.values():
+                if newer == uid:
+                    raise Unavailable(reason)
+        if bandit is None or bandit.version.number == version:
+            return bandit
+        earlier = self._earlier.get((uid, version))
+        if earlier is None or earlier.catalogue is not bandit.catalogue:
+            stored = await self._versions.one(uid, version)
+            if stored is None:
+                return None
+            record = bytes_to_version(stored)[1].record
+            stored = _with(stored, _settled(record, by=bandit.record))
+            earlier = self._made(bandit.name, stored, bandit.catalogue)
+            self._keep(earlier)
+        return earlier
+
+    def by_uid(self, uid: str) -> Bandit | None:
+        """The bandit of this uid, if this process knows it."""
+        return self._by_uid.get(uid)
+
+    def with_learned_priors(self) -> Sequence[str]:
+        """The uids of the bandits that have a learned prior."""
+        return [uid for uid, bandit in self._by_uid.items() if bandit.record.prior == "learned"]
+
+    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[Bandit], str | None]:
+        return page_by_name(list(self._served.values()), lambda b: b.name, cursor, limit)
+
+    async def delete(self, name: str) -> None:
+        """Delete the bandit and all that it has learned. Its tokens are worth nothing from now on."""
+        await self.get(name)
+        async with self.changing:
+            bandit = self._known(name)
+            self._drop(name)
+            try:
+                await self._store.registry.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
+            except BaseException:
+                self._serve(bandit)
+                raise
+
+    def _known(self, name: str) -> Bandit:
+        if name in self._newer:
+            raise Unavailable(self._newer[name][1])
+        try:
+            return self._served[name]
+        except KeyError:
+            raise NotFound("no bandit of this name") from None
+
+    def _completed(self, record: BanditRecord) -> BanditRecord:
+        """The record with its policy's defaults, and those of its context. Raises Invalid."""
+        if (record.reward.wait_s or 0.0) > self._most_wait_s:
+            raise Invalid(
+                f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
+                path=("reward", "wait_s"),
+            )
+        return completed(record, self._policies)
+
+    def _current(self, name: str, stored: bytes, catalogue: Catalogue) -> Bandit:
+        """The bandit as it is stored, which is served from now on. The caller holds ``changing``."""
+        bandit = self._served.get(name)
+        if bandit is None or bandit.stored != stored:
+            self._drop(name)
+            bandit = self._serve(self._made(name, stored, catalogue))
+        return bandit
+
+    def _made(self, name: str, stored: bytes, catalogue: Catalogue) -> Bandit:
+        return bandit_of(name, stored, catalogue, self._policies)
+
+    def _drop(self, name: str) -> None:
+        bandit = self._served.pop(name, None)
+        if bandit is not None:
+            self._by_uid.pop(bandit.uid, None)
+            self._keep(bandit)
+
+    def _keep(self, bandit: Bandit) -> None:
+        """Have an earlier version at hand: decisions of it come to be rewarded."""
+        if not bandit.is_settled:
+            return
+        size = len(bandit.stored) + OBJECT_BYTES
+        self._earlier.put((bandit.uid, bandit.version.number), bandit, size)
+
+    def _serve(self, bandit: Bandit) -> Bandit:
+        self._served[bandit.name] = bandit
+        self._by_uid[bandit.uid] = bandit
+        return bandit
+
+
+def _settled(record: BanditRecord, by: BanditRecord) -> BanditRecord:
+    """The record of a version of a bandit, with the constant of another one: there is only one of both."""
+    if not record.intercept or record.constant is not None:
+        return record
+    square = by.mean_square if record.mean_square is None else record.mean_square
+    return replace(record, constant=by.constant, mean_square=square)
+
+
+def _with(stored: bytes, record: BanditRecord) -> bytes:
+    """What is stored of a version, with another record."""
+    uid, version = bytes_to_version(stored)
+    return version_to_bytes(uid, replace(version, record=record))

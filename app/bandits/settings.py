@@ -1,0 +1,358 @@
+"""THE settings of a bandit: types, bounds, defaults, and what may be changed later.
+
+What is stored, the bodies of PUT and PATCH, the answers, /openapi.json and the types of the clients come from
+this. A new setting is one line, at the end of ``BanditSettings``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self, get_type_hints
+
+import msgspec
+import numpy as np
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+
+from app.bandits.encoding import ContextRule
+from app.filters.fields import MAX_FIELD_CHARS
+from app.platform.documents import Document
+from app.platform.ids import Identifier
+from app.records.records import RewardTerms, SignalTerms, vector_to_bytes
+from shortlist.checks import MIN_DELTA
+from shortlist.types import Vector
+
+MAX_DIM = 4_096
+MAX_K = 1_000
+MAX_EXPLORE_CENTERS = 100
+MAX_VALUE = 1e9
+MAX_WAIT_S = 31 * 86_400
+MAX_HALF_LIFE_S = 3_650 * 86_400
+MAX_IDLE_TTL_S = 3_650 * 86_400
+MIN_KEEP_S = 60
+MAX_KEEP_S = 3_650 * 86_400
+MAX_PRIOR_STRENGTH = 1_000_000
+MAX_REPEATS = 100
+MAX_WITHIN_S = 366 * 86_400
+MAX_SIGNALS = 16
+MAX_EXAMINATION = 100  # places
+MAX_AHEAD_MS = 60_000  # by which the clock of a client may be ahead of this one
+MIN_EXAMINATION = 0.001
+MAX_GUARDRAILS = 32
+
+Value = Annotated[float, Field(ge=-MAX_VALUE, le=MAX_VALUE)]
+AUTO: Literal["auto"] = "auto"
+BY_ARM = "arm"
+# What settings were where absent, until 0.1.0: a bandit that is asked for again without them is the same one.
+BEFORE_AUTO: Mapping[str, float | str] = {"ridge": 1.0, "exploration": 1.0, "prior": "plain"}
+RIDGE_OF_THEORY = 1.0  # where absent
+POOLED_STAYS = "rewards that came before would be missing from the pooled prior"
+Temperature = Annotated[float, Field(ge=1e-9, le=1e9)]
+Delta = Annotated[float, Field(ge=MIN_DELTA, lt=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Marks a setting that cannot be changed, and says why."""
+
+    reason: str
+
+
+def must_be(text: str) -> WrapValidator:
+    """One message about a field, not one about each thing that it could be."""
+
+    def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            raise ValueError(f"must be {text}") from None
+
+    return WrapValidator(check)
+
+
+class RewardRule(Document, frozen=True):
+    """With ``wait_s`` a decision that gets no reward counts as ``default``; else it teaches nothing."""
+
+    min: Value | None = None
+    max: Value | None = None
+    aggregate: Literal["first", "sum", "last"] = "first"
+    wait_s: Annotated[float, Field(gt=0, le=MAX_WAIT_S)] | None = None
+    default: Value | None = None
+
+    def checked(self) -> Self:
+        if self.min is not None and self.max is not None and self.min >= self.max:
+            raise ValueError("min must be less than max")
+        if self.default is not None and self.wait_s is None:
+            raise ValueError("default needs wait_s: how long a reward is waited for")
+        default = 0.0 if self.default is None else self.default
+        low = self.min is not None and default < self.min
+        if self.wait_s is not None and (low or (self.max is not None and default > self.max)):
+            raise ValueError("default (0 if absent) must be a reward from min to max")
+        return self
+
+
+class SignalRule(Document, frozen=True):
+    """One of several rewards. ``weight``: in what is chosen for. ``default``: what it is taken for until it
+    comes.
+    ``noise``: by how much it varies about its mean; ``auto``: learned.
+    """
+
+    weight: Value = 1.0
+    default: Value = 0.0
+    noise: Annotated[
+        Annotated[float, Field(gt=0, le=MAX_VALUE)] | Literal["auto"],
+        must_be(f'a number above 0 and at most {MAX_VALUE:g}, or "auto"'),
+    ] = AUTO
+    min: Value | None = None
+    max: Value | None = None
+    aggregate: Literal["first", "sum", "last"] = "first"
+
+    def checked(self) -> Self:
+        if self.min is not None and self.max is not None and self.min >= self.max:
+            raise ValueError("min must be less than max")
+        low = self.min is not None and self.default < self.min
+        if low or (self.max is not None and self.default > self.max):
+            raise ValueError("default (0 if absent) must be from min to max")
+        return self
+
+
+class GuardrailRule(Document, frozen=True):
+    """What the mean of a signal over decisions should be at ``most``, or at ``least``."""
+
+    signal: Identifier
+    most: Value | None = None
+    least: Value | None = None
+
+    def checked(self) -> Self:
+        if (self.most is None) == (self.least is None):
+            raise ValueError("must have either most or least")
+        return self
+
+
+class ExploreRule(Document, frozen=True):
+    """A new key is shown this many arms first, which cover the catalogue."""
+
+    centers: Annotated[int, Field(ge=1, le=MAX_EXPLORE_CENTERS)]
+
+
+class ServedArms(Document, frozen=True):
+    """These arms, in this order."""
+
+    arms: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_K)]
+
+    def checked(self) -> Self:
+        if len(set(self.arms)) < len(self.arms):
+            raise ValueError("an arm must not be named twice")
+        return self
+
+
+class HoldoutRule(Document, frozen=True):
+    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
+
+    share: Annotated[float, Field(ge=0, le=1)]
+    serve: Annotated[
+        Literal["random"] | ServedArms,
+        must_be(f'"random", or {{"arms": [...]}} with 1 to {MAX_K} ids, each once'),
+    ] = "random"
+
+
+class LogRule(Document, frozen=True):
+    """This share of the decisions is kept with its rewards, for ``keep_s``."""
+
+    keep_s: Annotated[float, Field(ge=MIN_KEEP_S, le=MAX_KEEP_S)] = 604_800.0
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    @property
+    def keep_ms(self) -> int:
+        return round(1_000 * self.keep_s)
+
+
+class PositionRule(Document, frozen=True):
+    """How likely the arm at each place of a list is looked at; further places are as the last."""
+
+    examination: Annotated[
+        list[Annotated[float, Field(ge=MIN_EXAMINATION, le=1)]],
+        Field(min_length=1, max_length=MAX_EXAMINATION),
+    ]
+
+    def at(self, place: int) -> float:
+        """That of a place, from 0."""
+        return self.examination[min(place, len(self.examination) - 1)]
+
+
+class RepeatsRule(Document, frozen=True):
+    """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often.
+    ``by`` a field: all arms that share a value of it, together.
+    """
+
+    most: Annotated[int, Field(ge=1, le=MAX_REPEATS)]
+    within_s: Annotated[float, Field(ge=1, le=MAX_WITHIN_S)]
+    counts: Literal["shown", "rewarded"] = "shown"
+    by: Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)] = BY_ARM
+
+    @property
+    def within_ms(self) -> int:
+        return round(1_000 * self.within_s)
+
+
+class BanditSettings(Document, frozen=True):
+    """``auto`` follows from the features and from what a learner has seen. ``exploration``: ``theory`` is the
+    paper's radius; ``ridge`` is then 1 if absent. It is proved for features of norm at most 1 (with a context
+    those of arm and context together), for the plain prior and without a half-life.
+    ``shift_rewards``: for best mean rewards below 0; a learner then has an ``offset`` too. ``solver``: how
+    sub_ts searches; ``adaptive`` is the paper's ladder, its ratio ``eta`` (horizon^-1/2 if absent).
+    ``repeats``: how often a key, or a visitor of a global bandit, has the same arm.
+    ``context``: what every choice is told besides. ``interactions``: how many directions of the arms it acts
+    on, all if absent. ``signals``: several rewards, by name; a choice weighs them.
+    ``prior``: what a new key starts from. ``learned``: what the keys of the bandit have in common, and how
+    they differ; where absent of a ``per_key`` bandit whose ``ridge`` is ``auto`` and whose policy takes it,
+    else ``plain``. ``pooled``: the sums of all other keys, ``prior_strength`` times.
+    ``guardrails``: what a report and the metrics watch. ``position``: what a reward says of an arm depends on
+    where it stood. ``intercept``: learners have a number for what all arms have in common, their ``offset``;
+    a new bandit has it where this is absent, but with ``shift_rewards`` and elimination. ``epsilon``: with
+    this probability epsilon_greedy draws an arm at random. ``alpha``: how many standard deviations linucb
+    adds to an estimate.
+    """
+
+    catalogue: Annotated[Identifier, Fixed("learners learn from the features of its arms")]
+    policy: str
+    scope: Annotated[Literal["global", "per_key"], Fixed("it says whose rewards a learner sums")] = "global"
+    ridge: Annotated[
+        Annotated[float, Field(ge=1e-9, le=1e9)] | Literal["auto"],
+        must_be('a number from 1e-9 to 1e9, or "auto"'),
+    ] = AUTO
+    exploration: Annotated[
+        Annotated[float, Field(ge=0, le=1e6)] | Literal["auto", "theory"],
+        must_be('a number from 0 to 1000000, "auto" or "theory"'),
+    ] = AUTO
+    delta: Delta = 0.05
+    horizon: Annotated[int, Field(ge=1, le=10**12)] = 20_000
+    shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
+    eta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    reward: RewardRule = RewardRule()
+    prior: Literal["learned", "pooled", "plain"] = "plain"
+    prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 0.3
+    half_life_s: Annotated[
+        Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None,
+        Fixed("the sums of learners are discounted by it"),
+    ] = None
+    idle_ttl_s: Annotated[float, Field(ge=1, le=MAX_IDLE_TTL_S)] | None = None
+    temperature: Annotated[
+        Temperature | Literal["auto"] | None, must_be('a number from 1e-9 to 1e9, "auto" or null')
+    ] = None
+    gamma: Annotated[
+        Annotated[float, Field(ge=0, le=1e9)] | Literal["auto"] | None,
+        must_be('a number from 0 to 1e9, "auto" or null'),
+    ] = None
+    explore: ExploreRule | None = None
+    filter: Annotated[dict[str, Any], Field(description="conditions on the metadata of arms")] | None = None
+    shift_rewards: Annotated[bool, Fixed("learners sum transformed features and rewards")] = False
+    solver: Literal["shortlist", "adaptive"] = "shortlist"
+    holdout: HoldoutRule | None = None
+    log: LogRule | None = None
+    # Those that follow are stored only where they differ from their default, which therefore never changes.
+    context: Annotated[ContextRule | None, Fixed("a learner's numbers belong to those of the context")] = None
+    interactions: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_DIM)] | Literal["all"] | None,
+        must_be(f'a whole number from 1 to {MAX_DIM}, or "all"'),
+        Fixed("a learner has numbers for each direction"),
+    ] = None
+    repeats: RepeatsRule | None = None
+    signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
+    guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
+    position: PositionRule | None = None
+    intercept: Annotated[bool, Fixed("a learner has a number for it")] = False
+    epsilon: Annotated[float, Field(ge=0, le=1)] | None = None
+    alpha: Annotated[float, Field(ge=0, le=1e6)] | None = None
+
+
+class BanditRecord(BanditSettings, frozen=True):
+    """What a bandit is made with.
+
+    ``directions``: those of the catalogue when the bandit was made, float64 row by row; None without a
+    context, and with interactions "all". ``mean_square``: the mean squared length of its arms then, in the
+    unit of which ``auto`` is before there are rewards; None of a catalogue without arms, and with numbers.
+    ``constant``: of the ``intercept``, the root mean square of the coordinates of the arms then; None without
+    one, and until the catalogue has arms and a choice or a reward comes.
+    """
+
+    directions: bytes | None = None
+    mean_square: float | None = None
+    constant: float | None = None
+
+
+_NAMES = BanditRecord.__struct_fields__
+_ADDED = frozenset(_NAMES[_NAMES.index("log") + 1 :])
+# Why a setting cannot be changed; those that are not here can.
+FIXED: Mapping[str, str] = {
+    name: mark.reason
+    for name, hint in get_type_hints(BanditSettings, include_extras=True).items()
+    for mark in getattr(hint, "__metadata__", ())
+    if isinstance(mark, Fixed)
+}
+
+
+def settings_of(record: BanditRecord) -> dict[str, Any]:
+    """All settings by name, as documents: what a record has besides is nobody's choice."""
+    return {name: getattr(record, name) for name in BanditSettings.__struct_fields__}
+
+
+def stored_settings(record: BanditRecord) -> dict[str, Any]:
+    """What is stored. A replica of an older version reads it while new settings have their defaults."""
+    fields = ((field, getattr(record, field.name)) for field in msgspec.structs.fields(record))
+    return {field.name: v for field, v in fields if field.name not in _ADDED or v != field.default}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Which signal a reward is of: its place among those of the bandit, and its rule."""
+
+    place: int
+    rule: SignalRule
+
+    @classmethod
+    def of(cls, signals: Mapping[str, SignalRule], name: str | None) -> Judged | None:
+        """None where no signal of this name is."""
+        return None if name is None or name not in signals else cls(list(signals).index(name), signals[name])
+
+
+def reward_payload(
+    record: BanditRecord,
+    features: Vector,
+    value: float,
+    decided_ms: int,
+    *,
+    judged: Judged | None = None,
+    values: Mapping[str, float] | None = None,
+) -> bytes:
+    """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen.
+
+    ``judged``: the signal, of a bandit that has some. None: all signals together, those in ``values`` and the
+    defaults of the others.
+    """
+    waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
+    terms = None
+    signals = record.signals
+    if (waits and signals is None) or discounts or record.prior == "pooled" or record.shift_rewards:
+        default = record.reward.default or 0.0
+        pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
+        terms = RewardTerms(default, decided_ms, half_life_s, pooled, record.shift_rewards)
+    payload = vector_to_bytes(features), value, terms  # a reward gives no state
+    if signals is None:
+        return msgspec.msgpack.encode(payload)
+    terms_of_it = msgspec.structs.astuple(signal_terms(signals, judged, values or {}))
+    plain = terms_of_it[1:] == (b"", False)  # as nearly always: what is as if absent is not written
+    return msgspec.msgpack.encode((*payload, b"", terms_of_it[:1] if plain else terms_of_it))
+
+
+def signal_terms(
+    signals: Mapping[str, SignalRule], judged: Judged | None, values: Mapping[str, float]
+) -> SignalTerms:
+    """What the fold must know of the signals. ``values`` take the place of defaults."""
+    defaults = [values.get(name, rule.default) for name, rule in signals.items()]
+    while defaults and not defaults[-1]:
+        defaults.pop()
+    data = vector_to_bytes(np.array(defaults)) if defaults else b""
+    if judged is None:
+        return SignalTerms(None, data)
+    return SignalTerms(judged.place, data, judged.rule.aggregate == "sum")

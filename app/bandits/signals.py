@@ -1,0 +1,101 @@
+"""Several rewards of a bandit: what may be asked of them, and how a choice weighs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from app.bandits.settings import AUTO, MAX_SIGNALS, BanditRecord, RewardRule, SignalRule
+from app.platform.errors import Conflict, Invalid
+from shortlist.linear.signals import Weighing
+
+
+def weighing_of(record: BanditRecord, weights: Mapping[str, float] | None = None) -> Weighing | None:
+    """How the signals are weighed: by ``weights``, and by the bandit's own where those say nothing.
+
+    None: the bandit has no signals. Raises Invalid, naming every weight of something else.
+    """
+    signals = record.signals
+    if signals is None:
+        if weights is not None:
+            raise Invalid("the bandit has no signals", path=("weights",))
+        return None
+    named = weights or {}
+    check_names(signals, named, "weights")
+    return Weighing(
+        tuple(float(named.get(name, rule.weight)) for name, rule in signals.items()),
+        tuple(None if rule.noise == AUTO else float(rule.noise) for rule in signals.values()),
+        tuple(map(_spread, signals.values())),
+    )
+
+
+def weighed_anew(record: BanditRecord, own: Weighing | None, weights: Mapping[str, float]) -> Weighing | None:
+    """As ``weighing_of``, from the bandit's ``own``. Cost: a few microseconds."""
+    if own is None or record.signals is None:
+        return weighing_of(record, weights)
+    if not weights.keys() <= record.signals.keys():
+        check_names(record.signals, weights, "weights")
+    pairs = zip(record.signals, own.weights, strict=True)
+    found = tuple([float(weights.get(name, weight)) for name, weight in pairs])
+    return Weighing(found, own.noises, own.spreads)
+
+
+def check_names(signals: Mapping[str, SignalRule], named: Iterable[str], field: str) -> None:
+    """Raise Invalid, naming every one that is no signal."""
+    unknown = [name for name in named if name not in signals]
+    if unknown:
+        message = f"no such signal: there are {', '.join(signals)}"
+        raise Invalid.many([((field, name), message) for name in unknown[:MAX_SIGNALS]])
+
+
+def check(record: BanditRecord, *, most: int | None) -> None:
+    """Raise Invalid for what does not go with signals. ``most``: how many the policy takes; None: any."""
+    unknown = [
+        (("guardrails", place, "signal"), "no such signal")
+        for place, rule in enumerate(record.guardrails or ())
+        if rule.signal not in (record.signals or {})
+    ]
+    if unknown:
+        raise Invalid.many(unknown)
+    if record.signals is None:
+        return
+    if len(record.signals) > MAX_SIGNALS:
+        raise Invalid(f"there must be at most {MAX_SIGNALS} signals", path=("signals",))
+    if most is not None and len(record.signals) > most:
+        message = f"the policy {record.policy} takes one signal: what is eliminated is so by one reward"
+        raise Invalid(message, path=("signals",))
+    if record.shift_rewards:
+        raise Invalid("shift_rewards does not go with signals", path=("shift_rewards",))
+    plain = RewardRule(wait_s=record.reward.wait_s)
+    refused = [
+        (("reward", name), f"{name} does not go with signals: each signal has its own")
+        for name in ("min", "max", "aggregate", "default")
+        if getattr(record.reward, name) != getattr(plain, name)
+    ]
+    if refused:
+        raise Invalid.many(refused)
+
+
+def check_change(before: BanditRecord, after: BanditRecord) -> None:
+    """Raise Conflict where signals would go, Invalid where one that comes has a default."""
+    had, has = before.signals, after.signals or {}
+    gone = [name for name in had or {} if name not in has]
+    if gone:
+        raise Conflict(f"a signal cannot be removed, learners have its sums: {', '.join(gone)}")
+    if had is None:
+        if has:
+            raise Conflict("signals cannot be added to a bandit without any: it has learned one reward")
+        return
+    refused = [
+        (
+            ("signals", name, "default"),
+            "must be 0 for a signal that is added: earlier decisions count it as 0",
+        )
+        for name, rule in has.items()
+        if name not in had and rule.default
+    ]
+    if refused:
+        raise Invalid.many(refused)
+
+
+def _spread(rule: SignalRule) -> float | None:
+    return None if rule.min is None or rule.max is None else (rule.max - rule.min) / 2.0

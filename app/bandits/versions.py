@@ -1,0 +1,220 @@
+"""Versions of a bandit: every change makes one, and those that decisions may still name are kept.
+
+    made        version 1; nothing is kept beside the bandit itself
+    changed     the next version; it is kept, and so is the first one
+    dropped     the oldest, beyond ``MAX_VERSIONS``, once no decision of it can be rewarded
+
+A decision is rewarded by the terms of the version that made it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from app.bandits.settings import BanditRecord, stored_settings
+from app.platform.documents import unknown_fields
+from app.platform.errors import Conflict, NotFound, QuotaReached, Unavailable
+from app.platform.pages import decode_number, encode_cursor
+from app.storage.types import UID_LENGTH, BanditChange, Store
+
+MAX_VERSIONS = 1_000
+MARGIN_MS = 60_000  # the clocks of processes may differ by so much
+
+
+class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
+    """A bandit as it is, or was, since it was made or changed.
+
+    ``number``          counted from 1
+    ``since_ms``        when it was made or changed; None: before this was recorded
+    ``idle_since_ms``   when ``idle_ttl_s`` was last changed; 0: never
+    ``by``              the name of the API key that made or changed it; None: no key, or not recorded
+    """
+
+    record: BanditRecord
+    number: int = 1
+    since_ms: int | None = None
+    idle_since_ms: int = 0
+    by: str | None = None
+
+
+Changed = Callable[[str, BanditVersion], BanditRecord]  # (uid, version as it is) -> record as it is to be
+
+
+def first_version(record: BanditRecord, by: str | None) -> bytes:
+    """What is stored of a new bandit, under a new uid."""
+    return version_to_bytes(secrets.token_hex(UID_LENGTH // 2), BanditVersion(record, 1, _now_ms(), by=by))
+
+
+def version_to_bytes(uid: str, version: BanditVersion) -> bytes:
+    _, *others = msgspec.structs.astuple(version)
+    return uid.encode("ascii") + msgspec.msgpack.encode((stored_settings(version.record), *others))
+
+
+def bytes_to_version(data: bytes) -> tuple[str, BanditVersion]:
+    """Uid and version of a bandit; settings that only a newer version of the service knows are left out.
+
+    Raises Unavailable for a value that only a newer one knows: the bandit cannot be served here.
+    """
+    try:
+        version = msgspec.convert(_stored_fields(data), BanditVersion)
+    except msgspec.ValidationError as error:
+        raise Unavailable(f"the bandit has settings of a newer version of the service: {error}") from None
+    return uid_of(data), version
+
+
+def uid_of(data: bytes) -> str:
+    return data[:UID_LENGTH].decode("ascii")
+
+
+def check_known(data: bytes) -> None:
+    """Raise Conflict for a bandit with settings that only a newer version of the service knows."""
+    names = ", ".join(unknown_fields(_stored_fields(data)[0], bytes_to_version(data)[1].record))
+    if names:
+        raise Conflict(
+            f"the bandit has settings of a newer version of the service ({names}): change it there"
+        )
+
+
+def _stored_fields(data: bytes) -> list[Any]:
+    """Those of a ``BanditVersion``. Until 0.1.0 the record stood alone: that is version 1."""
+    stored: Any = msgspec.msgpack.decode(data[UID_LENGTH:])
+    return [stored] if isinstance(stored, dict) else stored
+
+
+Following = tuple[bytes, BanditChange] | None  # what is stored instead; None: it stays
+
+
+class BanditVersions:
+    """The versions of all bandits in the store. ``rewarded_s``: how long a decision can be rewarded."""
+
+    def __init__(self, store: Store, *, rewarded_s: float) -> None:
+        self._store = store
+        self._rewarded_ms = round(1_000 * rewarded_s)
+
+    async def change(self, name: str, known: bytes, changed: Changed, by: str | None) -> bytes:
+        """Give a bandit the record that ``changed`` makes of the one it has, and return what is stored then.
+
+        ``known``: what is believed to be stored. When somebody else has changed it, ``changed`` is asked
+        again: of two changes at the same time both are made. It may raise; then nothing was changed.
+        Raises NotFound, Conflict (settings that are not known here), QuotaReached, Unavailable.
+        """
+
+        async def following(known: bytes, uid: str, version: BanditVersion) -> Following:
+            record = changed(uid, version)
+            if record == version.record:
+                return None
+            new = _following(version, record, by)
+            data = version_to_bytes(uid, new)
+            kept = {version.number: known, new.number: data}
+            return data, BanditChange(kept, await self._dropped(uid, new))
+
+        return await self._swap(name, known, following)
+
+    async def settle(self, name: str, known: bytes, settled: Callable[[BanditRecord], BanditRecord]) -> bytes:
+        """Store what nobody asked for: the same version, with what ``settled`` makes of its record.
+
+        Otherwise as ``change``.
+        """
+
+        async def following(_known: bytes, uid: str, version: BanditVersion) -> Following:
+            record = settled(version.record)
+            if record == version.record:
+                return None
+            same = msgspec.structs.replace(version, record=record)
+            return version_to_bytes(uid, same), BanditChange({}, ())
+
+        return await self._swap(name, known, following)
+
+    async def _swap(
+        self,
+        name: str,
+        known: bytes,
+        following: Callable[[bytes, str, BanditVersion], Awaitable[Following]],
+    ) -> bytes:
+        """Store what ``following`` makes of what is stored, and ask it again where that has changed."""
+        while True:
+            check_known(known)
+            uid, version = bytes_to_version(known)
+            if (new := await following(known, uid, version)) is None:
+                return known
+            data, change = new
+            stored = await self._store.registry.change_bandit(name, uid, change, expected=known, record=data)
+            if stored is None:
+                raise NotFound("no bandit of this name")
+            if stored == data:
+                return data
+            known = stored
+
+    async def one(self, uid: str, number: int) -> bytes | None:
+        """What is stored of one version; None: it was not kept."""
+        (data,) = await self._store.registry.bandit_versions(uid, [number])
+        return data
+
+    async def page(
+        self, uid: str, current: BanditVersion, cursor: str | None, limit: int
+    ) -> tuple[Sequence[BanditVersion], str | None]:
+        """The newest ``limit`` versions below the cursor's, and the cursor of the next page."""
+        below = current.number + 1 if cursor is None else min(decode_number(cursor), current.number + 1)
+        lowest = max(1, current.number - MAX_VERSIONS + 1)
+        numbers = range(below - 1, max(below - 1 - limit, lowest - 1), -1)
+        older = [number for number in numbers if number < current.number]
+        kept = [
+            bytes_to_version(data)[1]
+            for data in await self._store.registry.bandit_versions(uid, older)
+            if data
+        ]
+        page = [current, *kept] if current.number in numbers else kept
+        more = bool(page) and page[-1].number > lowest
+        return page, encode_cursor(str(page[-1].number)) if more else None
+
+    async def _dropped(self, uid: str, new: BanditVersion) -> Sequence[int]:
+        """The version that makes room for a new one. Raises QuotaReached while it may be needed."""
+        oldest = new.number - MAX_VERSIONS
+        if oldest < 1:
+            return ()
+        following = await self.one(uid, oldest + 1)
+        since_ms = 0 if following is None else bytes_to_version(following)[1].since_ms or 0
+        if _now_ms() < since_ms + self._rewarded_ms + MARGIN_MS:
+            raise QuotaReached(
+                f"a bandit keeps at most {MAX_VERSIONS:,} versions, and decisions of the oldest may still be "
+                "rewarded: change it less often, or wait"
+            )
+        return (oldest,)
+
+
+class StoredVersions:
+    """All bandits as they are stored now, by uid; read again when the registry has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._registry_version = -1
+        self._versions: Mapping[str, BanditVersion] = {}
+
+    async def all(self) -> Mapping[str, BanditVersion]:
+        """Raises Unavailable."""
+        if await self._store.registry.version() != self._registry_version:
+            registry = await self._store.registry.read()
+            self._versions = dict(map(bytes_to_version, registry.bandits.values()))
+            self._registry_version = registry.version
+        return self._versions
+
+
+def _following(version: BanditVersion, record: BanditRecord, by: str | None) -> BanditVersion:
+    now_ms = max(_now_ms(), version.since_ms or 0)
+    keeps_idle = record.idle_ttl_s == version.record.idle_ttl_s
+    idle_since_ms = version.idle_since_ms if keeps_idle else now_ms
+    return BanditVersion(record, version.number + 1, now_ms, idle_since_ms, by)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def etag_of(uid: str, number: int) -> str:
+    """The entity tag of a version: no other one, of any bandit, has it."""
+    return f'"{uid}.{number}"'

@@ -1,0 +1,1 @@
+"""Campaigns: a service asks for measurements that others make."""

@@ -1,0 +1,1 @@
+"""Quotas: how often an arm may still be shown, and an even pace."""

@@ -1,0 +1,191 @@
+"""Which arms quotas are for, found by their filters. For any thread.
+
+Many quotas ask that a field has one of a few values, and perhaps more: the campaigns of a shop. Those are
+found together, by one look at the values of the field; what they ask besides is evaluated only where some row
+has the value. Every other filter is evaluated by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.caps.membership import Pairs, Rows32, keys
+from app.caps.rules import QuotaRule
+from app.filters.attribute_snapshot import AttributeSnapshot, Labelled
+from app.filters.attributes import AttributeTable
+from app.filters.fields import kind_of
+from app.filters.filter import AllOf, Expression, Filter, OneOf
+from app.filters.names import KINDS
+from app.indexes.snapshot import Snapshot
+from app.indexes.table import TableSnapshot
+from shortlist.types import Rows
+
+MOST_VALUES = 8  # of a field, by which a filter is looked up
+MOST_AT_ONCE = 32  # filters that are evaluated by the event loop itself
+LONG = 2_500_000  # values that it reads: two milliseconds at most
+_PER_ROW = 10  # such values for each row, whatever is asked
+FEW = 8  # filters are evaluated by themselves in less time than their values are looked up
+_SMALLER = 4  # so many times fewer rows than entries: theirs are copied, and the copy is read
+
+
+class QuotaFilters:
+    """Of each quota by its number. It may not be changed while ``found`` is called.
+
+    ``evaluated``: filters that are evaluated by themselves. Others are looked up by a field and its values:
+    ``wholly`` those that ask for nothing else, ``partly`` those that do.
+    """
+
+    def __init__(self, rules: Mapping[int, QuotaRule] | None = None) -> None:
+        self.rules: dict[int, QuotaRule] = {}
+        self._arms: dict[int, str] = {}
+        self._evaluated: dict[int, Filter] = {}
+        self._partly: dict[int, Filter] = {}
+        self._wholly: dict[int, Filter] = {}
+        self._looked_up: dict[str, dict[Labelled, set[int]]] = {}
+        for number, rule in (rules or {}).items():
+            self.add(number, rule)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def add(self, number: int, rule: QuotaRule) -> None:
+        self.rules[number], parsed = rule, rule.parsed
+        if parsed is None:
+            self._arms[number] = rule.arm or ""
+            return
+        looked_up, is_all = _looked_up(parsed)
+        for field, value in looked_up:
+            self._looked_up.setdefault(field, {}).setdefault(value, set()).add(number)
+        kind = self._evaluated if not looked_up else self._wholly if is_all else self._partly
+        kind[number] = parsed
+
+    def remove(self, number: int) -> None:
+        parsed = self._partly.get(number) or self._wholly.get(number)
+        for field, value in () if parsed is None else _looked_up(parsed)[0]:
+            self._looked_up[field][value].discard(number)
+        kinds: Sequence[dict[int, Any]] = (
+            self.rules,
+            self._arms,
+            self._evaluated,
+            self._partly,
+            self._wholly,
+        )
+        for kind in kinds:
+            kind.pop(number, None)
+
+    def is_long(self, snapshot: Snapshot, rows: Rows) -> bool:
+        """Whether ``found`` takes more than a few milliseconds."""
+        attributes, filters = snapshot.attributes, {**self._partly, **self._alone}
+        if len(filters) > MOST_AT_ONCE or _PER_ROW * len(rows) > LONG:
+            return True
+        first = _first(attributes, attributes.entries_of(rows))
+        return sum(attributes.work(each, first) for each in filters.values()) > LONG - _PER_ROW * len(rows)
+
+    @property
+    def _alone(self) -> dict[int, Filter]:
+        """Filters that are evaluated by themselves: what cannot be looked up, or all where they are few."""
+        if len(self._partly) + len(self._wholly) > FEW:
+            return self._evaluated
+        return {**self._evaluated, **self._partly, **self._wholly}
+
+    def found(self, snapshot: Snapshot, rows: Rows) -> list[tuple[int, Rows32]]:
+        """The rows of each quota among these, which ascend; numbers that have none are left out.
+
+        Cost: about that of evaluating the filters over the entries of these rows, or those between them.
+        """
+        attributes = snapshot.attributes
+        entries = attributes.entries_of(rows)
+        first = _first(attributes, entries)
+        if _SMALLER * len(rows) < attributes.entries - first:
+            attributes, first = _of_rows(attributes, rows), 0
+            entries = attributes.entries_of(rows)
+        described = np.flatnonzero(entries >= 0)
+        found = self._of_arms(snapshot.whole.table, rows)
+        alone = self._alone
+        values = self._of_values(attributes, rows) if alone is self._evaluated else {}
+        for number in self._wholly.keys() & values.keys():
+            found[number] = np.unique(np.concatenate(values[number]))
+        asked = {number: self._partly[number] for number in self._partly.keys() & values.keys()}
+        for number, arm_filter in (alone | asked).items():
+            mask = np.full(len(rows), arm_filter.matches((), {}))
+            mask[described] = attributes.evaluate(arm_filter, first)[entries[described] - first]
+            found[number] = rows[mask]
+        return [(number, own.astype(np.int32)) for number, own in sorted(found.items()) if len(own)]
+
+    def _of_arms(self, table: TableSnapshot, rows: Rows) -> dict[int, Rows]:
+        numbers, of_arms = [*self._arms], table.row_of_each(self._arms.values())
+        places = np.minimum(rows.searchsorted(of_arms), max(len(rows) - 1, 0))
+        is_here = (rows[places] == of_arms) if len(rows) else np.zeros(len(numbers), dtype=np.bool_)
+        return {numbers[place]: of_arms[place : place + 1] for place in np.flatnonzero(is_here).tolist()}
+
+    def _of_values(self, attributes: AttributeSnapshot, rows: Rows) -> dict[int, list[Rows]]:
+        """Of each number the rows that have a value which it is looked up by."""
+        found: dict[int, list[Rows]] = {}
+        for field, numbers in self._looked_up.items():
+            for value, own in _rows_by_value(attributes, field, rows, numbers):
+                for number in numbers[value]:
+                    found.setdefault(number, []).append(own)
+        return found
+
+
+def pairs_of(found: Sequence[tuple[int, Rows32]]) -> Pairs:
+    """All pairs of a row and a number, ascending."""
+    return np.sort(np.concatenate([np.empty(0, np.int64), *(keys(rows, number) for number, rows in found)]))
+
+
+def _looked_up(parsed: Filter) -> tuple[list[tuple[str, Labelled]], bool]:
+    """A field and values, one of which an arm must have, if there is such a field; whether that is all."""
+    expression = parsed.expression
+    parts: Sequence[Expression] = expression.parts if isinstance(expression, AllOf) else [expression]
+    for part in parts:
+        if isinstance(part, OneOf) and len(part.members) <= MOST_VALUES:
+            kinds = [(kind_of(value), value) for value in part.members]
+            values = [(part.field, (kind, value)) for kind, value in kinds if kind is not None]
+            if values and len(values) == len(kinds):
+                return values, len(parts) == 1
+    return [], False
+
+
+def _first(attributes: AttributeSnapshot, entries: NDArray[np.int64]) -> int:
+    """The first of these entries, some of which may be -1."""
+    return int(entries.min(initial=attributes.entries, where=entries >= 0))
+
+
+def _of_rows(attributes: AttributeSnapshot, rows: Rows) -> AttributeSnapshot:
+    """The attributes of these rows alone."""
+    position = np.full(int(rows.max(initial=-1)) + 1, -1, dtype=np.int64)
+    position[rows] = rows
+    own, blocks = attributes.latest_of(position, lambda: None)
+    return AttributeTable.of(attributes.names, blocks, own).snapshot()
+
+
+def _rows_by_value(
+    attributes: AttributeSnapshot, field: str, rows: Rows, wanted: Mapping[Labelled, object]
+) -> Iterator[tuple[Labelled, Rows]]:
+    """Of the wanted values of a field each that some row has, and the rows; one may come more than once.
+
+    Cost: O(values of the rows, sorted), and some microseconds for each different one, or each that is wanted.
+    """
+    names = attributes.names
+    for stored, column, positions, unordered in attributes.held(field, rows):
+        order = np.argsort(unordered, kind="stable")
+        codes = unordered[order]
+        starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1]))[: len(codes)]
+        ends = np.append(starts[1:], len(codes))
+        values = codes[starts] if column.distinct is None else column.distinct[codes[starts]]
+        if len(values) <= len(wanted):
+            labels = [(KINDS[stored], names.value(stored, value)) for value in values.tolist()]
+            found = [(place, label) for place, label in enumerate(labels) if label in wanted]
+        else:
+            pairs = ((names.stored(label[1]), label) for label in wanted)
+            known = {
+                number: label for (kind, number), label in pairs if kind is stored and number is not None
+            }
+            places = np.flatnonzero(np.isin(values, [*known]))
+            found = [(place, known[values[place].item()]) for place in places.tolist()]
+        for place, label in found:
+            yield label, rows[positions[order[starts[place] : ends[place]]]]

@@ -1,0 +1,238 @@
+"""The quotas of all bandits: how they are made, and the shares that this process has of them.
+
+A bandit without quotas has none here, and costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from app.bandits.bandit import Bandit
+from app.caps.followed_membership import FollowedMembership
+from app.caps.membership import MAX_QUOTAS
+from app.caps.rules import BanditQuota, QuotaRule, QuotaShare
+from app.caps.shares import STATES, Shares
+from app.platform.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
+from app.platform.pages import page_by_name
+from app.storage.types import Store
+
+log = logging.getLogger("shortlist.quotas")
+
+EVERY_S = 1.0
+REFILL_S = 0.05  # the least time between two refills: shares that run low meanwhile are refilled together
+LATEST_MS = 253_370_764_800_000  # the year 9999
+
+
+class QuotaState(msgspec.Struct, frozen=True):
+    """A quota, and its counts in the window of now. Times are ms since 1970; no ``window``: it does not hold.
+
+    ``outstanding``: what was shown and not rewarded; None of a quota that counts what is shown.
+    ``ends_ms``: when it is used up if it goes on as since the window began; None: not in this window.
+    """
+
+    quota: BanditQuota
+    used: int
+    reserved: int
+    left: int
+    window: tuple[int, int | None] | None
+    ends_ms: int | None
+    outstanding: int | None
+
+
+class Quotas:
+    """For the event loop.
+
+    ``counted`` is told every ``EVERY_S`` how many quotas are in which state, and how many arms ``beyond``.
+    """
+
+    def __init__(self, store: Store, *, counted: Callable[[Mapping[str, int], int], None]) -> None:
+        self._store = store
+        self._counted = counted
+        self._low = asyncio.Event()  # some share runs low
+        self.shares: dict[str, Shares] = {}
+        self._changes: Mapping[str, int] = {}
+        self._reading = asyncio.Lock()  # a process has one share: no two may be made for a bandit
+
+    async def replace(self, changes: Mapping[str, int]) -> None:
+        """Read the quotas of bandits that have changed. ``changes``: a number of each, which grows."""
+        for uid in changes.keys() | self.shares.keys():
+            if changes.get(uid) != self._changes.get(uid):
+                await self._read(uid)
+        self._changes = dict(changes)
+
+    async def put(self, bandit: Bandit, quota_id: str, rule: QuotaRule) -> tuple[QuotaState, bool]:
+        """Make a quota, or change ``most``, ``pace`` and ``to`` of one; (it, whether it is new).
+
+        Raises Invalid (also where an arm would count for too many), Conflict (it counts something else),
+        QuotaReached, Unavailable.
+        """
+        bandit.catalogue.need_arms("a quota")
+        rule = rule.checked()
+        _check_known(bandit, rule)
+        while True:
+            standing = await self._store.quotas.record(bandit.uid, quota_id)
+            known = BanditQuota.of(quota_id, standing) if standing else None
+            if known is not None and known.rule.identity != rule.identity:
+                raise Conflict("this quota counts something else: only most, pace and to can be changed")
+            if known is None:
+                shares = self.shares.get(bandit.uid)
+                membership = FollowedMembership(lambda: None) if shares is None else shares.membership
+                await membership.check(bandit.catalogue.index.snapshot(), rule)
+            quota = BanditQuota(quota_id, secrets.token_hex(8) if known is None else known.uid, rule)
+            stored = await self._store.quotas.put(
+                bandit.uid, quota_id, quota.record, rule.terms(quota.uid), expected=standing, most=MAX_QUOTAS
+            )
+            if stored is None:
+                raise QuotaReached(f"a bandit has at most {MAX_QUOTAS:,} quotas")
+            if stored == quota.record:
+                break
+        await self._changed(bandit.uid)
+        shares = self.shares.get(bandit.uid)
+        if shares is not None:
+            while not await shares.membership.ready(bandit.catalogue.index.snapshot()):
+                pass
+        return await self.get(bandit, quota_id), known is None
+
+    async def get(self, bandit: Bandit, quota_id: str) -> QuotaState:
+        """Raises NotFound, Unavailable."""
+        shares = self.shares.get(bandit.uid)
+        if shares is None or quota_id not in shares.by_id:
+            await self._read(bandit.uid)
+            shares = self.shares.get(bandit.uid)
+        live = None if shares is None else shares.by_id.get(quota_id)
+        if shares is None or live is None:
+            raise NotFound("no quota of this id")
+        await shares.hear(live)
+        return _state(live, shares.now_ms)
+
+    async def page(
+        self, bandit: Bandit, cursor: str | None, limit: int
+    ) -> tuple[Sequence[QuotaState], str | None]:
+        """In the order of their ids, with what was last heard of each."""
+        shares = self.shares.get(bandit.uid)
+        if shares is None:
+            return [], None
+        lives, following = page_by_name([*shares.by_id.values()], lambda live: live.quota.id, cursor, limit)
+        return [_state(live, shares.now_ms) for live in lives], following
+
+    async def delete(self, bandit: Bandit, quota_id: str) -> None:
+        """Raises NotFound, Unavailable."""
+        shares = self.shares.get(bandit.uid)
+        is_known = shares is not None and quota_id in shares.by_id
+        was_there = await self._store.quotas.delete(bandit.uid, quota_id)
+        if was_there or is_known:  # it may have been deleted by a call whose answer was lost
+            await self._changed(bandit.uid)
+        if not was_there:
+            raise NotFound("no quota of this id")
+
+    async def rewarded(self, bandit: Bandit, rewarded: Sequence[tuple[str, str | None]]) -> None:
+        """Count rewards for the quotas that count them: (arm, signal or None). Raises Unavailable."""
+        shares = self.shares.get(bandit.uid)
+        if shares is not None:
+            await shares.reward(bandit.catalogue.index.snapshot, rewarded)
+
+    async def run(self) -> None:
+        """Look at all shares every ``EVERY_S``, and refill those that run low soon; until cancelled."""
+        look_at = time.monotonic()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(look_at - time.monotonic()):
+                    await self._low.wait()
+            self._low.clear()
+            is_due = time.monotonic() >= look_at
+            if is_due:
+                look_at = time.monotonic() + EVERY_S
+            answers = await self._each(Shares.look if is_due else Shares.refill)
+            await asyncio.sleep(REFILL_S if answers else EVERY_S)
+            if is_due:
+                states = [shares.states() for shares in self.shares.values()]
+                counts = {name: sum(each[name] for each in states) for name in STATES}
+                self._counted(counts, sum(self.beyond.values()))
+
+    @property
+    def beyond(self) -> Mapping[str, int]:
+        """By the uids of bandits: arms that are not eligible, since they would count for too many quotas."""
+        return {uid: count for uid, shares in self.shares.items() if (count := shares.membership.beyond)}
+
+    async def stop(self) -> None:
+        """Give all shares back."""
+        await self._each(Shares.end)
+
+    async def _each(self, what: Callable[[Shares], Awaitable[None]]) -> bool:
+        """Whether the store answers; if not it is told later: nothing is spent that is not there."""
+        answers = True
+        for shares in tuple(self.shares.values()):
+            try:
+                await what(shares)
+            except Unavailable:
+                answers = False
+            except Exception:
+                log.exception("the shares of quotas cannot be changed")
+                answers = False
+        return answers
+
+    async def _changed(self, bandit_uid: str) -> None:
+        await self._store.quotas.changed(bandit_uid)
+        await self._read(bandit_uid)
+
+    async def _read(self, bandit_uid: str) -> None:
+        """Serve the quotas of a bandit as they are stored; what was known of those that stay is kept.
+
+        Cost: that of those which have changed.
+        """
+        async with self._reading:
+            shares = self.shares.get(bandit_uid)
+            changes = await self._store.quotas.changes(
+                bandit_uid, 0 if shares is None else shares.heard_changes
+            )
+            quotas = [BanditQuota.of(name, data) for name, data in sorted(changes.records.items()) if data]
+            if shares is None:
+                if not quotas:
+                    return
+                shares = self.shares[bandit_uid] = Shares(
+                    self._store.quotas, self._store.write_once, bandit_uid, self._low
+                )
+            if changes.all:
+                await shares.become(quotas)
+            else:
+                await shares.change(quotas, [name for name, data in changes.records.items() if not data])
+            shares.heard_changes = changes.number
+            if not shares.by_id:
+                del self.shares[bandit_uid]
+
+
+def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
+    """Raise Invalid for an arm that is not there, a field that no arm has, a signal that the bandit lacks."""
+    index = bandit.catalogue.index
+    if rule.signal is not None and rule.signal not in (bandit.record.signals or {}):
+        raise Invalid("the bandit has no signal of this name", path=("signal",))
+    if rule.arm is not None and rule.arm not in index:
+        raise Invalid("no arm of this id", path=("arm",))
+    arm_filter = rule.parsed
+    names = index.snapshot().attributes.names.fields
+    for field in () if arm_filter is None else sorted(arm_filter.fields):
+        if names.number_of(field) is None:
+            raise Invalid("no arm has this field", path=("filter", field))
+
+
+def _state(live: QuotaShare, now_ms: int) -> QuotaState:
+    rule = live.quota.rule
+    shown = live.others + live.reported
+    used = live.rewarded if rule.counts == "rewarded" else shown
+    reserved = 0 if rule.counts == "rewarded" else live.granted - used
+    left = max(rule.most - used - reserved, 0)
+    window = (live.window, live.ends_ms) if live.window >= 0 else None
+    ends_ms = None
+    if window is not None and used and now_ms > live.window:
+        ends_ms = now_ms + round((rule.most - used) * (now_ms - live.window) / used)
+        if ends_ms >= (LATEST_MS if live.ends_ms is None else live.ends_ms):
+            ends_ms = None
+    outstanding = max(shown - used, 0) if rule.counts == "rewarded" else None
+    return QuotaState(live.quota, used, reserved, left, window, ends_ms, outstanding)

@@ -1,0 +1,498 @@
+"""The shares that this process has of the quotas of one bandit: what it spends without asking the store.
+
+A share is a part of what a quota allows in one window, by the clock of the store. The process asks for more
+ahead of need, twice as much whenever it ran low, and gives back what it does not use. It counts the time of
+the store from before it asked, by a clock that never jumps: so its share ends before the window does. The
+store may then say that the window goes on: so what was spent is remembered until another one has begun.
+
+Notation
+    share       what this process was granted in the window, spent or not
+    number      of a quota: its place in ``slots`` and in all arrays
+    out         a quota whose arms are not eligible now: it is used up, or it holds its arms back for a slice
+    slice       ``SLICE_S``: which quotas with an even pace hold back is drawn anew (``pace``)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.caps.followed_membership import FollowedMembership
+from app.caps.pacing import SLICE_S, PacedQuotas
+from app.caps.rules import NEVER, UNBOUNDED, BanditQuota, QuotaShare, Taken
+from app.caps.snapshot import Few, LeftOutBlocks, Moment
+from app.indexes.snapshot import Snapshot
+from app.platform.errors import QuotaReached, Unavailable
+from app.storage.types import LEAVES, Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
+
+T = TypeVar("T")
+
+STATES = ("open", "used_up", "held_back")
+
+FIRST = 8  # how much is asked for where there is none
+PLENTY = 1_000  # a process may hold so many times a little of what it has shown: then it keeps that
+MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
+TOGETHER = 500  # quotas that one script counts for
+RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
+LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
+FOREVER_MS = 2**52
+ASKS = 20  # for one choice
+REMEMBERED_S = 10.0  # the longest list that was asked for
+AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
+
+
+class Shares:
+    """See the module. For the event loop.
+
+    ``low``: is set when something is to be asked of the store soon: ``refill`` does it.
+    """
+
+    def __init__(
+        self,
+        store: QuotaStore,
+        words: WriteOnce,
+        bandit_uid: str,
+        low: asyncio.Event,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self._store = store
+        self._uid = bandit_uid
+        self._process = secrets.token_hex(8)  # no other has, or will have, this name
+        self._clock = clock
+        self._rng = rng or np.random.default_rng()
+        self._asking = asyncio.Lock()
+        self._number = 0
+        self._time = 0, 0.0  # of the store in ms, when it was heard
+        self.by_id: dict[str, QuotaShare] = {}
+        self.slots: list[QuotaShare | None] = []
+        self.membership = FollowedMembership(self._forget_now)
+        self.heard_changes = 0  # of the quotas, by the store's count
+        self._due = NEVER  # when something changes by itself
+        self._slice_ends = -NEVER
+        self._next = 0  # to be looked at
+        self._low: set[QuotaShare] = set()
+        self._some_low = low
+        self._away_until = -NEVER
+        self._lists = 0, -NEVER  # the longest list that was asked for lately, and until when it is remembered
+        self._paced = PacedQuotas()
+        self._blocks = LeftOutBlocks(words, bandit_uid, low, self.slots)
+        self._used_up = np.zeros(1, dtype=np.bool_)
+        self._held_back = np.zeros(1, dtype=np.bool_)
+        self._left = np.full(1, UNBOUNDED, dtype=np.int32)  # of the share, where a quota limits
+        self._deferrable = np.full(1, UNBOUNDED, dtype=np.int32)
+        self._now: Moment | None = None
+
+    async def become(self, quotas: Sequence[BanditQuota]) -> None:
+        """Serve these quotas and no others, as ``change``."""
+        gone = self.by_id.keys() - {quota.id for quota in quotas}
+        await self.change([quota for quota in quotas if not self._has(quota)], gone)
+
+    async def change(self, quotas: Sequence[BanditQuota], gone: Iterable[str]) -> None:
+        """Serve these quotas too, or as they are now, and hear of them; without those that are ``gone``.
+
+        What is known of the others is kept. Cost: that of what changes. Raises Unavailable.
+        """
+        async with self._asking:
+            for quota_id in gone:
+                self._remove(quota_id)
+            changed = [self._put(quota) for quota in quotas]
+            self._paced.follow(self.by_id.values(), self._held_back)
+            self._forget_now()
+            for some in _batches(changed, TOGETHER):
+                await self._ask(dict.fromkeys(some, 0), grows=False)
+
+    def _has(self, quota: BanditQuota) -> bool:
+        known = self.by_id.get(quota.id)
+        return known is not None and known.quota == quota
+
+    def _put(self, quota: BanditQuota) -> QuotaShare:
+        known = self.by_id.get(quota.id)
+        if known is not None and known.quota.uid == quota.uid:
+            known.quota = quota
+            return known
+        self._remove(quota.id)
+        number = self.membership.add(quota.rule)
+        if number >= len(self.slots):
+            self.slots += [None] * (number + 1 - len(self.slots))
+            more = max(number + 2, 3 * number // 2) - len(self._left)
+            self._used_up = np.pad(self._used_up, (0, more))
+            self._held_back = np.pad(self._held_back, (0, more))
+            self._left = np.pad(self._left, (0, more), constant_values=UNBOUNDED)
+            self._deferrable = np.pad(self._deferrable, (0, more), constant_values=UNBOUNDED)
+        live = self.by_id[quota.id] = self.slots[number] = QuotaShare(quota, number)
+        self._blocks.changed(number)
+        return live
+
+    def _remove(self, quota_id: str) -> None:
+        live = self.by_id.pop(quota_id, None)
+        if live is None:
+            return
+        number = live.number
+        self.slots[number] = None
+        self._used_up[number] = self._held_back[number] = False
+        self._left[number] = self._deferrable[number] = UNBOUNDED
+        self._low.discard(live)
+        self.membership.remove(number)
+        self._blocks.changed(number)
+
+    def _forget_now(self) -> None:
+        self._now = None
+
+    @property
+    def now_ms(self) -> int:
+        """About the time of the store."""
+        heard_ms, moment = self._time
+        return heard_ms + round(1_000 * (self._clock() - moment))
+
+    def now(self) -> Moment:
+        """The quotas now. Cost: nothing but once in a slice, or after one was used up."""
+        self._end_windows()
+        if len(self._paced.pace) and (moment := self._clock()) >= self._slice_ends:
+            if self._paced.draw(moment, self._rng, self._held_back, self.membership.members.sizes):
+                self._now = None
+            self._slice_ends = moment + SLICE_S
+        if self._now is None:
+            out = self._used_up | self._held_back
+            self._now = Moment(self._blocks, self.membership, self.slots, out)
+        return self._now
+
+    def states(self) -> Mapping[str, int]:
+        """How many quotas are in which state in this process."""
+        used_up, held_back = self._used_up, self._held_back & ~self._used_up
+        counts = int(used_up.sum()), int(held_back.sum())
+        return {"used_up": counts[0], "held_back": counts[1], "open": len(self.by_id) - sum(counts)}
+
+    async def stock(self, k: int) -> None:
+        """Hold as much of every quota as a list of k may take, where there is plenty: before it is drawn.
+
+        Of others it is known then that few are left, so that whether a list is evaluated does not depend on
+        what was drawn. A list waits for ``TOGETHER`` at most. While the store is away nothing is asked for.
+        """
+        if k == 1 or not self.by_id:
+            return
+        moment = self._clock()
+        most, until = self._lists
+        if k >= most or moment >= until:
+            self._lists = k, moment + REMEMBERED_S
+        if moment < self._away_until or not self._lacks(k):
+            return
+        try:
+            async with self._asking:
+                lacks = self._lacks(k)
+                await self._ask(dict(islice(lacks.items(), TOGETHER)), grows=True)
+        except Unavailable:
+            self._away_until = self._clock() + AWAY_S
+            return
+        if len(lacks) > TOGETHER:  # these count as nearly used up until they are here
+            self._low.update(islice(lacks, TOGETHER, None))
+            self._some_low.set()
+
+    def _lacks(self, k: int) -> dict[QuotaShare, int]:
+        """What to ask for before a list of k."""
+        self._end_windows()
+        short = ((live, self._most_taken(live, k)) for live in self._short(k, self._left))
+        return {live: count for live, count in short if not live.used_up and live.fair > count}
+
+    def _short(self, k: int, left: NDArray[np.int32]) -> list[QuotaShare]:
+        """Quotas that are not out, and that a list of k may take more of than is left."""
+        sizes = self.membership.members.sizes[: len(left)]
+        short = left[: len(sizes)] < np.minimum(sizes, k)
+        short &= ~(self._used_up | self._held_back)[: len(sizes)]
+        return [live for number in np.flatnonzero(short).tolist() if (live := self.slots[number]) is not None]
+
+    def _most_taken(self, live: QuotaShare, k: int) -> int:
+        """How much a list of k may take of a quota."""
+        sizes = self.membership.members.sizes
+        return min(k, int(sizes[live.number])) if live.number < len(sizes) else 0
+
+    def few(self, k: int, *, deferred: bool) -> Few | None:
+        """The quotas of which fewer than k may be left, and how much that is."""
+        short = self._short(k, self._left) if k > 1 else []
+        if deferred:
+            short += self._short(k, self._deferrable)
+        if not short:
+            return None
+        is_away = self._clock() < self._away_until
+        left = {
+            live.number: min(live.most_of(deferred), live.left if is_away else UNBOUNDED) for live in short
+        }
+        return Few(self.membership.members, left)
+
+    async def take(self, snapshot: Snapshot, rows: Sequence[int]) -> Taken | None:
+        """Spend one for each of these arms, of each of its quotas; None: some have too few left by now.
+
+        Awaits nothing while this process has enough. Raises Unavailable.
+        """
+        membership = self.membership
+        if not membership.is_current(snapshot) and not await membership.settled(
+            snapshot, np.array(rows, dtype=np.int64)
+        ):
+            return None
+        if any(map(membership.members.beyond.item, rows)):
+            return None
+        needed = self._needed(rows)
+        for _ in range(ASKS):
+            lacking = self._lacking(needed)
+            if not lacking:
+                break
+            if any(live.used_up for live in lacking):
+                return None
+            async with self._asking:
+                asked = {live: needed[live] for live in self._lacking(needed) if not live.used_up}
+                for some in _batches(asked.items(), TOGETHER):
+                    await self._ask(dict(some), grows=True)
+        else:
+            raise Unavailable("a window of a quota is over before the store has answered")
+        taken: list[tuple[QuotaShare, int, int]] = []
+        for live, count in needed.items():
+            if live.holds:
+                self._spend(live, count)
+                taken.append((live, count, live.window))
+                if live.left <= live.size // 2 and live.limits:
+                    self._runs_low(live)
+        return taken
+
+    async def reward(
+        self, current: Callable[[], Snapshot], rewarded: Sequence[tuple[str, str | None]]
+    ) -> None:
+        """Count rewards of arms of the ``current`` catalogue, each of a signal if there are some.
+
+        Raises Unavailable: whether they were counted is not known then.
+        """
+        if not any(live.quota.rule.counts == "rewarded" for live in self.by_id.values()):
+            return
+        by_signal: dict[str | None, list[str]] = {}
+        for arm, signal in rewarded:
+            by_signal.setdefault(signal, []).append(arm)
+        is_known = False
+        while not is_known:
+            snapshot = current()
+            rows_of = {signal: snapshot.table.row_of_each(arms) for signal, arms in by_signal.items()}
+            is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
+        counts = Counter[QuotaShare]()
+        for signal, rows in rows_of.items():
+            for live, count in self._needed(rows.tolist()).items():
+                if live.quota.rule.counts_reward_of(signal):
+                    counts[live] += count
+        for some in _batches(counts.items(), TOGETHER):
+            await self._store.reward(self._uid, {live.quota.id: count for live, count in some})
+            async with self._asking:
+                await self._ask({live: 0 for live, _ in some}, grows=False)
+
+    async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> bool:
+        """What a deferred decision took is given back when it expires.
+
+        False: of some quota deferred decisions would hold more than they may. That is known from then on, and
+        what was taken is back. Raises QuotaReached, Unavailable.
+        """
+        held = [
+            Held(live.quota.id, live.quota.uid, window, count, limits=live.quota.rule.counts == "shown")
+            for live, count, window in taken
+        ]
+        deferrable = await self._store.hold(self._uid, decision, held, expires_ms=expires_ms) if held else ()
+        if deferrable is None:
+            self.give_back(taken)
+            raise QuotaReached("as many deferred decisions wait as may wait: activate them")
+        is_held = (
+            all(most >= count for most, (_, count, _) in zip(deferrable, taken, strict=True)) or not held
+        )
+        for most, (live, count, window) in zip(deferrable, taken, strict=True):
+            if live.window == window:
+                live.deferrable = most - is_held * count
+                self._note(live)
+        if not is_held:
+            self.give_back(taken)
+        return is_held
+
+    async def confirm(self, decision: str, *, expires_ms: int) -> Confirmed:
+        """A deferred decision was shown. Raises Unavailable."""
+        return await self._store.confirm(
+            self._uid, decision, expires_ms=expires_ms, margin_ms=RELEASE_MARGIN_MS
+        )
+
+    async def drop(self, decision: str, taken: Taken, *, expires_ms: int) -> None:
+        """A deferred decision is shown to nobody: what it took is given back now. Raises Unavailable."""
+        if await self.confirm(decision, expires_ms=expires_ms) == "counts":  # so that it is not released too
+            self.give_back(taken)
+
+    def _spend(self, live: QuotaShare, count: int) -> None:
+        live.spent += count
+        if live.limits and self.slots[live.number] is live:
+            self._left[live.number] = live.share - live.spent
+        if live.paced >= 0:
+            self._paced.pace.show(live.paced, count)
+
+    def _needed(self, rows: Sequence[int]) -> dict[QuotaShare, int]:
+        """How much these arms take of each quota; nothing those that are gone: -1."""
+        counts = self.membership.members.counted(rows)
+        return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
+
+    def give_back(self, taken: Taken) -> None:
+        """What was taken was not shown. Of a window that is over nothing is given back."""
+        for live, count, window in taken:
+            if live.window == window:
+                self._spend(live, -count)
+                self._note(live)
+
+    async def look(self) -> None:
+        """Report what was spent, give back what is not used, and hear of the others."""
+        await self._blocks.keep()
+        self._end_windows()
+        worth = self._worth_a_look()
+        for live in worth:
+            live.shrink()
+        await self._ask_all(worth, grows=False)
+        await self._store.release(self._uid, margin_ms=RELEASE_MARGIN_MS, count=TOGETHER)
+
+    async def refill(self) -> None:
+        """Ask for more where a share runs low."""
+        await self._blocks.keep()
+        low, self._low = [live for live in self._low if not live.used_up], set()
+        await self._ask_all(low, grows=True)
+
+    async def _ask_all(self, lives: Iterable[QuotaShare], *, grows: bool) -> None:
+        """Batch after batch: a choice that has to ask waits for one of them."""
+        for some in _batches(lives, TOGETHER):
+            async with self._asking:
+                needed = {live: 0 for live in some if self.slots[live.number] is live}
+                if needed:
+                    await self._ask(needed, grows=grows)
+
+    async def end(self) -> None:
+        """Give everything back."""
+        await self._blocks.keep()
+        async with self._asking:
+            own = [live for live in self.by_id.values() if live.share > 0 or live.spent > 0]
+            for live in own:
+                live.size = live.fair = 0
+            for some in _batches(own, TOGETHER):
+                await self._ask(dict.fromkeys(some, LEAVES), grows=False)
+
+    async def hear(self, live: QuotaShare) -> None:
+        """Know a quota as it is now in the store."""
+        self._end_windows()
+        async with self._asking:
+            await self._ask({live: 0}, grows=False)
+
+    def _lacking(self, needed: Mapping[QuotaShare, int]) -> list[QuotaShare]:
+        self._end_windows()
+        return [live for live, count in needed.items() if live.share - live.spent < count and live.limits]
+
+    def _worth_a_look(self) -> list[QuotaShare]:
+        """Those with something to report or to give back, and some of those that others may have changed."""
+        lives = [*self.by_id.values()]
+        own = [live for live in lives if live.spent != live.reported or live.left > self._kept(live)]
+        first, self._next = self._next, self._next + LOOKED_AT
+        if self._next >= len(lives):
+            self._next = 0
+        return list(dict.fromkeys((*own, *lives[first : first + LOOKED_AT])))
+
+    def _kept(self, live: QuotaShare) -> int:
+        """What is held of a quota of which there is plenty: for lists that are asked for, or a little."""
+        most, until = self._lists
+        count = self._most_taken(live, most) if self._clock() < until and live.limits else 0
+        little = min(FIRST, live.fair // PLENTY) if live.spent else 0
+        return count if live.fair > count > little else little
+
+    async def _ask(self, needed: Mapping[QuotaShare, int], *, grows: bool) -> None:
+        """Change the shares of these quotas. ``needed``: what each must hold, if it can. ``grows``: ran low.
+
+        The caller holds ``_asking``. What is given back is not spent from now on, whatever the answer.
+        """
+        asked = []
+        for live, count in needed.items():
+            if grows:
+                live.size = min(max(2 * live.size, FIRST), MOST_HELD)
+            wanted = max(live.size, count, self._kept(live)) if live.holds else 0
+            live.share = min(live.share, live.spent + wanted)
+            self._note_left(live)
+            asked.append(ShareAsked(live.quota.id, live.quota.uid, live.window, live.spent, wanted, count))
+        self._number += 1
+        moment = self._clock()
+        now_ms, shares = await self._store.share(self._uid, self._process, self._number, asked)
+        self._time = now_ms, moment
+        for live, sent, share in zip(needed, asked, shares, strict=True):
+            self._hear(live, sent, share, moment, now_ms)
+            self._note(live)
+
+    def _hear(self, live: QuotaShare, sent: ShareAsked, share: Share, moment: float, now_ms: int) -> None:
+        is_new = share.start_ms != live.window
+        if is_new:
+            live.begin_window(share.start_ms)
+        live.holds = share.known and share.holds
+        live.ends_ms = share.until_ms if share.until_ms < FOREVER_MS else None
+        live.until = moment + (share.until_ms - now_ms) / 1_000 if share.known else NEVER
+        self._due = min(self._due, live.until)
+        live.began = moment + (share.start_ms - now_ms) / 1_000
+        own = sent.spent if sent.window_ms == share.start_ms else 0
+        live.share, live.granted, live.rewarded = share.mine, share.granted, share.rewarded
+        live.others, live.reported = share.spent - own, own
+        live.free, live.fair = max(share.most - share.granted, 0), share.fair
+        live.deferrable = share.deferrable
+        live.size = min(live.size, share.fair) if share.holds else 0
+        counted = share.rewarded if live.quota.rule.counts == "rewarded" else share.granted
+        live.used_up = live.holds and counted >= share.most
+        if live.paced >= 0 and live.holds and live.ends_ms is not None:
+            self._paced.pace.hear(
+                live.paced,
+                most=share.most,
+                began=live.began,
+                until=live.until,
+                shown=live.others + live.spent,
+                moment=moment,
+                is_new=is_new,
+            )
+        elif live.paced >= 0:
+            self._paced.pace.stop(live.paced)
+
+    def _note(self, live: QuotaShare) -> None:
+        """Whether a quota is out now, and what is left of it."""
+        number = live.number
+        if self.slots[number] is not live:
+            return  # it was deleted
+        is_out = live.used_up and live.holds and (live.quota.rule.counts == "rewarded" or live.left <= 0)
+        if is_out != self._used_up[number]:
+            self._used_up[number] = is_out
+            self._now = None
+        self._deferrable[number] = min(live.deferrable, UNBOUNDED) if live.limits else UNBOUNDED
+        self._note_left(live)
+
+    def _note_left(self, live: QuotaShare) -> None:
+        if self.slots[live.number] is live:
+            self._left[live.number] = live.left if live.limits else UNBOUNDED
+
+    def _runs_low(self, live: QuotaShare) -> None:
+        if live.used_up:
+            self._note(live)
+        else:
+            self._low.add(live)
+            self._some_low.set()
+
+    def _end_windows(self) -> None:
+        """Forget windows that are over. Cost: nothing while none is."""
+        moment = self._clock()
+        if moment < self._due:
+            return
+        for live in self.by_id.values():
+            if moment >= live.until:
+                live.end_window()
+                self._note(live)
+                if live.paced >= 0:
+                    self._paced.pace.stop(live.paced)
+        self._due = min((live.until for live in self.by_id.values()), default=NEVER)
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(items)
+    while some := [*islice(rest, size)]:
+        yield some

@@ -1,0 +1,1 @@
+"""Which catalogues and arms there are, and where they are kept."""

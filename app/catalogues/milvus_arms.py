@@ -1,0 +1,160 @@
+"""The arms of a catalogue that is kept in Milvus: they are read from the store, which has them all."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.catalogues.kept_arms import FoundArms
+from app.filters.attributes import Document
+from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.snapshot import Snapshot
+from app.milvus.index import LAST_ARM, MilvusIndex
+from app.platform.deadlines import yield_to_others
+from app.platform.errors import Unavailable
+from app.platform.pages import foreign
+from app.records.records import attributes_of, bytes_to_vector
+from app.storage.types import Deleted, DescribedArm, Position, Upserted
+from shortlist.types import Vector
+
+TAKEN_TOGETHER = 1_000
+TRIES = 4
+SAMPLED, SAMPLED_NUMBERS = 20_000, 1 << 20
+SAMPLE_SEED = 0
+
+
+class MilvusArms:
+    """Implements ``KeptArms``. Its order of arms is that of their last changes."""
+
+    keeps_changes = True
+
+    def __init__(self, index: MilvusIndex) -> None:
+        self._index = index
+        self._store = index.store
+
+    async def open(self) -> None:
+        await self.sync()
+
+    async def has_room(self) -> None:
+        await self._index.has_room()
+
+    async def wrote(
+        self,
+        ids: Sequence[str],
+        features: NDArray[np.float64],
+        documents: Sequence[Document],
+        sizes: Sequence[int],  # noqa: ARG002 - it is not long: as many as were sent together
+        done: Upserted,
+    ) -> None:
+        if done.changed:
+            places = [Position(done.version, arm_id) for arm_id in ids]
+            self._index.put(places, features, documents, done.revisions)
+            self._index.count(done.added)
+
+    async def removed(self, ids: Sequence[str], done: Deleted) -> None:
+        self._index.remove(ids)
+        self._index.count(-len(done.deleted))
+
+    async def sync(self) -> None:
+        index = self._index
+        seen = await self._store.look(index.uid)
+        index.saw(seen)
+        if seen.version < index.version:  # the store has lost writes
+            index.clear()
+            index.is_behind = True
+        if seen.version == index.version and not index.is_behind:
+            return
+        after = seen.position
+        if not index.is_behind:
+            after = max(after, Position(index.version, LAST_ARM))
+        most = index.most_overlaid
+        changes = await self._store.changes(index.uid, after, most + 1, newest=seen.version)
+        index.is_behind = len(changes) > most
+        if not index.is_behind:
+            await self._take(changes)
+        index.version = seen.version
+
+    async def page(self, after: str | None, limit: int) -> FoundArms:
+        position = Position() if after is None else _position(after)
+        found: list[DescribedArm] = []
+        places: list[Position] = []
+        while len(found) < limit:
+            changes = await self._store.changes(self._index.uid, position, limit)
+            read = await self._store.read(self._index.uid, [change.arm for change in changes])
+            for change, arm in zip(changes, read, strict=True):
+                if arm is not None:
+                    found.append(arm)
+                    places.append(change)
+            if len(changes) < limit:
+                break
+            position = changes[-1]
+        return self._found(found[:limit], places[:limit])
+
+    async def sample(self, seed: int, limit: int) -> FoundArms:
+        """By places of the order of changes. Arms that were deleted a moment ago may be among these: more
+        places than ``limit`` are looked at while too few arms are found.
+        """
+        noted = await self._store.noted(self._index.uid)
+        rng, found = np.random.default_rng(seed), dict[str, DescribedArm]()
+        wanted = min(limit, noted)
+        for _ in range(TRIES):
+            ranks = rng.choice(noted, wanted, replace=False).tolist() if wanted else []
+            ids = await self._store.at_ranks(self._index.uid, ranks)
+            for arm in filter(None, await self._store.read(self._index.uid, ids)):
+                found[arm.id] = arm
+            if len(found) >= wanted:
+                break
+        return self._found(list(found.values())[:limit])
+
+    async def find(self, ids: Collection[str]) -> FoundArms:
+        return self._found([arm for arm in await self._store.read(self._index.uid, list(ids)) if arm])
+
+    async def is_empty(self) -> bool:
+        return not (await self._store.look(self._index.uid)).arms
+
+    async def sampled(self) -> Snapshot:
+        """At most ``SAMPLED`` arms, and as many numbers as are looked at of them."""
+        found = await self.sample(SAMPLE_SEED, max(1, min(SAMPLED, SAMPLED_NUMBERS // self._index.dim)))
+        arms = LiveIndex(self._index.dim, IndexOptions(kind="exact"))
+        arms.upsert(found.ids, found.features, found.revisions)
+        return arms.snapshot()
+
+    async def at(self, arm_id: str, revision: int) -> Vector | None:  # noqa: ARG002 - nothing is at hand
+        return None
+
+    async def dropped(self) -> None:
+        engine, collection = self._index.engine, self._index.followed.collection
+        if engine is not None and collection:
+            with suppress(Unavailable):  # what is left is swept later
+                await engine.drop(collection)
+
+    def _found(self, arms: Sequence[DescribedArm], places: Sequence[Position] = ()) -> FoundArms:
+        features = np.array([bytes_to_vector(arm.features) for arm in arms]).reshape(-1, self._index.dim)
+        ids, revisions = [arm.id for arm in arms], [arm.revision for arm in arms]
+        return FoundArms(ids, features, revisions, [f"{version} {arm}" for version, arm in places])
+
+    async def _take(self, changes: Sequence[Position]) -> None:
+        """Have what changed in the overlay, as it is now."""
+        for start in range(0, len(changes), TAKEN_TOGETHER):
+            await yield_to_others()
+            some = changes[start : start + TAKEN_TOGETHER]
+            read = await self._store.read(self._index.uid, [change.arm for change in some])
+            there = [(change, arm) for change, arm in zip(some, read, strict=True) if arm is not None]
+            self._index.remove([change.arm for change, arm in zip(some, read, strict=True) if arm is None])
+            if there:
+                self._index.put(
+                    [change for change, _ in there],
+                    np.array([bytes_to_vector(arm.features) for _, arm in there]),
+                    [attributes_of(arm.document) for _, arm in there],
+                    [arm.revision for _, arm in there],
+                )
+
+
+def _position(place: str) -> Position:
+    version, _, arm_id = place.partition(" ")
+    if not version.isdecimal() or len(version) > 15 or not arm_id:
+        raise foreign()
+    return Position(int(version), arm_id)

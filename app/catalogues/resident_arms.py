@@ -1,0 +1,211 @@
+"""All arms in the memory of the process. The store is asked what other processes have changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.catalogues.kept_arms import FoundArms
+from app.filters.attributes import Document
+from app.indexes.live import LiveIndex
+from app.indexes.shared_arms import SharingGroup
+from app.indexes.snapshot import Snapshot
+from app.indexes.table import TableSnapshot
+from app.platform.deadlines import yield_to_others
+from app.platform.pages import number_in
+from app.records.records import attributes_of
+from app.storage.types import ArmStore, Deleted, StoredArm, Upserted
+from shortlist.types import Rows, Vector
+
+log = logging.getLogger("shortlist.catalogues")
+
+SYNC_NUMBERS = 1_000_000
+INDEXED_TOGETHER = 250  # arms with tags or metadata, at most: a few milliseconds
+INDEXED_NUMBERS = 65_536  # in their features, at most
+INDEXED_BYTES = 65_536  # of their tags and metadata, at most: thousands of values that filters may ask for
+LOADED_TOGETHER = 2_000
+NO_DOCUMENT: Document = ((), {})
+
+
+class ResidentArms:
+    """Implements ``KeptArms``. ``file`` keeps the graph between runs; ``group``: who shares the arms."""
+
+    keeps_changes = False
+
+    def __init__(
+        self, uid: str, index: LiveIndex, store: ArmStore, *, dim: int, file: Path, group: SharingGroup | None
+    ) -> None:
+        self._uid = uid
+        self._index = index
+        self._store = store
+        self._dim = dim
+        self._file = file
+        self._group = group
+
+    async def open(self) -> None:
+        await _share(self._index)
+        if not len(self._index):
+            await self._load_arms()
+        await self.sync()  # what was written while the arms were read
+        if self._group is not None and self._group.is_maker():
+            await _share(self._index)  # the others wait for the arms
+
+    async def has_room(self) -> None:
+        """There is always room."""
+
+    async def wrote(
+        self,
+        ids: Sequence[str],
+        features: NDArray[np.float64],
+        documents: Sequence[Document],
+        sizes: Sequence[int],
+        done: Upserted,
+    ) -> None:
+        for part in _portions(self._dim, sizes):
+            await yield_to_others()
+            self._index.upsert(ids[part], features[part], done.revisions[part])
+            self._index.describe(ids[part], documents[part])
+
+    async def removed(self, ids: Sequence[str], done: Deleted) -> None:  # noqa: ARG002
+        self._index.remove(ids)
+
+    async def sync(self) -> None:
+        changes = await self._store.changed(self._uid, self._index.version)
+        if changes.ids is None:
+            await self._load_arms()
+            return
+        arms: list[StoredArm] = []
+        some = max(1, SYNC_NUMBERS // self._dim)
+        for start in range(0, len(changes.ids), some):
+            arms += filter(None, await self._store.read(self._uid, changes.ids[start : start + some]))
+        self._index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
+        arms.sort(key=lambda arm: arm.revision)
+        described = bool(arms) and await self._store.has_documents(self._uid)
+        for first in range(0, len(arms), INDEXED_TOGETHER):
+            together = arms[first : first + INDEXED_TOGETHER]
+            numbers = np.frombuffer(b"".join(arm.features for arm in together), dtype="<f8")
+            features = numbers.reshape(len(together), self._dim).astype(np.float64, copy=False)
+            ids, revisions = [arm.id for arm in together], [arm.revision for arm in together]
+            await self._take(ids, features, revisions, described=described)
+        self._index.version = changes.version
+
+    async def page(self, after: str | None, limit: int) -> FoundArms:
+        """Oldest features first."""
+        snapshot = self._index.snapshot()
+        return _found(snapshot, snapshot.page(-1 if after is None else number_in(after), limit))
+
+    async def sample(self, seed: int, limit: int) -> FoundArms:
+        snapshot = self._index.snapshot()
+        return _found(snapshot, snapshot.sample(seed, limit))
+
+    async def find(self, ids: Collection[str]) -> FoundArms:
+        snapshot = self._index.snapshot()
+        return _found(snapshot, snapshot.rows_of(ids))
+
+    async def is_empty(self) -> bool:
+        return not len(self._index)
+
+    async def sampled(self) -> Snapshot:
+        return self._index.snapshot()
+
+    async def at(self, arm_id: str, revision: int) -> Vector | None:
+        arms = self._index.snapshot().table
+        row = arms.row_of(arm_id)
+        if row < 0 or arms.revisions.item(row) != revision:
+            return None
+        features: Vector = arms.features[row]  # rows never change
+        return features
+
+    async def dropped(self) -> None:
+        self._file.unlink(missing_ok=True)
+        if self._group is not None:
+            self._group.arms_of(self._uid).remove()
+
+    async def _load_arms(self) -> None:
+        """Oldest first, so that ties are broken as before; in slices, so that little is held twice."""
+        version = await self._store.version(self._uid)  # first: what follows is at least as new
+        ids: list[str] = []
+        numbers = bytearray()
+        async for batch in self._store.scan(self._uid):
+            ids += batch.ids
+            numbers += b"".join(batch.values)
+        stored = np.frombuffer(numbers, dtype=[("revision", "<i8"), ("features", "<f8", (self._dim,))])
+        revisions, features = stored["revision"], stored["features"]
+        self._index.remove(_strangers(self._index.snapshot().table, ids, revisions))
+        order = np.argsort(revisions)
+        self._index.reserve(len(ids))
+        described = await self._store.has_documents(self._uid)
+        for start in range(0, len(ids), LOADED_TOGETHER):
+            some = order[start : start + LOADED_TOGETHER]
+            together = features[some].astype(np.float64, copy=False)
+            ids_of_some, of_some = [ids[i] for i in some.tolist()], revisions[some].tolist()
+            await self._take(ids_of_some, together, of_some, described=described)
+        self._index.version = version
+
+    async def _take(
+        self,
+        ids: Sequence[str],
+        features: NDArray[np.float64],
+        revisions: Sequence[int],
+        *,
+        described: bool = True,
+    ) -> None:
+        """Take arms of the store into the index, with their documents: no arm is there without its own.
+
+        ``described``: whether any arm has a document.
+        """
+        stored: Sequence[bytes] = []
+        if described:
+            stored = await self._store.documents(self._uid, ids)
+        for part in _portions(self._dim, list(map(len, stored)) or [0] * len(ids)):
+            await yield_to_others()
+            self._index.upsert(ids[part], features[part], revisions[part])
+            documents: list[Document] = [*map(attributes_of, stored[part])]
+            self._index.describe(ids[part], documents or [NO_DOCUMENT] * len(ids[part]))
+
+
+async def _share(index: LiveIndex) -> None:
+    """Adopt or make a publication, for an index that serves nobody yet; without one it has its own arms."""
+    job = index.begin_sharing()
+    if job is not None:
+        try:
+            await asyncio.to_thread(job.run)
+        except (OSError, RuntimeError) as error:
+            index.failures[type(job).__name__] = f"{type(error).__name__}: {error}"
+            log.warning("shared arms can be neither read nor made now: %s", error)
+        finally:
+            index.finish_sharing(job)
+
+
+def _portions(dim: int, sizes: Sequence[int]) -> Iterator[slice]:
+    """Arms that are put into an index in one go, one after the other; of documents of so many bytes."""
+    most = max(1, INDEXED_NUMBERS // dim)
+    if any(sizes):
+        most = min(most, INDEXED_TOGETHER)
+    start, held = 0, 0
+    for position, size in enumerate(sizes):
+        if position > start and (position - start == most or held + size > INDEXED_BYTES):
+            yield slice(start, position)
+            start, held = position, 0
+        held += size
+    if start < len(sizes):
+        yield slice(start, len(sizes))
+
+
+def _found(snapshot: Snapshot, rows: Rows) -> FoundArms:
+    revisions = [snapshot.revision_of(row) for row in rows.tolist()]
+    ids = [snapshot.id_of(row) for row in rows.tolist()]
+    return FoundArms(ids, snapshot.features_of(rows), revisions, list(map(str, revisions)))
+
+
+def _strangers(arms: TableSnapshot, ids: Sequence[str], revisions: NDArray[np.int64]) -> list[str]:
+    """Arms that the store does not have, or not so new: it may have come back from an older copy."""
+    if not arms.live:
+        return []
+    stored, rows = dict(zip(ids, revisions.tolist(), strict=True)), arms.live_rows.tolist()
+    return [arms.ids[row] for row in rows if stored.get(arms.ids[row], -1) < arms.revisions[row]]

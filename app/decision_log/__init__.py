@@ -1,0 +1,1 @@
+"""The log of decisions: written by serving, read by measuring."""

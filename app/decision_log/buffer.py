@@ -1,0 +1,104 @@
+"""Rows on their way to the decision log: choices do not wait for them.
+
+    added       when a choice is made; it is in the memory of this process
+    written     with others, after ``REST_S`` at most when the store answers
+    dropped     when as much waits as may wait, since the store is slow or away; choices go on
+
+What is in memory when the process is killed is lost. A decision that is rewarded gets its row all the same:
+its token holds what the row needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Literal
+
+from app.platform.errors import Unavailable
+from app.storage.types import RowWrite, Store
+
+log = logging.getLogger("shortlist.decision_log")
+
+REST_S = 0.5
+RETRY_S = 0.5
+LAST_TRY_S = 2.0
+TOGETHER = 200  # rows in one call: the store does nothing else for a millisecond or two
+MOST_BYTES = 32 << 20
+ROW_BYTES = 500  # that a row takes here besides its record
+
+Outcome = Literal["written", "dropped"]
+
+
+class RowBuffer:
+    """Rows that are not written yet, at most ``most_bytes`` of them.
+
+    ``reported(outcome, count)`` is told what became of rows, for metrics. ``run`` writes, ``stop`` ends.
+    """
+
+    def __init__(
+        self, store: Store, *, reported: Callable[[Outcome, int], None], most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._store = store
+        self._reported = reported
+        self._most_bytes = most_bytes
+        self._rows: list[RowWrite] = []
+        self._bytes = 0
+        self._some = asyncio.Event()
+
+    def add(self, row: RowWrite) -> None:
+        """Have the row written soon. Awaits nothing."""
+        size = len(row.record) + ROW_BYTES
+        if self._bytes + size > self._most_bytes:
+            self._reported("dropped", 1)
+            return
+        self._bytes += size
+        self._rows.append(row)
+        if len(self._rows) == 1:
+            self._some.set()
+
+    async def run(self) -> None:
+        """Write what is added, until cancelled. An unreachable store is waited for."""
+        while True:
+            await self._some.wait()
+            await asyncio.sleep(REST_S)
+            try:
+                await self.flush()
+            except Unavailable as error:
+                log.warning("rows of the decision log wait, the store is not available: %s", error.detail)
+                await asyncio.sleep(RETRY_S)
+
+    async def flush(self) -> None:
+        """Write all that was added before this call. Raises Unavailable; what is not written stays."""
+        rows, self._rows = sorted(self._rows, key=self._partition), []  # a call costs more than a row in it
+        self._some.clear()
+        written = 0
+        try:
+            for start in range(0, len(rows), TOGETHER):
+                calls = self._calls(rows[start : start + TOGETHER])
+                await asyncio.gather(*calls)
+                written = min(len(rows), start + TOGETHER)
+        finally:  # to write a row again changes nothing
+            self._bytes -= sum(len(row.record) + ROW_BYTES for row in rows[:written])
+            self._rows[:0] = rows[written:]
+            if self._rows:
+                self._some.set()
+            self._reported("written", written)
+
+    async def stop(self) -> None:
+        """Write what waits, if the store answers soon."""
+        try:
+            async with asyncio.timeout(LAST_TRY_S):
+                await self.flush()
+        except (TimeoutError, Unavailable):
+            log.warning("%d rows of the decision log are dropped: the store does not answer", len(self._rows))
+            self._reported("dropped", len(self._rows))
+
+    def _partition(self, row: RowWrite) -> int:
+        return row.decision.learner.partition(self._store.partitions)
+
+    def _calls(self, rows: Sequence[RowWrite]) -> Iterator[Awaitable[None]]:
+        """A call for each partition, of rows in the order of their partitions."""
+        for partition, theirs in groupby(rows, key=self._partition):
+            yield self._store.rows.write(partition, list(theirs))

@@ -1,0 +1,308 @@
+"""Reading the decision log: rows of all learners of a bandit, in the order in which they were decided.
+
+Each partition has its rows in that order. They are merged here, a bounded number of each at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from app.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.bandits.exposure_history import value_of
+from app.bandits.registry import Bandits
+from app.decision_log.rows import LoggedArm, LoggedReward, Row
+from app.learning.tokens import Decision, decision_of, raw_of, text_of
+from app.platform.answers import hold
+from app.platform.deadlines import yield_to_others
+from app.platform.pages import decode_cursor, encode_cursor, foreign
+from app.records.left_out import NOTHING_BARRED, Barred, barred_of, block_name, names_in
+from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
+from app.storage.types import Store, StoredRow, WriteOnce
+
+READ_TOGETHER = 500  # rows of one partition
+READ_BYTES = 8 << 20  # of all partitions, about
+PAGE_BYTES = 4 << 20  # stored bytes of the rows of one page
+COPIES = 8  # about what a page takes for each byte of a row: as it is stored, as objects, as JSON
+LATEST_MS = 10**13 - 1
+
+_NEWEST_FIRST = "<"  # before the position of a cursor
+_position = attrgetter("position")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChoice:
+    """A row, and what else is needed to make the choice again.
+
+    ``asked``    what the request asked for; None: it was too large to be kept
+    ``seeded``   the request had the seed; else it was drawn
+    """
+
+    row: Row
+    decision: Decision
+    asked: LoggedRequest | None
+    seed: int
+    seeded: bool
+
+
+@dataclass(slots=True)
+class _Source:
+    """The rows of one partition: those that were read, and after which position to go on, if it has more.
+
+    The newest first, it is the position before which to go on.
+    """
+
+    partition: int
+    after: str | None
+    rows: Sequence[StoredRow] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Between:
+    """Positions of rows, and whether they are read from the newest on."""
+
+    after: str
+    before: str
+    newest_first: bool = False
+
+    def beyond(self, position: str) -> _Between:
+        """What is left once the row at this position was read."""
+        if self.newest_first:
+            return replace(self, before=min(self.before or position, position))
+        return replace(self, after=max(self.after, position))
+
+
+@dataclass(slots=True)
+class _Filters:
+    """What the versions of one bandit demand of all arms, and what quotas barred, as they are needed."""
+
+    bandits: Bandits
+    words: WriteOnce
+    uid: str
+    known: dict[int, Mapping[str, Any] | None] = field(default_factory=dict)
+    blocks: dict[str, bytes | None] = field(default_factory=dict)
+
+    async def of(self, version: int) -> Mapping[str, Any] | None:
+        if version not in self.known:
+            bandit = await self.bandits.find(self.uid, version)
+            self.known[version] = None if bandit is None else bandit.record.filter
+        return self.known[version]
+
+    async def barred(self, part: LogPart) -> Barred | None:
+        """What quotas and repeats did not allow; None: that is not known any more."""
+        if not part.left_out and not part.had:
+            return NOTHING_BARRED
+        for name in names_in(part.left_out):
+            if name not in self.blocks:
+                self.blocks[name] = await self.words.get(None, block_name(self.uid, name))
+        found, values = barred_of(part.left_out, self.blocks), list(map(value_of, part.had))
+        if found is None:
+            return None
+        filters = [{named[0]: named[1]} for named in values if named is not None]
+        arms = [arm for arm, named in zip(part.had, values, strict=True) if named is None]
+        return Barred([*found.filters, *filters], [*found.arms, *arms])
+
+
+class DecisionLog:
+    """Implements ``rows.CompleteLog``. All calls raise Unavailable while the store does not answer."""
+
+    def __init__(self, store: Store, bandits: Bandits) -> None:
+        self._store = store
+        self._bandits = bandits
+
+    async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
+        """From when on no row was dropped, in any partition, where that is after ``from_ms``; else None."""
+        partitions = range(self._store.partitions)
+        result = max(
+            await asyncio.gather(*(self._store.rows.kept_from(each, bandit.uid) for each in partitions))
+        )
+        return result if result > (from_ms or 0) else None
+
+    async def pages(
+        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None
+    ) -> AsyncIterator[Sequence[Row]]:
+        """Rows of decisions made at ``from_ms`` or later and before ``to_ms``; None: without a bound."""
+        filters = _Filters(self._bandits, self._store.write_once, bandit.uid)
+        before = _before(to_ms)
+        async for stored in self._merged(bandit.uid, _Between(_after(from_ms), before), READ_TOGETHER):
+            for start in range(0, len(stored), READ_TOGETHER):
+                yield [await _row(item, filters) for item in stored[start : start + READ_TOGETHER]]
+
+    async def page(
+        self,
+        bandit: Bandit,
+        *,
+        from_ms: int | None,
+        to_ms: int | None,
+        cursor: str | None,
+        limit: int,
+        newest_first: bool = False,
+    ) -> tuple[Sequence[Row], str | None]:
+        """The first rows after the cursor, and the cursor of the next page. Large rows make a page shorter.
+
+        Raises Invalid: the cursor is not one of this list, in this order.
+        """
+        between, last = _Between(_after(from_ms), _before(to_ms), newest_first), ""
+        if cursor is not None:
+            between = between.beyond(_decoded(cursor, newest_first=newest_first))
+        filters, page, size = _Filters(self._bandits, self._store.write_once, bandit.uid), list[Row](), 0
+        together = min(limit + 1, READ_TOGETHER)
+        hold(READ_BYTES)
+        async for stored in self._merged(bandit.uid, between, together):
+            for item in stored:
+                if len(page) == limit or size > PAGE_BYTES:
+                    return page, encode_cursor(_NEWEST_FIRST + last if newest_first else last)
+                taken = len(item.record) + len(item.rewards)
+                hold(COPIES * taken)
+                page.append(await _row(item, filters))
+                size += taken
+                last = item.position
+        return page, None
+
+    async def find(self, bandit: Bandit, decision: str) -> LoggedChoice | None:
+        """The row of a decision of this bandit, by its token; None: there is none."""
+        try:
+            raw = raw_of(decision)
+            named = decision_of(raw)
+        except (ValueError, binascii.Error, msgspec.DecodeError):
+            return None
+        if named.bandit_uid != bandit.uid or not 0 <= named.issued_ms <= LATEST_MS:
+            return None
+        stored = await self._store.rows.read_row(named.identity, named.issued_ms)
+        if stored is None or stored.record != raw or named.logged is None:
+            return None
+        row = await _row(stored, _Filters(self._bandits, self._store.write_once, bandit.uid))
+        part = named.logged
+        return LoggedChoice(row, named, asked_of(part.asked), part.seed, part.seeded)
+
+    async def _merged(self, uid: str, between: _Between, together: int) -> AsyncIterator[Sequence[StoredRow]]:
+        """The rows of all partitions in order; of each, ``together`` are held at most."""
+        newest_first = between.newest_first
+        start = between.before if newest_first else between.after
+        sources = [_Source(partition, start) for partition in range(self._store.partitions)]
+        while sources:
+            wanting = (source for source in sources if not source.rows)
+            await asyncio.gather(*(self._read(source, uid, between, together) for source in wanting))
+            # Rows that are not read yet stand after the last that was read of the same partition.
+            open_ends = [source.after for source in sources if source.after is not None]
+            last = max(open_ends, default="") if newest_first else min(open_ends, default="~")
+            ready: list[StoredRow] = []
+            for source in sources:
+                count = len(source.rows)
+                if open_ends:
+                    count = sum(
+                        (row.position >= last) if newest_first else (row.position <= last)
+                        for row in source.rows
+                    )
+                ready += source.rows[:count]
+                source.rows = source.rows[count:]
+            sources = [source for source in sources if source.rows or source.after is not None]
+            ready.sort(key=_position, reverse=newest_first)
+            if ready:
+                yield ready
+
+    async def _read(self, source: _Source, uid: str, between: _Between, together: int) -> None:
+        ends = between.beyond(source.after) if source.after else between
+        result = await self._store.rows.read(
+            source.partition,
+            uid,
+            after=ends.after,
+            before=ends.before,
+            count=together,
+            most_bytes=READ_BYTES // self._store.partitions,
+            newest_first=between.newest_first,
+        )
+        source.rows, source.after = result.rows, result.following or None
+
+
+async def _row(stored: StoredRow, filters: _Filters) -> Row:
+    await yield_to_others()
+    decision = decision_of(stored.record)
+    demanded = await filters.of(decision.bandit_version)
+    barred = NOTHING_BARRED if decision.logged is None else await filters.barred(decision.logged)
+    return row_of(decision, text_of(stored.record), stored.rewards, demanded, barred)
+
+
+def row_of(
+    decision: Decision,
+    token: str,
+    rewards: bytes,
+    demanded: Mapping[str, Any] | None,
+    barred: Barred | None = NOTHING_BARRED,
+) -> Row:
+    """The row of a decision that is logged. ``demanded``: the filter of its bandit, then."""
+    part = decision.logged
+    if part is None:
+        raise ValueError("the decision is not logged")
+    ids = decision.arms
+    numbers = np.frombuffer(part.numbers, "<f8").tolist()
+    scores, propensities = numbers[: len(ids)], numbers[len(ids) :] or [None] * len(ids)
+    pinned, signals = set(part.pinned), list(decision.weights or ())
+    columns = zip(ids, scores, propensities, strict=True)
+    context = decision.encoded_context
+    return Row(
+        token,
+        decision.issued_ms,
+        None if decision.learner == GLOBAL_LEARNER else decision.learner,
+        decision.bandit_version,
+        part.learner_version,
+        part.catalogue_version,
+        part.policy,
+        part.group,
+        None if context is None else context.tolist(),
+        _filter(asked_of(part.asked), demanded),
+        part.eligible,
+        [
+            LoggedArm(arm, place + 1, score, propensity, place in pinned)
+            for place, (arm, score, propensity) in enumerate(columns)
+        ],
+        [
+            LoggedReward(
+                ids[each.place],
+                each.value,
+                decision.issued_ms + each.after_ms,
+                each.default,
+                None if each.signal is None else signals[each.signal],
+                each.revised,
+            )
+            for each in rewards_of(rewards)
+        ],
+        decision.weights,
+        barred,
+        part.prior_version,
+    )
+
+
+def _filter(asked: LoggedRequest | None, demanded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """What an arm had to be like, for the bandit and for the request; None if that is not known."""
+    if asked is None or asked.filter is None or demanded is None:
+        return None if asked is None else asked.filter or demanded
+    return demanded if demanded == asked.filter else {"$and": [demanded, asked.filter]}
+
+
+def _after(from_ms: int | None) -> str:
+    """An end of positions: those of rows from then on come after it."""
+    first = min(max(from_ms or 0, 0), LATEST_MS)
+    return f"{first - 1:013}-~" if first else ""
+
+
+def _before(to_ms: int | None) -> str:
+    return "" if to_ms is None or to_ms > LATEST_MS else f"{max(to_ms, 0):013}"
+
+
+def _decoded(cursor: str, *, newest_first: bool) -> str:
+    position = decode_cursor(cursor)
+    if position.startswith(_NEWEST_FIRST) != newest_first:
+        raise foreign()
+    position = position.removeprefix(_NEWEST_FIRST)
+    milliseconds, dash, decision_id = position.partition("-")
+    if len(milliseconds) != len(str(LATEST_MS)) or not milliseconds.isdigit() or not dash or not decision_id:
+        raise foreign()
+    return position

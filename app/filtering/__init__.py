@@ -1,0 +1,1 @@
+"""How a filtered search is done: which strategy, and what is made for a filter."""

@@ -1,0 +1,137 @@
+"""A snapshot of the arms that a filter lets in, or without some rows: there are no others."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.filtering.strategies import MOST_ASKED, SearchStrategy
+from app.indexes.eligible_rows import EligibleRows, rows_left
+from app.indexes.filtered_search import search_exactly
+from app.indexes.snapshot import IndexKind, Snapshot
+from app.indexes.table import not_in
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FilteredSnapshot(Snapshot):
+    """As ``Snapshot``, of the arms of ``among`` alone. ``table`` still has all arms of the catalogue.
+
+    ``all_arms``: the snapshot of all arms. ``strategy``: how to search, at this moment; None: every
+    search is exact.
+    ``expected_us`` is that of a search by ``strategy``, ``recent`` the queries of this filter.
+    """
+
+    all_arms: Snapshot
+    among: EligibleRows
+    strategy: SearchStrategy | None
+
+    @property
+    def is_filtered(self) -> bool:
+        return True
+
+    @property
+    def whole(self) -> Snapshot:
+        return self.all_arms
+
+    @property
+    def size(self) -> int:
+        return self.among.count
+
+    @property
+    def kind(self) -> IndexKind:
+        return self.strategy.kind if self.strategy is not None else "exact"
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        self._check(query, k)
+        self.recent.append(query)
+        if len(exclude):
+            exclude = self._inside(exclude)
+        if self.strategy is not None:
+            count = self.among.count
+            result = self.strategy.search(self.all_arms, query, min(k, count) or 1, exclude)
+            if result is not None and len(result.rows) >= min(k, count - len(exclude)):
+                return result
+        return search_exactly(self.table, self.among, query, k, exclude)
+
+    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        self._check(query, k)
+        return search_exactly(self.table, self.among, query, k, self._inside(exclude))
+
+    def rows_of(self, ids: Iterable[str]) -> Rows:
+        """Rows of the arms that are let in; others are left out, as unknown ids are."""
+        return self._inside(self.all_arms.rows_of(ids))
+
+    @property
+    def listed(self) -> Rows:
+        return self.among.rows
+
+    def lets_in(self, rows: Rows) -> NDArray[np.bool_]:
+        let_in: NDArray[np.bool_] = self.among.mask[rows]
+        return let_in
+
+    def eligible(self, exclude: Rows = NO_ROWS) -> Rows:
+        rows, _ = self.table.by_revision
+        rows = rows[self.among.mask[rows]]
+        return rows[not_in(rows, exclude)] if len(exclude) else rows
+
+    def _inside(self, rows: Rows) -> Rows:
+        return rows[self.among.mask[rows]] if len(rows) else rows
+
+
+SPARE, MORE = 2, 4  # arms asked for besides those wanted, and how many times as many after too few
+FEW_GONE = 10  # no more are asked for if not even one of so many lists would lack an arm
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AskedForMore:
+    """Asks a snapshot for more arms, and keeps those that are left; too few are no answer."""
+
+    base: Snapshot
+    left: EligibleRows
+    name: ClassVar[str] = "asked for more"
+
+    @property
+    def kind(self) -> IndexKind:
+        return self.base.kind
+
+    def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:  # noqa: ARG002
+        ask, gone = k, self.base.size - self.left.count
+        if FEW_GONE * k * gone > self.base.size:
+            ask = (k + SPARE) * self.base.size // max(self.left.count, 1)
+        while ask <= max(k, MOST_ASKED * self.base.size):
+            hits = self.base.search(query, ask, exclude)
+            kept = np.flatnonzero(self.left.mask[hits.rows])[:k]
+            if len(kept) == k or len(hits.rows) < ask:
+                return TopK(hits.rows[kept], hits.scores[kept], hits.exact)
+            ask *= MORE
+        return None
+
+
+def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
+    """``base`` without the rows where ``gone`` (rows,) is True. Cost: O(rows of the table)."""
+    stays = np.logical_not(gone)
+    if isinstance(base, FilteredSnapshot):
+        stays &= base.among.mask
+    else:
+        stays[base.table.dead] = False
+    left = rows_left(base.table, base.attributes, stays)
+    if left.count == base.size:
+        return base
+    strategy: SearchStrategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made anew
+    return FilteredSnapshot(
+        table=base.table,
+        structure=None,
+        segments=(),
+        expected_us=base.expected_us,
+        recent=deque(maxlen=1),
+        attributes=base.attributes,
+        all_arms=base.whole,
+        among=left,
+        strategy=strategy,
+    )

@@ -1,0 +1,127 @@
+"""The arms that filters let in, of all catalogues: found once, and kept up to date.
+
+A filter that was used before costs nothing until its catalogue changes, and then as much as the change is
+large.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from app.catalogues.catalogues import Catalogue
+from app.filtering.filtered_snapshot import without_rows
+from app.filtering.known_filter import FilterStatus, KnownFilter
+from app.filtering.planning import FilterPlanning
+from app.filters.filter import Filter
+from app.indexes.eligible_rows import eligible_rows, work
+from app.indexes.snapshot import Snapshot
+from app.milvus.snapshot import MilvusSnapshot
+from app.platform.cache import BoundedCache
+from app.platform.errors import NoArms, shown
+from app.platform.long_work import LongWork
+
+LONG_EVALUATION = 2_500_000  # values: two milliseconds at most; a thread would take a tenth of one to begin
+EVALUATIONS = 2
+WAITING = 256
+LOOK_EVERY = 4  # uses: after these, whether anything is to be measured or made anew
+SHOWN_CHARS = 4_096  # of a filter's key
+MOST_NAMED = 5  # fields in a refusal
+
+
+def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
+    """The arms of ``base`` that a filter lets in which is used once: nothing is kept of it.
+
+    Cost: that of the filter, and O(rows of the table).
+    """
+    return without_rows(base, ~eligible_rows(arm_filter, base.table, base.attributes).mask)
+
+
+def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -> NoArms:
+    """The refusal where nothing is eligible. It names the fields of a filter that no arm can meet.
+
+    ``detail``: what else is said; by default that the filter, if there is one, lets in nothing.
+    """
+    is_empty = arm_filter is None or not len(catalogue.index)
+    if not detail:
+        detail = "the catalogue has no arms" if is_empty else "the filter lets in no arm of the catalogue"
+    if arm_filter is None or is_empty or not catalogue.holds_arms:
+        return NoArms(detail)
+    unmet = [(shown(name), why) for name, why in catalogue.index.snapshot().attributes.unmet(arm_filter)]
+    if unmet:
+        detail += ": " + "; ".join(f"{name}: {why}" for name, why in unmet[:MOST_NAMED])
+    error = NoArms(detail)
+    error.errors = [(("filter", name), why) for name, why in unmet[:MOST_NAMED]]
+    return error
+
+
+class FilteredSnapshots:
+    """The filters of all catalogues, within ``capacity_bytes``. For the event loop."""
+
+    def __init__(self, *, capacity_bytes: int) -> None:
+        self._known: BoundedCache[tuple[str, str], KnownFilter] = BoundedCache(capacity_bytes)
+        self._evaluations = LongWork(threads=EVALUATIONS, waiting=WAITING)
+        self._planning = FilterPlanning(capacity_bytes=capacity_bytes)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of all that is kept of filters."""
+        return self._known.bytes
+
+    async def of(self, catalogue: Catalogue, arm_filter: Filter | None) -> Snapshot:
+        """The arms of the catalogue that ``arm_filter`` lets in, as it is now; all of them without a filter.
+
+        Awaits nothing unless a long evaluation is needed, which is done in a thread.
+        """
+        snapshot = catalogue.index.snapshot()
+        if arm_filter is None:
+            return snapshot
+        if isinstance(snapshot, MilvusSnapshot):
+            return snapshot.among(arm_filter)
+        known = self._known.get((catalogue.uid, arm_filter.key))
+        if known is None or not known.is_of(snapshot):
+            known = await self._followed(catalogue, arm_filter)
+        filtered = known.snapshot
+        assert filtered is not None  # noqa: S101 - for the type checker: it was made just now
+        known.uses += 1
+        if not known.uses % LOOK_EVERY:
+            due = known.due(filtered.all_arms, time.monotonic())
+            if due is not None:
+                self._planning.begin(catalogue, known, due, partial(self._has_grown, catalogue, known))
+        return filtered
+
+    def in_use(self, catalogue: Catalogue, most: int) -> Sequence[FilterStatus]:
+        """The filters of a catalogue that were used most often; those too long to be read are left out."""
+        short = (key for key in self._known if key[0] == catalogue.uid and len(key[1]) <= SHOWN_CHARS)
+        held = [known for known in map(self._known.peek, short) if known is not None]
+        held.sort(key=lambda known: -known.uses)
+        return [known.status(catalogue.index.snapshot()) for known in held[:most]]
+
+    def close(self) -> None:
+        self._planning.close()
+        self._evaluations.close()
+
+    async def _followed(self, catalogue: Catalogue, arm_filter: Filter) -> KnownFilter:
+        """What is known of a filter, with the snapshot of this moment."""
+        key = catalogue.uid, arm_filter.key
+        snapshot, known = catalogue.index.snapshot(), self._known.peek(key)
+        before = known.eligible if known is not None else None
+        while work(arm_filter, snapshot.table, snapshot.attributes, before) > LONG_EVALUATION:
+            before = await self._evaluations.run(
+                partial(eligible_rows, arm_filter, snapshot.table, snapshot.attributes, before)
+            )
+            # Arms may have come meanwhile, and others may have used the filter.
+            snapshot, known = catalogue.index.snapshot(), self._known.peek(key)
+        eligible = eligible_rows(arm_filter, snapshot.table, snapshot.attributes, before)
+        if known is None:
+            known = KnownFilter(arm_filter, eligible)
+        known.follow(snapshot, eligible)
+        self._known.put(key, known, known.memory_bytes)
+        return known
+
+    def _has_grown(self, catalogue: Catalogue, known: KnownFilter) -> None:
+        """Count the memory of what was made, unless the filter was dropped from the cache."""
+        key = catalogue.uid, known.arm_filter.key
+        if self._known.peek(key) is known:
+            self._known.put(key, known, known.memory_bytes)

@@ -1,0 +1,210 @@
+"""The state of one filter over one catalogue: what serves it, and what is to be done about it.
+
+A few arms are copied side by side when a filter is used the second time. For more, the strategies to search
+are measured after a few uses (``filtering.plan``), and the best one serves from then on. Until then
+every arm that is let in is compared. What was built is made anew when it is stale.
+
+Nothing here waits, starts work or reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from app.filtering import plan as filter_plan
+from app.filtering.filtered_snapshot import FilteredSnapshot
+from app.filtering.plan import FilterPlan, graph_number
+from app.filtering.strategies import CatalogueGraph, OwnCopy, SearchStrategy
+from app.filters.filter import Filter
+from app.indexes.eligible_rows import EligibleRows
+from app.indexes.exact import measured_scan_cost
+from app.indexes.filtered_search import exact_reads, is_gathered
+from app.indexes.snapshot import Snapshot
+from shortlist.types import Vector
+
+PLAN_AFTER = 4  # uses
+GRAPH_AFTER = 64
+SMALL_NUMBERS = 65_536  # so few are scanned in some microseconds: copied at once, and nothing measured
+RECENT = 128
+GROWTH = 1.2
+REST = 20.0  # times what planning took
+STALE = 0.25  # share of what was built that came or went since: it is made anew
+LOST, MOST_LOST = 0.02, 0.4  # of the probes of a graph, by deaths: it is measured again; serves no longer
+RENEWAL_REST = 2.0  # times what making it anew took
+AFTER_FAILURE_S = 60.0
+KNOWN_BYTES = 2_000
+TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
+SMALL = "few arms are let in: they were copied side by side"
+
+Work = Literal["plan", "renew", "renew_fallback"]
+"""Measure all strategies; make what serves anew; make the fallback anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterStatus:
+    """A filter in use: how many arms it lets in, how it is searched, and how good that was measured to be."""
+
+    filter: object
+    eligible: int
+    strategy: str
+    uses: int
+    recall_at_1: float
+    ratio_mean: float
+    expected_us: float
+    reason: str
+
+
+@dataclass(slots=True, eq=False)
+class KnownFilter:
+    """``uses``: how often it was used. ``snapshot``: the arms that it let in then; None: to be made.
+
+    ``strategy`` is of that moment. It may be there without a ``plan``, and may have been lost since the plan
+    was made. ``fallback``: an exact strategy, which serves while ``strategy`` is a graph that changes have
+    degraded, or is lost. ``lost``: share of the probes of a graph whose best arm is let in no longer.
+    ``is_quick``: so few arms are let in that they are compared. ``is_busy``: work on it is under way.
+    Times are in seconds.
+    """
+
+    arm_filter: Filter
+    eligible: EligibleRows
+    plan: FilterPlan | None = None
+    strategy: SearchStrategy | None = None
+    fallback: SearchStrategy | None = None
+    snapshot: FilteredSnapshot | None = None
+    uses: int = 0
+    lost: float = 0.0
+    is_quick: bool = False
+    is_busy: bool = False
+    plan_from: float = 0.0
+    renew_from: float = 0.0
+    recent: deque[Vector] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    @property
+    def memory_bytes(self) -> int:
+        is_listed = self.snapshot is None or is_gathered(self.snapshot.table, self.eligible)
+        held = KNOWN_BYTES + TEXT_COPIES * len(self.arm_filter.key)
+        held += self.eligible.memory_bytes(listed=is_listed)
+        return held + sum(made.memory_bytes for made in (self.strategy, self.fallback) if made is not None)
+
+    @property
+    def serving(self) -> SearchStrategy | None:
+        """``strategy`` unless it is lost or a degraded graph; None: nothing that was made."""
+        strategy, plan = self.strategy, self.plan
+        if strategy is None:
+            return self.fallback
+        if plan is None or strategy.kind != "hnsw":
+            return strategy
+        # A graph, with a scan of what came and went, may take as long as an exact search.
+        is_slow = strategy.staleness > max(0.0, 1.0 - plan.us / plan.exact_us)
+        return self.fallback if is_slow or self.is_quick or self.lost > MOST_LOST else strategy
+
+    def is_of(self, whole: Snapshot) -> bool:
+        """Whether ``snapshot`` is of this moment, and is made as one that is used again."""
+        return self.snapshot is not None and self.snapshot.all_arms is whole and self.uses != 1
+
+    def follow(self, whole: Snapshot, eligible: EligibleRows) -> None:
+        """Be of this moment. Cost: O(changed rows); a copy of a few arms at the second use."""
+        strategy = self.strategy.followed(whole, eligible) if self.strategy is not None else None
+        if _is_small(whole, eligible) and (strategy is None or strategy.staleness > STALE):
+            # What was used once may be used no more.
+            strategy = OwnCopy.of(whole.table, eligible) if self.uses else None
+        if self.plan is not None and strategy is not None:
+            self.plan = replace(self.plan, strategy=strategy)  # lets go of the earlier one
+        self.lost, self.is_quick = 0.0, eligible.count * whole.table.dim <= filter_plan.QUICK_NUMBERS
+        if self.plan is not None and self.plan.winners is not None:
+            winners = self.plan.winners.followed(whole.table)
+            self.plan, self.lost = replace(self.plan, winners=winners), winners.lost(eligible)
+        self.eligible, self.strategy = eligible, strategy
+        self.fallback = self.fallback.followed(whole, eligible) if self.fallback is not None else None
+        self.snapshot = FilteredSnapshot(
+            table=whole.table,
+            structure=None,
+            segments=(),
+            expected_us=self._expected_us(whole),
+            recent=self.recent,
+            attributes=whole.attributes,
+            all_arms=whole,
+            among=eligible,
+            strategy=self.serving,
+        )
+
+    def due(self, whole: Snapshot, now: float) -> Work | None:
+        """What is to be measured or made anew, if anything is."""
+        plan = self.plan
+        if self.is_busy or self.uses < PLAN_AFTER or _is_small(whole, self.eligible):
+            return None
+        if now >= self.plan_from and (plan is None or self._is_stale(plan, whole)):
+            return "plan"
+        if self.fallback is not None and self.fallback.staleness > STALE:
+            return "renew_fallback"
+        if plan is not None and now >= self.renew_from and self._is_worth_renewing(plan, whole):
+            return "renew"
+        return None
+
+    def take(self, made: FilterPlan | SearchStrategy | None) -> None:
+        """Serve by this plan, or with this fallback strategy, from now on."""
+        self.snapshot = None
+        if not isinstance(made, FilterPlan):
+            self.fallback = made
+            return
+        if made.fallback is not None:
+            self.fallback = made.fallback
+        strategy = self.fallback if made.is_refuted else made.strategy
+        if strategy is None or strategy.kind != "hnsw":
+            self.fallback = None  # there is no graph that it could stand in for
+        self.plan, self.strategy = replace(made, strategy=strategy, fallback=None), strategy
+
+    def rest(self, work: Work, now: float, seconds: float) -> None:
+        """Begin no such work again for a while after it took so long."""
+        if work == "plan":
+            self.plan_from = now + REST * seconds
+        elif work == "renew":
+            self.renew_from = now + RENEWAL_REST * seconds
+
+    def failed(self, now: float) -> None:
+        self.plan_from = self.renew_from = now + AFTER_FAILURE_S
+
+    def status(self, whole: Snapshot) -> FilterStatus:
+        plan, serving = self.plan, self.serving
+        served = plan if plan is not None and serving is not None and serving is self.strategy else None
+        reason = SMALL if serving is not None else "not measured yet"
+        return FilterStatus(
+            filter=self.arm_filter.document,
+            eligible=self.eligible.count,
+            strategy=serving.name if serving is not None else "exact",
+            uses=self.uses,
+            recall_at_1=max(0.0, served.recall_at_1 - self.lost) if served else 1.0,
+            ratio_mean=max(0.0, served.ratio_mean - self.lost) if served else 1.0,
+            expected_us=self._expected_us(whole),
+            reason=plan.reason if plan is not None else reason,
+        )
+
+    def _expected_us(self, whole: Snapshot) -> float:
+        serving, plan = self.serving, self.plan
+        if serving is None:
+            return measured_scan_cost().us(exact_reads(whole.table, self.eligible))
+        if plan is None:
+            return measured_scan_cost().us(self.eligible.count * whole.table.dim)
+        return plan.us if serving is self.strategy else plan.exact_us
+
+    def _is_stale(self, plan: FilterPlan, whole: Snapshot) -> bool:
+        """Whether another strategy may be better by now: all of them are to be measured."""
+        if plan.is_refuted or (plan.wants_graph and self.uses >= GRAPH_AFTER):
+            return True
+        if (plan.graph is None) != (graph_number(whole) is None):
+            return True
+        return not plan.count / GROWTH <= self.eligible.count <= plan.count * GROWTH
+
+    def _is_worth_renewing(self, plan: FilterPlan, whole: Snapshot) -> bool:
+        """Whether what serves is to be made anew, or its recall to be measured again."""
+        if plan.strategy is None:
+            return False
+        if isinstance(self.strategy, CatalogueGraph):  # made anew it would have the same fresh arms
+            return plan.graph != graph_number(whole) or self.lost > LOST
+        return self.strategy is None or self.strategy.staleness > STALE or self.lost > LOST
+
+
+def _is_small(whole: Snapshot, eligible: EligibleRows) -> bool:
+    return eligible.count * whole.table.dim <= SMALL_NUMBERS

@@ -1,0 +1,109 @@
+"""Measuring and rebuilding for filters: in a thread, one such work of all catalogues at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from app.catalogues.catalogues import Catalogue
+from app.filtering.known_filter import GRAPH_AFTER, KnownFilter, Work
+from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
+from app.filtering.strategies import SearchStrategy
+from app.indexes.eligible_rows import eligible_rows
+from app.indexes.hnsw import HnswGraph, arm_bytes
+from app.indexes.maintenance import Cancellation, Cancelled
+from app.indexes.planner import IndexOptions
+from app.indexes.snapshot import Snapshot
+from app.indexes.table import longest_first
+from shortlist.types import Rows
+
+log = logging.getLogger("shortlist.filters")
+
+COPY_SHARE, GRAPH_SHARE = 0.25, 0.5  # of the memory for filters, for one of them
+_SEED = 0x66696C74
+
+
+class FilterPlanning:
+    """For the event loop. ``capacity_bytes``: the memory for all filters."""
+
+    def __init__(self, *, capacity_bytes: int) -> None:
+        self._copy_bytes = int(COPY_SHARE * capacity_bytes)
+        self._graph_bytes = int(GRAPH_SHARE * capacity_bytes)
+        self._one_at_a_time = asyncio.Semaphore(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stop = Cancellation()
+
+    def begin(self, catalogue: Catalogue, known: KnownFilter, work: Work, done: Callable[[], None]) -> None:
+        """Do this work some time; the filter takes what comes out, and ``done`` is called."""
+        known.is_busy = True
+        task = asyncio.create_task(self._run(catalogue, known, work, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        self._stop.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _run(
+        self, catalogue: Catalogue, known: KnownFilter, work: Work, done: Callable[[], None]
+    ) -> None:
+        try:
+            async with self._one_at_a_time:
+                started = time.monotonic()
+                made = await asyncio.to_thread(self._job(catalogue, known, work))
+                known.rest(work, time.monotonic(), time.monotonic() - started)
+        except Cancelled:
+            return
+        except Exception:  # what served goes on serving
+            log.exception("planning a filter of %s failed", catalogue.name)
+            known.failed(time.monotonic())
+            return
+        finally:
+            known.is_busy = False
+        known.take(made)
+        done()
+
+    def _job(
+        self, catalogue: Catalogue, known: KnownFilter, work: Work
+    ) -> Callable[[], FilterPlan | SearchStrategy | None]:
+        """The work on the filter as it is now, for a thread."""
+        snapshot, before = catalogue.index.snapshot(), known.eligible
+        plan, fallback, recent = known.plan, known.fallback, tuple(known.recent)
+        rng = np.random.default_rng((_SEED, int(catalogue.uid[:8], 16)))
+        options = PlanOptions(
+            copy_bytes=self._copy_bytes,
+            graph_bytes=self._graph_bytes if known.uses >= GRAPH_AFTER else 0,
+            make=partial(self._graph, catalogue.index_options),
+            target_recall=catalogue.index_options.target_recall,
+        )
+
+        def run() -> FilterPlan | SearchStrategy | None:
+            eligible = eligible_rows(known.arm_filter, snapshot.table, snapshot.attributes, before)
+            if work == "renew_fallback":
+                return fallback.renewed(snapshot, eligible) if fallback is not None else None
+            if work == "renew" and plan is not None:
+                target = options.target_recall
+                return renew(plan, snapshot, eligible, target_recall=target, recent=recent, rng=rng)
+            return plan_filter(snapshot, eligible, options, recent=recent, rng=rng)
+
+        return run
+
+    def _graph(self, options: IndexOptions, snapshot: Snapshot, rows: Rows) -> HnswGraph | None:
+        """None, before the long work of building it, for a graph that there is no memory for."""
+        if len(rows) * arm_bytes(snapshot.table.dim, options.m) > self._graph_bytes:
+            return None
+        return HnswGraph.build(
+            snapshot.table,
+            longest_first(snapshot.table, rows),
+            m=options.m,
+            ef_construction=options.ef_construction,
+            seed=_SEED,
+            threads=1,
+            check=self._stop.check,
+        )

@@ -1,0 +1,139 @@
+"""How arms get into hnswlib's graphs, and the memory of large ones.
+
+How arms get into hnswlib's graphs: inserted in chunks, or with a copy of a graph that has them.
+
+A process inserts into one graph at a time, a chunk of arms of one and then of the other. Two builds at once
+would leave no core to the event loop where there are two, and its searches would wait for whole time slices
+of the scheduler.
+
+Huge pages for the memory of a graph: a search of a large one waits mostly for addresses to be translated.
+
+hnswlib takes its memory from malloc, in pages of 4 kB. In pages of 2 MB a search of a graph over 330,000
+arms takes a fifth to a quarter less time. Linux alone is asked, and may refuse; then pages stay as they are.
+Nothing but times depends on it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.indexes.table import TableSnapshot
+from shortlist.types import Rows
+
+_SIMD_FLOATS = 16
+_CHUNK = 5_000
+_INSERTING = threading.Lock()
+_LOOK_EVERY_S = 0.05
+
+
+@contextmanager
+def build_lock(check: Callable[[], None]) -> Iterator[None]:
+    """Wait until no other graph is inserted into, and hold all others back; ``check`` may raise meanwhile."""
+    while not _INSERTING.acquire(timeout=_LOOK_EVERY_S):
+        check()
+    try:
+        yield
+    finally:
+        _INSERTING.release()
+
+
+def insert(
+    index: Any,
+    table: TableSnapshot,
+    rows: Rows,
+    labels: NDArray[np.int64],
+    exponent: int,
+    *,
+    threads: int,
+    check: Callable[[], None],
+) -> None:
+    """Insert ``rows`` (n,) under ``labels`` (n,), their features times 2 to the power ``exponent``."""
+    for start in range(0, len(rows), _CHUNK):
+        check()
+        some = slice(start, start + _CHUNK)
+        block = np.zeros((len(rows[some]), padded(table.dim)), dtype=np.float32)
+        block[:, : table.dim] = np.ldexp(table.features[rows[some]], exponent)
+        with build_lock(check):
+            index.add_items(block, labels[some], num_threads=threads)
+
+
+def copied(index: Any, labels: NDArray[np.int64], room: int) -> dict[str, Any]:
+    """Of what hnswlib makes a copy of a graph with ``room`` for so many arms. Label i is ``labels[i]``."""
+    (state,) = index.__getstate__()
+    external, internal = state["label_lookup_external"], state["label_lookup_internal"]
+    external[:] = labels[external.astype(np.int64)]
+    count, first = state["cur_element_count"], state["label_offset"]
+    nodes = state["data_level0"].view(np.uint8)[: count * state["size_data_per_element"]]
+    nodes = nodes.reshape(count, -1)
+    nodes[internal, first : first + 8] = external.astype("<u8").view(np.uint8).reshape(count, 8)
+    return {**state, "max_elements": room}
+
+
+def padded(dim: int) -> int:
+    """Numbers of an arm in a graph: hnswlib multiplies so many at once without a rest."""
+    return -(-dim // _SIMD_FLOATS) * _SIMD_FLOATS
+
+
+_PAGE = 2 << 20
+_LEAST = 32 << 20  # malloc gives smaller blocks no mapping of their own
+_HUGEPAGE, _COLLAPSE = 14, 25  # advice of madvise(2): in time (MADV_HUGEPAGE), and now (since Linux 6.1)
+_MAPS = Path("/proc/self/maps")
+
+Mapping = tuple[int, int]
+"""First address of some memory, and the one after its last."""
+
+
+@contextmanager
+def huge_pages(size: int) -> Iterator[None]:
+    """Put the block of about ``size`` bytes that is allocated within into huge pages, if it is a large one.
+
+    The block is to be used wholly, for a huge page is taken as one. Cost: a copy of what was written into it.
+    """
+    before = _mappings() if size >= _LEAST else []
+    yield
+    if before:
+        _advise([part for part in _added(before, _mappings()) if part[1] - part[0] >= size])
+
+
+def _mappings() -> list[Mapping]:
+    """The private, writable mappings without a file, ascending; none where it is not told."""
+    try:
+        fields = [line.split() for line in _MAPS.read_text().splitlines()]
+    except OSError:
+        return []
+    ranges = [line[0].split("-") for line in fields if line[1] == "rw-p" and len(line) == 5]
+    return [(int(first, 16), int(end, 16)) for first, end in ranges]
+
+
+def _added(before: Sequence[Mapping], after: Sequence[Mapping]) -> Iterator[Mapping]:
+    """The parts of ``after`` that are in none of ``before``; both ascending."""
+    for first, end in after:
+        rest = first
+        for old_first, old_end in before:
+            if old_end <= rest or old_first >= end:
+                continue
+            if old_first > rest:
+                yield rest, old_first
+            rest = old_end
+        if rest < end:
+            yield rest, end
+
+
+def _advise(parts: Sequence[Mapping]) -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for first, end in parts:
+        aligned = -(-first // _PAGE) * _PAGE
+        for advice in (_HUGEPAGE, _COLLAPSE):
+            madvise(aligned, max(0, (end - aligned) // _PAGE * _PAGE), advice)

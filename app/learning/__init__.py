@@ -1,0 +1,1 @@
+"""Rewards, the log of them, and the learners that are folded from it."""

@@ -1,0 +1,273 @@
+"""Decisions that wait for rewards, and the rows of the decision log.
+
+What is written to the decision log: a row when a decision is made, and what its rewards add.
+
+The record of a row is the token of its decision, as bytes. So the row of a decision that is rewarded can
+always be made, whatever became of the one that was written when it was decided.
+
+Decisions that wait for rewards. They are logged only for bandits with a default for arms without a reward.
+
+Life of a decision
+    chosen      its token says everything about it; where the bandit has a ``wait_s`` it is logged as well
+    deferred    (``"activate": false``) it is not logged and cannot be rewarded before it is activated
+    due         ``wait_s`` after it was chosen or activated: every arm without a reward gets the default
+    rewarded    after that: the reward takes the place of the default, exactly (``fold``)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.msgpack import encode
+
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.bandits.settings import Judged, reward_payload
+from app.caps.quotas import Quotas
+from app.catalogues.catalogues import Catalogues
+from app.learning.tokens import BadToken, Decision, TokenSigner, raw_of
+from app.platform.deadlines import yield_to_others
+from app.records.logged import RewardOfRow, reward_bytes
+from app.records.records import LoggedDecision, RewardPayload, RewardSource, pack, unpack
+from app.storage.types import DecisionId, DefaultWrite, LoggedReward, RowWrite, Store
+
+
+def row_of(bandit: Bandit, decision: Decision, token: str | bytes) -> RowWrite | None:
+    """The row of a decision; None if it is not logged. ``token``: as it was answered, or its bytes."""
+    rule = bandit.record.log
+    if decision.logged is None or rule is None or decision.known_entry is None:
+        return None
+    record = raw_of(token) if isinstance(token, str) else token
+    return RowWrite(decision.identity, decision.issued_ms, decision.known_entry, record, rule.keep_ms)
+
+
+def logged_reward(
+    bandit: Bandit,
+    decision: Decision,
+    token: str,
+    *,
+    arm: str,
+    value: float,
+    now_ms: int,
+    judged: Judged | None = None,
+    is_last: bool = False,
+) -> LoggedReward | None:
+    """What a reward that came now adds to the row of its decision; None if that is not logged.
+
+    ``is_last``: it takes the place of an earlier one of its arm and signal.
+    """
+    row = row_of(bandit, decision, token)
+    if row is None:
+        return None
+    signal, after_ms = None if judged is None else judged.place, now_ms - decision.issued_ms
+    reward = RewardOfRow(
+        decision.arms.index(arm), value, after_ms, default=False, signal=signal, is_last=is_last
+    )
+    return LoggedReward(row, reward_bytes(reward))
+
+
+def source_of(bandit: Bandit, decision: Decision, kind: str, arm: str, revision: int) -> bytes:
+    """What an entry of the reward log is of, for a reward or a default of this decision."""
+    logged, position = decision.logged is not None, bandit.record.position
+    examined = None if position is None else position.at(decision.arms.index(arm))
+    context = decision.context
+    if examined is None:  # as if absent: not written
+        return encode((kind, decision.id, arm, revision, decision.issued_ms, logged, context))
+    return pack(RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, context, examined))
+
+
+log = logging.getLogger("shortlist.decisions")
+
+DEDUPE_MARGIN_MS = 60_000
+TOGETHER = 100
+
+
+@dataclass(slots=True)
+class Activation:
+    """What became of a batch: counts, and (place in the batch, code) of those that were rejected."""
+
+    activated: int = 0
+    duplicate: int = 0
+    rejected: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Decisions:
+    """Logs decisions, and activates them."""
+
+    def __init__(
+        self, store: Store, catalogues: Catalogues, bandits: Bandits, signer: TokenSigner, quotas: Quotas
+    ) -> None:
+        self._store = store
+        self._catalogues = catalogues
+        self._bandits = bandits
+        self._signer = signer
+        self._quotas = quotas
+
+    async def log(self, token: str) -> None:
+        """Log a decision whose bandit waited when it was made, unless it is deferred.
+
+        Repeated, it changes nothing.
+        """
+        decision = self._signer.verify(token, now_ms=0)
+        if decision.deferred:
+            return
+        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
+        if bandit is None or bandit.record.reward.wait_s is None:
+            return
+        record, due_ms = await self._record(bandit, decision, decision.issued_ms)
+        await self._touch(bandit, decision, due_ms)
+        await self._store.waiting.log(
+            decision.identity,
+            record,
+            due_ms=due_ms,
+            expires_ms=decision.expires_ms,
+            known_entry=decision.known_entry,
+            row=row_of(bandit, decision, token),
+        )
+
+    async def activate(self, tokens: Sequence[str]) -> Activation:
+        """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for."""
+        now_ms = time.time_ns() // 1_000_000
+        outcome = Activation()
+        for start in range(0, len(tokens), TOGETHER):
+            batch = tokens[start : start + TOGETHER]
+            outcomes = await asyncio.gather(*(self._activate_token(token, now_ms) for token in batch))
+            for position, became in enumerate(outcomes, start):
+                if became == "activated":
+                    outcome.activated += 1
+                elif became == "duplicate":
+                    outcome.duplicate += 1
+                else:
+                    outcome.rejected.append((position, became))
+        return outcome
+
+    async def _activate_token(self, token: str, now_ms: int) -> str:
+        await yield_to_others()
+        try:
+            decision = self._signer.verify(token, now_ms=now_ms)
+        except BadToken as bad:
+            return bad.reason
+        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
+        if bandit is None:
+            return "unknown_bandit"
+        return await self._activate(bandit, decision, token, now_ms) if decision.deferred else "duplicate"
+
+    async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
+        quotas = self._quotas.shares.get(bandit.uid)
+        if quotas is not None:
+            confirmed = await quotas.confirm(decision.id, expires_ms=decision.expires_ms)
+            if confirmed != "counts":
+                return confirmed
+        record, due_ms = None, 0
+        if bandit.record.reward.wait_s is not None:
+            record, due_ms = await self._record(bandit, decision, now_ms)
+            await self._touch(bandit, decision, due_ms)
+        return await self._store.waiting.activate(
+            decision.identity,
+            issued_ms=decision.issued_ms,
+            expires_ms=decision.expires_ms,
+            known_entry=decision.known_entry,
+            ttl_ms=decision.expires_ms - now_ms + DEDUPE_MARGIN_MS,
+            record=record,
+            due_ms=due_ms,
+            row=row_of(bandit, decision, token),
+        )
+
+    async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
+        """The record to log, and when it is due. An arm whose features are gone is left out of it."""
+        rule, context = bandit.record.reward, decision.encoded_context
+        arms, payloads, positions, sources = [], [], [], []
+        for place, (arm, revision) in enumerate(zip(decision.arms, decision.revisions, strict=True)):
+            await yield_to_others()
+            features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
+            if features is not None:
+                arms.append(arm)
+                positions.append(place)
+                sources.append(source_of(bandit, decision, "default", arm, revision))
+                joint = bandit.learned_features(features, context, place)
+                default = rule.default or 0.0
+                payloads.append(reward_payload(bandit.record, joint, default, decision.issued_ms))
+        record = LoggedDecision(
+            decision.bandit_uid,
+            decision.learner,
+            decision.id,
+            decision.issued_ms,
+            decision.expires_ms,
+            arms,
+            payloads,
+            decision.known_entry,
+            None if decision.logged is None else positions,
+            sources,
+        )
+        due_ms = min(from_ms + round(1_000 * (rule.wait_s or 0.0)), decision.expires_ms)
+        return pack(record), due_ms
+
+    async def _touch(self, bandit: Bandit, decision: Decision, due_ms: int) -> None:
+        """The default will count as a sign of life of an idle learner."""
+        if bandit.record.idle_ttl_s is not None:
+            expires_ms = due_ms + round(1_000 * bandit.record.idle_ttl_s)
+            await self._store.side_data.touch(decision.identity.learner, expires_ms=expires_ms)
+
+
+async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
+    """The keys of those deferred decisions that were not activated."""
+    hidden, asked = set(), list(deferred.items())
+    for start in range(0, len(asked), TOGETHER):
+        batch = asked[start : start + TOGETHER]
+        answers = await asyncio.gather(*(store.waiting.is_active(decision.identity) for _, decision in batch))
+        hidden |= {key for (key, _), active in zip(batch, answers, strict=True) if not active}
+    return hidden
+
+
+def known_entry_of(data: bytes) -> int | None:
+    """``LoggedDecision.known_entry`` of a record; None if it says none, or cannot be read."""
+    try:
+        return unpack(data, LoggedDecision).known_entry
+    except msgspec.DecodeError:
+        return None
+
+
+def defaults_of(decisions: Sequence[tuple[DecisionId, bytes]]) -> list[DefaultWrite]:
+    """The defaults of waiting decisions, one for each arm. A decision that cannot be read has none."""
+    writes, now_ms = [], time.time_ns() // 1_000_000
+    for identity, data in decisions:
+        try:
+            decision = unpack(data, LoggedDecision)
+            logged = _logged_defaults(decision, now_ms)
+            sources = decision.sources or [b""] * len(decision.arms)
+        except msgspec.DecodeError:
+            log.exception("a logged decision cannot be read and gets no default")
+            continue
+        writes += [
+            DefaultWrite(
+                decision=identity,
+                decision_key=f"{decision.id}/{arm}",
+                issued_ms=decision.issued_ms,
+                expires_ms=decision.expires_ms,
+                payload=payload,
+                known_entry=decision.known_entry,
+                logged=default,
+                source=source,
+            )
+            for arm, payload, default, source in zip(
+                decision.arms, decision.payloads, logged, sources, strict=True
+            )
+        ]
+    return writes
+
+
+def _logged_defaults(decision: LoggedDecision, now_ms: int) -> list[bytes]:
+    """What the decision log keeps of the default of each arm; nothing of a decision without a row."""
+    if decision.places is None:
+        return [b""] * len(decision.arms)
+    values = [unpack(payload, RewardPayload).value for payload in decision.payloads]
+    after_ms = now_ms - decision.issued_ms
+    return [
+        reward_bytes(RewardOfRow(place, value, after_ms, default=True))
+        for place, value in zip(decision.places, values, strict=True)
+    ]

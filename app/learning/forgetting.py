@@ -1,0 +1,150 @@
+"""Forgetting: all that is kept of a learner goes, by whichever way.
+
+There are three reasons to forget: somebody deletes a learner (``forget``), a learner was idle for too long
+(``expire``), or its bandit was deleted (``erase_bandit``). The list of what is kept, by the keys of the store
+(``storage.redis_keys``), and what removes it for a learner and for all learners of a deleted bandit:
+
+    what is kept                               keys                  of a learner     of a deleted bandit
+    its state                                  states                fold             at once
+    its rewards since its checkpoint           tails                 fold             at once
+    its part of the pooled prior               states, tails         fold             at once
+    its rewards and observations               log                   erase            erase
+    rewards that could not be folded           dead                  erase            erase
+    decisions that wait for rewards            decisions, due        erase            erase
+    choices made for events                    event, events         erase            erase
+    slots taken of its warm-up                 turns                 forget           erase
+    arms that it has had                       had                   forget           erase
+    until when it is not idle                  idle                  forget           erase
+    dedupe keys of rewards                     seen-until            drop             erase
+    dedupe keys of observations                seen                  expires          erase
+    which decisions are activated              active                expires          erase
+    that older decisions are refused           forgotten             drop             erase
+    until when that is known                   forgotten-until       drop             erase
+    that it is to be erased                    erase                 erase            erase
+    its rows in the decision log               rows, row-times       erase            erase
+    how long rows are kept                     row-logs              never there      erase
+    how many entries were folded               folded                counts them all  at once
+    its name among the last changes            changes               pushed out       pushed out
+    the uid of its bandit, as deleted          deleted               never there      expires
+
+Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
+
+    at once    in the call that deletes the bandit
+    forget     in the same atomic step that appends an entry which forgets the learner to the reward log
+    fold       when a worker folds that entry
+    erase      by ``erase`` after the fold, or by ``erase_bandit``
+    expires    by itself. An observation that is sent again stays a duplicate until then
+    drop       by ``drop_expired``, which refuses in the same step all decisions that it could be needed for
+    pushed out by newer changes. A process reads there what it has to read again
+
+A version of the learned prior that was fitted from its sums too stands until the next one, which is fitted as
+soon as the fold is heard of; older versions are used for rows of the decision log alone. All versions go with
+the bandit.
+
+In the memory of every process: the learner's posterior and the pooled prior are replaced when the process
+hears of the fold, elimination states and what it has had are dropped (``dropped``). What a process keeps of
+a deleted bandit is never asked for again, and goes when the space is needed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from app.learning.checkpoints import Workers
+from app.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
+from app.records.records import state_payload
+from app.storage.types import Knew, LearnerId, Store
+
+FORGET = state_payload()
+
+
+class Memory(Protocol):
+    """What a process made from the states of learners, and keeps in memory."""
+
+    def forget(self, learner: LearnerId) -> None:
+        """Drop what was made from a learner."""
+
+    def forget_all(self) -> None:
+        """Drop everything."""
+
+
+class Forgetting:
+    """Forgets learners. Every step is safe to repeat, and any number of processes may do it at the same time.
+
+    ``workers``       the processes that fold the reward log
+    ``memories``      in this process
+    ``token_ttl_ms``  how long a decision can be rewarded
+    ``event_knew``    what is known of the choice for an event, from its record in the store
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        workers: Workers,
+        memories: Sequence[Memory],
+        *,
+        token_ttl_ms: int,
+        event_knew: Knew,
+    ) -> None:
+        self._store = store
+        self._workers = workers
+        self._memories = memories
+        self._ttl_ms = token_ttl_ms + DEDUPE_MARGIN_MS
+        self._event_knew = event_knew
+
+    async def forget(self, learner: LearnerId) -> None:
+        """Forget a learner, and refuse every reward for a decision it has made so far.
+
+        Returns when everything is gone; what cannot be erased in time, since no worker runs, is left to the
+        workers' housekeeping. Raises Unavailable.
+        """
+        entry_id = await self._store.side_data.append_forget(
+            learner, payload=FORGET, now_ms=time.time_ns() // 1_000_000, ttl_ms=self._ttl_ms
+        )
+        partition = learner.partition(self._store.partitions)
+        self._workers.wake(partition)
+        applied = await self._workers.wait_applied(partition, entry_id)
+        self.dropped([learner])
+        if applied:
+            await self.erase(learner, entry_id)
+
+    async def expire(self, learner: LearnerId, now_ms: int) -> bool:
+        """Forget a learner that is idle since before ``now_ms``; False when it is not.
+
+        To ``erase`` it becomes due once this is folded.
+        """
+        entry_id = await self._store.side_data.expire(
+            learner, payload=FORGET, now_ms=now_ms, ttl_ms=self._ttl_ms
+        )
+        if entry_id is None:
+            return False
+        self._workers.wake(learner.partition(self._store.partitions))
+        return True
+
+    async def erase(self, learner: LearnerId, entry_id: str) -> bool:
+        """Erase what the entry ``entry_id`` has forgotten; False while that entry is not folded.
+
+        What was decided since stays: whoever comes back is not forgotten a second time.
+        """
+        return await self._store.side_data.erase(
+            learner, entry_id, decision_knew=known_entry_of, event_knew=self._event_knew
+        )
+
+    async def erase_bandit(self, uid: str) -> None:
+        """Erase the remains of all learners of a deleted bandit."""
+        await self._store.quotas.erase(uid)
+        await self._store.side_data.erase_bandit(uid)
+
+    def dropped(self, learners: Sequence[LearnerId] | None) -> None:
+        """Drop from the memory of this process what was made from learners that are forgotten.
+
+        None: from all learners, since it is not known which ones are forgotten.
+        """
+        for memory in self._memories:
+            if learners is None:
+                memory.forget_all()
+            else:
+                for learner in learners:
+                    memory.forget(learner)

@@ -1,0 +1,253 @@
+"""The reward log as others read it: what each entry of a bandit is of, from any entry on.
+
+Entries come partition by partition, in the order of the log, so who remembers a cursor for each partition
+reads every entry once. What trimming has dropped before it was read is counted, not passed over in silence.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from app.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.learning.fold import replaced_by, signals_before, signals_of
+from app.platform.answers import hold
+from app.platform.deadlines import yield_to_others
+from app.platform.errors import Invalid
+from app.platform.pages import decode_cursor, encode_cursor, foreign
+from app.records.records import (
+    RewardPayload,
+    RewardSource,
+    RewardTerms,
+    bytes_to_context,
+    bytes_to_vector,
+    unpack,
+)
+from app.storage.types import LogEntry, Store, entry_order
+
+READ_TOGETHER = 1_000  # entries of the log
+ENTRY_BYTES = 2_000  # about what one takes besides its features, as objects and as JSON
+MOST_READ = 20_000  # of all bandits, for one page
+PAGE_NUMBERS = 1 << 17  # of features on one page, about
+
+Kind = Literal["reward", "default", "observation", "other", "forget", "state"]
+
+
+class LearnedReward(msgspec.Struct, frozen=True, gc=False):
+    """One entry of the reward log.
+
+    ``number``     its place in the log of its partition: each is greater than the one before
+    ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
+    ``kind``       "other": nobody noted of which arm it is; "forget": the learner begins anew; "state": a
+                   learner that has no rewards takes this one
+    ``id``         of the decision, or of the observation
+    ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
+                   bandit that sums
+    ``replaces``   the value that it takes the place of, of a default or, where the last counts, of an earlier
+                   reward; None: of none
+    ``context``    as it was encoded; None: the bandit has none
+    ``logged``     whether the decision is in the decision log
+    ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
+    ``features``   what is learned from, where ``kind`` is "other"
+    ``examined``   by what the features of the arm are multiplied; None: by nothing
+    ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
+                   of all together. ``had``: what they counted as before it, in their order: what had come,
+                   and defaults; what is missing at the end is 0
+    """
+
+    number: int
+    time: int
+    kind: Kind
+    key: str | None
+    id: str | None = None
+    arm: str | None = None
+    revision: int | None = None
+    value: float | None = None
+    decided: int | None = None
+    first: bool = True
+    before: float = 0.0
+    replaces: float | None = None
+    context: list[float] | None = None
+    logged: bool = False
+    replayed: int | None = None
+    features: list[float] | None = None
+    state: str | None = None
+    examined: float | None = None
+    signal: str | None = None
+    signal_number: int | None = None
+    had: list[float] | None = None
+
+
+class ArmRevision(msgspec.Struct, frozen=True, gc=False):
+    """The features that an arm has, or had, at a revision. Revisions ascend within a catalogue."""
+
+    id: str
+    revision: int
+    features: list[float]
+
+
+@dataclass(slots=True)
+class LearnedPage:
+    """Some entries, and the arms that they name.
+
+    ``position``  the cursor of what comes after them, now or later
+    ``more``      whether there is more now
+    ``missing``   entries of the partition, of any bandit, that were trimmed before they could be read here,
+                  or erased with a learner that was forgotten
+    """
+
+    items: list[LearnedReward] = field(default_factory=list)
+    arms: dict[int, ArmRevision] = field(default_factory=dict)
+    position: str = ""
+    more: bool = False
+    missing: int = 0
+
+
+class LearnedLog:
+    """Reads the reward log for one bandit. Raises Unavailable."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @property
+    def partitions(self) -> int:
+        """How many logs there are."""
+        return self._store.partitions
+
+    async def page(
+        self, bandit: Bandit, partition: int, cursor: str | None, limit: int, *, with_arms: bool
+    ) -> LearnedPage:
+        """At most ``limit`` entries after the cursor; fewer where features are long. ``with_arms``: and the
+        arms that they name.
+
+        Cost: reads up to ``MOST_READ`` entries of all bandits. Raises Invalid: no such partition, or the
+        cursor is not one of this list and bandit.
+        """
+        if partition >= self._store.partitions:
+            raise Invalid(f"there are {self._store.partitions} partitions", path=("partition",))
+        after = _after(bandit, cursor)
+        page, numbers, read, begun = LearnedPage(), 0, 0, False
+        hold(READ_TOGETHER * (ENTRY_BYTES + 8 * bandit.learner_dim))
+        while read < MOST_READ:
+            entries = await self._store.rewards.read(partition, after, READ_TOGETHER)
+            if not begun:
+                page.missing, begun = await self._missing(partition, after, entries), True
+            for entry in entries:
+                await yield_to_others()
+                if entry.learner.bandit_uid == bandit.uid:
+                    if len(page.items) == limit or numbers > PAGE_NUMBERS:
+                        page.more = True
+                        break
+                    numbers += _take(page, bandit, entry, with_arms=with_arms)
+                after = entry.entry_id
+            read += len(entries)
+            if page.more or len(entries) < READ_TOGETHER:
+                break
+        else:
+            page.more = True
+        page.position = encode_cursor(f"{bandit.uid}/{after}")
+        return page
+
+    async def _missing(self, partition: int, after: str, entries: Sequence[LogEntry]) -> int:
+        """Entries are numbered without a gap, but for those of learners that were erased."""
+        next_id = entries[0].entry_id if entries else await self._store.learners.watermark(partition)
+        gone = entry_order(next_id)[1] - entry_order(after)[1] - (1 if entries else 0)
+        return max(0, gone)
+
+
+def _after(bandit: Bandit, cursor: str | None) -> str:
+    if cursor is None:
+        return "0-0"
+    uid, slash, entry_id = decode_cursor(cursor).partition("/")
+    milliseconds, _, number = entry_id.partition("-")
+    if not slash or not (milliseconds.isdecimal() and number.isdecimal()) or len(entry_id) > 32:
+        raise foreign()
+    if uid != bandit.uid:
+        raise Invalid("the cursor is of a bandit of this name that was deleted", path=("cursor",))
+    return entry_id
+
+
+def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool) -> int:
+    """Put an entry on the page, and return how many numbers of features it brings.
+
+    What nobody can read is left out.
+    """
+    try:
+        payload = unpack(entry.payload, RewardPayload)
+    except msgspec.DecodeError:
+        return 0
+    source = _source(entry)
+    written_ms, number = entry_order(entry.entry_id)
+    replayed = entry_order(entry.origin)[1] if entry.origin else None
+    key = None if entry.learner.name == GLOBAL_LEARNER else entry.learner.name
+    if not payload.features:
+        state = base64.b64encode(payload.state).decode() if payload.state else None
+        kind: Kind = "forget" if state is None else "state"
+        page.items.append(LearnedReward(number, written_ms, kind, key, replayed=replayed, state=state))
+        return len(payload.state) // 8
+    features, terms, dim = (
+        bytes_to_vector(payload.features),
+        payload.terms or RewardTerms(),
+        bandit.catalogue.dim,
+    )
+    numbers = 0
+    if with_arms and source is not None and source.revision not in page.arms:
+        own = features[:dim] / (source.examined or 1.0)
+        page.arms[source.revision] = ArmRevision(source.arm, source.revision, own.tolist())
+        numbers = dim
+    kind = "other" if source is None else _KINDS[source.kind]
+    replaces, of_signals = replaced_by(entry, payload), dict[str, Any]()
+    if payload.signal is not None:
+        replaces, of_signals = _of_signals(bandit, entry, payload)
+    page.items.append(
+        LearnedReward(
+            number,
+            written_ms,
+            kind,
+            key,
+            None if source is None else source.id,
+            None if source is None else source.arm,
+            None if source is None else source.revision,
+            payload.value,
+            terms.decided_ms if source is None else source.decided_ms,
+            entry.first,
+            entry.before,
+            replaces,
+            None if source is None or source.context is None else bytes_to_context(source.context).tolist(),
+            source is not None and source.logged,
+            replayed,
+            features.tolist() if source is None else None,
+            examined=None if source is None else source.examined,
+            **of_signals,
+        )
+    )
+    return numbers + (len(features) if source is None else 0)
+
+
+def _of_signals(
+    bandit: Bandit, entry: LogEntry, payload: RewardPayload
+) -> tuple[float | None, dict[str, Any]]:
+    """What an entry takes the place of, and its signal, for the fields of ``LearnedReward``."""
+    had, is_replaced = signals_before(entry, payload, signals_of((entry, payload)))
+    number, names = (
+        None if payload.signal is None else payload.signal.place,
+        list(bandit.record.signals or ()),
+    )
+    name = None if number is None or number >= len(names) else names[number]
+    replaces = float(had[number]) if is_replaced and number is not None else None
+    return replaces, {"signal": name, "signal_number": number, "had": had.tolist()}
+
+
+def _source(entry: LogEntry) -> RewardSource | None:
+    """None: nobody noted it, or nobody can read it. The fold needs none of it."""
+    try:
+        return unpack(entry.source, RewardSource) if entry.source else None
+    except msgspec.DecodeError:
+        return None
+
+
+_KINDS: dict[str, Kind] = {"reward": "reward", "default": "default", "observation": "observation"}

@@ -1,0 +1,353 @@
+"""Learners: the posterior of every key, cached by this process within a bound on memory.
+
+A key without rewards has no state anywhere: it starts from the prior, which all such keys share.
+
+The cache is kept up to date in two ways. The worker of this process hands over the states that it has just
+written (``applied``). What workers of other processes have written is asked for (``sync``): the learners that
+they changed are marked as outdated, and read again when they are needed. An outdated learner serves only
+while the store does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.prior_version import PriorVersion
+from app.learning.checkpoints import LearnerReader, memory_bytes
+from app.learning.pooled_prior import PATIENCE_S, PooledPriors
+from app.platform.cache import BoundedCache
+from app.platform.deadlines import task_for_all
+from app.platform.errors import Unavailable
+from app.platform.long_work import LEARNERS, REQUESTS
+from app.records.records import LearnerState
+from app.storage.types import LearnerChanges, LearnerId, Store, entry_order
+from shortlist.linear import ridge_sums
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.linear.scales import Scales
+from shortlist.linear.signals import Known, Weighing
+from shortlist.types import Matrix, Vector
+
+PriorTerms = tuple[Scales, float, int]
+Made = Posterior | Known
+
+LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
+
+
+@dataclass(slots=True)
+class Learner:
+    """A cached learner. It has its ``state`` until its posterior is first asked for, and then that.
+
+    Of a learner without rewards both are None: its posterior is the prior, which is held apart.
+    ``terms``: the ``Bandit.prior_terms`` that its own posterior was made by. With signals ``posterior`` is
+    what is known of all of them, and ``last`` the sum of them that was asked for last.
+    """
+
+    version: int
+    state: LearnerState | None
+    posterior: Made | None = None
+    outdated: bool = False
+    terms: PriorTerms | None = None
+    last: tuple[Weighing, Posterior] | None = None
+
+    @classmethod
+    def of(cls, state: LearnerState | None) -> Learner:
+        return cls(0 if state is None else state.version, state)
+
+    def posterior_by(self, terms: PriorTerms) -> Made | None:
+        """Its own posterior, if it has been made by these terms."""
+        return self.posterior if self.terms == terms else None
+
+    def weighed(self, bandit: Bandit, made: Made) -> Posterior:
+        """What ``made`` says of the reward, or of the weighted sum of the signals."""
+        if not isinstance(made, Known):
+            return made
+        weighing = bandit.weighing
+        if self.last is None or self.last[0] != weighing:
+            if weighing is None:
+                raise ValueError("a learner of signals cannot serve a bandit without")
+            self.last = weighing, made.weighed(weighing, bandit.scales)
+        return self.last[1]
+
+    @property
+    def dim(self) -> int | None:
+        """None: without rewards."""
+        if self.state is not None:
+            return self.state.sums.dim
+        return None if self.posterior is None else len(self.posterior.root)
+
+
+@dataclass(frozen=True, slots=True)
+class PriorId:
+    """Which learners without rewards share a prior: all of one dimension and scales, or those of one bandit.
+
+    ``bandit_uid`` is given where the prior is of its keys: pooled, with a ``strength``, or learned.
+    """
+
+    dim: int
+    scales: Scales
+    signals: bool
+    bandit_uid: str | None = None
+    strength: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerReport:
+    """What a learner knows, of its own dimension d. ``signals``: the theta of each. Shape: theta (d,).
+
+    ``prior``: the version of the learned prior that is in it.
+    """
+
+    version: int
+    observations: int
+    theta: Vector
+    sums: RidgeSums
+    ridge: float
+    noise: float
+    signals: Mapping[str, Vector] | None = None
+    prior: PriorVersion | None = None
+
+    async def precision(self) -> Matrix:
+        """Shape: (d, d)."""
+        if self.sums.dim < LARGE_DIM:
+            return self._precision()
+        return await REQUESTS.run(self._precision)
+
+    def _precision(self) -> Matrix:
+        precision = self.sums.gram
+        if self.prior is not None and self.prior.learned is not None:
+            return precision + self.prior.learned.precision
+        precision[np.diag_indices_from(precision)] += self.ridge
+        return precision
+
+
+class Learners:
+    """All learners. ``capacity_bytes`` bounds their memory, save that of the learner that was used last.
+
+    Three quarters are for learners as they serve, and an eighth each for tails that grow and pooled priors.
+    """
+
+    def __init__(self, store: Store, *, capacity_bytes: int) -> None:
+        self._store = store
+        self._synced: dict[int, str] = {}  # partition -> watermark up to which nothing here is outdated
+        self._newest: dict[int, int] = {}  # partition -> number of the newest entry of its log that is known
+        self._reader = LearnerReader(store.learners, capacity_bytes=capacity_bytes // 8)
+        self._pooled_priors = PooledPriors(self._reader, store.partitions, capacity_bytes=capacity_bytes // 8)
+        self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 4 * 3)
+        self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    @property
+    def bytes(self) -> int:
+        return self._cache.bytes
+
+    def cached(self, identity: LearnerId) -> Learner | None:
+        """The learner if it is in memory and not outdated: awaits nothing."""
+        learner = self._cache.get(identity)
+        return None if learner is None or learner.outdated else learner
+
+    async def get(self, identity: LearnerId) -> Learner:
+        """The learner, from memory or from the store; callers share one read. Raises Unavailable."""
+        learner = self.cached(identity)
+        if learner is not None:
+            return learner
+        reading = asyncio.shield(self._read(identity))
+        outdated = self._cache.peek(identity)
+        if outdated is None:
+            return await reading
+        try:
+            return await asyncio.wait_for(reading, PATIENCE_S)
+        except (TimeoutError, Unavailable):
+            return outdated
+
+    def newest_entry(self, identity: LearnerId) -> int:
+        """Number of the newest entry known here of the log with the learner's rewards; 0 without one."""
+        return self._newest.get(identity.partition(self._store.partitions), 0)
+
+    async def posterior(self, bandit: Bandit, learner: Learner) -> Posterior:
+        """The posterior of a learner of this bandit; made when it is first asked for by these terms.
+
+        One that was made by other terms has to be read again: ``current`` does.
+        """
+        if learner.posterior is not None:
+            return learner.weighed(bandit, learner.posterior)
+        if learner.state is None:
+            return await self._prior(bandit)
+        terms = bandit.prior_terms
+        made = await _factored(await self._sums(bandit, learner.state), bandit)
+        learner.posterior, learner.terms, learner.state = made, terms, None
+        return learner.weighed(bandit, made)
+
+    async def current(self, bandit: Bandit, identity: LearnerId) -> tuple[Learner, Posterior]:
+        """A learner of this bandit, and its posterior by the terms that the bandit has now.
+
+        Awaits nothing for a learner in memory that was asked for before. After a change of the bandit a
+        learner is read again; its posterior by the earlier terms serves only while the store does not answer.
+        Raises Unavailable.
+        """
+        terms = bandit.prior_terms
+        learner = self.cached(identity) or await self.get(identity)
+        posterior = learner.posterior_by(terms)
+        if posterior is not None:
+            return learner, learner.weighed(bandit, posterior) if isinstance(posterior, Known) else posterior
+        if learner.posterior is not None and not learner.outdated:
+            learner.outdated = True
+            learner = await self.get(identity)
+        return learner, await self.posterior(bandit, learner)
+
+    async def apart(self, bandit: Bandit, identity: LearnerId) -> Posterior:
+        """The posterior of a learner by the terms of this bandit, from the store; the prior without rewards.
+
+        It takes no place in memory, so reading very many learners drops none that serve. Raises Unavailable.
+        """
+        state = await self.state(identity)
+        if state is None:
+            return await self._prior(bandit)
+        made = await _factored(await self._sums(bandit, state), bandit)
+        return Learner.of(state).weighed(bandit, made)
+
+    async def state(self, identity: LearnerId) -> LearnerState | None:
+        """The learner's own state as the store has it now; None without rewards. Raises Unavailable."""
+        return await self._reader.read(identity.partition(self._store.partitions), identity)
+
+    async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
+        """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
+        dim = bandit.learner_dim
+        state = await self.state(identity) or LearnerState(0, ridge_sums.empty(dim))
+        sums = await self._sums(bandit, state, anew=True)
+        made = await _factored(sums, bandit)
+        shown = Learner.of(state).weighed(bandit, made)
+        thetas = _thetas(bandit, made) if isinstance(made, Known) else None
+        return LearnerReport(
+            state.version,
+            state.sums.observations,
+            shown.theta,
+            sums,
+            shown.ridge,
+            shown.sigma,
+            thetas,
+            bandit.prior,
+        )
+
+    async def begins_with(self, bandit: Bandit) -> tuple[float, float]:
+        """Ridge and noise of a learner without rewards. Raises Unavailable, for a pooled prior."""
+        if bandit.record.prior != "pooled" and bandit.prior is None:
+            return bandit.begins_with
+        prior = await self._prior(bandit)
+        return prior.ridge, prior.sigma
+
+    def applied(
+        self, partition: int, before: str, after: str, states: Mapping[LearnerId, LearnerState | None]
+    ) -> None:
+        """Take over states that the worker of this process has just written, between these watermarks."""
+        if self._synced.get(partition) == before:
+            self._synced[partition] = after
+        self._newest[partition] = max(self._newest.get(partition, 0), entry_order(after)[1])
+        for identity, state in states.items():
+            reading = self._loading.pop(identity, None)
+            if reading is not None or identity in self._cache:
+                self._keep(identity, Learner.of(state))
+
+    async def sync(self, partitions: Iterable[int]) -> Mapping[int, LearnerChanges]:
+        """Mark as outdated what others have written; return what has changed. Raises Unavailable."""
+        known = {partition: self._synced.get(partition, "") for partition in partitions}
+        found = await self._store.learners.changed(known)
+        for partition, changes in found.items():
+            self._take(partition, changes, known[partition])
+        return found
+
+    def _take(self, partition: int, changes: LearnerChanges, known: str) -> None:
+        """Changes of a partition after the watermark ``known``."""
+        newest = max(entry_order(entry)[1] for entry in (changes.newest, changes.watermark))
+        if changes.learners is not None:  # else the store may have lost what was known
+            newest = max(newest, self._newest.get(partition, 0))
+        self._newest[partition] = newest
+        if changes.watermark != known and self._synced.get(partition, "") == known:
+            self._synced[partition] = changes.watermark
+            self._mark_outdated(partition, changes.learners)
+
+    def _mark_outdated(self, partition: int, learners: Sequence[LearnerId] | None) -> None:
+        """None: all learners of the partition."""
+        if learners is None:
+            here = {*self._loading, *(key for key in self._cache if isinstance(key, LearnerId))}
+            learners = [learner for learner in here if self._is_in(partition, learner)]
+        for learner in learners:
+            self._loading.pop(learner, None)
+            cached = self._cache.peek(learner)
+            if cached is not None:
+                cached.outdated = True
+
+    def _is_in(self, partition: int, learner: LearnerId) -> bool:
+        return learner.partition(self._store.partitions) == partition
+
+    async def _sums(self, bandit: Bandit, state: LearnerState, *, anew: bool = False) -> RidgeSums:
+        """The learner's own sums, with those of the others if they are its prior."""
+        if bandit.record.prior != "pooled":
+            return state.sums
+        return await self._pooled_priors.with_prior(bandit, state, anew=anew)
+
+    async def _prior(self, bandit: Bandit) -> Posterior:
+        """The posterior of all keys without rewards; its version counts the rewards of other keys in it."""
+        dim, version = bandit.learner_dim, 0
+        signals = bandit.weighing is not None
+        identity = PriorId(dim, bandit.scales, signals)
+        if bandit.record.prior == "pooled" and (pooled := await self._pooled_priors.get(bandit)):
+            identity = PriorId(dim, bandit.scales, signals, bandit.uid, bandit.record.prior_strength)
+            version = pooled.version
+        elif bandit.prior is not None:
+            identity = PriorId(dim, bandit.scales, signals, bandit.uid)
+            version = bandit.prior.shown_number
+        prior = self._cache.get(identity)
+        if prior is not None and prior.posterior is not None and prior.version == version:
+            return prior.weighed(bandit, prior.posterior)
+        sums = ridge_sums.empty(dim)
+        if version and bandit.record.prior == "pooled":
+            sums = await self._sums(bandit, LearnerState(0, sums))
+        prior = Learner(version, None, made := await _factored(sums, bandit))
+        self._keep(identity, prior)
+        return prior.weighed(bandit, made)
+
+    def _read(self, identity: LearnerId) -> asyncio.Task[Learner]:
+        task = self._loading.get(identity)
+        if task is None:
+            task = task_for_all(self._read_now(identity))
+            self._loading[identity] = task
+        return task
+
+    async def _read_now(self, identity: LearnerId) -> Learner:
+        me = asyncio.current_task()
+        try:
+            state = await self.state(identity)
+        finally:
+            is_superseded = self._loading.get(identity) is not me
+            if not is_superseded:
+                del self._loading[identity]
+        if is_superseded:  # the learner was written while it was read: what is there now is newer
+            newer = self._cache.peek(identity)
+            return newer if newer is not None and not newer.outdated else await self._read(identity)
+        learner = Learner.of(state)
+        self._keep(identity, learner)
+        return learner
+
+    def _keep(self, identity: LearnerId | PriorId, learner: Learner) -> None:
+        name = identity.name if isinstance(identity, LearnerId) else ""
+        self._cache.put(identity, learner, memory_bytes(name, learner.dim))
+
+
+async def _factored(sums: RidgeSums, bandit: Bandit) -> Made:
+    return bandit.known(sums) if sums.dim < LARGE_DIM else await LEARNERS.run(partial(bandit.known, sums))
+
+
+def _thetas(bandit: Bandit, made: Known) -> Mapping[str, Vector]:
+    """The estimate of each signal; 0 of those that no reward has named yet."""
+    names = list(bandit.record.signals or ())
+    nothing = np.zeros((len(names), bandit.learner_dim))
+    return dict(zip(names, (*made.thetas, *nothing), strict=False))

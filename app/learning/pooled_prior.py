@@ -1,0 +1,108 @@
+"""The pooled prior: what all keys of a bandit have taught together, as a new key starts from it.
+
+Each partition keeps a part of it, as the state of a learner of its own (``POOLED``). Folding keeps the part
+exact, and takes a forgotten learner out of it. Here the parts are read and added up when a bandit needs them
+and the last sum is older than ``MAX_AGE_S``; an older one serves only while the store does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from app.bandits.bandit import Bandit
+from app.learning.checkpoints import LearnerReader
+from app.learning.fold import merged
+from app.platform.cache import BoundedCache
+from app.platform.deadlines import task_for_all
+from app.platform.errors import Unavailable
+from app.records.records import POOLED, LearnerState
+from app.storage.types import LearnerId
+from shortlist.linear import sum_algebra
+from shortlist.linear.pooled_prior import with_pooled_prior
+from shortlist.linear.ridge_sums import RidgeSums
+
+MAX_AGE_S = 1.0
+PATIENCE_S = 0.2  # how long a caller waits for the store before an older sum serves
+ENTRY_BYTES = 400
+
+
+@dataclass(slots=True)
+class Pooled:
+    """What all keys of a bandit have taught; ``state`` is None before the first reward of any key."""
+
+    state: LearnerState | None
+    read_at: float
+
+    @property
+    def bytes(self) -> int:
+        return ENTRY_BYTES + (0 if self.state is None else 2 * self.state.sums.total.nbytes)
+
+
+class PooledPriors:
+    """The pooled priors of the bandits that this process serves. ``capacity_bytes`` bounds their memory."""
+
+    def __init__(self, reader: LearnerReader, partitions: int, *, capacity_bytes: int) -> None:
+        self._reader = reader
+        self._partitions = partitions
+        self._held: BoundedCache[str, Pooled] = BoundedCache(capacity_bytes)
+        self._reading: dict[str, asyncio.Task[Pooled]] = {}
+
+    async def with_prior(self, bandit: Bandit, own: LearnerState, *, anew: bool = False) -> RidgeSums:
+        """The sums of a key, with those of all other keys as its prior.
+
+        ``anew``: with the others as the store has them now.
+        """
+        state = (await self._read_now(bandit.uid)).state if anew else await self.get(bandit)
+        return with_others(own, state, strength=bandit.record.prior_strength)
+
+    async def get(self, bandit: Bandit) -> LearnerState | None:
+        """What all keys have taught, at most ``MAX_AGE_S`` ago, or longer while the store does not answer."""
+        pooled = self._held.get(bandit.uid)
+        if pooled is None:
+            return (await asyncio.shield(self._read(bandit.uid))).state
+        if time.monotonic() - pooled.read_at <= MAX_AGE_S:
+            return pooled.state
+        try:
+            return (await asyncio.wait_for(asyncio.shield(self._read(bandit.uid)), PATIENCE_S)).state
+        except (TimeoutError, Unavailable):
+            return pooled.state
+
+    def _read(self, uid: str) -> asyncio.Task[Pooled]:
+        """Callers share one read."""
+        task = self._reading.get(uid)
+        if task is None:
+            task = self._reading[uid] = task_for_all(self._read_now(uid))
+            task.add_done_callback(lambda done: self._finished(uid, done))
+        return task
+
+    async def _read_now(self, uid: str) -> Pooled:
+        started = time.monotonic()
+        learner = LearnerId(uid, POOLED)
+        parts = await asyncio.gather(
+            *(self._reader.read(partition, learner) for partition in range(self._partitions))
+        )
+        total: LearnerState | None = None
+        for part in parts:
+            total = total if part is None else merged(total, part)
+        pooled = Pooled(total, started)
+        self._held.put(uid, pooled, pooled.bytes)
+        return pooled
+
+    def _finished(self, uid: str, task: asyncio.Task[Pooled]) -> None:
+        """A read in the background that failed is tried again by the next caller."""
+        del self._reading[uid]
+        if not task.cancelled() and not isinstance(task.exception(), Unavailable | None):
+            raise task.exception()  # type: ignore[misc]  # not None: a mistake, for the loop's log
+
+
+def with_others(own: LearnerState, pooled: LearnerState | None, *, strength: float) -> RidgeSums:
+    """The sums of a key, with those of all others as its prior. ``pooled``: what all keys have taught."""
+    if pooled is None:
+        return own.sums
+    sums = own.sums
+    if own.half_life_s:
+        sums = sum_algebra.scaled(sums, sum_algebra.weight(pooled.time_ms - own.time_ms, own.half_life_s))
+    others = sum_algebra.minus(pooled.sums, sums)
+    return with_pooled_prior(own.sums, others, strength=strength)

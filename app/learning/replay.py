@@ -1,0 +1,119 @@
+"""A replay of the reward log, held against the stored states: bit for bit, for every learner it covers.
+
+Entries that were left out as dead letters are left out here too, also those that were put back later: they
+are in the log a second time. Where the log was trimmed, a learner is compared if all its entries are still
+there, which its version tells, and counted as older than the log otherwise. So is a pooled prior from whose
+log the entries of a forgotten learner were erased.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from app.learning.checkpoints import restored
+from app.learning.fold import fold
+from app.records.records import POOLED, LearnerState, bytes_to_state, state_to_bytes
+from app.storage.types import UID_LENGTH, LearnerId, LogEntry, Store, StoredLearner, entry_order
+
+PAGE = 2_000
+
+
+@dataclass(slots=True)
+class Comparison:
+    """How many entries were replayed, learners found equal, and older than the log; and those that differ."""
+
+    entries: int = 0
+    equal: int = 0
+    older: int = 0
+    different: list[str] = field(default_factory=list)
+
+
+async def compare(store: Store) -> Comparison:
+    """Replay every partition. A service may be running: each is compared as it was at its watermark."""
+    result = Comparison()
+    bandits = {
+        data[:UID_LENGTH].decode(): name for name, data in (await store.registry.read()).bandits.items()
+    }
+    for partition in range(store.partitions):
+        await _compare(store, partition, bandits, result)
+    return result
+
+
+async def _compare(store: Store, partition: int, bandits: Mapping[str, str], result: Comparison) -> None:
+    watermark, learners = await store.learners.all_stored(partition, list(bandits))
+    stored = {identity: _encoded(identity, learner) for identity, learner in learners.items()}
+    replayed: dict[LearnerId, LearnerState | None] = {}
+    whole = True
+    async for page, from_the_start in _log(store, partition, watermark):
+        whole = from_the_start
+        own = [entry for entry in page if entry.learner.bandit_uid in bandits]
+        result.entries += len(own)
+        replayed.update(fold(replayed, own, lambda entry, reason: None))  # noqa: ARG005
+    for learner in sorted({*stored, *(identity for identity, state in replayed.items() if state)}):
+        state, data = replayed.get(learner), stored.get(learner)
+        if _is_equal(data, state):
+            result.equal += 1
+        elif (not whole or learner.name == POOLED) and _version(data) > (state.version if state else 0):
+            result.older += 1
+        else:
+            result.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
+
+
+def _encoded(identity: LearnerId, stored: StoredLearner) -> bytes | None:
+    """The state as a checkpoint would have it; one that cannot be read is nothing that a log means."""
+    try:
+        state = restored(identity, stored)
+    except Exception:
+        return b"unreadable"
+    return None if state is None else state_to_bytes(state)
+
+
+def _is_equal(data: bytes | None, state: LearnerState | None) -> bool:
+    """Whether the state is stored. One of 0.1.0 may weigh more, and has no squares (``bytes_to_state``)."""
+    if data is None or state is None:
+        return data is None and state is None
+    try:
+        had = bytes_to_state(data).sums
+    except (ValueError, struct.error):
+        return False
+    sums = replace(state.sums, weight=max(state.sums.weight, had.weight))
+    if not had.has_squares:
+        sums = replace(sums, squares=math.nan)
+    return data == state_to_bytes(replace(state, sums=sums))
+
+
+def _version(data: bytes | None) -> int:
+    try:
+        return bytes_to_state(data).version if data is not None else -1
+    except (ValueError, struct.error):
+        return -1
+
+
+async def _log(store: Store, partition: int, until: str) -> AsyncIterator[tuple[Sequence[LogEntry], bool]]:
+    """Pages of the log up to ``until``, without dead letters, and whether the log begins at its beginning."""
+    left_out = {letter.entry.entry_id for letter in await store.rewards.dead_letters(partition)}
+    async for page in _pages(store, partition, until):
+        left_out |= {entry.origin for entry in page if entry.origin}
+    first = True
+    whole = True
+    async for page in _pages(store, partition, until):
+        if first:
+            first, whole = False, entry_order(page[0].entry_id)[1] <= 1
+        yield [entry for entry in page if entry.entry_id not in left_out], whole
+    if first:
+        yield [], until == "0-0"
+
+
+async def _pages(store: Store, partition: int, until: str) -> AsyncIterator[Sequence[LogEntry]]:
+    last, after = entry_order(until), "0-0"
+    while True:
+        page = await store.rewards.read(partition, after, PAGE)
+        within = [entry for entry in page if entry_order(entry.entry_id) <= last]
+        if within:
+            yield within
+        if len(within) < PAGE:
+            return
+        after = page[-1].entry_id

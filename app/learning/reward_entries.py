@@ -1,0 +1,256 @@
+"""Entries of the reward log: what rewards and observations become, once they are checked.
+
+An entry carries the features that the arm had when it was chosen, so the log alone determines every learner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from app.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.bandits.registry import Bandits
+from app.bandits.settings import MAX_AHEAD_MS, Judged, RewardRule, SignalRule, reward_payload
+from app.bandits.signals import check_names
+from app.catalogues.catalogues import Catalogues
+from app.learning.decisions import logged_reward, source_of
+from app.learning.tokens import BadToken, Decision, TokenSigner
+from app.platform.errors import Invalid
+from app.records.records import RewardSource, context_to_bytes, pack
+from app.storage.types import LearnerId, RewardWrite, SignalWrite
+from shortlist.types import Vector
+
+RejectCode = Literal[
+    "invalid_token",
+    "expired",
+    "not_activated",
+    "unknown_bandit",
+    "arm_required",
+    "unknown_arm",
+    "out_of_range",
+    "in_future",
+    "unknown_signal",
+    "forgotten",
+    "key_required",
+    "key_not_used",
+]
+NOT_DECIDED = 2**53 - 1  # for known_entry: it was not chosen before anything that is in the log
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A reward for one arm of a decision.
+
+    ``decision``    its token
+    ``arm``         may be left out when the decision has one arm
+    ``reward_id``   tells several rewards of one arm apart, where a bandit sums them
+    ``signal``      which of the rewards of its bandit it is, where that has several
+    ``at``          when it was so, ms since 1970; needed where the last one counts, elsewhere of no use
+    """
+
+    decision: str
+    value: float
+    arm: str | None = None
+    reward_id: str | None = None
+    signal: str | None = None
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A reward that was not decided here: history. It counts once per ``id`` and learner.
+
+    ``context``: as it was sent, where the bandit has one. ``values``: of its signals, instead of ``value``;
+    those that are absent are at their default.
+    """
+
+    id: str
+    arm: str
+    value: float | None
+    key: str | None = None
+    context: object = None
+    values: Mapping[str, float] | None = None
+
+
+class Rejected(Exception):
+    """One item of a batch is refused, the others are not."""
+
+    def __init__(self, code: RejectCode) -> None:
+        super().__init__(code)
+        self.code: RejectCode = code
+
+
+class RewardEntries:
+    """Makes entries. ``observation_ttl_ms``: how long an observation that is sent again is a duplicate."""
+
+    def __init__(
+        self, catalogues: Catalogues, bandits: Bandits, signer: TokenSigner, *, observation_ttl_ms: int
+    ) -> None:
+        self._catalogues = catalogues
+        self._bandits = bandits
+        self._signer = signer
+        self._observation_ttl_ms = observation_ttl_ms
+
+    async def of_reward(self, reward: Reward, now_ms: int) -> tuple[RewardWrite, Decision]:
+        """The entry, and the decision that is rewarded. Raises Rejected, and Invalid for signal and time."""
+        try:
+            decision = self._signer.verify(reward.decision, now_ms=now_ms)
+        except BadToken as bad:
+            raise Rejected(bad.reason) from None
+        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
+        if bandit is None:
+            raise Rejected("unknown_bandit")
+        arm, revision = _arm_of(decision, reward.arm)
+        judged = self._judged(bandit, reward.signal)
+        rule = bandit.record.reward if judged is None else judged.rule
+        _check_value(rule, reward.value)
+        at_ms = _time_of(rule, reward, now_ms)
+        features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
+        if features is None:
+            raise Rejected("unknown_arm")
+        features = bandit.learned_features(features, decision.encoded_context, decision.arms.index(arm))
+        logged = None
+        if decision.logged is not None:
+            logged = logged_reward(
+                bandit,
+                decision,
+                reward.decision,
+                arm=arm,
+                value=reward.value,
+                now_ms=now_ms,
+                judged=judged,
+                is_last=at_ms is not None,
+            )
+        decision_key = f"{decision.id}/{arm}"
+        is_sum, signal, of_signal = rule.aggregate == "sum", None, ""
+        if judged is not None or at_ms is not None:
+            place = 0 if judged is None else judged.place
+            signal = SignalWrite(place, reward.value, rule.aggregate, at_ms or 0)
+            of_signal = f"{place}/"
+        write = RewardWrite(
+            learner=LearnerId(decision.bandit_uid, decision.learner),
+            dedupe_key=f"r/{decision_key}/{of_signal}{reward.reward_id or ''}"
+            if is_sum
+            else f"r/{decision_key}",
+            decision_key=decision_key
+            if is_sum or signal is not None or bandit.record.reward.wait_s is not None
+            else None,
+            issued_ms=decision.issued_ms,
+            ttl_ms=None,
+            payload=reward_payload(bandit.record, features, reward.value, decision.issued_ms, judged=judged),
+            expires_ms=decision.expires_ms,
+            known_entry=decision.known_entry,
+            logged=logged,
+            summed=reward.value if is_sum and signal is None else None,
+            source=source_of(bandit, decision, "reward", arm, revision),
+            signal=signal,
+        )
+        return write, decision
+
+    def _judged(self, bandit: Bandit, signal: str | None) -> Judged | None:
+        """Which signal of the bandit, as it was when it decided. Raises Invalid, Rejected."""
+        signals, newest = bandit.record.signals, self._bandits.by_uid(bandit.uid)
+        if signals is None:
+            if signal is not None:
+                raise Invalid("the bandit of this decision has no signals", path=("signal",))
+            return None
+        if signal is None:
+            names = ", ".join(signals)
+            raise Invalid(f"the bandit of this decision has several rewards: {names}", path=("signal",))
+        if (judged := Judged.of(signals, signal)) is not None:
+            return judged
+        if newest is not None and signal in (newest.record.signals or {}):
+            raise Rejected("unknown_signal")  # it came after the decision
+        raise Invalid("the bandit of this decision has no such signal", path=("signal",))
+
+    async def features_of(self, bandit: Bandit, arms: Collection[str]) -> Mapping[str, tuple[Vector, int]]:
+        """Features of those arms that are in the catalogue now, and their revisions."""
+        return await self._catalogues.features(bandit.catalogue, arms)
+
+    def of_observation(
+        self, bandit: Bandit, observation: Observation, known: tuple[Vector, int] | None, now_ms: int
+    ) -> RewardWrite:
+        """The entry; ``known`` are features and revision of the arm, None when it is unknown.
+
+        Raises Rejected, and Invalid for the context and for the values.
+        """
+        context = bandit.encoded(observation.context)
+        values = _observed_values(bandit, observation)
+        per_key = bandit.record.scope == "per_key"
+        if per_key != (observation.key is not None):
+            raise Rejected("key_required" if per_key else "key_not_used")
+        for rule, each in values:
+            _check_value(rule, each)
+        if known is None:
+            raise Rejected("unknown_arm")
+        features, revision = known
+        encoded = None if context is None else context_to_bytes(context)
+        source = RewardSource(
+            "observation", observation.id, observation.arm, revision, now_ms, context=encoded
+        )
+        return RewardWrite(
+            learner=LearnerId(bandit.uid, observation.key or GLOBAL_LEARNER),
+            dedupe_key=f"o/{observation.id}",
+            decision_key=None,
+            issued_ms=now_ms,
+            ttl_ms=self._observation_ttl_ms,
+            payload=reward_payload(
+                bandit.record,
+                bandit.joint_features(features, context),
+                observation.value or 0.0,
+                now_ms,
+                values=observation.values,
+            ),
+            known_entry=NOT_DECIDED,
+            source=pack(source),
+        )
+
+
+def _arm_of(decision: Decision, arm: str | None) -> tuple[str, int]:
+    """The arm that is rewarded, and the revision of its features."""
+    if arm is None:
+        if len(decision.arms) > 1:
+            raise Rejected("arm_required")
+        return decision.arms[0], decision.revisions[0]
+    try:
+        return arm, decision.revisions[decision.arms.index(arm)]
+    except ValueError:
+        raise Rejected("unknown_arm") from None
+
+
+def _observed_values(
+    bandit: Bandit, observation: Observation
+) -> Sequence[tuple[RewardRule | SignalRule, float]]:
+    """What is observed, with the rule of each. Raises Invalid."""
+    signals = bandit.record.signals
+    if signals is None:
+        if observation.values is not None:
+            raise Invalid("the bandit has no signals", path=("values",))
+        if observation.value is None:
+            raise Invalid("is required", path=("value",))
+        return [(bandit.record.reward, observation.value)]
+    if observation.value is not None:
+        raise Invalid("the bandit has several rewards: values says them by name", path=("value",))
+    if not observation.values:
+        raise Invalid(f"says some of {', '.join(signals)}", path=("values",))
+    check_names(signals, observation.values, "values")
+    return [(signals[name], value) for name, value in observation.values.items()]
+
+
+def _time_of(rule: RewardRule | SignalRule, reward: Reward, now_ms: int) -> int | None:
+    """When the reward was so; None where the last one does not count. Raises Invalid, Rejected."""
+    if rule.aggregate != "last":
+        return None
+    if reward.at is None:
+        raise Invalid(
+            "is required where the last reward counts: when it was so, in ms since 1970", path=("at",)
+        )
+    if reward.at > now_ms + MAX_AHEAD_MS:
+        raise Rejected("in_future")
+    return reward.at
+
+
+def _check_value(rule: RewardRule | SignalRule, value: float) -> None:
+    if (rule.min is not None and value < rule.min) or (rule.max is not None and value > rule.max):
+        raise Rejected("out_of_range")

@@ -1,0 +1,238 @@
+"""Rewards and observations: the way into the reward log.
+
+Folding the log is the work of the workers (``workers.reward_ingestion``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.bandits.bandit import Bandit
+from app.bandits.exposure_history import MOST_KEPT, kept_of
+from app.bandits.registry import Bandits
+from app.caps.quotas import Quotas
+from app.learning.checkpoints import Workers
+from app.learning.decisions import hidden_of
+from app.learning.reward_entries import Observation, RejectCode, Rejected, Reward, RewardEntries
+from app.learning.tokens import Decision
+from app.platform.deadlines import yield_to_others
+from app.platform.errors import Unavailable, within
+from app.records.records import RewardSource, unpack
+from app.storage.types import Appended, LearnerId, RewardWrite, Store
+
+APPEND_BATCH = 500
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What became of a batch; ``positions`` are the last entries, per partition, to wait for.
+
+    ``groups``: of those rewards whose decision is logged with one, by their place in the batch. ``rewarded``
+    counts those that were accepted; ``taken``: their places in the batch, but of those that take the place of
+    a reward above 0.
+    """
+
+    accepted: int = 0
+    duplicate: int = 0
+    rejected: list[tuple[int, RejectCode]] = field(default_factory=list)
+    positions: dict[int, str] = field(default_factory=dict)
+    applied: bool = False
+    groups: dict[int, str] = field(default_factory=dict)
+    rewarded: dict[str, int] = field(default_factory=dict)
+    taken: list[int] = field(default_factory=list)
+
+
+class Rewards:
+    """Appends rewards to the log.
+
+    ``entries``    makes the entries
+    ``quotas``     count rewards above 0
+    ``workers``    are woken when something was appended
+    ``received``   is told of every batch, for metrics
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        bandits: Bandits,
+        entries: RewardEntries,
+        workers: Workers,
+        quotas: Quotas,
+        *,
+        received: Callable[[Receipt], None],
+        unlimited: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._bandits = bandits
+        self._entries = entries
+        self._workers = workers
+        self._quotas = quotas
+        self._received = received
+        self._unlimited = unlimited
+
+    async def reward(self, rewards: Sequence[Reward]) -> Receipt:
+        """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code.
+
+        Raises Invalid, before anything is appended: a signal that the bandit lacks, or needs.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        receipt = Receipt()
+        writes: list[tuple[int, RewardWrite]] = []
+        deferred: dict[int, Decision] = {}
+        decisions: dict[int, Decision] = {}
+        for position, item in enumerate(rewards):
+            if position:  # a single reward does not yield
+                await yield_to_others()
+            try:
+                with within(("rewards", position)):
+                    write, decision = await self._entries.of_reward(item, now_ms)
+            except Rejected as refusal:
+                receipt.rejected.append((position, refusal.code))
+            else:
+                writes.append((position, write))
+                decisions[position] = decision
+                if decision.logged is not None and decision.logged.group is not None:
+                    receipt.groups[position] = decision.logged.group
+                if decision.deferred:
+                    deferred[position] = decision
+        if deferred:
+            hidden = await hidden_of(self._store, deferred)
+            receipt.rejected += [(position, "not_activated") for position in hidden]
+            writes = [item for item in writes if item[0] not in hidden]
+        await self.append(writes, receipt)
+        await self._count(dict(writes), rewards, receipt)
+        await self._count_repeats(decisions, rewards, receipt)
+        return receipt
+
+    async def _count(
+        self, writes: Mapping[int, RewardWrite], rewards: Sequence[Reward], receipt: Receipt
+    ) -> None:
+        """Count what was accepted now for quotas of rewards. What is lost here is not counted."""
+        arms: dict[str, list[tuple[str, str | None]]] = {}
+        for position in receipt.taken:
+            uid = writes[position].learner.bandit_uid
+            if rewards[position].value > 0 and self._quotas.shares.get(uid) is not None:
+                arm = unpack(writes[position].source, RewardSource).arm
+                arms.setdefault(uid, []).append((arm, rewards[position].signal))
+        for uid, rewarded in arms.items():
+            bandit = self._bandits.by_uid(uid)
+            if bandit is not None:
+                with contextlib.suppress(Unavailable):  # the rewards are in the log: they are acknowledged
+                    await self._quotas.rewarded(bandit, rewarded)
+
+    async def _count_repeats(
+        self, decisions: Mapping[int, Decision], rewards: Sequence[Reward], receipt: Receipt
+    ) -> None:
+        """Note what keys were rewarded for, where bandits count that. What is lost here is not noted."""
+        for position in receipt.taken:
+            decision, reward = decisions[position], rewards[position]
+            bandit = self._bandits.by_uid(decision.bandit_uid)
+            rule = None if bandit is None else bandit.record.repeats
+            if bandit is None or rule is None or rule.counts != "rewarded" or reward.value <= 0:
+                continue
+            key = decision.identity.learner
+            if decision.visitor is not None:
+                key = LearnerId(key.bandit_uid, decision.visitor)
+            elif bandit.record.scope == "global":
+                continue
+            with contextlib.suppress(Unavailable):
+                arm = reward.arm or decision.arms[0]
+                whole, place = bandit.catalogue.index.snapshot(), decision.arms.index(arm)
+                had = kept_of(rule, whole, decision.id, [arm], [place])
+                taken = await self._store.choices.take_repeats(
+                    key, had, within_ms=rule.within_ms, most=0, kept=MOST_KEPT
+                )
+                if not taken.remembered:
+                    self._unlimited()
+
+    async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
+        """Append history to the log of one bandit, once per observation id and key.
+
+        Raises Invalid, before anything is appended: a context that the bandit cannot take, or lacks.
+        """
+        features = await self._entries.features_of(bandit, {item.arm for item in observations})
+        now_ms = time.time_ns() // 1_000_000
+        receipt = Receipt()
+        writes: list[tuple[int, RewardWrite]] = []
+        for position, item in enumerate(observations):
+            await yield_to_others()
+            try:
+                with within(("observations", position)):
+                    write = self._entries.of_observation(bandit, item, features.get(item.arm), now_ms)
+            except Rejected as refusal:
+                receipt.rejected.append((position, refusal.code))
+            else:
+                writes.append((position, write))
+        return await self.append(writes, receipt)
+
+    async def append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
+        """Append entries, each once, and note on the receipt what became of the one at each position."""
+        if len(writes) == 1:  # as nearly always
+            partition = writes[0][1].learner.partition(self._store.partitions)
+            await self._append_to(partition, writes, receipt)
+        else:
+            by_partition: dict[int, list[tuple[int, RewardWrite]]] = defaultdict(list)
+            for position, write in writes:
+                by_partition[write.learner.partition(self._store.partitions)].append((position, write))
+            appends = (
+                self._append_to(partition, items, receipt) for partition, items in by_partition.items()
+            )
+            await asyncio.gather(*appends)
+        receipt.rejected.sort()
+        self._received(receipt)
+        return receipt
+
+    async def wait(self, receipt: Receipt) -> None:
+        """Return when everything accepted is applied, or after ``WAIT_S``; ``applied`` says which."""
+        waits = [self._workers.wait_applied(*position) for position in receipt.positions.items()]
+        receipt.applied = all(await asyncio.gather(*waits))
+
+    async def _append_to(
+        self, partition: int, items: Sequence[tuple[int, RewardWrite]], receipt: Receipt
+    ) -> None:
+        for start in range(0, len(items), APPEND_BATCH):
+            if start:
+                await yield_to_others()
+            batch = items[start : start + APPEND_BATCH]
+            writes = [write for _, write in batch]
+            if idle_ttl_s := self._idle_ttls(writes):
+                await self._touch(idle_ttl_s)
+            outcomes = await self._store.rewards.append(partition, writes)
+            for (position, _), outcome in zip(batch, outcomes, strict=True):
+                _count(receipt, partition, position, outcome)
+            self._workers.wake(partition)
+
+    def _idle_ttls(self, writes: Sequence[RewardWrite]) -> dict[LearnerId, float]:
+        """The times to live of those learners that have one, in seconds."""
+        result: dict[LearnerId, float] = {}
+        for write in writes:
+            bandit = self._bandits.by_uid(write.learner.bandit_uid)
+            if bandit is not None and bandit.record.idle_ttl_s is not None:
+                result[write.learner] = bandit.record.idle_ttl_s
+        return result
+
+    async def _touch(self, idle_ttl_s: Mapping[LearnerId, float]) -> None:
+        """Before anything is appended: no learner with a time to live may come to be without it."""
+        now_ms = time.time_ns() // 1_000_000
+        for learner, seconds in idle_ttl_s.items():
+            await self._store.side_data.touch(learner, expires_ms=now_ms + round(1_000 * seconds))
+
+
+def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -> None:
+    if outcome.status == "forgotten" or outcome.status == "expired":  # noqa: PLR1714 - narrows the type
+        receipt.rejected.append((position, outcome.status))
+        return
+    receipt.positions[partition] = outcome.entry_id
+    if outcome.status == "accepted":
+        receipt.accepted += 1
+        if not outcome.revised:
+            receipt.taken.append(position)
+        if (group := receipt.groups.get(position)) is not None:
+            receipt.rewarded[group] = receipt.rewarded.get(group, 0) + 1
+    else:
+        receipt.duplicate += 1

@@ -1,0 +1,233 @@
+"""Decision tokens: what was chosen, signed, and the secrets that sign them.
+
+Decision tokens: what was chosen, signed, so that nothing needs to be stored per choice.
+
+A token is base64url(number || payload || tag): the number of the secret (4 bytes, big-endian), a msgpack
+array, and the first 16 bytes of HMAC-SHA256 over both. Verifying needs no store.
+
+The secrets that sign tokens: one for each period of time, known to all processes before it is used.
+
+Period n lasts from n to n + 1 times ``period_ms`` of the clock. The first process that needs its secret puts
+one into the store. The secret of the next period is there a whole period ahead, so that no process meets a
+token whose secret it does not have. A secret is kept until the last token that it signed has expired.
+
+Secrets belong to their ``period_ms``: changing that makes all tokens invalid at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import hmac
+import logging
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.platform.errors import ShortlistError, Unavailable
+from app.records.logged import LogPart
+from app.records.records import bytes_to_context
+from app.storage.types import DecisionId, LearnerId, Store
+
+TAG_LENGTH = 16
+NUMBER_LENGTH = 4
+ALWAYS_WRITTEN = 9  # fields of a decision
+RejectCode = Literal["invalid_token", "expired"]
+
+
+class Decision(msgspec.Struct, frozen=True, array_like=True):
+    """What a token says: which bandit chose which arms for which learner, and until when it can be rewarded.
+
+    ``learner``     its name within the bandit
+    ``revisions``   of the features of each arm, when it was chosen
+    ``deferred``    it can be rewarded only after it was activated
+    ``known_entry`` number of the newest entry of the reward log that was known, of the learner's partition
+    ``bandit_version``  the version of the bandit, by whose terms it is rewarded
+    ``context``     as it was encoded, float32
+    ``visitor``     whom a global bandit that limits repeats showed it to
+    ``logged``      what its row of the decision log holds besides; None: it is not logged
+    ``weights``     of the signals of its bandit, in their order; None: it has none
+
+    Fields at the end, after the first nine, are not written where they are as if absent.
+    """
+
+    bandit_uid: str
+    learner: str
+    id: str
+    issued_ms: int
+    expires_ms: int
+    arms: list[str]
+    revisions: list[int]
+    deferred: bool = False
+    known_entry: int | None = None
+    bandit_version: int = 1
+    context: bytes | None = None
+    logged: LogPart | None = None
+    visitor: str | None = None
+    weights: dict[str, float] | None = None
+
+    @property
+    def identity(self) -> DecisionId:
+        """Who decided, and which of its decisions it is."""
+        return DecisionId(LearnerId(self.bandit_uid, self.learner), self.id)
+
+    @property
+    def encoded_context(self) -> NDArray[np.float32] | None:
+        """None: the bandit has no context."""
+        return None if self.context is None else bytes_to_context(self.context)
+
+
+_decode = msgspec.msgpack.Decoder(Decision).decode
+# As ``base64`` does it for URLs, in fewer steps.
+_FROM_URLS, _TO_URLS = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")
+
+
+class BadToken(ShortlistError):
+    """The token cannot be rewarded. ``reason`` is a code that does not change between versions."""
+
+    def __init__(self, reason: RejectCode) -> None:
+        super().__init__(f"the decision token is {reason}")
+        self.reason: RejectCode = reason
+
+
+def raw_of(token: str) -> bytes:
+    """The bytes that a token is the text of: a quarter shorter. Raises ValueError."""
+    standard = token.encode("ascii").translate(_FROM_URLS)
+    return binascii.a2b_base64(standard + b"=" * (-len(token) % 4), strict_mode=True)
+
+
+def text_of(raw: bytes) -> str:
+    """Inverse of ``raw_of``."""
+    return binascii.b2a_base64(raw, newline=False).translate(_TO_URLS).rstrip(b"=").decode("ascii")
+
+
+def decision_of(raw: bytes) -> Decision:
+    """What the bytes of a token say. Whether it is genuine is not checked."""
+    return _decode(raw[NUMBER_LENGTH:-TAG_LENGTH])
+
+
+def new_decision_id() -> str:
+    """96 random bits as 16 characters: unique, not a secret."""
+    raw = random.getrandbits(96).to_bytes(12, "big")
+    return binascii.b2a_base64(raw, newline=False).translate(_TO_URLS).decode("ascii")
+
+
+class TokenSigner:
+    """Makes and checks tokens. It knows several secrets by their numbers: see ``TokenSecrets``."""
+
+    def __init__(self) -> None:
+        self._secrets: Mapping[bytes, bytes] = {}
+        self._number = b""
+        self._secret = b""
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def use(self, secrets: Mapping[int, bytes], *, current: int) -> None:
+        """Sign with the ``current`` secret from now on, and accept all of these."""
+        self._secrets = {_number(number): secret for number, secret in secrets.items()}
+        self._number = _number(current)
+        self._secret = secrets[current]
+
+    def sign(self, decision: Decision) -> str:
+        return text_of(self.sign_raw(decision))
+
+    def sign_raw(self, decision: Decision) -> bytes:
+        """``raw_of`` what ``sign`` makes."""
+        signed = self._number + self._encode(_written(decision))
+        return signed + _tag(self._secret, signed)
+
+    def verify(self, token: str, *, now_ms: int) -> Decision:
+        """Return what was signed. Raises BadToken: ``invalid_token`` (forged, damaged) or ``expired``."""
+        try:
+            raw = raw_of(token)
+        except (ValueError, binascii.Error):
+            raise BadToken("invalid_token") from None
+        signed, tag = raw[:-TAG_LENGTH], raw[-TAG_LENGTH:]
+        secret = self._secrets.get(signed[:NUMBER_LENGTH])
+        # Base64 can write the same bytes in several ways. Only the one that ``sign`` makes is accepted.
+        if secret is None or text_of(raw) != token or not hmac.compare_digest(tag, _tag(secret, signed)):
+            raise BadToken("invalid_token")
+        try:
+            decision = _decode(signed[NUMBER_LENGTH:])
+        except msgspec.DecodeError:
+            raise BadToken("invalid_token") from None
+        if decision.expires_ms <= now_ms:
+            raise BadToken("expired")
+        return decision
+
+
+# Of the fields that need not be written, the last one's first.
+_LAST_DEFAULTS = Decision.__struct_defaults__[: ALWAYS_WRITTEN - len(Decision.__struct_fields__) - 1 : -1]
+
+
+def _written(decision: Decision) -> Sequence[object]:
+    fields = msgspec.structs.astuple(decision)
+    end = len(fields)
+    for default in _LAST_DEFAULTS:
+        if fields[end - 1] != default:
+            break
+        end -= 1
+    return fields[:end]
+
+
+def _number(number: int) -> bytes:
+    """The last 32 bits: no two secrets that are kept at the same time have the same."""
+    return (number % 2**32).to_bytes(NUMBER_LENGTH, "big")
+
+
+def _tag(secret: bytes, signed: bytes) -> bytes:
+    return hmac.digest(secret, signed, "sha256")[:TAG_LENGTH]
+
+
+log = logging.getLogger("shortlist.tokens")
+
+REFRESH_EVERY_S = 60.0
+SECRET_BYTES = 32
+
+
+class TokenSecrets:
+    """Gives ``signer`` its secrets. ``refresh`` before use, then ``run``.
+
+    ``token_ttl_ms``: how long a token is valid.
+    """
+
+    def __init__(self, store: Store, signer: TokenSigner, *, period_ms: int, token_ttl_ms: int) -> None:
+        self._store = store
+        self._signer = signer
+        self._period_ms = period_ms
+        self._periods_kept = -(-token_ttl_ms // period_ms) + 1
+        self._known: dict[int, bytes] = {}
+
+    async def refresh(self) -> None:
+        """Fetch the secrets of this period, of the next one, and of all periods whose tokens may be valid."""
+        now = time.time_ns() // 1_000_000 // self._period_ms
+        oldest = now - self._periods_kept
+        wanted = [period for period in range(oldest, now + 2) if period not in self._known]
+        result = await asyncio.gather(*(self._secret(period, now) for period in wanted))
+        kept = {period: secret for period, secret in self._known.items() if period >= oldest}
+        self._known = kept | {
+            p: secret for p, secret in zip(wanted, result, strict=True) if secret is not None
+        }
+        self._signer.use(self._known, current=now)
+
+    async def run(self) -> None:
+        """Refresh until cancelled. While the store does not answer, the secrets at hand stay in use."""
+        every_s = min(REFRESH_EVERY_S, self._period_ms / 4_000)
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await self.refresh()
+            except Unavailable as error:
+                log.warning("the store is not available, the secret of tokens stays: %s", error.detail)
+
+    async def _secret(self, period: int, now: int) -> bytes | None:
+        name = f"token-secret/{self._period_ms}/{period}"
+        if period < now:  # if there is none, no token was signed in that period
+            return await self._store.write_once.get(None, name)
+        ttl_ms = (period - now + self._periods_kept + 2) * self._period_ms
+        return await self._store.write_once.put(None, name, os.urandom(SECRET_BYTES), ttl_ms=ttl_ms)

@@ -1,0 +1,1 @@
+"""Is it better? Reports, evaluations, explanations and exports of the decision log."""

@@ -1,0 +1,195 @@
+"""Evaluations that go on while their clients do something else.
+
+    waiting     its process does others first
+    running     ``progress`` says how far it is
+    done        with its result
+    failed      ``error`` says why
+    lost        its process has died, or was stopped
+
+How a job stands is in the store, where every process of the service finds it. Its process holds a lease on it
+and says every ``BEAT_S`` how it stands; a job that is unfinished and has no lease is lost. One that was
+deleted is cancelled when its process hears of it: at once if it was asked itself, else with the next beat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import secrets
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from app.bandits.bandit import Bandit
+from app.measuring.evaluations import Progress
+from app.platform.background import end
+from app.platform.errors import NotFound, QuotaReached, ShortlistError, Unavailable
+from app.platform.long_work import MEASURING
+from app.storage.types import JobStore, StoredJob
+
+log = logging.getLogger("shortlist.evaluations")
+
+BEAT_S, LEASE_MS = 2.0, 15_000
+KEEP_MS = 3_600_000
+MOST_OWN = 8  # jobs of one process that wait or run
+LOST = "the process that ran this evaluation has ended: start the evaluation again"
+NO_ROOM = "the results of evaluations take as much as they may: delete some, or ask for fewer weights"
+UNKNOWN = "no evaluation of this id: results are kept for an hour"
+
+State = Literal["waiting", "running", "done", "failed", "lost"]
+Ended = Literal["done", "failed", "cancelled"]
+
+
+class JobProgress(msgspec.Struct, frozen=True):
+    """How many decisions were evaluated, ``of`` how many; null while that is not known."""
+
+    decisions: int = 0
+    of: int | None = None
+
+
+class JobHead(msgspec.Struct, frozen=True):
+    """``created``: in ms since 1970. ``error``: why it failed, or is lost."""
+
+    id: str
+    created: int
+    state: State = "waiting"
+    progress: JobProgress = JobProgress()
+    error: str | None = None
+
+
+class EvaluationJob(JobHead, frozen=True):
+    """``result``: what the evaluation answers, once it is done."""
+
+    result: msgspec.Raw | None = None
+
+
+Work = Callable[[Progress], Awaitable[bytes]]
+_decode = msgspec.json.Decoder(JobHead).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class EvaluationJobs:
+    """The jobs of all bandits. ``ended(outcome)`` is told how those of this process end."""
+
+    def __init__(self, jobs: JobStore, *, ended: Callable[[Ended], None]) -> None:
+        self._jobs = jobs
+        self._ended = ended
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def start(self, bandit: Bandit, work: Work) -> str:
+        """Begin a job, and return its id. ``work``: is told where to say how far it is; its result is JSON.
+
+        Raises QuotaReached (as many are kept as may be), Unavailable (too many at once, the store).
+        """
+        if len(self._tasks) >= MOST_OWN:
+            raise Unavailable("too many evaluations at once; try again soon")
+        made_ms = time.time_ns() // 1_000_000
+        head = JobHead(f"{made_ms:013x}{secrets.token_hex(8)}", made_ms)
+        times = {"lease_ms": LEASE_MS, "keep_ms": KEEP_MS}
+        if not await self._jobs.add(bandit.uid, head.id, _encode(head), **times):
+            raise QuotaReached("as many evaluations are kept as may be: delete some, or wait an hour")
+        # In a context of its own: work that is done for a client ends when that has its answer.
+        task = asyncio.create_task(self._run(bandit.uid, head, work), context=contextvars.Context())
+        self._tasks[head.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(head.id, None))
+        return head.id
+
+    async def find(self, bandit: Bandit, job_id: str) -> EvaluationJob:
+        """How a job stands. Raises NotFound, Unavailable."""
+        stored = await self._jobs.read(bandit.uid, job_id)
+        if stored is None:
+            raise NotFound(UNKNOWN)
+        head, result = _head(stored), None
+        if stored.result:
+            result = msgspec.Raw(await MEASURING.run(partial(zlib.decompress, stored.result)))
+        return EvaluationJob(head.id, head.created, head.state, head.progress, head.error, result)
+
+    async def all(self, bandit: Bandit) -> Sequence[JobHead]:
+        """All jobs of a bandit, the oldest first. Raises Unavailable."""
+        return [_head(stored) for stored in await self._jobs.jobs(bandit.uid)]
+
+    async def delete(self, bandit: Bandit, job_id: str) -> None:
+        """Drop a job; one that runs is cancelled. Raises NotFound, Unavailable."""
+        was_there = await self._jobs.delete(bandit.uid, job_id)
+        if task := self._tasks.get(job_id):
+            task.cancel()
+        if not was_there:
+            raise NotFound(UNKNOWN)
+
+    async def stop(self) -> None:
+        """Cancel all jobs of this process. They are lost as soon as their leases end."""
+        await end(list(self._tasks.values()))
+
+    async def _run(self, uid: str, head: JobHead, work: Work) -> None:
+        said = _Said(head)
+        beating = asyncio.create_task(self._beat(uid, said, asyncio.current_task()))
+        result = b""
+        try:
+            result = await MEASURING.run(partial(zlib.compress, await work(said.progress)))
+            said.head = msgspec.structs.replace(said.head, state="done")
+        except asyncio.CancelledError:
+            self._ended("cancelled")
+            raise
+        except ShortlistError as error:
+            said.fail(error.errors[0][1] if error.errors else error.detail)
+        except Exception:
+            log.exception("an evaluation failed")
+            said.fail("an error of the service: its log says more")
+        finally:
+            await end([beating])
+        self._ended("done" if said.head.state == "done" else "failed")
+        await self._keep(uid, said, result)
+
+    async def _beat(self, uid: str, said: _Said, task: asyncio.Task[None] | None) -> None:
+        while True:
+            await asyncio.sleep(BEAT_S)
+            try:
+                kept = await self._jobs.keep(
+                    uid, said.head.id, _encode(said.head), lease_ms=LEASE_MS, keep_ms=KEEP_MS
+                )
+            except Unavailable as error:
+                log.warning("an evaluation cannot say how it stands: %s", error.detail)
+                continue
+            if kept == "missing" and task is not None:
+                task.cancel()
+                return
+
+    async def _keep(self, uid: str, said: _Said, result: bytes) -> None:
+        """Say how the job has ended, until the store hears it: for as long as its lease is."""
+        for _ in range(LEASE_MS // 1_000):
+            try:
+                times = {"lease_ms": LEASE_MS, "keep_ms": KEEP_MS}
+                kept = await self._jobs.keep(uid, said.head.id, _encode(said.head), **times, result=result)
+            except Unavailable:
+                await asyncio.sleep(BEAT_S)
+                continue
+            if kept != "full":
+                return
+            said.fail(NO_ROOM)
+            result = b""
+
+
+class _Said:
+    """What a job says of itself."""
+
+    def __init__(self, head: JobHead) -> None:
+        self.head = head
+
+    def progress(self, decisions: int, of: int | None) -> None:
+        progress = JobProgress(decisions, of)
+        self.head = msgspec.structs.replace(self.head, state="running", progress=progress)
+
+    def fail(self, error: str) -> None:
+        self.head = msgspec.structs.replace(self.head, state="failed", error=error)
+
+
+def _head(stored: StoredJob) -> JobHead:
+    head = _decode(stored.head)
+    if head.state in {"waiting", "running"} and not stored.is_alive:
+        return msgspec.structs.replace(head, state="lost", error=LOST)
+    return head

@@ -1,0 +1,109 @@
+"""What one must know of an evaluation before one believes it, in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.bandits.settings import BanditRecord
+from app.measuring.evaluator import Evaluated, Evaluator
+from app.policies.registry import POLICIES
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.evaluation.off_policy import OffPolicyState
+
+FEW = 100  # effective decisions
+SMALL_SHARE = 0.02  # of the decisions, as effective ones
+HEAVY = 0.1  # of all weights, for one decision
+MUCH_UNUSED = 0.5
+MUCH_MISSING = 0.05
+TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
+
+
+def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
+    """All that is worth a warning about one of its policies."""
+    caveats = POLICIES[evaluator.bandit.record.policy].caveats(evaluator.bandit)
+    unshown = _of_unshown_arms(policy)
+    said = [*_of_decisions(evaluator, policy), *_of_weights(policy.state), *unshown, *caveats]
+    return [*said, *_of_the_learners(evaluator)]
+
+
+def warnings_of_log(record: BanditRecord) -> list[str]:
+    """What cannot be evaluated on the log of a bandit, if it has one."""
+    if record.log is None or POLICIES[record.policy].has_propensities:
+        return []
+    knowing = [policy.name for policy in POLICIES.values() if policy.has_propensities]
+    known = f"{', '.join(knowing)} and a holdout know theirs"
+    some = f"only the decisions of its holdout have propensities ({known}), and count"
+    none = f"no decision has propensities ({known}), so no policy can be evaluated on it"
+    rest = "reports, exports and explanations work on all of it"
+    return [f"in the log of {record.policy} {none if record.holdout is None else some}; {rest}"]
+
+
+def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
+    every, used = f"{evaluator.decisions:,} decisions", f"{policy.state.support.decisions:,} decisions"
+    if not evaluator.decisions:
+        yield "there are no decisions in this time"
+    if evaluator.ended_early:
+        none = "the policy would have made none of them, and hardly more than some of those that follow"
+        yield f"only the first {every} were looked at: {none}"
+    if evaluator.unknown:
+        why = "they were made by another policy, or their arms were given"
+        yield f"{evaluator.unknown:,} of {every} have no propensities and were left out: {why}"
+    if evaluator.unreadable:
+        why = "their rules limited how many arms share a value, or they asked for more than the log keeps"
+        yield f"{evaluator.unreadable:,} of {every} were left out: {why}"
+    if policy.gone:
+        why = "it was deleted, or the filter no longer lets it in"
+        yield f"{policy.gone:,} of {used} show an arm that this policy cannot choose now: {why}"
+    if evaluator.cut:
+        what = f"what stands below place {MAX_PLACES} was not counted"
+        yield f"{evaluator.cut:,} of {used} have longer lists than can be evaluated: {what}"
+
+
+def _of_weights(state: OffPolicyState) -> Iterator[str]:
+    support = state.support
+    decisions = support.decisions
+    if not decisions:
+        return
+    size = float(support.effective_sample_size.min())
+    if size < FEW or size < SMALL_SHARE * decisions:
+        compared = f"the {decisions:,} decisions tell about as much as {size:,.1f} of the policy's own would"
+        yield f"weights are heavy: {compared}; intervals go by the largest that was seen"
+    heaviest = float((state.ranges.largest / support.weights.clip(min=1e-300)).max())
+    if heaviest > HEAVY:
+        yield f"weights are heavy: one decision has {heaviest:.0%} of all weight"
+    unused = float(support.unused_share.max())
+    if unused > MUCH_UNUSED:
+        yield f"the policy would never have made {unused:.0%} of the decisions: they tell nothing of it"
+    about = f"about {float(support.missing_share.max()):.0%} of what the policy would choose was never chosen"
+    if state.lacking(TOO_MUCH_MISSING).any():
+        yield f"{about} when the log was written: what it would earn cannot be told"
+    elif state.lacking(MUCH_MISSING).any():
+        yield f"{about} when the log was written: intervals count it, values do not"
+
+
+def _of_unshown_arms(policy: Evaluated) -> Iterator[str]:
+    arms, share = policy.unshown.found()
+    if arms:
+        some = (
+            "1 arm that the policy would choose was"
+            if arms == 1
+            else f"{arms:,} arms that the policy would choose were"
+        )
+        told = (
+            "what it would earn cannot be told"
+            if share > TOO_MUCH_MISSING
+            else "intervals count it, values do not"
+        )
+        yield f"{some} never chosen when the log was written, about {share:.1%} of what it would do: {told}"
+
+
+def _of_the_learners(evaluator: Evaluator) -> Iterator[str]:
+    past = evaluator.past
+    if past is None and evaluator.decisions:
+        learners = "the policy, and the model of dr, use what the learners know now"
+        yield f"{learners}, which they have learned from these decisions too: values may be too high"
+    if past is not None and evaluator.unweighed == evaluator.decisions:
+        yield f"all {evaluator.decisions:,} decisions were left out: nothing was known before them"
+    elif past is not None and past.why is not None:
+        left = f"the first {evaluator.unweighed:,} decisions were left out"
+        yield f"learners were fitted to this log alone, for {past.why}; {left}"

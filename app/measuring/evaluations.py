@@ -1,0 +1,371 @@
+"""Evaluations of policies on the decision log: what another setting of a bandit would have earned.
+
+The policy is evaluated among the arms that there are now; with what the learners knew before each decision,
+or with what they know now.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Literal, Self
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.catalogues.catalogues import Catalogues
+from app.decision_log.reading import LATEST_MS
+from app.decision_log.rows import CompleteLog
+from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learners import Learners
+from app.measuring.evaluation_warnings import TOO_MUCH_MISSING, warnings_of
+from app.measuring.evaluator import Evaluated, Evaluator, Known, check_estimators, evaluated_policy, of_signal
+from app.measuring.outcomes import SeenRewards
+from app.measuring.past_learners import Beginning, PastLearners, learner_of
+from app.measuring.sources import ServedSource
+from app.platform.errors import Invalid
+from app.platform.long_work import MEASURING, Slots
+from app.policies.warm_up import Covers
+from shortlist.evaluation.estimates import NOTHING
+from shortlist.evaluation.off_policy import OffPolicyState
+from shortlist.linear.ridge import Posterior
+
+log = logging.getLogger("shortlist.evaluations")
+
+AT_ONCE, WAITING = 2, 8
+JOBS_WAITING = 8  # one runs at a time, beside those that clients wait for
+LOG_S = 10.0  # between two lines about how far an evaluation is
+
+Interval = tuple[float, float]
+When = Literal["before", "now"]
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceEstimate:
+    """``value`` and ``interval``: null where there is too little to tell."""
+
+    value: float | None
+    interval: Interval | None
+    effective_sample_size: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEstimate:
+    """``value`` is of a whole decision, ``places`` of each place of its list, of a signal only where they
+    were asked for. ``interval``: 95 %.
+
+    ``effective_sample_size``: that of the place which has least.
+    """
+
+    estimator: str
+    value: float | None
+    interval: Interval | None
+    effective_sample_size: float
+    places: list[PlaceEstimate]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedValue:
+    """What these decisions have earned. ``left_out``: others, which could not be used."""
+
+    value: float | None
+    interval: Interval | None
+    decisions: int
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogSupport:
+    """How well the log shows what the policy would do, at the place where it is worst: shares of decisions,
+    and the weight of one. ``unshown_arms``: that the policy would choose and no decision shows, though chance
+    does not explain it; ``unshown_share``: of what it would choose.
+    """
+
+    unused_share: float
+    missing_share: float
+    largest_weight: float
+    unshown_arms: int
+    unshown_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class LearnersUsed:
+    """With what decisions were weighed; of ``before`` in how many ``blocks``, and how the first ``begin``s.
+
+    ``known``: from what was known before the first decision. ``log``: from nothing; the first block is left
+    out.
+    """
+
+    when: When
+    begin: Beginning | None
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalEstimates:
+    """Of one signal by itself, as of the sum. There are no predictions, so ``dr`` is ``ips``."""
+
+    estimates: list[PolicyEstimate]
+    logged: LoggedValue
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsEvaluation:
+    """What the policy would have earned by these weights."""
+
+    weights: dict[str, float]
+    estimates: list[PolicyEstimate]
+    logged: LoggedValue
+    signals: dict[str, SignalEstimates]
+    warnings: list[str]
+
+    @classmethod
+    def of(cls, found: Evaluation) -> Self:
+        return cls(found.weights or {}, found.estimates, found.logged, found.signals or {}, found.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a policy would have earned.
+
+    ``warnings``: what one must know before one believes it, as sentences. Where they say that too much of
+    what the policy does was never done, ``value`` and ``interval`` are null.
+    ``complete_from``: as of a report. Of a bandit with signals the values are of the sum by ``weights``, and
+    in ``signals`` of each. Where several weights were asked for, it is of the first, and ``results`` of each.
+    """
+
+    estimates: list[PolicyEstimate]
+    logged: LoggedValue
+    support: LogSupport
+    learners: LearnersUsed
+    warnings: list[str]
+    complete_from: int | None
+    weights: dict[str, float] | None = None
+    signals: dict[str, SignalEstimates] | None = None
+    results: list[WeightsEvaluation] | None = None
+
+
+def answer_of(found: Sequence[Evaluation], *, several: bool = False) -> object:
+    """What is answered of one, or of ``several`` by different weights.
+
+    Of a bandit without signals without what only those have.
+    """
+    first = found[0]
+    if several:
+        return replace(first, results=list(map(WeightsEvaluation.of, found)))
+    if first.signals is not None:
+        return first
+    every = {each.name: getattr(first, each.name) for each in fields(first)}
+    return {name: value for name, value in every.items() if name not in {"weights", "signals", "results"}}
+
+
+def evaluations_of(
+    evaluator: Evaluator, when: When, complete_from: int | None = None, *, signal_places: bool = False
+) -> list[Evaluation]:
+    """What there is to say so far of each of its policies. ``signal_places``: also of places of each signal.
+
+    Cost: O(places^2) for each of its policies and each of its signals.
+    """
+    return [
+        _evaluation_of(evaluator, policy, when, complete_from, signal_places=signal_places)
+        for policy in evaluator.policies
+    ]
+
+
+def _evaluation_of(
+    evaluator: Evaluator,
+    policy: Evaluated,
+    when: When,
+    complete_from: int | None,
+    *,
+    signal_places: bool,
+) -> Evaluation:
+    state, past, support = policy.state, evaluator.past, policy.state.support
+    unshown_arms, unshown_share = policy.unshown.found()
+    signals = dict[str, SignalEstimates]()
+    for name, own in policy.signals.items():
+        by_name = {each: _estimated(own, of_signal(each), unshown_share) for each in evaluator.estimators}
+        estimates = [
+            replace(found, estimator=each, places=found.places if signal_places else [])
+            for each, found in by_name.items()
+        ]
+        signals[name] = SignalEstimates(estimates, _logged(own, evaluator))
+    return Evaluation(
+        estimates=[_estimated(state, name, unshown_share) for name in evaluator.estimators],
+        logged=_logged(state, evaluator),
+        support=LogSupport(
+            unused_share=float(np.max(support.unused_share)),
+            missing_share=max(float(np.max(support.missing_share)), unshown_share),
+            largest_weight=float(np.max(state.ranges.largest)),
+            unshown_arms=unshown_arms,
+            unshown_share=unshown_share,
+        ),
+        learners=LearnersUsed(when, past.beginning if past else None, len(past.blocks) if past else 0),
+        warnings=warnings_of(evaluator, policy),
+        complete_from=complete_from,
+        weights=policy.bandit.weights,
+        signals=signals or None,
+    )
+
+
+def _logged(state: OffPolicyState, evaluator: Evaluator) -> LoggedValue:
+    whole = state.logged().whole
+    return LoggedValue(whole.value, whole.interval, state.support.decisions, evaluator.left_out)
+
+
+def _estimated(state: OffPolicyState, name: str, unshown: float) -> PolicyEstimate:
+    """What an estimator says, but nothing of a place that the log hardly shows."""
+    estimates, sizes = state.estimates(name, unshown=unshown), state.support.effective_sample_size.tolist()
+    lacking = state.lacking(TOO_MUCH_MISSING) | (unshown > TOO_MUCH_MISSING)
+    shown = (~lacking).tolist()
+    whole = estimates.whole if all(shown) else NOTHING
+    places = [
+        PlaceEstimate(each.value, each.interval, size) if is_shown else PlaceEstimate(None, None, size)
+        for each, size, is_shown in zip(estimates.places, sizes, shown, strict=True)
+    ]
+    return PolicyEstimate(name, whole.value, whole.interval, min(sizes), places)
+
+
+class Evaluations:
+    """Evaluations of all bandits, a few at a time. ``evaluated`` is told how many decisions were done.
+
+    ``rewarded_ms``: how long a decision can be rewarded.
+    """
+
+    def __init__(
+        self,
+        bandits: Bandits,
+        catalogues: Catalogues,
+        learners: Learners,
+        filtered: FilteredSnapshots,
+        covers: Covers,
+        *,
+        priors: LearnedPriors,
+        pages: CompleteLog,
+        rewarded_ms: int,
+        evaluated: Callable[[int], None],
+    ) -> None:
+        self._source = ServedSource(bandits, catalogues, filtered, covers, priors)
+        self._priors = priors
+        self._learners = learners
+        self._pages = pages
+        self._rewarded_ms = rewarded_ms
+        self._evaluated = evaluated
+        self._slots = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
+        self._job_slots = Slots("evaluations", running=1, waiting=JOBS_WAITING)
+
+    @staticmethod
+    def check(bandit: Bandit, estimators: Sequence[str]) -> None:
+        """Raise Invalid for what cannot be evaluated on any log (policy, estimators)."""
+        check_estimators(estimators)
+        bandit.catalogue.need_arms("an evaluation")
+        evaluated_policy(bandit)
+
+    async def evaluate(
+        self,
+        weighed: Sequence[Bandit],
+        estimators: Sequence[str],
+        *,
+        from_ms: int | None,
+        to_ms: int | None,
+        when: When,
+        signal_places: bool = False,
+        progress: Progress | None = None,
+    ) -> list[Evaluation]:
+        """What the policy of a bandit would have earned, by each of several weights of its signals.
+
+        On decisions that were made at ``from_ms`` or later and before ``to_ms``, where the log is complete;
+        None: without a bound.
+
+        ``weighed``: the bandit by each of the weights, as ``Bandits.as_if`` makes it. ``when``: whether
+        decisions are weighed with what learners knew before them, or with what they know now.
+        ``progress``: of a job, is told how many decisions were evaluated, of how many; None while that is
+        not known. Jobs have slots of their own. It ends early where the log shows nothing of what the policy
+        does. Cancelled, it ends at once.
+
+        Cost: one pass over the log, two with ``before``, where propensities are drawn or rewards have no
+        bounds, however many weights there are, in threads, with one page in memory. Raises Invalid (policy,
+        estimators; no decision can be used), TooLarge (too many learners), Unavailable (too many evaluations
+        at once, the store).
+        """
+        self.check(bandit := weighed[0], estimators)
+        async with (self._slots if progress is None else self._job_slots).one():
+            complete_from = await self._pages.complete_from(bandit, from_ms)
+            from_ms = complete_from or from_ms
+            if when == "before":
+                to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
+            elif bandit.record.prior == "learned":
+                version = await self._priors.newest(bandit)
+                weighed = [each.with_prior(version) for each in weighed]
+                bandit = weighed[0]
+            known, seen = await self._surveyed(bandit, from_ms, to_ms, when)
+            evaluator = Evaluator(bandit, self._source, known, estimators, weighed=weighed, seen=seen)
+            await self._read(evaluator, from_ms, to_ms, progress or (lambda done, of: None))  # noqa: ARG005
+            check_usable(evaluator)
+            found = partial(evaluations_of, evaluator, when, complete_from, signal_places=signal_places)
+            return await MEASURING.run(found)
+
+    async def _surveyed(
+        self, bandit: Bandit, from_ms: int | None, to_ms: int | None, when: When
+    ) -> tuple[Known, SeenRewards | None]:
+        """What learners know, and what must be known of the whole log before it is evaluated, if anything."""
+        seen = SeenRewards(bandit.record, partial(self._source.terms, bandit))
+        pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
+        if when == "before":
+            past = PastLearners(bandit, self._source, self._learners)
+            if past.takes_back:
+                first_ms = None if from_ms is None else from_ms - self._rewarded_ms
+                pages = self._pages.pages(bandit, from_ms=first_ms, to_ms=None)
+            noted = seen.noted(pages, from_ms=from_ms, to_ms=to_ms)
+            await past.survey(noted, from_ms=from_ms, to_ms=to_ms)
+            return past, seen
+
+        async def known_now(key: str | None, owner: Bandit) -> Posterior:
+            return await self._learners.apart(owner, learner_of(owner, key))
+
+        if not evaluated_policy(bandit).target_draws and seen.are_bounded:
+            return known_now, None
+        async for _ in seen.noted(pages):
+            pass
+        return known_now, seen
+
+    async def _read(
+        self, evaluator: Evaluator, from_ms: int | None, to_ms: int | None, progress: Progress
+    ) -> None:
+        """Evaluate the log, as long as it tells anything."""
+        started = said = time.monotonic()
+        progress(0, evaluator.expected)
+        async for page in self._pages.pages(evaluator.bandit, from_ms=from_ms, to_ms=to_ms):
+            await evaluator.add(page)
+            self._evaluated(len(page))
+            progress(evaluator.decisions, evaluator.expected)
+            if time.monotonic() - said >= LOG_S:
+                said = time.monotonic()
+                _say(evaluator, said - started)
+            if evaluator.is_unsupported:
+                break
+        _say(evaluator, time.monotonic() - started)
+
+
+def check_usable(evaluator: Evaluator) -> None:
+    """Raise Invalid if there are decisions, but none that can be used."""
+    weighed = evaluator.decisions - evaluator.unweighed
+    if not weighed or evaluator.unknown + evaluator.unreadable < weighed:
+        return
+    if evaluator.unknown:
+        why = "has propensities: only softmax, igw and holdouts give them"
+    else:
+        why = "says which arms it was drawn from: their rules limited how many arms share a value"
+    raise Invalid(f"none of the {evaluator.decisions:,} decisions in this time {why}", path=("bandit",))
+
+
+def _say(evaluator: Evaluator, elapsed_s: float) -> None:
+    log.info(
+        "evaluated %s decisions of %s in %.1f s", f"{evaluator.decisions:,}", evaluator.bandit.name, elapsed_s
+    )

@@ -1,0 +1,486 @@
+"""What a policy would have earned on logged decisions that are read a piece at a time.
+
+    evaluator = Evaluator(bandit, source, known, estimators)
+    for piece in log:
+        await evaluator.add(piece)
+    found = evaluator.state.estimates("ips")
+
+A piece is read, and weighed, in a thread; in between, what it needs is fetched: arms, learners. Memory does
+not grow with the number of decisions.
+
+Notation as in ``policies.targets`` and ``algorithms.evaluation.logged``
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.decision_log.rows import Row
+from app.filtering.filtered_snapshots import among
+from app.measuring.logged_lists import (
+    LoggedLists,
+    SortedRows,
+    UnshownArms,
+    joined,
+    known_rows,
+    lets_in,
+    padded,
+    rows_of,
+    scores_of,
+    sort,
+)
+from app.measuring.outcomes import Bounds, SeenRewards, Terms, bounds_of, terms_of, terms_of_rule
+from app.measuring.past_learners import PastLearners, check_contexts
+from app.measuring.sources import HeldSource
+from app.platform.cache import BoundedCache
+from app.platform.errors import Invalid
+from app.platform.long_work import MEASURING
+from app.policies.base import Policy
+from app.policies.registry import POLICIES
+from app.policies.targets import Lists, Pool, Situations, Target, Weighed
+from shortlist.evaluation import off_policy
+from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
+from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
+from shortlist.linear.ridge import Factored, Posterior
+from shortlist.types import NO_ROWS, Matrix, Rows, Vector
+
+ESTIMATOR_NAMES = tuple(ESTIMATORS)
+PIECE = 1_000  # decisions
+NOISY_PIECE = 100  # where whole posteriors are needed: a megabyte each, at most
+READ_TOGETHER = 32  # learners
+LEARNERS_BYTES = 32 << 20
+POOLS_BYTES = 128 << 20
+KNOWN_BYTES = 16 << 20  # of one pool
+POOL_BYTES = 100_000
+UNSUPPORTED_AFTER = 0.03  # of a log, and so many decisions of those that can be used: if none of them is one
+UNSUPPORTED_LEAST = 100  # of the policy, 100 are hardly to come in all of the log (exp -3 = 5 %)
+UNSUPPORTED_UNCOUNTED = 3_000  # where nobody knows how many decisions there are
+MOST_VALUES = 20_000  # of signals at places by several weights; a place of a signal takes 150 bytes or more
+NO_ROOT = np.empty((0, 0))
+
+Known = PastLearners | Callable[[str | None, Bandit], Awaitable[Posterior]]
+"""What learners know: in the past, or now, by key (None: that of a global bandit) and weights."""
+
+
+class EvaluationStopped(Exception):
+    """Nobody waits for the evaluation any more."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _KnownPool:
+    """A pool, and what its target knows of situations."""
+
+    pool: Pool
+    target: Target
+    known: BoundedCache[Hashable, Any]
+
+
+@dataclass(slots=True, eq=False)
+class Evaluated:
+    """A policy, by one weighing of its signals. ``number``: its place among several.
+
+    ``gone``    decisions with an arm that it could not draw now
+    ``state``   what the estimators have seen, and ``signals`` the same of each signal by itself, which has no
+                predictions: there dr is ips
+    ``rewards`` between which bounds predictions are held; None: nobody knows any
+    ``unshown`` arms that it would choose, and that the log does not show
+    """
+
+    number: int
+    bandit: Bandit
+    state: OffPolicyState
+    signals: dict[str, OffPolicyState]
+    rewards: Bounds | None
+    unshown: UnshownArms
+    gone: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """Lists of a piece, with all that is needed to weigh them. ``owners``: places of keys in ``learners``."""
+
+    of: Evaluated
+    lists: LoggedLists
+    pool: _KnownPool
+    learners: Sequence[Posterior]
+    owners: Mapping[str | None, int]
+
+
+class Evaluator:
+    """One evaluation. ``bandit`` has the policy that is evaluated.
+
+    ``policies``    it, or the same by several weights
+    ``known``       what decisions are weighed with; of ``PastLearners`` that have blocks, what was known
+                    before the block of a decision
+    ``decisions``   that were read so far
+    ``unknown``     of these, without propensities
+    ``unreadable``  of these, of which it is not known what they asked for
+    ``cut``         of these, lists that are longer than what is evaluated
+    ``unweighed``   of these, made when nothing was known yet
+    ``expected``    decisions of the whole log; None: nobody knows
+    """
+
+    def __init__(
+        self,
+        bandit: Bandit,
+        source: HeldSource,
+        known: Known,
+        estimators: Sequence[str],
+        *,
+        weighed: Sequence[Bandit] = (),
+        seen: SeenRewards | None = None,
+    ) -> None:
+        """``weighed``: the bandit by several weights; without any by its own. ``seen``: of the whole log."""
+        self.bandit = bandit
+        self.estimators = estimators
+        several = weighed or [bandit]
+        bounds = [bounds_of(each.record, each.weights, seen.bounds if seen else None) for each in several]
+        self.policies = [
+            _begun(number, each, estimators, own, UnshownArms(policies=len(several)))
+            for number, (each, own) in enumerate(zip(several, bounds, strict=True))
+        ]
+        self.expected = None if seen is None else seen.decisions
+        self._posterior = known.posterior if isinstance(known, PastLearners) else known
+        self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
+        self.decisions = self.unknown = self.unreadable = self.cut = self.unweighed = 0
+        if isinstance(known, PastLearners):
+            self._serve_with(known)
+        self._block = -1
+        self._policy = evaluated_policy(bandit)
+        self._source = source
+        self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(POOLS_BYTES)
+        self._learners: BoundedCache[tuple[int, str | None], Posterior] = BoundedCache(LEARNERS_BYTES)
+        self._terms = dict[int, Terms]()
+        self._stopped = threading.Event()
+
+    @property
+    def state(self) -> OffPolicyState:
+        """That of the first of the policies."""
+        return self.policies[0].state
+
+    @property
+    def is_unsupported(self) -> bool:
+        """Whether no decision so far is one that the policy would have made, and more would tell nothing."""
+        if any(policy.state.support.weights[0] > 0.0 for policy in self.policies):
+            return False
+        used, read = self.state.support.decisions, self.decisions - self.unweighed
+        if self.expected is None:
+            return used >= UNSUPPORTED_UNCOUNTED
+        return used >= UNSUPPORTED_LEAST and read >= UNSUPPORTED_AFTER * self.expected
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether there are decisions that it was spared, since it ``is_unsupported``."""
+        return self.is_unsupported and (self.expected is None or self.decisions < self.expected)
+
+    @property
+    def left_out(self) -> int:
+        """Decisions that were not used."""
+        return self.unknown + self.unreadable + self.unweighed
+
+    async def add(self, rows: Sequence[Row]) -> None:
+        """Take up decisions, unless it ``is_unsupported``.
+
+        Raises Invalid (policy): some would have weights beyond all numbers.
+        """
+        piece = NOISY_PIECE if self._policy.target_draws else PIECE
+        try:
+            start = 0
+            while start < len(rows) and not self.is_unsupported:
+                some = rows[start : start + min(piece, await self._left_of_block(rows[start]))]
+                await self._add(some)
+                start += len(some)
+        except asyncio.CancelledError:
+            self._stopped.set()  # a thread goes on otherwise
+            raise
+
+    async def _left_of_block(self, following: Row) -> int:
+        """How many decisions the block of the next one has left; one that begins is made ready."""
+        if self.past is None:
+            return PIECE
+        first = self.past.blocks.first
+        if self._block + 1 < len(first) and self.decisions >= first[self._block + 1]:
+            self._block += 1
+            await self.past.begin(self._block, following)
+            self._serve_with(self.past)
+            self._learners = BoundedCache(LEARNERS_BYTES)
+        return int(first[self._block + 1]) - self.decisions if self._block + 1 < len(first) else PIECE
+
+    def _serve_with(self, past: PastLearners) -> None:
+        for policy in self.policies:
+            policy.bandit = policy.bandit.with_prior(past.prior)
+
+    async def _add(self, rows: Sequence[Row]) -> None:
+        if self.past is not None:
+            await self.past.learn(rows)  # for later blocks
+            if not self.past.weighs(self._block):
+                self.decisions += len(rows)
+                self.unweighed += len(rows)
+                return
+        for version in {row.bandit_version for row in rows} - self._terms.keys():
+            self._terms[version] = await self._source.terms(self.bandit, version)
+        result: SortedRows = await MEASURING.run(partial(sort, rows, self._terms))
+        for policy in self.policies:
+            if work := [await self._work(policy, lists) for lists in result.lists]:
+                await MEASURING.run(partial(self._weigh_all, policy, work))
+        self.decisions += len(rows)
+        self.unknown += result.unknown
+        self.unreadable += result.unreadable
+        self.cut += result.cut
+
+    async def _work(self, policy: Evaluated, lists: LoggedLists) -> _Work:
+        keys = list(dict.fromkeys(key for key, _ in lists.situations))
+        learners = await self._posteriors(policy, keys)
+        owners = {key: place for place, key in enumerate(keys)}
+        return _Work(policy, lists, await self._pool(lists), learners, owners)
+
+    async def _pool(self, lists: LoggedLists) -> _KnownPool:
+        known = self._pools.get(lists.name)
+        if known is None:
+            arm_filter, barred = self.bandit.filter_with(lists.name.arm_filter), lists.name.barred
+            arms = await self._source.snapshot(self.bandit, arm_filter)
+            if barred is not None:
+                arms = self.bandit.seen(await MEASURING.run(partial(among, arms.plain, barred)))
+                arm_filter = barred if arm_filter is None else arm_filter.both(barred)
+            pool = Pool(self.bandit, arms, arm_filter, lists.name.k)
+            target = await self._policy.target(self._source.covers, pool)
+            known = _KnownPool(pool, target, BoundedCache(KNOWN_BYTES))
+            self._pools.put(lists.name, known, POOL_BYTES + KNOWN_BYTES + 8 * arms.size)
+        return known
+
+    async def _posteriors(self, policy: Evaluated, keys: Sequence[str | None]) -> Sequence[Posterior]:
+        number = policy.number
+        result = {key: self._learners.get((number, key)) for key in keys}
+        absent = [key for key, posterior in result.items() if posterior is None]
+        for start in range(0, len(absent), READ_TOGETHER):
+            together = absent[start : start + READ_TOGETHER]
+            reads = (self._posterior(key, policy.bandit) for key in together)
+            for key, posterior in zip(together, await asyncio.gather(*reads), strict=True):
+                kept = posterior if self._policy.target_draws else _estimate(posterior)
+                result[key] = kept
+                self._learners.put((number, key), kept, 1_000 + kept.theta.nbytes + kept.root.nbytes)
+        return [posterior for posterior in result.values() if posterior is not None]
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise EvaluationStopped
+
+    def _weigh_all(self, policy: Evaluated, work: Sequence[_Work]) -> None:
+        """Take these decisions up for a policy."""
+        places = max(policy.state.places, *(each.lists.name.places for each in work))
+        _check_size(len(self.policies), len(policy.signals), places)
+        state = off_policy.widened(policy.state, places)
+        parts = []
+        for each in work:
+            self._check()
+            logged, missing = self._logged(each, places)
+            parts.append(logged)
+            policy.gone += missing
+        columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        propensities, targets = columns[:2]
+        with np.errstate(over="ignore", under="ignore"):
+            heaviest = np.cumprod(targets / propensities, axis=1).max(initial=0.0)
+        if not heaviest <= LARGEST_WEIGHT:
+            message = "the policy does what the log hardly ever shows: weights are beyond all numbers"
+            raise Invalid(message, path=("policy",))
+        policy.state = off_policy.add(state, Logged(*columns))
+        of_signals = [(part.lists, part.lists.signals) for part in work]
+        for name, known in policy.signals.items():
+            own = np.concatenate(
+                [_widened(signals.get(name), lists, places) for lists, signals in of_signals]
+            )
+            logged_of_it = Logged(propensities, targets, own)
+            policy.signals[name] = off_policy.add(off_policy.widened(known, places), logged_of_it)
+
+    def _logged(self, work: _Work, places: int) -> tuple[Sequence[Matrix], int]:
+        """What the estimators need of some lists, and how many have an arm that could not be drawn.
+
+        That is what ``Logged`` is made of. Shapes: each (n, places).
+        """
+        lists, name, arms = work.lists, work.lists.name, work.pool.pool.arms
+        situations, which = self._situations(work)
+        rows = rows_of(arms, lists.ids).reshape(len(lists), -1)
+        scores = scores_of(arms, rows, situations.queries, which)
+        drawn = list(name.drawn_places)
+        among = np.where(lets_in(arms, rows[:, drawn]), rows[:, drawn], -1)
+        result = self._weigh(work, situations, which, among, np.where(among >= 0, scores[:, drawn], 0.0))
+        shape = (len(lists), places)
+        targets, expected = np.ones(shape), np.zeros(shape)
+        predicted, propensities, rewards = np.zeros(shape), np.ones(shape), np.zeros(shape)
+        offsets = situations.offsets[which][:, None]
+        width = name.places
+        looked_at = self._examination(width)
+        earned = scores + offsets
+        if work.of.rewards is not None:
+            earned = earned.clip(*work.of.rewards)
+        predicted[:, :width] = np.where(rows >= 0, looked_at * earned, 0.0)
+        expected[:, :width] = predicted[:, :width]
+        propensities[:, :width] = lists.propensities
+        rewards[:, :width] = lists.rewards_by(work.of.bandit.weights)
+        targets[:, drawn] = result.propensities
+        expected[:, drawn] = looked_at[drawn] * (result.expected + offsets)
+        least, most = expected.copy(), expected.copy()
+        least[:, drawn] = looked_at[drawn] * (result.least[:, None] + offsets)
+        most[:, drawn] = looked_at[drawn] * (result.most[:, None] + offsets)
+        missing = int((among < 0).any(axis=1).sum())
+        return (propensities, targets, rewards, predicted, expected, least, most), missing
+
+    def _examination(self, places: int) -> Vector:
+        """How likely each place is looked at: an arm earns that share of its estimate. Shape: (places,)."""
+        rule = self.bandit.record.position
+        return np.array([1.0 if rule is None else rule.at(place) for place in range(places)])
+
+    def _weigh(self, work: _Work, situations: Situations, which: Rows, rows: Rows, scores: Matrix) -> Weighed:
+        """What the target would do with the drawn arms of each list. Shapes: rows, scores (n, k)."""
+        known = self._known(work.pool, situations)
+        target, arms = work.pool.target, work.pool.pool.arms
+        self._look_for_unshown(work, situations, known, which, rows)
+        if self._policy.target_by_exclusion or not any(work.lists.excluded):
+            return target.weigh(situations, known, Lists(which, rows, scores))
+        excluded = padded([known_rows(arms, ids) for ids in work.lists.excluded])
+        count = excluded.shape[1]
+        lists = Lists(
+            which,
+            np.hstack((excluded, rows)),
+            np.hstack((scores_of(arms, excluded, situations.queries, which), scores)),
+            count,
+        )
+        result = target.weigh(situations, known, lists)
+        propensities, expected = result.propensities[:, count:], result.expected[:, count:]
+        return Weighed(propensities, expected, result.least, result.most)
+
+    def _look_for_unshown(
+        self, work: _Work, situations: Situations, known: Sequence[Any], which: Rows, rows: Rows
+    ) -> None:
+        """Note what the lists show, and what the policy would choose for as many as can be afforded."""
+        arms, unshown = work.pool.pool.arms, work.of.unshown
+        table = arms.plain.whole.table
+        if not unshown.show(table.number, table.rows, rows):
+            return
+        excluded = work.lists.excluded if not self._policy.target_by_exclusion else [()] * len(which)
+        alike = Counter(zip(which.tolist(), excluded, strict=True))
+        cost = arms.size * arms.table.dim if not self._policy.target_draws else 1
+        for (position, without), lists in alike.items():
+            if not unshown.affords(cost):
+                return
+            self._check()
+            choices, counts = work.pool.target.drawn(situations, known[position], position)
+            if without:
+                left = np.where(np.isin(choices, known_rows(arms, without)), 0.0, counts)
+                counts = np.minimum(left * (counts.sum() / (left.sum() or 1.0)), 1.0)
+            unshown.want(choices, counts, lists)
+
+    def _situations(self, work: _Work) -> tuple[Situations, Rows]:
+        """The distinct situations of some lists, and which of them each list has."""
+        numbers = dict[Hashable, int]()
+        first: list[int] = []
+        which = np.empty(len(work.lists), dtype=np.int64)
+        by_exclusion = self._policy.target_by_exclusion
+        for place, (name, excluded) in enumerate(
+            zip(work.lists.situations, work.lists.excluded, strict=True)
+        ):
+            number = numbers.setdefault((*name, excluded) if by_exclusion else name, len(numbers))
+            which[place] = number
+            if number == len(first):
+                first.append(place)
+        keys, contexts = zip(*(work.lists.situations[place] for place in first), strict=True)
+        check_contexts(self.bandit, {len(context) // 4 for context in contexts})
+        owners = np.array([work.owners[key] for key in keys])
+        arms = work.pool.pool.arms
+        exclude: Sequence[Rows] = [NO_ROWS] * len(first)
+        if by_exclusion:
+            exclude = [known_rows(arms, work.lists.excluded[place]) for place in first]
+        contexts_of = joined(contexts)
+        names = [(work.of.number, self._block, name) for name in numbers]
+        rewards = work.of.rewards
+        return Situations(work.of.bandit, names, work.learners, owners, contexts_of, exclude, rewards), which
+
+    def _known(self, pool: _KnownPool, situations: Situations) -> Sequence[Any]:
+        """What the target knows of each situation."""
+        result = [pool.known.get(name) for name in situations.names]
+        absent = [place for place, each in enumerate(result) if each is None]
+        if absent:
+            made = pool.target.know(situations.some(absent), self._check)
+            for place, each in zip(absent, made, strict=True):
+                result[place] = each
+                pool.known.put(situations.names[place], each, pool.target.known_bytes)
+        return result
+
+
+def _begun(
+    number: int, bandit: Bandit, estimators: Sequence[str], rewards: Bounds | None, unshown: UnshownArms
+) -> Evaluated:
+    signals = (bandit.record.signals or {}).items()
+    of_signals = list(dict.fromkeys(of_signal(name) for name in estimators))
+    return Evaluated(
+        number,
+        bandit,
+        _start(estimators, terms_of(bandit.record, bandit.weights)),
+        {name: _start(of_signals, terms_of_rule(rule)) for name, rule in signals},
+        rewards,
+        unshown,
+    )
+
+
+def _check_size(weights: int, signals: int, places: int) -> None:
+    """Raise Invalid where there would be too many values, of each signal at each place by each weights."""
+    if weights > 1 and weights * signals * places > MOST_VALUES:
+        most = max(1, MOST_VALUES // (signals * places))
+        many = f"{signals} signals in lists of {places}"
+        message = f"at most {most} weight sets are allowed with {many}: {MOST_VALUES:,} values in all"
+        raise Invalid(message, path=("policy", "weights"))
+
+
+def of_signal(estimator: str) -> str:
+    """What an estimator comes to of a signal, of which nothing is predicted."""
+    return "ips" if ESTIMATORS[estimator].needs_model else estimator
+
+
+def _start(estimators: Sequence[str], terms: Terms) -> OffPolicyState:
+    rewards = None if terms.low is None or terms.high is None else (terms.low, terms.high)
+    return off_policy.start(estimators, places=1, rewards=rewards)
+
+
+def _widened(rewards: Matrix | None, lists: LoggedLists, places: int) -> Matrix:
+    """Those of lists, and 0 at places that they have not. None: the signal came later. Shape: (n, places)."""
+    result = np.zeros((len(lists), places))
+    if rewards is not None:
+        result[:, : rewards.shape[1]] = rewards
+    return result
+
+
+def evaluated_policy(bandit: Bandit) -> Policy:
+    """The policy of a bandit. Raises Invalid (policy): it cannot be evaluated on a log."""
+    policy = POLICIES[bandit.record.policy]
+    if not policy.can_be_evaluated:
+        reason = "it shows what it knows least about, so what it shows next depends on every reward before"
+        message = f"{bandit.record.policy} cannot be evaluated on a log: {reason}"
+        raise Invalid(message, path=("policy", "policy"))
+    return policy
+
+
+def check_estimators(estimators: Sequence[str]) -> None:
+    """Raise Invalid for an estimator that there is not, and for none at all or one given twice."""
+    errors = [
+        (("estimators", place), f"must be one of {', '.join(ESTIMATOR_NAMES)}, each once")
+        for place, name in enumerate(estimators)
+        if name not in ESTIMATORS or name in estimators[:place]
+    ]
+    if errors:
+        raise Invalid.many(errors)
+    if not estimators:
+        raise Invalid("estimators must name one at least", path=("estimators",))
+
+
+def _estimate(posterior: Posterior) -> Posterior:
+    """A posterior without what it draws from."""
+    return Factored(np.array(posterior.theta), NO_ROOT, posterior.ridge, posterior.sigma)

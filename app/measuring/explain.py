@@ -1,0 +1,155 @@
+"""Why did a decision show these arms? What the log keeps of it, and the choice made again from its seed.
+
+A choice can be made again while all that it was made from is as it was:
+
+    bandit      the version of then is still kept
+    request     what it asked for was not too large to be logged
+    warm_up     the bandit has no ``explore``: which slot it took is not known any more
+    prior       it is not pooled: that prior changes without a version; of a learned one the version is kept
+    learner     no reward came for it since
+    catalogue   no arm came, went or changed since
+    barred      it is known which arms quotas and repeats did not allow
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.decision_log.reading import DecisionLog, LoggedChoice
+from app.decision_log.rows import Row
+from app.learning.learned_priors import LearnedPriors
+from app.platform.errors import Invalid, NoArms, NotFound
+from app.platform.long_work import REQUESTS
+from app.policies.selection import Selection, SelectionRequest, measured
+from app.records.logged import LoggedRequest
+from app.serving.remake import selected_again
+from app.serving.selector import Selector
+
+MOST_CANDIDATES = 100
+
+ChangedInput = Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue", "barred"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
+    ``place``: null if it was not chosen. ``prior``: the part of the estimate that a new key has too, by the
+    learned prior; null without one.
+    """
+
+    id: str
+    estimate: float
+    width: float
+    place: int | None
+    prior: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``repeated``: whether the choice, made again from its ``seed``, is the same; null: it cannot be made
+    again, for what has ``changed``; then there are no candidates. ``asked``: null if too large to be kept.
+
+    ``seeded``: the request had the seed; else it was drawn. ``candidates``: the arms of highest estimate and
+    those of the decision, the highest first.
+    """
+
+    row: Row
+    asked: LoggedRequest | None
+    seed: int
+    seeded: bool
+    changed: list[ChangedInput]
+    repeated: bool | None
+    candidates: list[Candidate]
+
+
+class Explanations:
+    """Explains logged decisions."""
+
+    def __init__(self, bandits: Bandits, log: DecisionLog, selector: Selector, priors: LearnedPriors) -> None:
+        self._bandits = bandits
+        self._priors = priors
+        self._log = log
+        self._selector = selector
+
+    async def explain(self, bandit: Bandit, token: str) -> Explanation:
+        """Explain the decision of this token. Cost: about that of a choice, and two reads of the store.
+
+        Raises NotFound (it is not in the log of the bandit), Unavailable.
+        """
+        logged = await self._log.find(bandit, token)
+        if logged is None:
+            raise NotFound("the decision is not in the log of this bandit")
+        changed, again, candidates = await self._again(bandit, logged)
+        return Explanation(
+            row=logged.row,
+            asked=logged.asked,
+            seed=logged.seed,
+            seeded=logged.seeded,
+            changed=changed,
+            repeated=None if changed else again == [arm.id for arm in logged.row.arms],
+            candidates=candidates,
+        )
+
+    async def _again(
+        self, bandit: Bandit, logged: LoggedChoice
+    ) -> tuple[list[ChangedInput], Sequence[str], list[Candidate]]:
+        """What has changed; if nothing has, the arms of the choice made again, and the candidates."""
+        row, part = logged.row, logged.decision.logged
+        then = await self._bandits.find(bandit.uid, row.bandit_version)
+        if then is None or part is None:
+            return ["bandit"], [], []
+        changed = _not_repeatable(then, logged)
+        then = await self._priors.then(then, part.prior_version)
+        if then is None:
+            return [*changed, "prior"], [], []
+        if changed or logged.asked is None:
+            return changed, [], []
+        try:
+            request, selection = await selected_again(self._selector, then, logged, part, logged.asked)
+        except (NoArms, Invalid):
+            return ["catalogue"], [], []
+        snapshot = selection.snapshot
+        if snapshot.learner_version != row.learner_version:
+            changed.append("learner")
+        if snapshot.catalogue_version != row.catalogue_version:
+            changed.append("catalogue")
+        if changed:
+            return changed, [], []
+        again = [snapshot.arms.id_of(position) for position in selection.hits.rows.tolist()]
+        find = partial(_candidates, request, selection, [arm.id for arm in row.arms])
+        return [], again, await REQUESTS.run(find)
+
+
+def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[ChangedInput]:
+    """Why the choice cannot be made again, apart from changes of the learner and the catalogue."""
+    reasons: dict[ChangedInput, bool] = {
+        "request": logged.asked is None,
+        "warm_up": bandit.record.explore is not None,
+        "prior": bandit.record.prior == "pooled",
+        "barred": logged.row.barred is None,
+    }
+    return [name for name, holds in reasons.items() if holds]
+
+
+def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequence[str]) -> list[Candidate]:
+    """Arms with their estimates and widths. Cost: one search, and d^2 for each arm."""
+    snapshot = selection.snapshot
+    arms = snapshot.arms
+    count = min(max(request.bandit.record.shortlist, len(chosen)), MOST_CANDIDATES)
+    rows = arms.search(snapshot.posterior.theta, count, request.excluded(arms)).rows
+    rows = np.unique(np.concatenate((rows, arms.rows_of(chosen))))
+    estimates, widths, priors = measured(request, snapshot, rows)
+    places = {arm: place for place, arm in enumerate(chosen, start=1)}
+    order = np.argsort(-estimates, kind="stable").tolist()
+    ids = [arms.id_of(row) for row in rows.tolist()]
+    return [
+        Candidate(ids[each], float(estimates[each]), float(widths[each]), places.get(ids[each]), priors[each])
+        for each in order
+    ]

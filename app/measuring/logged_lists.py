@@ -1,0 +1,335 @@
+"""Rows of the decision log as lists, sorted and as arrays, and the arms that none shows.
+
+Rows of the decision log as lists with propensities and rewards, sorted by the arms they were drawn from.
+
+A decision can be used when the propensity of every arm is known but of those that were pinned, which has 1,
+and when it is known which arms it excluded. One whose rules limited the arms of a value cannot: which arms
+are left after the first depends on their attributes, as they were then.
+The rewards of a decision count as learners count them: those of an arm are added, and take the place of its
+default; an arm without any has the default of the decision's terms.
+
+The arms of logged lists as arrays: rows of a snapshot, scores, contexts.
+
+Notation
+    n, k        lists, places of each
+    q, m        contexts, numbers of each
+    d           dimension of the arms
+
+Arms that a policy would choose, and that no decision of a log shows.
+
+Notation
+    K           arms that the policy would choose
+    S_a         how many of the lists that were looked at would have arm a, by the policy's propensities
+    CHANCE      probability that any arm is named that the log could have shown as often as the policy would
+
+An arm that the log shows as often as the policy is in none of these lists with probability exp(-S_a) at most.
+So arms with S_a > ln(K / CHANCE) are those that were never, or hardly ever, there to be drawn (Boole).
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.decision_log.rows import LoggedArm, Row
+from app.filters.filter import Filter, none_of, parse
+from app.learning.tokens import decision_of, raw_of
+from app.measuring.outcomes import Terms, counted_rewards
+from app.records.logged import LoggedRequest, asked_of
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.types import NO_ROWS, Matrix, Rows, Vector
+
+NO_CONTEXT = b""
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True)
+class PoolName:
+    """What decisions have in common that were drawn from the same arms, into lists of the same form.
+
+    ``arm_filter``      the filter of the request; None: without one
+    ``barred``          the filter that lets in what was not barred; None: nothing was
+    ``pinned_places``   where arms stood that were pinned, from 0
+    ``k``               how many arms were drawn
+    """
+
+    arm_filter: Filter | None
+    barred: Filter | None
+    pinned_places: tuple[int, ...]
+    k: int
+
+    @property
+    def places(self) -> int:
+        """Length of the lists, as far as they are used."""
+        return min(self.k + len(self.pinned_places), MAX_PLACES)
+
+    @property
+    def drawn_places(self) -> Sequence[int]:
+        """Where the arms stood that were drawn, from 0."""
+        pinned = set(self.pinned_places)
+        return [place for place in range(self.places) if place not in pinned]
+
+
+@dataclass(slots=True)
+class LoggedLists:
+    """Decisions of one ``PoolName``; every list of values is one after the other.
+
+    ``situations``     (key, context as float32) of each decision
+    ``excluded``       ids of the arms that could not be drawn, of each; those that were pinned among them
+    ``ids``            of all arms of the lists
+    """
+
+    name: PoolName
+    situations: list[tuple[str | None, bytes]] = field(default_factory=list)
+    excluded: list[tuple[str, ...]] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    _propensities: list[float] = field(default_factory=list)
+    _rewards: list[float] = field(default_factory=list)
+    _by_signal: dict[str, list[float]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.situations)
+
+    @property
+    def propensities(self) -> Matrix:
+        """Shape: (n, places)."""
+        return np.array(self._propensities).reshape(len(self), -1)
+
+    def rewards_by(self, weights: Mapping[str, float] | None) -> Matrix:
+        """The weighted sum of the signals; without ``weights`` the rewards of a bandit that has none.
+
+        Shape: (n, places).
+        """
+        if weights is None:
+            return np.array(self._rewards).reshape(len(self), -1)
+        result = np.zeros((len(self), self.name.places))
+        for name, values in self.signals.items():
+            result += weights.get(name, 0.0) * values
+        return result
+
+    @property
+    def signals(self) -> Mapping[str, Matrix]:
+        """What each signal came to. Shapes: (n, places)."""
+        size = len(self.ids)
+        padded = {name: each + [0.0] * (size - len(each)) for name, each in self._by_signal.items()}
+        return {name: np.array(each).reshape(len(self), -1) for name, each in padded.items()}
+
+    def add(self, row: Row, arms: Sequence[LoggedArm], exclude: Sequence[str], terms: Terms) -> None:
+        """One more decision, of which ``arms`` are used; ``exclude``: as it was asked."""
+        context = NO_CONTEXT if row.context is None else array("f", row.context).tobytes()
+        self.situations.append((row.key, context))
+        if self.name.pinned_places:
+            exclude = [*exclude, *(arm.id for arm in row.arms if arm.pinned)]
+        self.excluded.append(tuple(exclude))
+        self.ids += [arm.id for arm in arms]
+        self._propensities += [1.0 if arm.pinned else arm.propensity or 0.0 for arm in arms]
+        if terms.weights is None:
+            counted, _ = counted_rewards(row, terms)
+            self._rewards += [counted.get(arm.id, terms.default) for arm in arms]
+        for name in terms.defaults:
+            own = terms.of_signal(name)
+            counted, _ = counted_rewards(row, own)
+            values = self._by_signal.setdefault(name, [])
+            values += [own.default] * (len(self.ids) - len(arms) - len(values))  # a signal that came later
+            values += [counted.get(arm.id, own.default) for arm in arms]
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRows:
+    """How many were left out, and why.
+
+    ``unknown``      decisions without propensities
+    ``unreadable``   decisions of which it is not known which arms they were drawn from
+    ``cut``          lists of which only the first places are used
+    """
+
+    lists: Sequence[LoggedLists]
+    unknown: int
+    unreadable: int
+    cut: int
+
+
+def sort(rows: Sequence[Row], terms: Mapping[int, Terms]) -> SortedRows:
+    """Read rows. ``terms``: by version of the bandit. Cost: some microseconds for each row."""
+    lists = dict[PoolName, LoggedLists]()
+    filters = dict[bytes, tuple[Filter | None, Filter | None]]()
+    unknown = unreadable = cut = 0
+    for row in rows:
+        arms = row.arms
+        pinned, is_known = _pinned_places(arms)
+        if not is_known:
+            unknown += 1
+            continue
+        asked = asked_in(row)
+        if asked is None or asked.at_most or asked.diverse is not None:
+            unreadable += 1
+            continue
+        barred = row.barred
+        if barred is None:
+            unreadable += 1
+            continue
+        text = _encode((asked.filter, barred.filters))
+        if text not in filters:
+            filters[text] = _filters_of(asked.filter, barred.filters)
+        name = PoolName(*filters[text], pinned, len(arms) - len(pinned))
+        cut += len(arms) > MAX_PLACES
+        some = lists.setdefault(name, LoggedLists(name))
+        some.add(row, arms[:MAX_PLACES], [*asked.exclude, *barred.arms], terms[row.bandit_version])
+    return SortedRows(list(lists.values()), unknown, unreadable, cut)
+
+
+def _filters_of(
+    asked: Mapping[str, Any] | None, barred: Sequence[Mapping[str, Any]]
+) -> tuple[Filter | None, Filter | None]:
+    own = None if asked is None else parse(dict(asked))
+    return own, none_of([parse(dict(each)) for each in barred]) if barred else None
+
+
+def asked_in(row: Row) -> LoggedRequest | None:
+    """What the request of a decision asked for, by its token; None: it was too large to be kept.
+
+    Of a token that does not say, the filter of the row counts, and nothing was excluded.
+    """
+    try:
+        logged = decision_of(raw_of(row.decision)).logged
+    except (ValueError, msgspec.DecodeError):
+        logged = None
+    if logged is None:
+        return LoggedRequest(filter=None if row.filter is None else dict(row.filter))
+    return asked_of(logged.asked)
+
+
+def revision_in(row: Row, arm: str) -> int | None:
+    """Which features the arm had when it was shown, by the token of the decision; None: it does not say."""
+    try:
+        decision = decision_of(raw_of(row.decision))
+        return decision.revisions[decision.arms.index(arm)]
+    except (ValueError, msgspec.DecodeError):
+        return None
+
+
+def _pinned_places(arms: Sequence[LoggedArm]) -> tuple[tuple[int, ...], bool]:
+    """The places of arms that stood there by a rule, and whether all others have a propensity."""
+    pinned = list[int]()
+    for place, arm in enumerate(arms):
+        if arm.pinned:
+            pinned.append(place)
+        elif arm.propensity is None:
+            return (), False
+    return tuple(pinned), bool(arms)
+
+
+TOGETHER = 1_000_000  # features of arms in lists
+
+
+def rows_of(arms: LearnerSnapshot, ids: Sequence[str]) -> Rows:
+    """Rows of arms in the whole catalogue; -1 for those that it has not. Shape: -> (n,)."""
+    distinct = dict.fromkeys(ids)
+    places = arms.plain.whole.table.row_of_each(distinct).tolist()
+    rows = dict(zip(distinct, places, strict=True))
+    return np.array([rows[arm] for arm in ids], dtype=np.int64)
+
+
+def known_rows(arms: LearnerSnapshot, ids: Sequence[str]) -> Rows:
+    """Rows of arms of a snapshot, each once."""
+    return np.unique(arms.rows_of(ids)) if ids else NO_ROWS
+
+
+def padded(columns: Sequence[Rows]) -> Rows:
+    """Lists of rows side by side, filled up with -1. Shape: (n, longest)."""
+    result = np.full((len(columns), max(map(len, columns))), -1, dtype=np.int64)
+    for place, rows in enumerate(columns):
+        result[place, : len(rows)] = rows
+    return result
+
+
+def joined(contexts: Sequence[bytes]) -> NDArray[np.float32] | None:
+    """Encoded contexts of one length; None where there is none. Shape: (q, m)."""
+    if not contexts or contexts[0] == NO_CONTEXT:
+        return None
+    return np.frombuffer(b"".join(contexts), dtype=np.float32).reshape(len(contexts), -1)
+
+
+def lets_in(arms: LearnerSnapshot, rows: Rows) -> NDArray[np.bool_]:
+    """Whether arms can be drawn. Shapes: (n, k) -> (n, k)."""
+    known = rows >= 0
+    known[known] = arms.plain.lets_in(rows[known])
+    return known
+
+
+def scores_of(arms: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -> Matrix:
+    """x.query of every arm of lists, 0 for those without a row. Shapes: rows (n, k), which (n,) -> (n, k)."""
+    result = np.zeros(rows.shape)
+    if not arms.table.rows or not rows.size:
+        return result
+    step = max(1, TOGETHER // (rows.shape[1] * arms.table.dim))
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        features = arms.plain.features_of(np.maximum(rows[part], 0).reshape(-1))
+        shaped = features.reshape(*rows[part].shape, -1)
+        np.einsum("nkd,nd->nk", shaped, queries[which[part]], out=result[part])
+    return np.where(rows >= 0, result, 0.0)
+
+
+CHANCE = 0.01
+MOST_ARMS = 20_000_000  # of all policies together: 9 bytes each
+FIRST_NUMBERS = 60_000_000  # features that may be read for the first lists,
+MORE_NUMBERS = 2_000_000  # and for those of each further piece of a log
+
+
+class UnshownArms:
+    """Of one policy. Memory: 9 bytes for each row of the table. ``policies``: how many others there are."""
+
+    def __init__(self, *, policies: int = 1) -> None:
+        self._policies = policies
+        self._number = -1
+        self._wanted: Vector = np.empty(0)
+        self._shown = np.empty(0, dtype=np.bool_)
+        self._lists = 0.0
+        self._numbers = FIRST_NUMBERS
+
+    def show(self, number: int, size: int, rows: Rows) -> bool:
+        """Note arms that decisions show, -1 for none, of a table of ``size`` rows. False: there are too many
+        arms to look for others. ``number``: another one where rows were numbered anew.
+        """
+        if size * self._policies > MOST_ARMS:
+            return False
+        if number != self._number:
+            self._number, self._lists = number, 0.0
+            self._wanted, self._shown = np.zeros(0), np.zeros(0, dtype=np.bool_)
+        more = size - len(self._shown)
+        if more > 0:
+            self._wanted = np.concatenate((self._wanted, np.zeros(more)))
+            self._shown = np.concatenate((self._shown, np.zeros(more, dtype=np.bool_)))
+        self._shown[rows[rows >= 0]] = True
+        self._numbers += MORE_NUMBERS
+        return True
+
+    def affords(self, numbers: int) -> bool:
+        """Whether one more list may be looked at, for which so many features are read."""
+        self._numbers -= max(numbers, 1)
+        return self._numbers >= 0
+
+    def want(self, rows: Rows, counts: Vector, lists: float) -> None:
+        """Note what the policy would choose in some lists: how many of them would have each arm."""
+        self._wanted[rows] += lists * counts
+        self._lists += lists
+
+    def found(self) -> tuple[int, float]:
+        """How many arms no decision shows, though chance does not explain it, and what part of the policy's
+        lists has one of them.
+        """
+        wanted = np.count_nonzero(self._wanted)
+        if not wanted:
+            return 0, 0.0
+        unshown = ~self._shown & (self._wanted > math.log(wanted / CHANCE))
+        share = float(self._wanted[unshown].sum()) / self._lists
+        return int(np.count_nonzero(unshown)), min(share, 1.0)

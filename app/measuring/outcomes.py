@@ -1,0 +1,202 @@
+"""What a decision came to: the sum of the rewards of its arms, counted as learners count them.
+
+Of a bandit with signals it is the weighted sum of the signals, by weights that whoever asks chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.bandits.settings import BanditRecord, PositionRule, RewardRule, SignalRule
+from app.decision_log.rows import LoggedReward, Row
+from app.platform.long_work import MEASURING
+
+Weights = Mapping[str, float]
+Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """By which terms decisions are counted.
+
+    ``default``     what an arm without a reward counts as
+    ``low, high``   of one arm, whether it is rewarded or not; None: nobody knows bounds
+    ``weights``     of signals, and ``defaults`` of each; None: there are none
+    ``position``    how likely places are looked at; None: that is not asked
+    """
+
+    default: float
+    low: float | None = None
+    high: float | None = None
+    weights: Weights | None = None
+    defaults: Weights = field(default_factory=dict)
+    position: PositionRule | None = None
+
+    def bounds(self, arms: int) -> Bounds | None:
+        """Of a decision with so many arms; None where there are none."""
+        return None if self.low is None or self.high is None else (arms * self.low, arms * self.high)
+
+    def of_signal(self, name: str) -> Terms:
+        """Those of one signal by itself."""
+        return Terms(self.defaults[name], None, None, {name: 1.0}, self.defaults)
+
+
+def terms_of_rule(rule: RewardRule | SignalRule) -> Terms:
+    """The terms of one reward."""
+    default = rule.default or 0.0
+    return Terms(default, *(_bounds(rule, default) or (None, None)))
+
+
+def terms_of(record: BanditRecord, weights: Weights | None = None) -> Terms:
+    """The terms of a bandit. ``weights``: of its signals, 0 where absent; None: its own."""
+    return replace(_terms_of(record, weights), position=record.position)
+
+
+def _terms_of(record: BanditRecord, weights: Weights | None) -> Terms:
+    signals = record.signals
+    if signals is None:
+        return terms_of_rule(record.reward)
+    if weights is None:
+        weights = {name: rule.weight for name, rule in signals.items()}
+    used = {name: weights.get(name, 0.0) for name in signals}
+    defaults = {name: rule.default for name, rule in signals.items()}
+    default = sum(used[name] * defaults[name] for name in signals)
+    low, high = bounds_of(record, used) or (None, None)
+    return Terms(default, low, high, used, defaults)
+
+
+def bounds_of(
+    record: BanditRecord, weights: Weights | None, seen: Mapping[str | None, Bounds] | None = None
+) -> Bounds | None:
+    """Between which bounds the reward of an arm lies, or the sum of its signals by ``weights``.
+
+    ``seen``: of rewards (None), or of each signal, for those without bounds. None: there is one without.
+    """
+    known, signals = seen or {}, record.signals
+    if signals is None or weights is None:
+        return _bounds(record.reward, record.reward.default or 0.0) or known.get(None)
+    low = high = 0.0
+    for name, rule in signals.items():
+        weight = weights.get(name, 0.0)
+        each = (_bounds(rule, rule.default) or known.get(name)) if weight else (0.0, 0.0)
+        if each is None:
+            return None
+        ends = sorted(weight * end for end in each)
+        low, high = low + ends[0], high + ends[1]
+    return low, high
+
+
+class SeenRewards:
+    """How many decisions a log has, and between which bounds the rewards of an arm lie in it.
+
+    ``terms``: those of a version of the bandit. ``bounds``: of rewards (None), or of each signal, as far as
+    the bandit does not have them.
+    """
+
+    def __init__(self, record: BanditRecord, terms: Callable[[int], Awaitable[Terms]]) -> None:
+        self.decisions = 0
+        self.bounds: dict[str | None, Bounds] = {}
+        self._terms_of = terms
+        self._terms = dict[int, Terms]()
+        rules = {None: record.reward} if record.signals is None else record.signals
+        self._unbounded = [name for name, rule in rules.items() if _bounds(rule, 0.0) is None]
+
+    @property
+    def are_bounded(self) -> bool:
+        """Whether the bandit has all bounds, so that nothing is looked for."""
+        return not self._unbounded
+
+    async def noted(
+        self, pages: AsyncIterator[Sequence[Row]], *, from_ms: int | None = None, to_ms: int | None = None
+    ) -> AsyncIterator[Sequence[Row]]:
+        """The same pages; their decisions of this time are noted. Cost: some microseconds a row."""
+        async for rows in pages:
+            within = [
+                row for row in rows if row.time >= (from_ms or 0) and (to_ms is None or row.time < to_ms)
+            ]
+            self.decisions += len(within)
+            if self._unbounded and within:
+                for version in {row.bandit_version for row in within} - self._terms.keys():
+                    self._terms[version] = await self._terms_of(version)
+                await MEASURING.run(partial(self._note, within))
+            yield rows
+
+    def _note(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            terms = self._terms[row.bandit_version]
+            for name in self._unbounded:
+                if name is not None and name not in terms.defaults:
+                    continue  # the signal came later
+                own = terms if name is None else terms.of_signal(name)
+                counted, _ = counted_rewards(row, own)
+                values = list(counted.values())
+                if len(counted) < len(row.arms):
+                    values.append(own.default)
+                low, high = self.bounds.get(name, (values[0], values[0]))
+                self.bounds[name] = min(low, *values), max(high, *values)
+
+
+def _bounds(rule: RewardRule | SignalRule, default: float) -> Bounds | None:
+    """A sum has no bounds: an arm may get any number of rewards."""
+    if rule.min is None or rule.max is None or rule.aggregate == "sum":
+        return None
+    return min(rule.min, default), max(rule.max, default)
+
+
+async def terms_then(bandits: Bandits, bandit: Bandit, version: int, weights: Weights | None = None) -> Terms:
+    """The terms of a version of a bandit; of one that is no longer kept, those of now.
+
+    ``weights``: None: those of now.
+    """
+    then = await bandits.find(bandit.uid, version)
+    return terms_of((then or bandit).record, bandit.weights if weights is None else weights)
+
+
+def value_of(row: Row, terms: Terms) -> tuple[float, bool]:
+    """The reward of a decision, and whether anybody sent one for it, of a signal that is weighed.
+
+    Rewards of an arm are added, and take the place of the arm's default.
+    """
+    if not row.rewards:
+        return len(row.arms) * terms.default, False
+    counted, was_sent = counted_rewards(row, terms)
+    return sum(counted.values()) + (len(row.arms) - len(counted)) * terms.default, was_sent
+
+
+def counted_rewards(row: Row, terms: Terms) -> tuple[dict[str, float], bool]:
+    """What each arm has earned that has a reward or a default, and whether anybody sent one."""
+    if terms.weights is not None:
+        return _counted_signals(row, terms, terms.weights)
+    sent, assumed = dict[str, float](), dict[str, float]()
+    for reward in row.rewards:
+        if reward.default:
+            assumed[reward.arm] = reward.value
+        else:
+            sent[reward.arm] = sent.get(reward.arm, 0.0) + reward.value
+    return assumed | sent, bool(sent)
+
+
+def _counted_signals(row: Row, terms: Terms, weights: Weights) -> tuple[dict[str, float], bool]:
+    """A signal that came takes the place of its default; the others of the arm stay at theirs."""
+    sent = dict[tuple[str, str], float]()
+    for reward in row.rewards:
+        if reward.signal is not None:
+            at = reward.arm, reward.signal
+            sent[at] = sent.get(at, 0.0) + reward.value
+    counted = {reward.arm: terms.default for reward in row.rewards}
+    for (arm, signal), value in sent.items():
+        counted[arm] += weights.get(signal, 0.0) * (value - terms.defaults.get(signal, 0.0))
+    return counted, any(weights.get(signal) for _, signal in sent)
+
+
+def signals_before(row: Row, reward: LoggedReward, place: int) -> dict[str, float]:
+    """What had come of the signals of the arm of the reward at this place before it."""
+    came = dict[str, float]()
+    for each in row.rewards[:place]:
+        if each.arm == reward.arm and each.signal is not None:
+            came[each.signal] = came.get(each.signal, 0.0) + each.value
+    return came

@@ -1,0 +1,373 @@
+"""What learners knew before each block of a log, folded from its rewards as the service folds them.
+
+    past = PastLearners(bandit, source)
+    await past.survey(pages, from_ms=None, to_ms=None)  # once through the log
+    for block in range(len(past.blocks)):       # once more
+        await past.begin(block, first)          # its first row
+        ... = await past.posterior(key)         # what was known before the block
+        await past.learn(rows of the block)
+
+Two beginnings, one way on:
+
+    known   what the learners know today, less every reward that the log holds since then. So they begin with
+            what they knew before the first decision
+    log     nothing. Then the first block cannot be weighed
+
+It is ``known`` where the versions agree: those of today less the rewards of the log must be those that the
+first decisions of the log were made with. They do not where learners were given observations or a state,
+where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a half-life
+and pooled priors cannot be taken back at all, and sums that are huge beside the ridge leave only rounding.
+
+A learned prior is the version that the first row of a block names; where that names none, or it is not kept
+any more, one that is fitted from what learners knew before the block.
+
+A reward is known to a block that began after it came. Memory: that of the learners, and of what those have
+learned that comes later; not of decisions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+from typing import Literal, Protocol
+
+import numpy as np
+
+from app.bandits.bandit import GLOBAL_LEARNER, Bandit
+from app.bandits.prior_version import PriorVersion, version_of
+from app.bandits.settings import Judged, signal_terms
+from app.decision_log.rows import LoggedReward, Row
+from app.learning.fold import States, learned, merged, pooled_of
+from app.learning.pooled_prior import with_others
+from app.learning.prior_fits import fit_sample
+from app.measuring.outcomes import Terms, signals_before
+from app.measuring.sources import HeldSource
+from app.platform.errors import Invalid, TooLarge
+from app.platform.long_work import MEASURING
+from app.records.records import LearnerState, RewardPayload, RewardTerms, state_bytes
+from app.storage.types import LearnerId, LogEntry
+from shortlist.evaluation import blocks as algorithm
+from shortlist.evaluation.blocks import Blocks
+from shortlist.linear import bilinear, ridge, ridge_sums
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.sum_algebra import minus
+from shortlist.types import Matrix
+
+MOST_BYTES = 512 << 20  # of all learners
+MOST_LATE = 10_000  # rewards of decisions before the time asked for
+DUST = 1e-3  # of the ridge: more rounding than this might be taken for what is left of the sums
+UNDER_WAY_MS = 5_000
+SLACK = 0.01  # of what was known: rewards on their way when the first decisions were made
+LARGE_DIM = 256  # as in ``learning.learners``
+
+Beginning = Literal["known", "log"]
+CountedReward = tuple[Row, LoggedReward, bool, float | None, float, Mapping[str, float]]
+_Item = tuple[LogEntry, RewardPayload]
+_time = attrgetter("time")
+
+
+class StandingLearners(Protocol):
+    """What learners know today."""
+
+    async def state(self, learner: LearnerId) -> LearnerState | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLearners:
+    """Learners of a bandit by name, as they stand today."""
+
+    bandit: Bandit
+    states: Mapping[str, LearnerState]
+
+    async def state(self, learner: LearnerId) -> LearnerState | None:
+        return self.states.get(learner.name)
+
+    async def posterior(self, key: str | None, bandit: Bandit) -> Posterior:
+        """What the learner of a key knows; ``bandit``: the same, by some weights of its signals."""
+        state = self.states.get(learner_of(self.bandit, key).name)
+        return bandit.posterior(ridge_sums.empty(bandit.learner_dim) if state is None else state.sums)
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What a log says of the time since its first decision.
+
+    ``first``     the version of each learner then
+    ``since``     what learners have learned from rewards that came since
+    ``revised``   how many rewards of each learner these have taken the place of
+    ``late``      those of them that are of earlier decisions, and when they came
+    ``under_way``  how many rewards had just come, so that the first decisions may not have known them yet
+    ``is_whole``  whether all of this could be found
+    """
+
+    first: dict[LearnerId, int] = field(default_factory=dict)
+    since: States = field(default_factory=dict)
+    revised: Counter[LearnerId] = field(default_factory=Counter)
+    late: list[tuple[float, _Item]] = field(default_factory=list)
+    under_way: int = 0
+    is_whole: bool = True
+    _came: dict[LearnerId, list[float]] = field(default_factory=dict)
+
+    def add_late(self, rewards: Sequence[tuple[float, _Item]]) -> None:
+        """Note late ones, as many as may be."""
+        self.is_whole &= len(self.late) + len(rewards) <= MOST_LATE
+        if self.is_whole:
+            self.late += rewards
+            for came_ms, (entry, _) in rewards:
+                self._came.setdefault(entry.learner, []).append(came_ms)
+
+    def late_of(self, learner: LearnerId, before_ms: int) -> int:
+        """How many of the late ones had come by a time."""
+        return sum(came_ms < before_ms for came_ms in self._came.get(learner, ()))
+
+
+class PastLearners:
+    """All learners of a bandit in the past.
+
+    ``standing``   None: nothing is known but what the log shows
+    ``blocks``     of the log, once it is surveyed
+    ``beginning``  what the learners begin with
+    ``why``        why it is not what was known, where it could be expected to be
+    ``takes_back``  whether what was known may be found: then the survey needs the log up to now
+    ``prior``      the version of the learned prior that is known; None: there is none
+    """
+
+    def __init__(self, bandit: Bandit, source: HeldSource, standing: StandingLearners | None = None) -> None:
+        self.blocks: Blocks = algorithm.of(algorithm.start())
+        self.beginning: Beginning = "log"
+        self.why: str | None = None
+        self.prior: PriorVersion | None = None
+        self._bandit = bandit
+        self._source = source
+        self._standing = standing
+        self.takes_back = self._takes_back()
+        self._terms = dict[int, Terms]()
+        self._now: States = {}
+        self._later: dict[int, States] = {}
+
+    async def survey(
+        self, pages: AsyncIterator[Sequence[Row]], *, from_ms: int | None, to_ms: int | None
+    ) -> None:
+        """Find the blocks of the decisions from ``from_ms`` on and before ``to_ms``, and what was known then.
+
+        ``pages``: their rows. If it ``takes_back`` also those after ``to_ms``, and those of earlier decisions
+        that may have been rewarded since ``from_ms``. Raises TooLarge, Unavailable.
+        """
+        clock, now_ms, from_ms = algorithm.start(), time.time() * 1_000.0, from_ms or 0
+        survey = _Survey()
+        async for rows in pages:
+            own = [row for row in rows if row.time >= from_ms]
+            inside = [float(row.time) for row in own if to_ms is None or row.time < to_ms]
+            clock = algorithm.add(clock, np.array(inside))
+            if not self.takes_back:
+                continue
+            late = [row for row in rows if row.time < from_ms <= max(map(_time, row.rewards), default=0)]
+            survey.under_way += sum(
+                from_ms - UNDER_WAY_MS <= reward.time < from_ms
+                for row in rows[: len(rows) - len(own)]
+                for reward in row.rewards
+            )
+            early, is_whole = await self._rewards(late)
+            survey.add_late([reward for reward in early if from_ms <= reward[0] < now_ms])
+            # What a reward was before it was revised is not known any more.
+            survey.is_whole &= not any(reward.revised for row in late for reward in row.rewards)
+            rewards, are_whole = await self._rewards(own)
+            survey.is_whole &= is_whole and are_whole
+            for row in own:
+                learner = learner_of(self._bandit, row.key)
+                if learner not in survey.first:
+                    survey.first[learner] = row.learner_version - survey.late_of(learner, row.time)
+                survey.revised[learner] += sum(each.revised for each in row.rewards)
+            came = [item for came_ms, item in rewards if came_ms < now_ms]
+            await MEASURING.run(partial(self._merge, survey.since, came))
+        await MEASURING.run(partial(self._merge, survey.since, [item for _, item in survey.late]))
+        self.blocks = algorithm.of(clock)
+        if self.takes_back and self._standing is not None:
+            await self._take_back(self._standing, survey)
+            if self.beginning == "known":
+                await MEASURING.run(partial(self._learn, survey.late))
+
+    async def begin(self, block: int, first: Row | None = None) -> None:
+        """Know from now on what had come before the block, whose first row is ``first``."""
+        for number in sorted(number for number in self._later if number <= block):
+            _add(self._now, self._later.pop(number))
+        if self._bandit.record.prior == "learned":
+            self.prior = await self._prior_before(first)
+
+    async def _prior_before(self, first: Row | None) -> PriorVersion | None:
+        number = None if first is None else first.prior_version
+        if number == 0:
+            return None
+        version = None if number is None else await self._source.prior(self._bandit, number)
+        if version is not None:
+            return version
+        states = {learner.name: state for learner, state in self._now.items() if state is not None}
+        fitted = await MEASURING.run(partial(fit_sample, states, self._bandit))
+        return version_of(1, 0, rewards=0, replaced=0, learned=fitted)
+
+    async def learn(self, rows: Sequence[Row]) -> None:
+        """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""
+        rewards, _ = await self._rewards(rows)
+        await MEASURING.run(partial(self._learn, rewards))
+
+    def weighs(self, block: int) -> bool:
+        """Whether anything was known before the block."""
+        return block > 0 or self.beginning == "known"
+
+    async def posterior(self, key: str | None, bandit: Bandit | None = None) -> Posterior:
+        """What the learner of a key knows. ``bandit``: the same, by other weights of its signals."""
+        weighed = bandit or self._bandit.with_prior(self.prior)
+        record, learner = self._bandit.record, learner_of(self._bandit, key)
+        state, pooled = self._now.get(learner), self._now.get(pooled_of(learner))
+        own = state or LearnerState(0, ridge_sums.empty(self._bandit.learner_dim))
+        sums = with_others(own, pooled, strength=record.prior_strength)
+        if sums.dim < LARGE_DIM:
+            return weighed.posterior(sums)
+        return await MEASURING.run(partial(weighed.posterior, sums))
+
+    def _takes_back(self) -> bool:
+        record = self._bandit.record
+        if self._standing is not None and record.prior == "pooled":
+            self.why = "what its pooled prior knew then cannot be told"
+        elif self._standing is not None and record.half_life_s is not None:
+            self.why = "what its learners have faded out meanwhile cannot be told"
+        return self._standing is not None and self.why is None
+
+    async def _take_back(self, standing: StandingLearners, survey: _Survey) -> None:
+        """Begin with what is known today less what came since, if that is what was known then."""
+        result, more, known, complete = States(), 0, 0, survey.is_whole
+        for learner, version in survey.first.items():
+            today, gained = await standing.state(learner), survey.since.pop(learner, None)
+            since = survey.revised[learner] + (0 if gained is None else gained.version)
+            before = (0 if today is None else today.version) - since
+            complete = complete and before >= version
+            more, known = more + before - version, known + before
+            if before > 0 and today is not None:
+                dust = ridge.rounding_floor(today.sums.lower_gram())
+                sums = today.sums if gained is None else minus(today.sums, gained.sums)
+                complete = complete and dust <= DUST * self._bandit.scales.ridge_of(sums)
+                result[learner] = LearnerState(before, sums)
+                self._check_size(len(result) + len(survey.since))
+        if known and complete and more <= SLACK * known + survey.under_way:
+            self._now, self.beginning = result, "known"
+        elif known:
+            self.why = "what they knew before it cannot be told"
+
+    def _learn(self, rewards: Sequence[tuple[float, _Item]]) -> None:
+        known_to = self.blocks.known_to(np.array([came_ms for came_ms, _ in rewards])).tolist()
+        by_block = dict[int, list[_Item]]()
+        for block, (_, item) in zip(known_to, rewards, strict=True):
+            if block < max(len(self.blocks), 1):  # without blocks all is learned at once
+                by_block.setdefault(block, []).append(item)
+        for block, items in by_block.items():
+            self._merge(self._later.setdefault(block, {}), items)
+
+    def _merge(self, states: States, items: Sequence[_Item]) -> None:
+        _add(states, learned(items))
+        self._check_size(len(states) + len(self._now) + sum(map(len, self._later.values())))
+
+    def _check_size(self, learners: int) -> None:
+        record = self._bandit.record
+        signals = len(record.signals or (0,))
+        discounted = record.half_life_s is not None
+        each = state_bytes(self._bandit.learner_dim, discounted=discounted, signals=signals)
+        if learners * each > MOST_BYTES:
+            size = f"the learners of all keys in this time would take more than {MOST_BYTES >> 20} MB"
+            message = f'{size}: ask for less time, or for "learners": "now"'
+            raise TooLarge(message, path=("learners",))
+
+    async def _rewards(self, rows: Sequence[Row]) -> tuple[Sequence[tuple[float, _Item]], bool]:
+        """When each reward of some decisions came, as it is folded, and whether all of them can be."""
+        counted = [(row, *each) for row in rows for each in _counted(row)]
+        if not counted:
+            return [], True
+        features, known = await self._source.features(
+            self._bandit, [(row, reward.arm) for row, reward, *_ in counted]
+        )
+        for version in {row.bandit_version for row in rows} - self._terms.keys():
+            self._terms[version] = await self._source.terms(self._bandit, version)
+        places = np.flatnonzero(known).tolist()
+        make = partial(self._items, [counted[place] for place in places], features[places])
+        return await MEASURING.run(make), len(places) == len(counted)
+
+    def _items(self, counted: Sequence[CountedReward], features: Matrix) -> Sequence[tuple[float, _Item]]:
+        record, result = self._bandit.record, list[tuple[float, _Item]]()
+        examined = np.array([self._examined(row, reward) for row, reward, *_ in counted])
+        joint = examined[:, None] * self._joint(features, [row for row, *_ in counted])
+        joint = np.ascontiguousarray(joint, dtype="<f8")
+        data, size = joint.tobytes(), 8 * joint.shape[1]
+        pooled, half_life_s = record.prior == "pooled", record.half_life_s or 0.0
+        names = list(record.signals or ())
+        for place, (row, reward, is_first, default, before, had) in enumerate(counted):
+            terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
+            signal = None
+            if record.signals is not None:
+                judged = Judged.of(record.signals, reward.signal)
+                signal = signal_terms(record.signals, judged, {})
+            features_of_it = data[place * size : (place + 1) * size]
+            payload = RewardPayload(features_of_it, reward.value, terms, signal=signal)
+            learner, replaces = learner_of(self._bandit, row.key), default is not None
+            came = tuple((names.index(name), value) for name, value in had.items() if name in names)
+            entry = LogEntry("", learner, is_first, b"", replaces=replaces, before=before, came=came)
+            result.append((float(max(reward.time, row.time)), (entry, payload)))
+        return result
+
+    def _examined(self, row: Row, reward: LoggedReward) -> float:
+        """How likely the place of the arm was looked at, by the terms of its decision."""
+        position = self._terms[row.bandit_version].position
+        if position is None:
+            return 1.0
+        return position.at(next(place for place, arm in enumerate(row.arms) if arm.id == reward.arm))
+
+    def _joint(self, features: Matrix, rows: Sequence[Row]) -> Matrix:
+        """What learners learn from, of arms in the contexts of their decisions. Shapes: (n, d) -> (n, D)."""
+        context, constant = self._bandit.context, self._bandit.constant
+        if context is not None and rows:
+            check_contexts(self._bandit, {len(row.context or ()) for row in rows})
+            encoded = np.array([row.context for row in rows], dtype=np.float32)
+            features = bilinear.phi(features, context.directions, encoded)
+        if constant is None or not self._bandit.record.intercept:
+            return features  # shifted, the fold transforms them
+        return constant.features(features)
+
+
+def learner_of(bandit: Bandit, key: str | None) -> LearnerId:
+    """The learner of a logged decision."""
+    return LearnerId(bandit.uid, GLOBAL_LEARNER if key is None else key)
+
+
+def check_contexts(bandit: Bandit, lengths: set[int]) -> None:
+    """Raise Invalid where a context of the log is not one of this bandit."""
+    numbers = 0 if bandit.context is None else bandit.context.encoding.dim
+    if lengths - {numbers}:
+        expected = f"{numbers} numbers" if numbers else "none"
+        raise Invalid(f"the contexts of the log must be those of the bandit, {expected}")
+
+
+def _add(states: States, more: States) -> None:
+    for learner, state in more.items():
+        if state is not None:
+            states[learner] = merged(states.get(learner), state)
+
+
+def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float, Mapping[str, float]]]:
+    """The rewards of a decision that learners count, in the order in which they came.
+
+    With each, whether it is the first of its arm, which default it takes the place of, and the sum of those
+    before it, or what had come of signals.
+    """
+    defaults, sums = dict[str, float | None](), dict[str, float]()
+    for place, reward in enumerate(row.rewards):
+        is_first = reward.arm not in defaults
+        if reward.default and not is_first:
+            continue
+        replaced = None if is_first else defaults[reward.arm]
+        defaults[reward.arm] = reward.value if reward.default else None
+        before = sums.get(reward.arm, 0.0)
+        sums[reward.arm] = 0.0 if reward.default else before + reward.value
+        had = {} if reward.signal is None else signals_before(row, reward, place)
+        yield reward, is_first, replaced, before, had

@@ -1,0 +1,456 @@
+"""What the policy and the holdout have earned, and whether the difference can be chance.
+
+Notation
+    value       of a decision: the sum of the rewards of its arms (``outcomes``)
+    unit        what is drawn for a group: the keys of a per_key bandit, the decisions of a global one
+    ungrouped   decisions without a group: of a bandit without a holdout, of the time before it had one, and
+                baselines that callers asked for
+
+Only groups that were drawn at the same time are compared. So ungrouped decisions are those of the policy
+where there are no others, and else they are counted apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import zip_longest
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.bandits.settings import MAX_EXAMINATION, GuardrailRule
+from app.decision_log.rows import CompleteLog, Row
+from app.measuring.outcomes import Terms, counted_rewards, terms_then, value_of
+from app.platform.errors import Invalid
+from app.platform.long_work import MEASURING, Slots
+from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
+from shortlist.evaluation import clustered_t_sequence as clustered
+from shortlist.evaluation import examination
+from shortlist.evaluation.asymptotic_confidence_sequence import Missing
+from shortlist.evaluation.examination import RandomLists
+from shortlist.evaluation.two_groups import Interval, IntervalKind, KeyIntervals, ValueSequence, intervals
+from shortlist.types import Vector
+
+MAX_BUCKETS = 1_000
+MOST_PLACES = MAX_EXAMINATION
+AT_ONCE, WAITING = 2, 16
+
+GroupName = Literal["policy", "holdout"]
+Unit = Literal["key", "decision"]
+GuardrailState = Literal["kept", "broken", "unknown"]
+LEVEL = 0.95
+GROUPS: tuple[GroupName, ...] = ("policy", "holdout")
+TRAILS = "the policy earns less than the holdout: docs/it-does-not-learn.md says what to look at"
+REASONS: Mapping[Unit, Mapping[Missing, str]] = {
+    "key": {
+        "few": f"no interval below {clustered.LEAST} keys",
+        "alike": "no interval while all keys have earned the same",
+        "uneven": "no interval while a few keys have most of the decisions, or of the rewards",
+    },
+    "decision": {
+        "few": f"no interval below {asymptotic.LEAST} decisions",
+        "alike": "no interval while all decisions have earned the same",
+        "uneven": "no interval while few decisions are rewarded, or a few much more than others",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCounts:
+    """``rewarded``: decisions with a reward that somebody sent. ``mean_reward``: of all; null without any."""
+
+    group: GroupName
+    decisions: int
+    rewarded: int
+    mean_reward: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport(GroupCounts):
+    """``interval``: holds the mean with 95 % probability at all looks together; null: not known yet."""
+
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceReport:
+    """What the arms at one place of longer lists have earned. ``place``: from 1.
+
+    ``examination``: of the holdout, where it is served random lists: how likely the place is looked at,
+    relative to the first, by the position-based model. ``interval`` holds that at all looks together.
+    """
+
+    group: GroupName
+    place: int
+    decisions: int
+    mean_reward: float
+    examination: float | None = None
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """The mean reward of the policy less that of the holdout."""
+
+    value: float | None
+    interval: Interval | None
+
+
+class Bucket(msgspec.Struct, frozen=True, rename={"from_ms": "from"}):
+    """Decisions of a piece of time."""
+
+    from_ms: int
+    groups: list[GroupCounts]
+
+
+@dataclass(frozen=True, slots=True)
+class SignalReport:
+    """What one signal came to: as the groups and the lift of the sum."""
+
+    signal: str
+    groups: list[GroupReport]
+    lift: Lift
+    interval_kind: IntervalKind
+    interval_decisions: int
+    places: list[PlaceReport]
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """A rule, and whether it is surely kept or broken by the policy, by the ``interval`` of its mean."""
+
+    signal: str
+    most: float | None
+    least: float | None
+    state: GuardrailState
+    mean: float | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
+
+    ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
+    ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
+    ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
+    ``places``              of decisions with several arms: what each place has earned, the first hundred
+    ``warnings``            why a group has no interval, and whether the policy is the worse one
+    ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
+
+    Of a bandit with signals groups and lift are of the sum by its ``weights`` of now. All intervals, of the
+    sum and of each signal, hold together: each has an equal share of the 5 % to fail.
+    """
+
+    groups: list[GroupReport]
+    lift: Lift
+    unit: Unit
+    interval_kind: IntervalKind
+    interval_decisions: int
+    ungrouped: int
+    buckets: list[Bucket]
+    places: list[PlaceReport]
+    warnings: list[str]
+    complete_from: int | None
+    weights: dict[str, float] | None = None
+    signals: list[SignalReport] = field(default_factory=list)
+    guardrails: list[Guardrail] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of some decisions."""
+
+    decisions: int = 0
+    rewarded: int = 0
+    total: float = 0.0
+
+    def add(self, value: float, *, rewarded: bool) -> None:
+        self.decisions += 1
+        self.rewarded += rewarded
+        self.total += value
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.decisions if self.decisions else None
+
+    def shown(self, group: GroupName) -> GroupCounts:
+        return GroupCounts(group, self.decisions, self.rewarded, self.mean)
+
+
+@dataclass(slots=True)
+class Places:
+    """What lists of several arms have earned by place. ``settle`` takes up what was added.
+
+    ``counts``, ``totals``   of all lists. Shapes: (K,)
+    ``random``    of those that were drawn at random, with no arm pinned
+    """
+
+    counts: Vector = field(default_factory=lambda: np.zeros(MOST_PLACES))
+    totals: Vector = field(default_factory=lambda: np.zeros(MOST_PLACES))
+    random: RandomLists = field(default_factory=examination.start)
+    _drawn: list[list[float]] = field(default_factory=list)
+
+    def add(self, row: Row, terms: Terms) -> None:
+        counted, _ = counted_rewards(row, terms)
+        values = [counted.get(arm.id, terms.default) for arm in row.arms[:MOST_PLACES]]
+        self.counts[: len(values)] += 1
+        self.totals[: len(values)] += values
+        if is_random(row):
+            self._drawn.append(values)
+
+    def settle(self) -> None:
+        if self._drawn:
+            longest = max(map(len, self._drawn))
+            padded = [values + [math.nan] * (longest - len(values)) for values in self._drawn]
+            self.random = examination.add(self.random, np.array(padded))
+            self._drawn.clear()
+
+    def report(self, group: GroupName, *, level: float) -> list[PlaceReport]:
+        estimates = examination.estimates(self.random, level=level)
+        return [
+            PlaceReport(
+                group,
+                place + 1,
+                int(self.counts[place]),
+                float(self.totals[place] / self.counts[place]),
+                *((each.value, each.interval) if each else ()),
+            )
+            for place, each in zip_longest(range(np.count_nonzero(self.counts)), estimates)
+        ]
+
+
+def is_random(row: Row) -> bool:
+    """Whether the holdout was served this list by chance: where it has the same arms each is certain."""
+    first = row.arms[0].propensity if row.group == "holdout" else None
+    return first is not None and first < 1.0 and not any(arm.pinned for arm in row.arms)
+
+
+@dataclass(slots=True)
+class GroupDecisions:
+    """Decisions of one group in their order."""
+
+    counts: Counts = field(default_factory=Counts)
+    values: ValueSequence = field(default_factory=ValueSequence)
+    buckets: dict[int, Counts] = field(default_factory=dict)
+    places: Places = field(default_factory=Places)
+
+    def add(self, value: float, bucket: int | None, *, rewarded: bool) -> None:
+        """Count a decision."""
+        self.counts.add(value, rewarded=rewarded)
+        if bucket is not None:
+            self.buckets.setdefault(bucket, Counts()).add(value, rewarded=rewarded)
+
+    def report(self, name: GroupName, interval: Interval | None) -> GroupReport:
+        return GroupReport(name, self.counts.decisions, self.counts.rewarded, self.counts.mean, interval)
+
+
+class ReportFold:
+    """Takes up rows in the order of time, and reports on those so far.
+
+    Its memory is that of the buckets, and of the keys where they are the unit. ``level``: of each interval.
+
+    ``bucket_ms``: how long a bucket is; None: no buckets are made. They begin at multiples of it.
+    ``share``: of the holdout, now; None: there is none.
+    """
+
+    def __init__(
+        self,
+        bucket_ms: int | None = None,
+        unit: Unit = "decision",
+        *,
+        level: float = LEVEL,
+        share: float | None = None,
+    ) -> None:
+        self._share = share
+        self._bucket_ms = bucket_ms
+        self._unit = unit
+        self._level = level
+        self._by_key, self._ungrouped_by_key = KeyIntervals(level=level), KeyIntervals(level=level)
+        self._groups: dict[str | None, GroupDecisions] = {name: GroupDecisions() for name in (*GROUPS, None)}
+        self._first = self._last = 0
+
+    def add(self, rows: Iterable[Row], terms: Mapping[int, Terms]) -> None:
+        """Count decisions. ``terms``: by version of the bandit. Cost: some microseconds a row.
+
+        Raises Invalid (bucket_s): there would be too many buckets.
+        """
+        for row in rows:
+            bucket = None if self._bucket_ms is None else self._bucket_of(row, self._bucket_ms)
+            value, rewarded = value_of(row, terms[row.bandit_version])
+            bounds = terms[row.bandit_version].bounds(len(row.arms))
+            group = self._groups[row.group]
+            group.add(value, bucket, rewarded=rewarded)
+            if len(row.arms) > 1:
+                group.places.add(row, terms[row.bandit_version])
+            if self._unit == "decision":
+                group.values.add(value, bounds)
+            elif row.group is None:
+                self._ungrouped_by_key.add(0, row.key, value, bounds)
+            else:
+                self._by_key.add(0 if row.group == "policy" else 1, row.key, value, bounds)
+        for group in self._groups.values():
+            group.values.settle()
+            group.places.settle()
+
+    def report(self, complete_from: int | None = None) -> Report:
+        """What there is to say so far. Cost: O(1), and the buckets."""
+        groups, by_key, ungrouped = self._compared()
+        if self._unit == "key":
+            known = by_key.intervals()
+        else:
+            known = intervals(*(group.values for group in groups), level=self._level)
+        one, other = (group.counts.mean for group in groups)
+        apart = None if one is None or other is None else one - other
+        named = list(zip(GROUPS, groups, known.groups, known.missing, strict=True))
+        trails = known.difference is not None and known.difference[1] < 0
+        return Report(
+            groups=[group.report(name, interval) for name, group, interval, _ in named],
+            lift=Lift(apart, known.difference),
+            unit=self._unit,
+            interval_kind=known.kind,
+            interval_decisions=known.decisions,
+            ungrouped=ungrouped,
+            buckets=self._buckets(groups),
+            places=[
+                each
+                for name, group in zip(GROUPS, groups, strict=True)
+                for each in group.places.report(name, level=self._level)
+            ],
+            warnings=[
+                f"{name}: {REASONS[self._unit][why]}{self._when(name) if why == 'few' else ''}"
+                for name, group, _, why in named
+                if why and group.counts.decisions
+            ]
+            + [TRAILS] * trails,
+            complete_from=complete_from,
+        )
+
+    def _when(self, name: GroupName) -> str:
+        """From how many of its unit on a group can have an interval, where its share says so."""
+        if self._share is None or not 0.0 < self._share < 1.0:
+            return ""
+        least = clustered.LEAST if self._unit == "key" else asymptotic.LEAST
+        share = self._share if name == "holdout" else 1.0 - self._share
+        return f"; of both groups together that is about {math.ceil(least / share - 1e-9):,}"
+
+    def _compared(self) -> tuple[Sequence[GroupDecisions], KeyIntervals, int]:
+        """The groups of the report, and how many decisions are in neither."""
+        policy, holdout, others = (self._groups[name] for name in (*GROUPS, None))
+        if policy.counts.decisions or holdout.counts.decisions:
+            return (policy, holdout), self._by_key, others.counts.decisions
+        return (others, holdout), self._ungrouped_by_key, 0
+
+    def _bucket_of(self, row: Row, bucket_ms: int) -> int:
+        bucket = row.time // bucket_ms
+        if not self._last:
+            self._first = bucket
+        self._last = max(self._last, bucket)
+        if self._last - self._first >= MAX_BUCKETS:
+            raise too_many_buckets()
+        return bucket
+
+    def _buckets(self, groups: Sequence[GroupDecisions]) -> list[Bucket]:
+        """From the first decision to the last, those without any among them."""
+        if self._bucket_ms is None:
+            return []
+        used = [bucket for group in groups for bucket in group.buckets]
+        if not used:
+            return []
+        named = list(zip(GROUPS, groups, strict=True))
+        return [
+            Bucket(
+                bucket * self._bucket_ms,
+                [group.buckets.get(bucket, Counts()).shown(name) for name, group in named],
+            )
+            for bucket in range(min(used), max(used) + 1)
+        ]
+
+
+class Reports:
+    """Reports on bandits, a few at a time. ``watched`` is told the states of the guardrails of each."""
+
+    def __init__(
+        self,
+        bandits: Bandits,
+        log: CompleteLog,
+        *,
+        watched: Callable[[str, Sequence[GuardrailState]], None] = lambda uid, states: None,  # noqa: ARG005
+    ) -> None:
+        self._watched = watched
+        self._bandits = bandits
+        self._log = log
+        self._places = Slots("reports", running=AT_ONCE, waiting=WAITING)
+
+    async def report(
+        self, bandit: Bandit, *, from_ms: int | None, to_ms: int | None, bucket_ms: int | None
+    ) -> Report:
+        """Report on the decisions from ``from_ms`` on and before ``to_ms``, where the log is complete.
+
+        Cost: one pass over the log, in threads, with one page in memory and two numbers for each key. Raises
+        Invalid (bucket_s), Unavailable (too many reports at once, the store).
+        """
+        unit: Unit = "key" if bandit.record.scope == "per_key" else "decision"
+        names = list(bandit.record.signals or ())
+        level = 1.0 - (1.0 - LEVEL) / (1 + len(names))
+        # Of the sum (None), and of each signal.
+        weights: dict[str | None, Mapping[str, float] | None] = {None: bandit.weights}
+        weights |= {name: {name: 1.0} for name in names}
+        share = None if bandit.record.holdout is None else bandit.record.holdout.share
+        folds = {
+            name: ReportFold(None if name else bucket_ms, unit, level=level, share=share) for name in weights
+        }
+        terms = {name: dict[int, Terms]() for name in weights}
+        async with self._places.one():
+            complete_from = await self._log.complete_from(bandit, from_ms)
+            async for page in self._log.pages(bandit, from_ms=complete_from or from_ms, to_ms=to_ms):
+                for number in {row.bandit_version for row in page} - terms[None].keys():
+                    for name, each in weights.items():
+                        terms[name][number] = await terms_then(self._bandits, bandit, number, each)
+                for name, fold in folds.items():
+                    await MEASURING.run(partial(fold.add, page, terms[name]))
+            found = {name: fold.report(complete_from) for name, fold in folds.items()}
+        if not names:
+            return found[None]
+        made = _with_signals(bandit, found)
+        self._watched(bandit.uid, [each.state for each in made.guardrails])
+        return made
+
+
+def _with_signals(bandit: Bandit, found: Mapping[str | None, Report]) -> Report:
+    parts = {
+        name: SignalReport(
+            name, each.groups, each.lift, each.interval_kind, each.interval_decisions, each.places
+        )
+        for name, each in found.items()
+        if name is not None
+    }
+    return replace(
+        found[None],
+        weights=bandit.weights,
+        signals=list(parts.values()),
+        guardrails=[_guardrail(rule, parts[rule.signal]) for rule in bandit.record.guardrails or ()],
+    )
+
+
+def _guardrail(rule: GuardrailRule, part: SignalReport) -> Guardrail:
+    """By the interval of the policy; without one nothing is known."""
+    policy = part.groups[0]
+    state: GuardrailState = "unknown"
+    if policy.interval is not None:
+        low, high = policy.interval
+        if rule.most is not None:
+            state = "kept" if high <= rule.most else "broken" if low > rule.most else "unknown"
+        elif rule.least is not None:
+            state = "kept" if low >= rule.least else "broken" if high < rule.least else "unknown"
+    return Guardrail(rule.signal, rule.most, rule.least, state, policy.mean_reward, policy.interval)
+
+
+def too_many_buckets() -> Invalid:
+    return Invalid(f"must make at most {MAX_BUCKETS:,} buckets", path=("bucket_s",))

@@ -1,0 +1,282 @@
+"""A catalogue in Milvus, for one request: what was asked for so far, and the search for more.
+
+Notation
+    row         number of an arm in this snapshot, in the order in which it was met; an arm that is only
+                excluded has one as well
+    proposal    an arm of the engine or of the overlay. It may have changed, or be gone: the store says
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from app.filters.attribute_snapshot import AttributeSnapshot
+from app.filters.attributes import AttributeTable, Document
+from app.filters.filter import Filter
+from app.indexes.eligible_rows import eligible_rows
+from app.indexes.filtered_search import search_exactly
+from app.indexes.planner import IndexOptions
+from app.indexes.snapshot import IndexKind, Snapshot
+from app.milvus.engine import MOST_FOUND, CollectionGone, Engine, Proposal
+from app.milvus.expressions import expression_of
+from app.platform.errors import NotPossibleHere, Unavailable
+from app.records.records import attributes_of, bytes_to_vector
+from app.storage.types import FollowedArms
+from shortlist import checks
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
+
+T = TypeVar("T")
+
+MORE = 4
+LEAST_ASKED = 32
+WAIT_S = 20.0
+RECENT_SHARE = 0.1  # of the last search in the typical time
+ALL_ARMS = "it needs all arms in memory, and this catalogue is kept in Milvus"
+
+
+class Searched(Protocol):
+    """What a search must know of a catalogue's index. ``search_us``: its typical time, kept up to date."""
+
+    uid: str
+    dim: int
+    options: IndexOptions
+    store: FollowedArms
+    search_us: float
+    recent: deque[Vector]
+
+    def __len__(self) -> int: ...
+
+    @property
+    def collection(self) -> str: ...
+
+    @property
+    def ef(self) -> int: ...
+
+    def found_engine(self) -> Engine: ...
+
+    def is_gone(self) -> None:
+        """The engine does not find the collection."""
+
+
+class MilvusSnapshot(Snapshot):
+    """See the module. ``whole_overlay``: the arms of the overlay, at the same moment.
+
+    ``search`` is for a thread: it waits for the engine and for the store.
+    """
+
+    def __init__(self, index: Searched, whole_overlay: Snapshot, arm_filter: Filter | None) -> None:
+        own = object.__setattr__  # a snapshot is frozen; this one learns of arms
+        own(self, "_index", index)
+        own(self, "_overlay", whole_overlay)
+        own(self, "_filter", arm_filter)
+        own(self, "_loop", asyncio.get_running_loop())
+        own(self, "_thread", threading.get_ident())
+        own(self, "_ids", [])
+        own(self, "_rows", {})
+        own(self, "_absent", set())
+        own(self, "_revisions", {})
+        own(self, "_features", {})
+        own(self, "_documents", {})
+        own(self, "_attributes", AttributeTable())
+        own(self, "_described", set())
+
+    _index: Searched
+    _overlay: Snapshot
+    _filter: Filter | None
+    _loop: asyncio.AbstractEventLoop
+    _thread: int
+    _ids: list[str]
+    _rows: dict[str, int]
+    _absent: set[str]
+    _revisions: dict[int, int]
+    _features: dict[int, Vector]
+    _documents: dict[int, Document]
+    _attributes: AttributeTable
+    _described: set[int]
+
+    def _refuse(self, *_: object) -> Any:
+        raise NotPossibleHere(ALL_ARMS)
+
+    table = largest_norm = listed = property(_refuse)
+    lets_in = eligible = page = sample = _refuse  # type: ignore[assignment]
+
+    def among(self, arm_filter: Filter) -> MilvusSnapshot:
+        """The arms that a filter lets in."""
+        return MilvusSnapshot(self._index, self._overlay, arm_filter)
+
+    @property
+    def structure(self) -> None:
+        return None
+
+    @property
+    def segments(self) -> tuple[()]:
+        return ()
+
+    @property
+    def expected_us(self) -> float:
+        return self._index.search_us
+
+    @property
+    def recent(self) -> deque[Vector]:
+        return self._index.recent
+
+    @property
+    def waits(self) -> bool:
+        return True
+
+    @property
+    def eligible_count(self) -> int | None:
+        return None
+
+    @property
+    def attributes(self) -> AttributeSnapshot:
+        """Of the arms that are known by now."""
+        new = sorted(self._documents.keys() - self._described)
+        if new:
+            self._attributes.append(np.array(new), [self._documents[row] for row in new])
+            self._described.update(new)
+        return self._attributes.snapshot()
+
+    @property
+    def size(self) -> int:
+        """Of the whole catalogue: how many of its arms a filter lets in is not known."""
+        return len(self._index)
+
+    @property
+    def kind(self) -> IndexKind:
+        return "hnsw"
+
+    def rows_of(self, ids: Iterable[str]) -> Rows:
+        """Rows of these arms, but of those that were found not to be there. Features: after ``load``."""
+        return np.array([self._row(arm) for arm in ids if arm not in self._absent], dtype=np.int64)
+
+    def id_of(self, row: int) -> str:
+        return self._ids[row]
+
+    def revision_of(self, row: int) -> int:
+        return self._revisions[row]
+
+    def features_of(self, rows: Rows) -> Matrix:
+        """Of arms that were not met yet: for a thread, as ``search``."""
+        if not len(rows):
+            return np.empty((0, self._index.dim))
+        new = [self._ids[row] for row in rows.tolist() if row not in self._features]
+        if new:
+            self._waited(self.load(new))
+        return np.array([self._features[row] for row in rows.tolist()])
+
+    async def load(self, ids: Sequence[str]) -> None:
+        """Know these arms as the store has them now, or that they are not there. Raises Unavailable."""
+        new = [arm_id for arm_id in dict.fromkeys(ids) if self._rows.get(arm_id) not in self._revisions]
+        for arm_id, arm in zip(new, await self._index.store.read(self._index.uid, new), strict=True):
+            if arm is None:
+                self._absent.add(arm_id)
+                continue
+            row = self._row(arm_id)
+            self._revisions[row] = arm.revision
+            self._features[row] = bytes_to_vector(arm.features)
+            self._documents[row] = attributes_of(arm.document)
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """As ``Snapshot.search``; never exact, and it may find fewer than there are. Raises Unavailable."""
+        checks.shape("query", query, (self._index.dim,))
+        checks.in_range("k", k, least=1)
+        started = time.perf_counter()
+        found = self._waited(self._found(query, k, exclude))
+        index, us = self._index, (time.perf_counter() - started) * 1e6
+        index.search_us += RECENT_SHARE * (us - index.search_us)
+        index.recent.append(query)
+        return found
+
+    def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        """As ``search``: nobody compares all arms here."""
+        return self.search(query, k, exclude)
+
+    def _waited(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of what the event loop does. Raises Unavailable when it takes too long."""
+        if threading.get_ident() == self._thread:
+            work.close()
+            raise RuntimeError("to wait for Milvus here would stop the event loop")
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+        except TimeoutError:
+            raise Unavailable("the engine of the arms (Milvus) is too slow") from None
+
+    async def _found(self, query: Vector, k: int, exclude: Rows) -> TopK:
+        """Ask for more while too many proposals are gone, changed, or not let in after all."""
+        index = self._index
+        engine, barred = index.found_engine(), set(exclude.tolist())
+        expression = "" if self._filter is None else expression_of(self._filter)
+        near = query.astype(np.float32)
+        limit = asked_for(max(k, index.options.shortlist) + len(barred))
+        overlaid, collection = self._overlaid(query, limit), index.collection
+        while True:
+            ids: list[str] = []
+            if collection:
+                search = partial(engine.search, collection, near, limit, expression=expression, ef=index.ef)
+                ids = [proposal.id for proposal in await self._proposed(engine, collection, search)]
+            await self.load([*overlaid, *ids])
+            rows = self._let_in(dict.fromkeys((*overlaid, *ids)), barred)
+            if len(rows) >= k or len(ids) < limit or limit == MOST_FOUND:
+                return self._ranked(rows, query, k)
+            limit = min(MORE * limit, MOST_FOUND)
+
+    async def _proposed(
+        self, engine: Engine, collection: str, search: Callable[[], Awaitable[list[Proposal]]]
+    ) -> list[Proposal]:
+        """What a search finds. A collection that is there, but not in the engine's memory, is loaded."""
+        try:
+            return await search()
+        except CollectionGone:
+            try:
+                await engine.load(collection)
+            except CollectionGone:
+                self._index.is_gone()
+                raise
+            return await search()
+
+    def _overlaid(self, query: Vector, limit: int) -> list[str]:
+        """The best arms of the overlay."""
+        arms = self._overlay
+        if not arms.size:
+            return []
+        if self._filter is None:
+            rows = arms.search_exact(query, limit).rows
+        else:
+            let_in = eligible_rows(self._filter, arms.table, arms.attributes, None)
+            rows = search_exactly(arms.table, let_in, query, limit, NO_ROWS).rows
+        return [arms.id_of(row) for row in rows.tolist()]
+
+    def _let_in(self, ids: Iterable[str], barred: set[int]) -> Rows:
+        rows = [self._rows[arm_id] for arm_id in ids if arm_id not in self._absent]
+        wanted = self._filter
+        if wanted is not None:
+            rows = [row for row in rows if wanted.matches(*self._documents[row])]
+        return np.array([row for row in rows if row not in barred], dtype=np.int64)
+
+    def _ranked(self, rows: Rows, query: Vector, k: int) -> TopK:
+        """Among equal scores the oldest features come first, as in memory."""
+        scores = self.features_of(rows) @ query
+        revisions = np.array([self._revisions[row] for row in rows.tolist()])
+        best = np.lexsort((revisions, -scores))[:k] if len(rows) else NO_ROWS
+        return TopK(rows[best], scores[best], exact=False)
+
+    def _row(self, arm_id: str) -> int:
+        row = self._rows.get(arm_id)
+        if row is None:
+            row = self._rows[arm_id] = len(self._ids)
+            self._ids.append(arm_id)
+        return row
+
+
+def asked_for(limit: int) -> int:
+    """The next power of two, so that searches for different numbers of arms can be asked together."""
+    return min(max(LEAST_ASKED, 1 << (limit - 1).bit_length()), MOST_FOUND)

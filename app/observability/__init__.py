@@ -1,1 +1,0 @@
-"""What can be seen of a running service: metrics, traces, logs."""

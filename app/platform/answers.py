@@ -1,0 +1,152 @@
+"""What a process holds in memory for answers, for slow readers, and for tasks that share a budget.
+
+What a process holds of answers that are being made, from what is read for them until they are sent.
+
+An answer takes memory long before its client can read it: many at once, of some bytes of request each, could
+take all there is. So whatever gathers a large answer says how much it holds (``hold``), before it does where
+that is known. What was sent and is not read is ``Unread``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+from app.platform.deadlines import Caller
+from app.platform.errors import Unavailable
+
+FREE_BYTES = 1 << 16  # of each answer: small ones are never refused
+MAX_SENDING_S = 120.0
+
+
+class Answers:
+    """At most ``most`` bytes of all answers together, or those of one."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.bytes = 0
+
+    def take(self, more: int, own: int) -> None:
+        """For an answer that has taken ``own`` so far. Raises Unavailable."""
+        if more > 0 and self.bytes > own and self.bytes + more > self._most:
+            raise Unavailable("answers under way take as much memory as they may; try again soon")
+        self.bytes += more
+
+
+class HttpAnswer:
+    """One that this task makes, until ``end``; ``caller`` waits for it.
+
+    Who takes longer than ``MAX_SENDING_S`` to read a large one, or what was sent before it, loses the
+    connection: others may wait for its memory.
+    """
+
+    def __init__(self, answers: Answers, caller: Caller | None) -> None:
+        self._answers = answers
+        self._caller = caller
+        self._bytes = self._counted = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._token = _ANSWER.set(self)
+
+    def hold(self, amount: int) -> None:
+        """It takes so many bytes more, or less. Raises Unavailable."""
+        counted = max(0, self._bytes + amount - FREE_BYTES)
+        if counted != self._counted:
+            self._answers.take(counted - self._counted, self._counted)
+            self._counted = counted
+        self._bytes += amount
+
+    def sending(self) -> None:
+        """It is sent from now on."""
+        give_up = None if self._caller is None else self._caller.give_up
+        if self._counted and give_up is not None:
+            reason = f"its client took more than {MAX_SENDING_S:.0f} s to read a large answer"
+            self._timer = asyncio.get_running_loop().call_later(MAX_SENDING_S, give_up, reason)
+
+    def end(self) -> None:
+        """It is sent, or nobody wants it any more."""
+        _ANSWER.reset(self._token)
+        if self._counted:
+            self._answers.take(-self._counted, self._counted)
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+_ANSWER: ContextVar[HttpAnswer | None] = ContextVar("answer", default=None)
+
+
+def hold(amount: int) -> None:
+    """The answer that this task makes takes so many bytes more, or less, until it is sent.
+
+    Raises Unavailable: others take as much as they may together. Constant time.
+    """
+    answer = _ANSWER.get()
+    if answer is not None:
+        answer.hold(amount)
+
+
+class Reader(Protocol):
+    """A connection whose client reads more slowly than it is answered."""
+
+    def give_up(self, reason: str) -> None:
+        """Close the connection at once, and let go of what its client has not read."""
+        ...
+
+
+class Unread:
+    """Bytes that readers have not taken yet: at most ``most`` of all together, or those of one reader.
+
+    Beyond that the reader that was not seen to read for the longest is given up, and then the next. Every
+    operation takes constant time, for each reader that is given up.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: dict[Reader, int] = {}  # the one that was not seen to read for the longest comes first
+        self._bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    def hold(self, reader: Reader, amount: int) -> None:
+        """``reader``, which read something just now, has so many bytes left to read."""
+        self.release(reader)
+        self._held[reader] = amount
+        self._bytes += amount
+        while self._bytes > self._most and len(self._held) > 1:
+            slowest = next(iter(self._held))
+            self.release(slowest)
+            slowest.give_up("answers that are not read take too much memory")
+
+    def release(self, reader: Reader) -> None:
+        """The reader has kept up, or is gone."""
+        self._bytes -= self._held.pop(reader, 0)
+
+
+class Budget:
+    """Tasks take a part of ``total`` for a while. One that wants more than there is waits.
+
+    One that wants more than all takes all, so it runs alone.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._left = total
+        self._given_back = asyncio.Condition()
+
+    @asynccontextmanager
+    async def taken(self, amount: int) -> AsyncIterator[None]:
+        """Hold ``amount`` inside of the block."""
+        amount = min(amount, self._total)
+        async with self._given_back:
+            await self._given_back.wait_for(lambda: self._left >= amount)
+            self._left -= amount
+        try:
+            yield
+        finally:
+            self._left += amount
+            async with self._given_back:
+                self._given_back.notify_all()

@@ -1,0 +1,66 @@
+"""Tasks that run for as long as the service does: how they go on, how they end, and how its process ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NoReturn
+
+from app.platform.errors import Unavailable
+
+log = logging.getLogger("shortlist.background")
+
+PATIENCE_S = 1.0
+
+
+async def repeat(
+    work: Callable[[], Awaitable[object]],
+    *,
+    every_s: float,
+    waits: str | None = None,
+    idle_s: float | None = None,
+) -> None:
+    """Do ``work`` again and again until cancelled, with a rest of ``every_s``; a failure is logged.
+
+    ``waits``: what waits while the store does not answer, for the log. None: others say so.
+    ``idle_s``: while ``work`` answers False, for there was nothing to do, the rests double up to this.
+    """
+    rest_s = every_s
+    while True:
+        try:
+            idle = await work() is False
+            rest_s = min(2.0 * rest_s, idle_s) if idle and idle_s else every_s
+        except Unavailable as error:
+            if waits is not None:
+                log.warning("the store is not available, %s: %s", waits, error.detail)
+        except Exception:
+            log.exception("work in the background failed, and is tried again")
+        await asyncio.sleep(rest_s)
+
+
+async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and return once all have ended.
+
+    A cancellation can get lost: in ``asyncio.wait_for`` of Python 3.11, or in ``asyncio.gather`` where one of
+    those that it waits for fails at the same moment. So it is asked for again.
+    """
+    running = {task for task in tasks if not task.done()}
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=PATIENCE_S)
+
+
+def leave() -> NoReturn:
+    """End the process with status 0, without the threads that nobody waits for.
+
+    One of them may be inside a library in C++. Should it come back while the interpreter is taken down,
+    Python ends the thread by unwinding its stack, which C++ answers with SIGABRT.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,52 @@
+"""What commands share: their arguments, the file that takes a result, and tables as text."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+REFUSED = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """What is wrong with the arguments is one line, as every other error; ``--help`` tells the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(REFUSED, f"{self.prog.replace(' ', ': ', 1)}: {message}\n")
+
+
+def writable(name: str) -> Path:
+    """A file that can be written: found out before the long work, not after it."""
+    try:
+        Path(name).open("a").close()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{name} cannot be written: {error.strerror}") from None
+    return Path(name)
+
+
+def write(path: Path | None, result: dict[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Aligned text: one line a row, the columns of the first."""
+    if not rows:
+        return "(no rows)"
+    columns = list(rows[0])
+    cells = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(columns))]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells
+    )
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

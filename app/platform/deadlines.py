@@ -1,0 +1,82 @@
+"""Who waits for what is computed, and how long work lets others go first.
+
+The server says in ``left`` when a connection is gone. Work that has not begun by then is not begun, and a
+batch ends before its next item. What was begun goes on, writes among it.
+
+Yielding on the event loop: work of many small steps lets others go first after a few milliseconds.
+
+A step that awaits nothing keeps every other request waiting. So a loop over what one request may hold many of
+says ``await yield_to_others()`` in each of its steps. All requests share one slice of time: however many of
+them are under way, between two looks at the network they take ``SLICE_S`` and one step together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Caller:
+    """The other end of a connection. ``give_up`` closes that at once, for a reason; None: it cannot."""
+
+    left = False
+    give_up: Callable[[str], None] | None = None
+
+
+class CallerLeft(Exception):
+    """Nobody waits for it any more."""
+
+
+_CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
+
+
+def set_caller(caller: Caller | None) -> None:
+    """Say who waits for what this task does from now on; None: it is done whoever leaves."""
+    _CALLER.set(caller)
+
+
+def caller() -> Caller | None:
+    """Who waits for what this task does."""
+    return _CALLER.get()
+
+
+def check(waits: Caller | None) -> None:
+    """Raise CallerLeft if that caller is gone."""
+    if waits is not None and waits.left:
+        raise CallerLeft
+
+
+def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task that several callers wait for: it goes on when the one leaves who asked first.
+
+    asyncio does not report its failure where nobody waits any more: the next caller begins another.
+    """
+    context: Context = copy_context()
+    context.run(set_caller, None)
+    task = asyncio.create_task(work, context=context)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return task
+
+
+SLICE_S = 0.002
+
+
+class _Slice:
+    """``ends``: until when steps may follow each other. A new slice begins when others were served."""
+
+    ends = 0.0
+
+
+async def yield_to_others() -> None:
+    """Return at once within the slice; after it, let others go first, and begin another one."""
+    while time.perf_counter() >= _Slice.ends:
+        ended = _Slice.ends
+        await asyncio.sleep(0)
+        if _Slice.ends == ended:  # else another task has begun the slice, and may have used it up
+            _Slice.ends = time.perf_counter() + SLICE_S
+            return

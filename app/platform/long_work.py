@@ -1,0 +1,95 @@
+"""Long work: computations in threads, and slots for what mostly waits. Both are limited in number.
+
+Long computations in threads, so that the event loop goes on. They are limited in number.
+
+A computation that has begun keeps its place until it ends, whether its client has left or not. One that waits
+for its turn is not begun if its client has left.
+
+Requests never compute in the default threads of asyncio: rewards are folded there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+from app.platform.deadlines import Caller, caller, check
+from app.platform.errors import Unavailable
+
+T = TypeVar("T")
+
+
+class LongWork:
+    """``threads`` computations run at a time, ``waiting`` others wait for their turn, more are refused."""
+
+    def __init__(self, *, threads: int, waiting: int, name: str = "long-work") -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._places = threading.BoundedSemaphore(threads + waiting)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return ``work()``, called in a thread.
+
+        Raises Unavailable at once when all places are taken, CallerLeft if it was not begun.
+        """
+        waits = caller()
+        check(waits)
+        if not self._places.acquire(blocking=False):
+            raise Unavailable("too many long computations at once; try again soon")
+        future = self._pool.submit(partial(_begin, work, waits))
+        future.add_done_callback(self._done)
+        return await asyncio.wrap_future(future)
+
+    def close(self) -> None:
+        """Drop the computations that wait. Those that have begun end by themselves."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _done(self, _: Future[T]) -> None:
+        self._places.release()
+
+
+def _begin(work: Callable[[], T], waits: Caller | None) -> T:
+    check(waits)
+    return work()
+
+
+_THREADS = max(2, min(8, os.cpu_count() or 1))  # more would keep the interpreter from the event loop
+_WAITING = 256
+
+# For what a request computes itself, up to some tenths of a second.
+REQUESTS = LongWork(threads=_THREADS, waiting=_WAITING, name="requests")
+# For searches that wait for another process, and take no time of this one's cores.
+SEARCHES = LongWork(threads=64, waiting=1_024, name="searches")
+# For what learners are made of: sums and posteriors, O(d^3).
+LEARNERS = LongWork(threads=_THREADS, waiting=_WAITING, name="learners")
+# For pages of the decision log, of which only so many are read at once.
+MEASURING = LongWork(threads=4, waiting=_WAITING, name="measuring")
+
+
+class Slots:
+    """``running`` tasks hold a place at a time, ``waiting`` others wait for one, more are refused.
+
+    ``what``: what is done there, for the error: "reports".
+    """
+
+    def __init__(self, what: str, *, running: int, waiting: int) -> None:
+        self._what = what
+        self._free = asyncio.Semaphore(running)
+        self._left = running + waiting
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Hold a place inside of the block. Raises Unavailable at once when nobody else may wait."""
+        if not self._left:
+            raise Unavailable(f"too many {self._what} at once; try again soon")
+        self._left -= 1
+        try:
+            async with self._free:
+                yield
+        finally:
+            self._left += 1

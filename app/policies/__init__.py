@@ -1,0 +1,1 @@
+"""Policies, and what a policy is asked with."""

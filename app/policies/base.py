@@ -1,0 +1,313 @@
+"""What a policy is: the class that a new one is written from. ``policies`` lists those that there are.
+
+A policy chooses arms for one learner. To write one: make a subclass of ``Policy`` in a file of this folder,
+give it a ``name`` and a ``summary``, write ``rank``, and add an object of it to ``policies.POLICIES``. All
+else has a default. The name is then valid in the API, the console, the clients and ``GET /v1/policies``.
+
+A choice calls the methods of its policy in this order:
+
+1. ``prepare``, in the event loop. It may await: a cover of the catalogue, a slot in the store.
+2. ``cost_us``: whether ``rank`` is short enough for the event loop, or runs in a thread.
+3. ``rank``, which is pure. It awaits nothing, keeps nothing, and draws from the given generator alone: the
+   same seed on the same state must give the same answer, since choices are made again to explain them.
+
+Filters, quotas, frequency caps, exclusions and pins need nothing from a policy as long as it takes its arms
+from ``Candidates``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import msgspec
+
+from app.bandits.bandit import Bandit
+from app.bandits.completion import constant_of
+from app.bandits.settings import AUTO, BY_ARM, BanditRecord
+from app.bandits.signals import weighing_of
+from app.catalogues.adaptive_solver import IndependentSolvers
+from app.catalogues.catalogues import Catalogue
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.learning.learners import Learners
+from app.platform.errors import FieldPath, Invalid, NotFound, NotPossibleHere
+from app.policies.computing import computed
+from app.policies.elimination_state import EliminationCache, Sets
+from app.policies.selection import Candidates, Ranking, ReadSnapshot, Selection, SelectionRequest
+from app.policies.targets import Pool, Target
+from app.policies.warm_up import Covers, WarmUp
+from app.storage.types import LearnerId
+from shortlist import confidence
+from shortlist.linear import scales
+from shortlist.linear.ridge import Posterior
+from shortlist.linear.scales import Scales
+
+# The options of a bandit that only some policies have, and what each is where nobody asked for it.
+SPECIAL_OPTIONS: Mapping[str, object] = {
+    "temperature": None,
+    "gamma": None,
+    "epsilon": None,
+    "alpha": None,
+    "explore": None,
+    "solver": "shortlist",
+    "prior": "plain",
+    "half_life_s": None,
+    "context": None,
+}
+# Why some policies do not have an option.
+REASONS: Mapping[str, str] = {
+    "context": "an arm that is eliminated in one context may be the best one in another",
+}
+ANY_PRIOR = frozenset({"prior", "half_life_s"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyDependencies:
+    """What policies choose with."""
+
+    learners: Learners
+    filtered: FilteredSnapshots
+    independent: IndependentSolvers
+    elimination: EliminationCache
+    warm_up: WarmUp
+    covers: Covers
+
+
+class Policy(ABC):
+    """Chooses arms for a learner. Objects keep nothing: one serves all bandits of its name.
+
+    What a policy declares:
+
+    ``name``, ``summary``  as in the API, and one sentence on how it explores
+    ``options``            those of ``SPECIAL_OPTIONS`` that it has; the others are refused
+    ``reads``              the settings among those of every bandit that change what it does
+    ``defaults``           what an option becomes where it is None
+    ``has_propensities``   whether ``rank`` gives the probability of each arm. They must be exact: evaluations
+                           divide by them
+    ``lists_by_score``     whether its lists are in the order of scores, so that ``diverse`` may reorder them
+    ``proposed``           whether it needs only the arms that an index proposes, not all arms in memory
+    ``max_dim``            largest dimension of the arms that it serves; None: any
+    ``max_work``           largest K d^2 of a catalogue that it serves; None: any
+    ``max_signals``        how many signals it takes; None: any, weighed anew by each request
+    ``fixed_scales``       whether ridge and radius must stay as they are while a learner learns
+    ``needs_exploration``  whether ``exploration`` must not be 0
+
+    And of evaluations on a log:
+
+    ``can_be_evaluated``   whether it has a ``target``
+    ``target_draws``       whether the target draws from posteriors; else estimates are enough
+    ``target_by_exclusion``  whether decisions that exclude other arms are other situations; else arms that
+                           are excluded stand before those of a list, as if they had been drawn already
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    options: ClassVar[frozenset[str]] = frozenset()
+    reads: ClassVar[frozenset[str]] = frozenset({"ridge"})
+    defaults: ClassVar[Mapping[str, object]] = {}
+    has_propensities: ClassVar[bool] = False
+    lists_by_score: ClassVar[bool] = False
+    proposed: ClassVar[bool] = False
+    max_dim: ClassVar[int | None] = None
+    max_work: ClassVar[float | None] = None
+    max_signals: ClassVar[int | None] = None
+    fixed_scales: ClassVar[bool] = False
+    needs_exploration: ClassVar[bool] = False
+    can_be_evaluated: ClassVar[bool] = True
+    target_draws: ClassVar[bool] = False
+    target_by_exclusion: ClassVar[bool] = True
+
+    # When a bandit is made or changed.
+
+    def completed(self, record: BanditRecord) -> BanditRecord:
+        """The record with this policy's defaults. Raises Invalid, naming every field that it refuses."""
+        refused = list(self.check(record))
+        if refused:
+            raise Invalid.many(refused)
+        absent = {name: value for name, value in self.defaults.items() if getattr(record, name) is None}
+        return msgspec.structs.replace(record, **absent)
+
+    def check(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
+        """What is wrong with the settings of a bandit of this policy: field and rule."""
+        for option, absent in SPECIAL_OPTIONS.items():
+            if option not in self.options and getattr(record, option) != absent:
+                reason = f": {REASONS[option]}" if option in REASONS else ""
+                yield (option,), f"{option} does not go with the policy {self.name}{reason}"
+        if self.needs_exploration and record.exploration == 0:
+            yield ("exploration",), f"exploration must be > 0 for the policy {self.name}"
+        if record.exploration == "theory" and record.ridge == AUTO:
+            yield ("ridge",), 'ridge must be a number where exploration is "theory"'
+
+    def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
+        """Raise Invalid when the arms are too many or have more dimensions than this policy can serve;
+        NotPossibleHere where it needs all of them in memory, and they are not.
+        """
+        if not catalogue.holds_arms:
+            refused = [(path, f"{what} needs all arms in memory") for path, what in self._needs_all(record)]
+            if refused:
+                raise NotPossibleHere.many(refused)
+        if self.max_dim is not None and catalogue.dim > self.max_dim:
+            message = f"the policy {self.name} needs a catalogue of dimension {self.max_dim} at most"
+            raise Invalid(message, path=("policy",))
+        self.check_size(catalogue)
+
+    def check_size(self, catalogue: Catalogue) -> None:
+        """Raise Invalid where the catalogue has more arms than ``max_work`` allows: K d^2."""
+        if self.max_work is None:
+            return
+        most, arms = int(self.max_work / catalogue.dim**2), catalogue.index.snapshot().size
+        if arms > most:
+            why = f"it compares all of them, at most {most:,} of dimension {catalogue.dim}"
+            raise Invalid(f"the policy {self.name} cannot serve {arms:,} arms: {why}", path=("policy",))
+
+    def _needs_all(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
+        """What looks at every arm, of all that a bandit asks for."""
+        if not self.proposed:
+            yield ("policy",), f"the policy {self.name}"
+        if record.solver == "adaptive":
+            yield ("solver",), "the solver adaptive"
+        if record.explore is not None:
+            yield ("explore",), "a warm-up"
+        if record.repeats is not None and record.repeats.by != BY_ARM:
+            yield ("repeats", "by"), "repeats of the values of a field"
+        if record.holdout is not None and record.holdout.serve == "random":
+            yield ("holdout", "serve"), "a random holdout"
+
+    def theory_delta(self, record: BanditRecord) -> float:
+        """The delta of the paper's radius, where ``exploration`` is "theory".
+
+        Yang et al. 2022, Algorithm 4, line 2.
+        """
+        return record.delta / (4 * record.horizon)
+
+    def exploration(self, record: BanditRecord, dim: int) -> float:
+        """The multiplier of sigma V^-1/2 xi, or the radius of elimination: as given, the paper's, or ours.
+
+        ``dim``: dimension of what the learners learn.
+        """
+        if isinstance(record.exploration, float | int):
+            return record.exploration
+        if record.exploration == AUTO:
+            if self.fixed_scales:
+                return scales.RADIUS * (spread_of(record) or 1.0)
+            return scales.exploration(dim)
+        ridge = record.ridge if isinstance(record.ridge, float | int) else 1.0
+        return confidence.beta(self.theory_delta(record), dim=dim, horizon=record.horizon, ridge=ridge)
+
+    def eta(self, record: BanditRecord) -> float:
+        """As given, or T^-1/2 (Corollaries 5.3 and 6.2), in the unit of rewards where the radius is."""
+        if record.eta is not None:
+            return record.eta
+        unit = (spread_of(record) or 1.0) if self.fixed_scales and record.exploration == AUTO else 1.0
+        return unit / math.sqrt(record.horizon)
+
+    def scales(self, record: BanditRecord, dim: int) -> Scales:
+        """How posteriors of its learners are made; ``dim`` is the dimension of what they learn."""
+        square = 1.0 if record.mean_square is None else record.mean_square
+        if (constant := constant_of(record)) is not None:
+            square = constant.mean_square(square)
+        otherwise = scales.ridge_share(dim) * square
+        if self.fixed_scales:
+            return Scales(otherwise if isinstance(record.ridge, str) else record.ridge)
+        learns_noise = AUTO in (record.exploration, record.temperature, record.gamma) or any(
+            rule.noise != AUTO for rule in (record.signals or {}).values()
+        )
+        spread = spread_of(record) if learns_noise else None
+        if isinstance(record.ridge, str):
+            return Scales(None, otherwise, learns_noise, spread)
+        return Scales(record.ridge, learns_noise=learns_noise, spread=spread)
+
+    # A choice.
+
+    async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
+        """Select arms: read learner and arms at one moment, ``prepare``, then ``rank``.
+
+        Raises Unavailable (a learner that is not in memory, or too much waits).
+        """
+        snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
+        prepared = await self.prepare(dependencies, request, snapshot)
+        rank = partial(
+            self.rank,
+            snapshot.posterior,
+            Candidates.of(request, snapshot.arms),
+            request.k,
+            request.rng,
+            prepared,
+        )
+        us = self.cost_us(request, snapshot.arms)
+        ranking = await computed(rank, request, snapshot.arms, us=us)
+        return Selection(ranking.hits, snapshot, ranking.propensities, ranking.drawn)
+
+    async def prepare(
+        self,
+        dependencies: PolicyDependencies,  # noqa: ARG002 - of policies that await something
+        request: SelectionRequest,  # noqa: ARG002
+        snapshot: ReadSnapshot,  # noqa: ARG002
+    ) -> Any:
+        """What ``rank`` needs besides, and must be awaited for; None: nothing. Raises Unavailable."""
+        return None
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:  # noqa: ARG002
+        """About how many microseconds ``rank`` takes without constraints; above 2,000 it runs in a thread.
+
+        The default: one search of the index.
+        """
+        return arms.expected_us
+
+    @abstractmethod
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: Any,
+        prepared: Any,
+    ) -> Ranking:
+        """The k arms to show, the best first or in the order in which they were drawn; fewer if fewer are
+        left. Pure, for any thread.
+
+        ``posterior``   the estimate and a root of its covariance, in the context of the request
+        ``candidates``  the arms that it may take. The settings are in ``candidates.bandit.record``; its
+                        ``observed`` and its like convert to the unit of rewards, in which scores are answered
+        ``rng``         numpy's generator, the only source of chance
+        ``prepared``    what ``prepare`` returned
+        """
+
+    # An evaluation on a log.
+
+    async def target(self, covers: Covers, pool: Pool) -> Target:
+        """How likely this policy is to draw the lists of a log, over the arms of a pool."""
+        raise NotImplementedError(f"{self.name} cannot be evaluated, as can_be_evaluated says")
+
+    def caveats(self, bandit: Bandit) -> Sequence[str]:  # noqa: ARG002 - of policies that have some
+        """Sentences on what the propensities of its target are worth, where they are not exact."""
+        return ()
+
+    # Elimination.
+
+    async def sets(
+        self,
+        dependencies: PolicyDependencies,  # noqa: ARG002 - of policies that eliminate arms
+        bandit: Bandit,  # noqa: ARG002
+        learner: LearnerId,  # noqa: ARG002
+    ) -> Sets:
+        """What is left of the arms for a learner. Raises NotFound: it eliminates none."""
+        raise NotFound(f"not found: the policy {self.name} eliminates no arms")
+
+
+def spread_of(record: BanditRecord) -> float | None:
+    """Half of what rewards can differ by, in the unit that learners learn in; None: they have no bounds.
+
+    Of signals: what their sum can, by the weights of the bandit.
+    """
+    if (weighing := weighing_of(record)) is not None:
+        return weighing.spread
+    low, high = record.reward.min, record.reward.max
+    if low is None or high is None:
+        return None
+    return (high - low) / (4.0 if record.shift_rewards else 2.0)

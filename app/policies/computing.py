@@ -1,0 +1,95 @@
+"""Where a choice is computed, and the generators it draws from.
+
+Generators of choices: what a choice draws is a function of its seed, and can be drawn again.
+
+seed below ``DRAWN``    of a request: mixed with the bandit and the key, so that keys do not share their noise
+from ``DRAWN`` on       drawn for a choice that is logged: every one is another, so nothing is mixed in
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
+
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.platform.deadlines import yield_to_others
+from app.platform.long_work import REQUESTS, SEARCHES, LongWork
+from app.policies.selection import SelectionRequest
+
+DRAWN = 2**63  # beyond all that a request may ask for
+
+
+class _Digest(ISeedSequence):
+    """The state of a generator as 32 bytes. Numpy would hash any other seed once more, which takes longer."""
+
+    def __init__(self, digest: bytes) -> None:
+        self._digest = digest
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+        return np.frombuffer(self._digest, dtype)[:n_words]
+
+
+def draw_seed() -> int:
+    return DRAWN | random.getrandbits(63)
+
+
+def generator(seed: int, bandit: str, key: str | None) -> np.random.Generator:
+    """The generator of a seed. Cost: about 20 microseconds, and a few of one that was drawn."""
+    if seed >= DRAWN:
+        digest = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=32).digest()
+        state: Any = _Digest(digest)  # numpy takes it, its hints do not
+        return np.random.Generator(np.random.PCG64(state))
+    digest = hashlib.blake2b(f"{seed}/{bandit}/{key}".encode(), digest_size=16).digest()
+    return np.random.default_rng(int.from_bytes(digest, "little"))
+
+
+T = TypeVar("T")
+
+INLINE_US = 2_000.0
+_LIMITED_US = 0.05  # for an arm, and for each value of a limited field
+_PLACE_US = 15.0  # for each arm that is drawn, or taken within limits
+
+
+async def computed(
+    work: Callable[[], T],
+    request: SelectionRequest,
+    arms: LearnerSnapshot,
+    *,
+    us: float,
+    threads: LongWork = REQUESTS,
+) -> T:
+    """Return ``work()``, which answers ``request`` from the arms of ``arms``.
+
+    ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
+    """
+    if request.has_limits and not arms.plain.waits:
+        us += limits_us(request, arms)
+    if request.rules.diverse is not None:
+        us += drawn_us(request.k, candidates=request.searched)
+    if arms.plain.waits:
+        return await SEARCHES.run(work)
+    if us > INLINE_US:
+        return await threads.run(work)
+    await yield_to_others()  # one reply of the store may have brought what many choices waited for
+    return work()
+
+
+def drawn_us(k: int, *, candidates: int = 0) -> float:
+    """About how long k arms take that are drawn one after the other, each among so many."""
+    return k * (_PLACE_US + 0.02 * candidates)
+
+
+def limits_us(request: SelectionRequest, arms: LearnerSnapshot) -> float:
+    """About how many microseconds limits take at most: when all arms have to be looked at."""
+    attributes = arms.plain.attributes
+    fields = [rule.field for rule in request.rules.at_most]
+    if request.had is not None:
+        fields.append(request.had.field)
+    values = sum(map(attributes.values_in, fields))
+    return _LIMITED_US * (arms.size + values) + request.k * _PLACE_US

@@ -1,0 +1,201 @@
+"""Epsilon-greedy: the best estimate, and sometimes any arm. Propensities are exact after one search.
+
+As a target of evaluations its propensities are exact too. Cost: K d for each situation, O(k^2) for a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.indexes.snapshot import Snapshot, scores_of
+from app.policies import uniform
+from app.policies.base import ANY_PRIOR, Policy
+from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
+from app.policies.targets import NO_ARM, Lists, Pool, Situations, Weighed
+from app.policies.warm_up import Covers
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.linear import epsilon_greedy as algorithm
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Rows, TopK, Vector
+
+EPSILON = 0.1  # where absent
+_NUMBER_US = 0.01  # for each number of the features, where limits make all arms be ranked
+_EXPLORED_US = 20.0  # for each place that may be drawn
+TOGETHER = 4_000_000  # arms of situations whose lists are weighed at once
+
+
+class EpsilonGreedy(Policy):
+    """At each place the best arm that is left, or with probability ``epsilon`` any of them."""
+
+    name = "epsilon_greedy"
+    summary = "the best estimate, and with probability epsilon an arm drawn at random"
+    options = ANY_PRIOR | {"context", "epsilon"}
+    defaults: ClassVar[Mapping[str, object]] = {"epsilon": EPSILON}
+    has_propensities = True
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
+        if request.has_limits:
+            return _NUMBER_US * arms.size * arms.table.dim
+        return arms.expected_us + _EXPLORED_US * request.k
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: None,  # noqa: ARG002
+    ) -> Ranking:
+        theta, offset = candidates.bandit.observed_theta(posterior.theta)
+        draw = _searched if candidates.limits is None else _scanned
+        return draw(candidates, theta, k, candidates.bandit.record.epsilon or 0.0, rng).ranking(offset)
+
+    async def target(self, covers: Covers, pool: Pool) -> EpsilonGreedyTarget:  # noqa: ARG002
+        k = min(max(pool.k, 1), MAX_PLACES)
+        return EpsilonGreedyTarget(pool.arms.plain, pool.bandit.record.epsilon or 0.0, k)
+
+
+def _searched(
+    candidates: Candidates, theta: Vector, k: int, epsilon: float, rng: np.random.Generator
+) -> Drawn:
+    """By a search of the index for k arms; arms that are drawn are not looked for. Cost: O(k) besides."""
+    arms, taken = candidates.arms.plain, candidates.exclude
+    hits = arms.search(theta, k, candidates.exclude)
+    best_first, place = hits.rows.tolist(), 0
+
+    def best() -> int:
+        nonlocal place
+        while place < len(best_first) and best_first[place] in taken:
+            place += 1
+        if place < len(best_first):
+            return int(best_first[place])
+        return int(arms.search_exact(theta, 1, taken).rows[0])  # an approximate search missed some
+
+    def any_one() -> int:
+        rows, _ = uniform.draw(arms, k=1, rng=rng, exclude=taken, seeded=candidates.request.seeded)
+        return int(rows[0])
+
+    def took(row: int) -> int:
+        nonlocal taken
+        taken = np.append(taken, row)
+        return arms.size - len(taken)
+
+    drawn = algorithm.in_turn(best, any_one, took, left=candidates.size, k=k, epsilon=epsilon, rng=rng)
+    scores = arms.features_of(drawn.places) @ theta
+    return Drawn(TopK(drawn.places, scores, hits.exact), drawn.propensities)
+
+
+def _scanned(
+    candidates: Candidates, theta: Vector, k: int, epsilon: float, rng: np.random.Generator
+) -> Drawn:
+    """Within limits: all arms are ranked. Cost: K d."""
+    arms, rows = candidates.arms.plain, candidates.scan()
+    scores = scores_of(arms.table, rows, theta)
+    left = None if candidates.limits is None else candidates.limits.over(rows)
+    drawn = algorithm.choose(
+        scores,
+        k=k,
+        epsilon=epsilon,
+        rng=rng,
+        take=None if left is None else left.take,
+        barred=None if left is None else left.barred,
+    )
+    return Drawn(TopK(rows[drawn.places], scores[drawn.places], exact=True), drawn.propensities)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownSituation:
+    """``best``: the first arms by estimate, NO_ARM beyond the last, and what is ``predicted`` of them (k,).
+
+    ``size`` arms, whose predictions sum to ``total`` and are from ``least`` to ``most``.
+    """
+
+    best: Rows
+    predicted: Vector
+    size: int
+    total: float
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpsilonGreedyTarget:
+    """Over the ``arms`` of a pool, for lists of at most ``k``."""
+
+    arms: Snapshot
+    epsilon: float
+    k: int
+
+    @property
+    def known_bytes(self) -> int:
+        return 500 + 16 * self.k
+
+    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[KnownSituation]:
+        return [self._known(situations, position, check) for position in range(len(situations))]
+
+    def _known(self, situations: Situations, position: int, check: Callable[[], None]) -> KnownSituation:
+        check()
+        rows = self.arms.eligible(situations.exclude[position])
+        scores = scores_of(self.arms.table, rows, situations.queries[position])
+        low, high = (float(each[position]) for each in situations.bounds)
+        predictions = scores.clip(low, high)
+        first = np.argsort(-scores, kind="stable")[: self.k]
+        best, predicted = np.full(self.k, NO_ARM, dtype=np.int64), np.zeros(self.k)
+        best[: len(first)], predicted[: len(first)] = rows[first], predictions[first]
+        drawable = predictions if self.epsilon else predicted[: len(first)]
+        least = float(drawable.min()) if len(rows) else 0.0
+        most = float(drawable.max()) if len(rows) else 0.0
+        return KnownSituation(best, predicted, len(rows), float(predictions.sum()), least, most)
+
+    def weigh(self, situations: Situations, known: Sequence[KnownSituation], lists: Lists) -> Weighed:
+        least = np.array([each.least for each in known])[lists.which]
+        most = np.array([each.most for each in known])[lists.which]
+        weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
+        low, high = (each[lists.which][:, None] for each in situations.bounds)
+        predicted = lists.scores.clip(low, high)
+        step = max(1, TOGETHER // self.k)
+        for start in range(0, len(lists.rows), step):
+            part = slice(start, start + step)
+            some = [known[which] for which in lists.which[part].tolist()]
+            columns = self._weighed(some, lists.rows[part], predicted[part])
+            weighed.propensities[part], weighed.expected[part] = columns
+        return weighed
+
+    def _weighed(
+        self, known: Sequence[KnownSituation], rows: Rows, predicted: Matrix
+    ) -> tuple[Matrix, Matrix]:
+        """Propensities and expected predictions of lists, one place after the other.
+
+        ``known``: of the situation of each. Shapes: rows, predicted (n, k) -> (n, k), (n, k).
+        """
+        best, values = (np.array([each.best for each in known]), np.array([each.predicted for each in known]))
+        left = np.array([float(each.size) for each in known])
+        total = np.array([each.total for each in known])
+        propensities, expected = np.zeros(rows.shape), np.zeros(rows.shape)
+        is_taken, everyone = np.zeros(best.shape, dtype=np.bool_), np.arange(len(best))
+        for place in range(rows.shape[1]):
+            own, top = rows[:, place], is_taken.argmin(axis=1)
+            some, safe = left > 0, np.maximum(left, 1.0)
+            there = (own >= 0) & some
+            greedy = (1.0 - self.epsilon) * (own == best[everyone, top])
+            propensities[:, place] = np.where(there, self.epsilon / safe + greedy, 0.0)
+            mean = (1.0 - self.epsilon) * values[everyone, top] + self.epsilon * total / safe
+            expected[:, place] = np.where(some, mean, 0.0)
+            is_taken |= best == own[:, None]
+            left -= there
+            total -= np.where(there, predicted[:, place], 0.0)
+        return propensities, expected
+
+    def drawn(self, situations: Situations, known: KnownSituation, position: int) -> tuple[Rows, Vector]:
+        best = known.best[known.best != NO_ARM]
+        if not self.epsilon or not known.size:
+            return best, np.ones(len(best))
+        rows = self.arms.eligible(situations.exclude[position])
+        counts = np.full(len(rows), self.epsilon * self.k / len(rows))
+        counts[np.isin(rows, best)] += 1.0 - self.epsilon
+        return rows, np.minimum(counts, 1.0)

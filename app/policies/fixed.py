@@ -1,0 +1,67 @@
+"""Arms that are named: those of a baseline or of a holdout, in their order. Nothing is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.policies.base import Policy
+from app.policies.selection import Candidates, Ranking, SelectionRequest
+from shortlist.linear.ridge import Posterior
+from shortlist.types import NO_ROWS, TopK
+
+CERTAIN = 1.0  # propensity of an arm that is pinned or named
+
+
+class Baseline(Policy):
+    """Serve the arms of the request that are in the catalogue and may be taken, at most k.
+
+    Scores are their estimated rewards.
+    """
+
+    name = "baseline"
+    summary = "the arms that the request names, in that order"
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:  # noqa: ARG002
+        return 0.0
+
+    def named(self, request: SelectionRequest) -> Sequence[str]:
+        """The ids of the arms to serve."""
+        return request.arms or ()
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: Any,  # noqa: ARG002
+        prepared: None,  # noqa: ARG002
+    ) -> Ranking:
+        arms = candidates.arms
+        present = np.concatenate([NO_ROWS, *(arms.rows_of([arm]) for arm in self.named(candidates.request))])
+        rows = present[~np.isin(present, candidates.exclude)]
+        limits = candidates.limits
+        rows = rows[:k] if limits is None else rows[limits.take_allowed(rows, k)]
+        hits = TopK(rows, arms.features_of(rows) @ posterior.theta, exact=True)
+        propensities = [CERTAIN] * len(rows) if self.has_propensities else None
+        return Ranking(candidates.bandit.observed(hits), propensities)
+
+
+class Fixed(Baseline):
+    """A baseline whose arms are certain: those of the request, or else those that the holdout serves."""
+
+    name = "fixed"
+    summary = "the arms that the holdout names, in that order"
+    has_propensities = True
+
+    def named(self, request: SelectionRequest) -> Sequence[str]:
+        rule = request.bandit.record.holdout
+        if request.arms is not None or rule is None or isinstance(rule.serve, str):
+            return request.arms or ()
+        return rule.serve.arms
+
+
+BASELINE, FIXED = Baseline(), Fixed()

@@ -1,0 +1,264 @@
+"""Inverse-gap weighting: arms are drawn from few candidates, so that propensities are exact after one search.
+
+The candidates are C, the arms of highest estimate, and S, a cover of all eligible arms (``warm_up``): as many
+of each as the bandit's ``shortlist``, C at least k. No other arm can be drawn. Estimates, gaps and gamma are
+in the unit of rewards, also when these are shifted.
+
+Processes may hold covers of different versions of a catalogue for a moment. They need not agree: a propensity
+is that among the candidates which the draw was made from.
+
+As a target of evaluations its propensities are exact, among the candidates of each situation. Cost: a search
+of the index for each situation, and O(n k) for a list of k among n candidates.
+
+Notation
+    n           number of candidates, at most 2 ``shortlist``
+    theta^      estimate of the learner
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.filters.filter import Filter
+from app.indexes.snapshot import Snapshot
+from app.indexes.table import not_in
+from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
+from app.policies.computing import drawn_us
+from app.policies.limits import Limits
+from app.policies.selection import Candidates, Drawn, Ranking, ReadSnapshot, SelectionRequest
+from app.policies.targets import NO_ARM, Lists, Pool, Situations, Weighed
+from app.policies.warm_up import Covers
+from shortlist.evaluation import igw_target
+from shortlist.linear import igw as algorithm
+from shortlist.linear import scales
+from shortlist.linear.ridge import Posterior
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
+
+TOGETHER = 4_000_000  # numbers: candidates of decisions that are weighed at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawPool:
+    """What can be drawn. ``is_all``: there is no other eligible arm. Shapes: rows (n,), estimates (n,)."""
+
+    rows: Rows
+    estimates: Vector
+    exact: bool
+    is_all: bool
+
+
+class InverseGapWeighting(Policy):
+    """Draw k arms by inverse-gap weighting, each without those before it.
+
+    Cost: one search of the index for max(k, ``shortlist``) arms, and O(k n).
+    """
+
+    name = "igw"
+    summary = "inverse-gap weighting: few candidates are drawn by how far they are from the best estimate"
+    options = ANY_PRIOR | {"context", "gamma"}
+    reads = frozenset({"ridge", "shortlist"})
+    defaults: ClassVar[Mapping[str, object]] = {"gamma": 100.0}
+    has_propensities = True
+
+    async def prepare(
+        self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
+    ) -> tuple[int, Rows]:
+        """How many arms of highest estimate are candidates, and the rows of a cover."""
+        arms = snapshot.arms.plain
+        return await near_and_cover(
+            dependencies.covers, request.bandit, request.arm_filter, arms, k=request.k
+        )
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
+        shortlist = request.bandit.record.shortlist
+        return arms.expected_us + drawn_us(request.k, candidates=max(request.k, shortlist) + shortlist)
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: tuple[int, Rows],
+    ) -> Ranking:
+        theta, offset = candidates.bandit.observed_theta(posterior.theta)
+        count, cover = prepared
+        drawn = draw(
+            candidates.arms.plain,
+            theta,
+            cover,
+            k=k,
+            count=count,
+            gamma=_fixed_gamma(candidates.bandit),
+            noise=candidates.bandit.observed_noise(posterior.sigma),
+            rng=rng,
+            exclude=candidates.exclude,
+            limits=candidates.limits,
+        )
+        return drawn.ranking(offset)
+
+    async def target(self, covers: Covers, pool: Pool) -> IgwTarget:
+        arms = pool.arms.plain
+        count, cover = await near_and_cover(covers, pool.bandit, pool.arm_filter, arms, k=pool.k)
+        return IgwTarget(arms, cover, count, _fixed_gamma(pool.bandit), pool.k)
+
+
+def _fixed_gamma(bandit: Bandit) -> float | None:
+    """None: it follows from the noise."""
+    gamma = bandit.record.gamma
+    return None if isinstance(gamma, str) else gamma or 0.0
+
+
+def _gamma(fixed: float | None, noise: float, candidates: int) -> float:
+    return scales.GAMMA * candidates / noise if fixed is None else fixed
+
+
+async def near_and_cover(
+    covers: Covers, bandit: Bandit, arm_filter: Filter | None, arms: Snapshot, *, k: int
+) -> tuple[int, Rows]:
+    """How many arms of highest estimate are candidates, and the rows of a cover of ``arms``.
+
+    The cover is empty where the arms of highest estimate are all. ``arm_filter``: what ``arms`` stands for.
+    """
+    shortlist = bandit.record.shortlist
+    count = max(k, shortlist)
+    if arms.size <= count:
+        return count, NO_ROWS
+    return count, arms.rows_of(await covers.of(bandit.catalogue, arm_filter, arms, shortlist))
+
+
+def draw(
+    arms: Snapshot,
+    theta: Vector,
+    cover: Rows,
+    *,
+    k: int,
+    count: int,
+    gamma: float | None,
+    rng: np.random.Generator,
+    noise: float = 1.0,
+    exclude: Rows = NO_ROWS,
+    limits: Limits | None = None,
+) -> Drawn:
+    """Draw min(k, eligible) arms from the ``count`` >= k arms of highest estimate and from ``cover``.
+
+    ``gamma``: None: by the ``noise`` of rewards, and how many candidates there are to begin with.
+
+    With ``limits`` a candidate that they no longer allow cannot be drawn, and the others have its share. When
+    none is left, as many of the next best arms that are allowed are the candidates: which those are follows
+    from the arms drawn before, so propensities stay exact. There may be fewer than k arms.
+
+    Cost: a search and O(k n). Where limits leave none, one ranking of all K arms, and K bytes read whenever
+    none is left.
+    """
+    pool = candidates(arms, theta, cover, count=count, exclude=exclude)
+    if limits is None:
+        drawn = algorithm.choose(pool.estimates, k=k, gamma=_gamma(gamma, noise, len(pool.rows)), rng=rng)
+        hits = TopK(pool.rows[drawn.places], pool.estimates[drawn.places], pool.exact)
+        return Drawn(hits, drawn.propensities)
+    most = len(pool.rows)
+    left, positions = limits.over(pool.rows), np.arange(most)
+    rows: list[int] = []
+    scores: list[float] = []
+    propensities: list[float] = []
+    while len(rows) < k:
+        positions = positions[~left.barred[positions]]
+        if not len(positions):
+            positions = np.flatnonzero(~left.barred)[:most]
+        if len(positions):
+            one = algorithm.choose(pool.estimates[positions], k=1, gamma=_gamma(gamma, noise, most), rng=rng)
+            position = int(positions[one.places[0]])
+            left.take(position)
+            rows.append(int(pool.rows[position]))
+            scores.append(float(pool.estimates[position]))
+            propensities.append(float(one.propensities[0]))
+        elif pool.is_all:
+            break
+        else:
+            pool = candidates(arms, theta, cover, count=arms.size, exclude=exclude)
+            left = limits.after(np.array(rows, dtype=np.int64)).over(pool.rows)
+            left.barred[np.isin(pool.rows, rows)] = True
+    hits = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), pool.exact)
+    return Drawn(hits, np.array(propensities, dtype=np.float64))
+
+
+def candidates(arms: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> DrawPool:
+    """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
+    # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
+    search = arms.search if count < arms.size else arms.search_exact
+    hits = search(theta, max(count, 1), exclude)
+    others = cover[not_in(cover, np.concatenate((hits.rows, exclude)))]
+    rows = np.concatenate((hits.rows, others))
+    estimates = np.concatenate((hits.scores, arms.features_of(others) @ theta))
+    return DrawPool(rows, estimates, hits.exact, count >= arms.size)
+
+
+Known = tuple[Rows, Vector]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IgwTarget:
+    """``cover``, ``count``, ``gamma``: as in ``igw.draw``."""
+
+    arms: Snapshot
+    cover: Rows
+    count: int
+    gamma: float | None
+    k: int
+
+    @property
+    def known_bytes(self) -> int:
+        return 500 + 16 * (self.count + len(self.cover))
+
+    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
+        """The candidates of each situation, and their estimates."""
+        known: list[Known] = []
+        for query, exclude in zip(situations.queries, situations.exclude, strict=True):
+            check()
+            pool = candidates(self.arms, query, self.cover, count=self.count, exclude=exclude)
+            known.append((pool.rows, pool.estimates))
+        return known
+
+    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:
+        widest = max((len(rows) for rows, _ in known), default=0)
+        rows = np.full((len(known), widest), NO_ARM, dtype=np.int64)
+        estimates = np.zeros((len(known), widest))
+        for position, (own, scores) in enumerate(known):
+            rows[position, : len(own)], estimates[position, : len(own)] = own, scores
+        noises = situations.noises.tolist()
+        gamma = np.array(
+            [_gamma(self.gamma, noise, len(own)) for noise, (own, _) in zip(noises, known, strict=True)]
+        )
+        low, high = situations.bounds
+        predicted = estimates.clip(low[:, None], high[:, None])
+        there = rows != NO_ARM
+        least = predicted.min(axis=1, initial=np.inf, where=there)
+        most = predicted.max(axis=1, initial=-np.inf, where=there)
+        least, most = (np.where(np.isfinite(each), each, 0.0)[lists.which] for each in (least, most))
+        weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
+        step = max(1, TOGETHER // max(widest, 1))
+        for start in range(0, len(lists.rows), step):
+            part = slice(start, start + step)
+            which = lists.which[part]
+            near, drawn = rows[which], lists.rows[part]
+            positions = np.full(drawn.shape, -1, dtype=np.int64)
+            for j in range(drawn.shape[1]):
+                same = near == drawn[:, j, None]
+                positions[:, j] = np.where(same.any(axis=1), same.argmax(axis=1), -1)
+            weighed.propensities[part], weighed.expected[part] = igw_target.weigh(
+                estimates[which], near != NO_ARM, positions, gamma=gamma[which], predicted=predicted[which]
+            )
+        return weighed
+
+    def drawn(self, situations: Situations, known: Known, position: int) -> tuple[Rows, Vector]:
+        rows, estimates = known
+        if not len(rows):
+            return rows, estimates
+        gamma = _gamma(self.gamma, float(situations.noises[position]), len(rows))
+        return rows, np.minimum(self.k * algorithm.propensities(estimates, gamma=gamma), 1.0)

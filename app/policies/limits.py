@@ -1,0 +1,207 @@
+"""How many arms of one choice may share a value of a field, counted while its positions are filled.
+
+Notation
+    n           rows that are looked at
+    v           pairs of such a row and a value that it has of a limited field
+    remaining   of a value: how many more arms of it may be taken
+
+What is counted is what was taken: pinned arms first. An arm without the field is never barred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.caps.snapshot import Few
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.filters.attribute_snapshot import AttributeSnapshot
+from app.filters.coded_values import Small, ascending, coded
+from app.filters.columns import spread
+from app.filters.fields import Value
+from app.filters.names import Stored
+from app.indexes.snapshot import Snapshot
+from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+
+MORE = 4
+LARGE = 16  # one of so many arms is asked for: then a ranking of all costs little more
+_FIRST = 64  # rows that are looked at together
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """At most ``count`` arms of one choice share a value of ``field``."""
+
+    field: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HadValues:
+    """How many more arms there may be of some values of ``field``, which were had before."""
+
+    field: str
+    left: Sequence[tuple[Value, int]]
+
+    def pairs(self, attributes: AttributeSnapshot, rows: Rows) -> tuple[Small, Small, Rows]:
+        """Positions in ``rows`` and codes of their values (v,), and how many are left of each code."""
+        known: dict[Stored, dict[float, int]] = {}
+        for code, (value, _) in enumerate(self.left):
+            stored, number = attributes.names.stored(value)
+            if number is not None:
+                known.setdefault(stored, {})[number] = code
+        places, codes = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+        for stored, column, positions, own in attributes.held(self.field, rows):
+            numbers = own if column.distinct is None else column.distinct[own]
+            wanted = np.array(sorted(known.get(stored, ())))
+            is_had = np.isin(numbers, wanted)
+            which = np.searchsorted(wanted, numbers[is_had])
+            places.append(positions[is_had].astype(np.int32))
+            codes.append(np.array([known[stored][each] for each in wanted.tolist()], np.int32)[which])
+        return np.concatenate(places), np.concatenate(codes), np.array([left for _, left in self.left])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """The limits of one choice, and the rows ``taken`` for it.
+
+    ``few``: of quotas that are nearly used up; ``had``: of what was had before.
+    """
+
+    at_most: Sequence[AtMost]
+    arms: Snapshot
+    taken: Rows
+    few: Few | None = None
+    had: HadValues | None = None
+
+    def kinds(self, rows: Rows) -> Iterator[tuple[Small, Small, Rows]]:
+        """Pairs of a position in ``rows`` and a code, and how many arms there may be of each code."""
+        for rule in self.at_most:
+            values = coded(self.arms.attributes, rule.field, rows)
+            yield values.places, values.codes, np.full(values.count, rule.count)
+        if self.few is not None:
+            yield self.few.pairs(rows)
+        if self.had is not None:
+            yield self.had.pairs(self.arms.attributes, rows)
+
+    def after(self, rows: Rows) -> Limits:
+        """With these rows taken as well, whether they were allowed or not."""
+        return replace(self, taken=np.concatenate((self.taken, rows)))
+
+    def take_allowed(self, rows: Rows, most: int) -> Rows:
+        """The positions of those that may be taken, at most ``most``, when ``rows`` are asked in their order.
+
+        Cost: O(n + v) of the rows up to the last one, in blocks of them that grow.
+        """
+        limits, start, size, allowed = self, 0, max(_FIRST, MORE * most), NO_ROWS
+        while start < len(rows) and len(allowed) < most:
+            some = rows[start : start + size]
+            positions = limits.over(some).take_in_order(most - len(allowed))
+            limits = limits.after(some[positions])
+            allowed = np.concatenate((allowed, positions + start))
+            start, size = start + size, MORE * size
+        return allowed
+
+    def over(self, rows: Rows) -> AllowedRows:
+        """Which of ``rows`` may be taken next."""
+        return AllowedRows(self, rows)
+
+
+class AllowedRows:
+    """Which of some distinct rows may be taken next. ``barred``: of each, that it may not be (n,).
+
+    To make it costs O(n + v). So do all calls of ``take`` together: a value that is full bars its rows once.
+    """
+
+    def __init__(self, limits: Limits, rows: Rows) -> None:
+        remaining, positions, codes = self._pairs(limits, rows)
+        self._bytes = bytearray(len(rows))
+        self.barred = np.frombuffer(self._bytes, dtype=np.bool_)
+        self.barred[positions[remaining[codes] <= 0]] = True
+        # A value bars nothing if all that have it may be taken.
+        is_scarce = (np.bincount(codes, minlength=len(remaining)) > remaining) & (remaining > 0)
+        kept = is_scarce[codes]
+        positions, codes = positions[kept], codes[kept]
+        order = ascending(codes)
+        positions, codes = positions[order], codes[order]
+        self._remaining = remaining
+        self._rows_of, self._rows_from = positions, codes.searchsorted(np.arange(len(remaining) + 1))
+        order = ascending(positions)
+        positions, codes = positions[order], codes[order]
+        once = np.ones(len(codes), dtype=np.bool_)
+        once[1:] = (codes[1:] != codes[:-1]) | (positions[1:] != positions[:-1])
+        self._codes_of = codes[once]
+        self._codes_from = positions[once].searchsorted(np.arange(len(rows) + 1))
+
+    @staticmethod
+    def _pairs(limits: Limits, rows: Rows) -> tuple[Rows, Small, Small]:
+        """How many remain of every value, and the pairs: positions of rows, and values."""
+        taken = len(limits.taken)
+        both = np.concatenate((limits.taken, rows)) if taken else rows
+        positions: list[Small] = []
+        codes: list[Small] = []
+        remaining: list[Rows] = []
+        count = 0
+        for places, kinds, most in limits.kinds(both):
+            own_positions, own_codes, left = places, kinds, most
+            if taken:
+                is_taken = own_positions < taken
+                pairs = own_codes[is_taken].astype(np.int64) * taken + own_positions[is_taken]
+                left = left - np.bincount(np.unique(pairs) // taken, minlength=len(left))
+                own_positions, own_codes = own_positions[~is_taken] - np.int32(taken), own_codes[~is_taken]
+            remaining.append(left)
+            positions.append(own_positions)
+            codes.append(own_codes + np.int32(count))
+            count += len(left)
+        return np.concatenate(remaining), np.concatenate(positions), np.concatenate(codes)
+
+    def take(self, position: int) -> Rows:
+        """Count the row at this position; returns the positions that this bars, itself first."""
+        self.barred[position] = True
+        codes = self._codes_of[self._codes_from[position] : self._codes_from[position + 1]]
+        if not len(codes):
+            return np.array([position])
+        self._remaining[codes] -= 1
+        full = codes[self._remaining[codes] == 0]
+        _, pairs = spread(self._rows_from[full], self._rows_from[full + 1])
+        others = self._rows_of[pairs]
+        self.barred[others] = True
+        return np.concatenate(([position], others))
+
+    def take_in_order(self, most: int) -> Rows:
+        """Take one row after the other while any may be taken, at most ``most``; returns their positions."""
+        taken: list[int] = []
+        position = self._bytes.find(0)
+        while position >= 0 and len(taken) < most:
+            self.take(position)
+            taken.append(position)
+            position = self._bytes.find(0, position)
+        return np.array(taken, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedSolver:
+    """The best arms of ``solver`` that the limits allow.
+
+    It is asked for more while too few are, at last for all arms in order. Cost: a few times that of ranking
+    all arms at most.
+    """
+
+    arms: LearnerSnapshot
+    solver: MipsSolver
+    limits: Limits
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        request = k
+        while True:
+            is_last = request > k and LARGE * request >= self.arms.size
+            if is_last:
+                hits = self.arms.search_exact(query, max(self.arms.size, 1), exclude)
+            else:
+                hits = self.solver.search(query, request, exclude)
+            positions = self.limits.take_allowed(hits.rows, k)
+            if is_last or len(positions) == k or len(hits.rows) < request:
+                return TopK(hits.rows[positions], hits.scores[positions], hits.exact)
+            request *= MORE

@@ -1,0 +1,105 @@
+"""LinUCB: the arms of largest upper confidence bound. Every eligible arm is measured, in a thread.
+
+As a target of evaluations it is exact: nothing is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
+from app.policies.elimination_state import full_work, work_us
+from app.policies.limits import Limits
+from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
+from app.policies.targets import NO_ARM, Pool, Situations
+from app.policies.thompson import Known, ThompsonTarget
+from app.policies.warm_up import Covers
+from shortlist.evaluation import logged
+from shortlist.linear import linucb as algorithm
+from shortlist.linear.ridge import Posterior
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
+
+ALPHA = 1.0  # where absent
+MAX_LINUCB_WORK = 2e8  # K d^2, about a tenth of a second of one core
+
+
+class LinUcb(Policy):
+    """The arms of largest estimate plus ``alpha`` standard deviations of it."""
+
+    name = "linucb"
+    summary = "the largest upper confidence bound; every eligible arm is measured"
+    options = ANY_PRIOR | {"context", "alpha"}
+    defaults: ClassVar[Mapping[str, object]] = {"alpha": ALPHA}
+    lists_by_score = True
+    max_work = MAX_LINUCB_WORK
+    target_draws = True
+
+    async def prepare(
+        self,
+        dependencies: PolicyDependencies,  # noqa: ARG002
+        request: SelectionRequest,
+        snapshot: ReadSnapshot,  # noqa: ARG002
+    ) -> None:
+        """The catalogue may have grown since the bandit was made. Raises Invalid."""
+        self.check_size(request.bandit.catalogue)
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
+        return work_us(full_work(request.bandit, arms))
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,  # noqa: ARG002
+        prepared: None,  # noqa: ARG002
+    ) -> Ranking:
+        arms, alpha = candidates.arms, candidates.bandit.record.alpha or 0.0
+        bounds = UpperBounds(arms, posterior, alpha, candidates.limits)
+        solver = candidates.request.diversified(arms, bounds)
+        return Ranking(candidates.bandit.observed(solver.search(posterior.theta, k, candidates.exclude)))
+
+    async def target(self, covers: Covers, pool: Pool) -> LinUcbTarget:  # noqa: ARG002 - as all targets
+        k = min(max(pool.k, 1), logged.MAX_PLACES)
+        return LinUcbTarget(pool.arms, pool.arms, k, draws=1, alpha=pool.bandit.record.alpha or 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UpperBounds:
+    """Ranks arms by their upper confidence bounds, within ``limits``. The query is not asked."""
+
+    arms: LearnerSnapshot
+    posterior: Posterior
+    alpha: float
+    limits: Limits | None = None
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:  # noqa: ARG002
+        rows = np.sort(self.arms.eligible(exclude))
+        bounds = algorithm.upper_bounds(self.posterior, rows, self.arms.features_of, alpha=self.alpha)
+        order = np.argsort(-bounds, kind="stable")
+        if self.limits is not None:
+            order = order[self.limits.take_allowed(rows[order], k)]
+        return TopK(rows[order[:k]], bounds[order[:k]], exact=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinUcbTarget(ThompsonTarget):
+    """A list that is always the same is one draw."""
+
+    alpha: float = ALPHA
+
+    def _drawn(self, situations: Situations, position: int, check: Callable[[], None]) -> Known:
+        check()
+        posterior, exclude = situations.posterior(position), situations.exclude[position]
+        hits = UpperBounds(self.arms, posterior, self.alpha).search(posterior.theta, self.k, exclude)
+        rows, scores = np.full((1, self.k), NO_ARM, dtype=np.int64), np.zeros((1, self.k))
+        low, high = (each[position] for each in situations.bounds)
+        rows[0, : len(hits.rows)] = hits.rows
+        features = self.arms.plain.features_of(hits.rows)
+        scores[0, : len(hits.rows)] = (features @ situations.queries[position]).clip(low, high)
+        return rows, scores

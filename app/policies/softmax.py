@@ -1,0 +1,200 @@
+"""Boltzmann exploration: every eligible arm is scored, so that propensities are exact.
+
+As a target of evaluations: scores are those of many situations at once, products of matrices, a block of arms
+at a time, so memory does not grow with the catalogue. An arm that is excluded takes its share from the sum
+over all arms, as one that was drawn does. Cost: K d for each situation, and O(k) for a list.
+
+Notation
+    K, d        eligible arms of a snapshot, dimension
+    theta^      estimate of the learner (d,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.indexes.snapshot import Snapshot, scores_of
+from app.policies.base import ANY_PRIOR, Policy
+from app.policies.limits import Limits
+from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
+from app.policies.targets import Lists, Pool, Situations, Weighed
+from app.policies.warm_up import Covers
+from shortlist.evaluation import softmax_target
+from shortlist.evaluation.softmax_target import Totals
+from shortlist.linear import scales
+from shortlist.linear import softmax as algorithm
+from shortlist.linear.ridge import Posterior
+from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
+
+_NUMBER_US = 0.01  # for each number of the features, with what is drawn for every arm
+TOGETHER = 256  # situations
+BLOCK = 256  # arms: their scores in TOGETHER situations fit into the cache of a core
+
+
+class SoftmaxPolicy(Policy):
+    """Draw k arms, each with p proportional to exp(score / temperature) among those that are left.
+
+    Temperature and scores are in the scale of rewards, also when these are shifted.
+    """
+
+    name = "softmax"
+    summary = "Boltzmann exploration: an arm is drawn by the softmax of the estimated rewards of all arms"
+    options = ANY_PRIOR | {"context", "temperature"}
+    defaults: ClassVar[Mapping[str, object]] = {"temperature": 1.0}
+    has_propensities = True
+    target_by_exclusion = False
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:  # noqa: ARG002
+        return _NUMBER_US * arms.size * arms.table.dim
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: None,  # noqa: ARG002
+    ) -> Ranking:
+        theta, offset = candidates.bandit.observed_theta(posterior.theta)
+        drawn = draw(
+            candidates.arms.plain,
+            theta,
+            k=k,
+            temperature=_temperature(candidates.bandit, posterior),
+            rng=rng,
+            exclude=candidates.exclude,
+            limits=candidates.limits,
+        )
+        return drawn.ranking(offset)
+
+    async def target(self, covers: Covers, pool: Pool) -> SoftmaxTarget:  # noqa: ARG002 - as all targets
+        arms = pool.arms.plain
+        temperature = pool.bandit.record.temperature
+        fixed = None if isinstance(temperature, str) else temperature or 1.0
+        return SoftmaxTarget(arms, arms.eligible(), fixed, pool.k)
+
+
+def _temperature(bandit: Bandit, posterior: Posterior) -> float:
+    temperature = bandit.record.temperature
+    if isinstance(temperature, str):
+        return scales.TEMPERATURE * bandit.observed_noise(posterior.sigma)
+    return temperature or 1.0
+
+
+def draw(
+    arms: Snapshot,
+    theta: Vector,
+    *,
+    k: int,
+    temperature: float,
+    rng: np.random.Generator,
+    exclude: Rows = NO_ROWS,
+    limits: Limits | None = None,
+) -> Drawn:
+    """Draw min(k, K) arms. Cost: K d multiplications and O(K) more: a scan, whatever the index.
+
+    With ``limits`` an arm that they no longer allow cannot be drawn, and the others have its share; there may
+    be fewer than k arms. That takes O(1) more for every arm and each value of the limited fields that it has.
+    """
+    rows = arms.eligible(exclude)
+    scores = scores_of(arms.table, rows, theta)
+    if limits is None:
+        drawn = algorithm.choose(scores, k=k, temperature=temperature, rng=rng)
+    else:
+        left = limits.over(rows)
+        drawn = algorithm.choose_within(
+            scores, left.take, k=k, temperature=temperature, rng=rng, barred=left.barred
+        )
+    hits = TopK(rows[drawn.places], scores[drawn.places], exact=True)
+    return Drawn(hits, drawn.propensities)
+
+
+Known = tuple[float, float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoftmaxTarget:
+    """``rows``: of all eligible arms (K,). ``temperature``: None: ``auto``.
+
+    What is summed and weighed are scores in units of the temperature of each situation.
+    """
+
+    arms: Snapshot
+    rows: Rows
+    temperature: float | None
+    k: int
+    known_bytes: int = 250
+
+    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
+        """The totals of each situation."""
+        known: list[Known] = []
+        units = self._temperatures(situations)[:, None]
+        for start in range(0, len(situations), TOGETHER):
+            part = slice(start, start + TOGETHER)
+            queries = situations.queries[part] / units[part]
+            low, high = (each[part] / units[part, 0] for each in situations.bounds)
+            totals = softmax_target.totals(
+                self._blocks(check),
+                queries,
+                temperature=1.0,
+                largest_norm=self.arms.largest_norm,
+                bounds=(low, high),
+            )
+            columns = (totals.top, totals.mass, totals.moment, totals.least, totals.most)
+            known += zip(*(column.tolist() for column in columns), strict=True)
+        return known
+
+    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:
+        columns = np.array(known).T
+        totals, units = Totals(*columns).of(lists.which), self._temperatures(situations)[lists.which]
+        low, high = (each[lists.which] / units for each in situations.bounds)
+        scores = lists.scores / units[:, None]
+        result = softmax_target.weigh(totals, scores, lists.eligible, temperature=1.0, bounds=(low, high))
+        expected = units[:, None] * result.expected
+        lost = np.flatnonzero(result.lost)
+        if len(lost):
+            self._walk(situations, lists, lost, result.propensities, expected)
+        return Weighed(result.propensities, expected, units * totals.least, units * totals.most)
+
+    def drawn(self, situations: Situations, known: Known, position: int) -> tuple[Rows, Vector]:
+        unit, (top, mass, *_) = self._temperatures(situations)[position], known
+        scores = scores_of(self.arms.table, self.rows, situations.queries[position])
+        weights = np.exp(scores / unit - top)
+        return self.rows, np.minimum(self.k * weights / (mass or 1.0), 1.0)
+
+    def _temperatures(self, situations: Situations) -> Vector:
+        """Shape: (q,)."""
+        if self.temperature is None:
+            return scales.TEMPERATURE * situations.noises
+        return np.full(len(situations), self.temperature)
+
+    def _blocks(self, check: Callable[[], None]) -> Iterator[Matrix]:
+        for start in range(0, len(self.rows), BLOCK):
+            check()
+            yield self.arms.features_of(self.rows[start : start + BLOCK])
+
+    def _walk(
+        self, situations: Situations, lists: Lists, lost: Rows, propensities: Matrix, expected: Matrix
+    ) -> None:
+        """Overwrite what rounding has lost. Cost: K d for each situation among them, k K for each list."""
+        order = np.argsort(self.rows)
+        lost = lost[np.argsort(lists.which[lost], kind="stable")]
+        before, temperatures = -1, self._temperatures(situations)
+        for decision in lost.tolist():
+            if lists.which[decision] != before:
+                before = int(lists.which[decision])
+                scores = scores_of(self.arms.table, self.rows, situations.queries[before])
+            rows = lists.rows[decision]
+            positions = order[np.minimum(np.searchsorted(self.rows, rows, sorter=order), len(order) - 1)]
+            positions = np.where(rows >= 0, positions, -1)
+            low, high = (float(each[before]) for each in situations.bounds)
+            walked = softmax_target.walk(
+                scores, positions, temperature=float(temperatures[before]), bounds=(low, high)
+            )
+            propensities[decision], expected[decision] = walked

@@ -1,0 +1,189 @@
+"""How likely a policy is to draw the lists that a log shows: what an evaluation asks of it.
+
+Notation
+    n, k        decisions, arms that were drawn in each
+    q           situations: decisions of one learner in one context share one
+    d           dimension of the arms
+
+A policy that can be evaluated has a ``Target`` for every ``Pool`` of arms. What a target must know of a
+situation, such as a sum over all arms, is computed once for all its decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.bandits.bandit import Bandit
+from app.bandits.encoding import Numbers32
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.filters.filter import Filter
+from shortlist.linear.ridge import Posterior
+from shortlist.types import Matrix, Rows, Vector
+
+NO_ARM = -2  # in lists of what a policy may draw: differs from every row, and from -1, no arm of the pool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pool:
+    """The arms that some decisions had to choose from.
+
+    ``bandit``    with the policy that is evaluated
+    ``arm_filter``    the filter that ``arms`` stands for; None: all arms
+    ``k``         how many arms were drawn in each decision
+    """
+
+    bandit: Bandit
+    arms: LearnerSnapshot
+    arm_filter: Filter | None
+    k: int
+
+
+@dataclass(frozen=True, eq=False)
+class Situations:
+    """Learners in their contexts.
+
+    ``names``     what tells situations apart, for all time
+    ``learners``  their posteriors, of all numbers of a learner
+    ``owners``    which of the learners a situation is of (q,)
+    ``contexts``  as encoded (q, m); None: the bandit has none
+    ``exclude``   rows of arms that cannot be drawn, of each; of targets that are ``by_exclusion``
+    ``rewards``   smallest and largest reward of an arm, which predictions are held to; None: nobody knows
+    """
+
+    bandit: Bandit
+    names: Sequence[Hashable]
+    learners: Sequence[Posterior]
+    owners: Rows
+    contexts: NDArray[np.float32] | None
+    exclude: Sequence[Rows]
+    rewards: tuple[float, float] | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def some(self, positions: Sequence[int]) -> Situations:
+        """Those at these positions."""
+        contexts = None if self.contexts is None else self.contexts[positions]
+        names = [self.names[position] for position in positions]
+        exclude = [self.exclude[position] for position in positions]
+        owners = self.owners[positions]
+        return Situations(self.bandit, names, self.learners, owners, contexts, exclude, self.rewards)
+
+    def posterior(self, position: int) -> Posterior:
+        """The posterior of the query in a situation, as in ``ReadSnapshot``."""
+        context: Numbers32 | None = None if self.contexts is None else self.contexts[position]
+        return self.bandit.given(self.learners[self.owners[position]], context)
+
+    @cached_property
+    def queries(self) -> Matrix:
+        """The estimated reward of an arm x is x.query + offset. Shape: (q, d)."""
+        return self._estimates[0]
+
+    @cached_property
+    def offsets(self) -> Vector:
+        """0 unless rewards are shifted. Shape: (q,)."""
+        return self._estimates[1]
+
+    @cached_property
+    def bounds(self) -> tuple[Vector, Vector]:
+        """Of x.query, so that an estimated reward is one that an arm can have. Shapes: (q,), (q,)."""
+        low, high = (-np.inf, np.inf) if self.rewards is None else self.rewards
+        return low - self.offsets, high - self.offsets
+
+    @cached_property
+    def noises(self) -> Vector:
+        """What rewards vary by, as users give them. Shape: (q,)."""
+        each = [self.bandit.observed_noise(posterior.sigma) for posterior in self.learners]
+        return np.array(each)[self.owners]
+
+    @cached_property
+    def _estimates(self) -> tuple[Matrix, Vector]:
+        pairs = [self.bandit.observed_theta(theta) for theta in self._thetas()]
+        return np.array([theta for theta, _ in pairs]), np.array([offset for _, offset in pairs])
+
+    def _thetas(self) -> Matrix:
+        context = self.bandit.context
+        if context is None or self.contexts is None:
+            return np.array([self.learners[owner].theta for owner in self.owners.tolist()])
+        order = np.argsort(self.owners, kind="stable")
+        borders = np.flatnonzero(np.diff(self.owners[order])) + 1
+        queries: Matrix | None = None
+        for positions in np.split(order, borders):
+            theta = self.learners[self.owners[positions[0]]].theta
+            thetas = context.queries(theta, self.contexts[positions])
+            queries = np.empty((len(self), thetas.shape[1])) if queries is None else queries
+            queries[positions] = thetas
+        assert queries is not None  # noqa: S101 - there is at least one situation
+        return queries
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lists:
+    """Logged lists of arms that were drawn.
+
+    ``which``      the situation of each (n,)
+    ``rows``       of the arms (n, k); -1: the arm is not in the pool
+    ``scores``     x.query of the arms (n, k); 0 for those that are not in the pool
+    ``excluded``   how many of the first arms of each list were not drawn but excluded: fewer are filled up
+                   with -1; 0 of targets that are ``by_exclusion``
+    """
+
+    which: Rows
+    rows: Rows
+    scores: Matrix
+    excluded: int = 0
+
+    @property
+    def eligible(self) -> NDArray[np.bool_]:
+        """Shape: (n, k)."""
+        return self.rows >= 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weighed:
+    """What the target would do at each position of a list, given the arms before. Shapes: all (n, k).
+
+    Slots of arms that were excluded mean nothing.
+
+    ``propensities``   of the arms of the list
+    ``expected``       mean of what is predicted for what it would draw at this position: x.query within the
+                       bounds of the situation
+
+    ``least``, ``most``: of the predictions for all arms that it may draw. Shapes: (n,).
+    """
+
+    propensities: Matrix
+    expected: Matrix
+    least: Vector
+    most: Vector
+
+
+class Target(Protocol):
+    """A policy over one pool. For any thread.
+
+    ``known_bytes``: memory of what is known of one situation.
+    """
+
+    @property
+    def known_bytes(self) -> int: ...
+
+    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Any]:
+        """What ``weigh`` needs of each situation, as long as it takes; ``check`` may raise to stop."""
+        ...
+
+    def weigh(self, situations: Situations, known: Sequence[Any], lists: Lists) -> Weighed:
+        """What the policy would do with the lists. ``known``: of each of the situations."""
+        ...
+
+    def drawn(self, situations: Situations, known: Any, position: int) -> tuple[Rows, Vector]:
+        """The arms that it may draw in one situation, and about how many of each a list of it has.
+
+        ``known``: of the situation at this position. Rows are distinct. Cost: O(K d) at most.
+        """
+        ...

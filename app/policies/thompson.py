@@ -1,0 +1,251 @@
+"""Thompson sampling: draw a parameter from the learner's posterior, then search the arms for its best ones.
+
+``sub_ts`` searches by the index of the catalogue, ``linear_ts`` compares all arms.
+
+As a target of evaluations: how often its draws of theta give the same list. Without exploration nothing is
+drawn, and it is exact. Else a situation takes ``DRAWS`` searches of the index, from a seed that follows from
+the situation alone; where there are few arms, one comparison of all of them. ``solver`` and ``shortlist`` of
+the bandit are not asked: what an index would miss is neglected. So is a warm-up.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, ladder
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
+from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
+from app.policies.targets import NO_ARM, Lists, Pool, Situations, Weighed
+from app.policies.warm_up import Covers
+from shortlist.evaluation import simulated_target
+from shortlist.evaluation.logged import MAX_PLACES
+from shortlist.linear import sub_ts as algorithm
+from shortlist.linear.linear_ts import draws
+from shortlist.linear.ridge import Posterior
+from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
+
+_PAIR_US = 0.002  # for each pair of dimensions: a draw of theta
+_USUAL_K = 100  # from here on a search takes as much longer as k is larger
+DRAWS = 1_000
+TOGETHER = 2_000_000  # arms in the draws of decisions that are weighed at once
+SCANNED = 2_000_000  # numbers of the features that are compared with many draws at once, faster than an index
+SCORES = 500_000  # of draws that are compared at once
+
+
+@dataclass(frozen=True, slots=True)
+class ShortlistSolver:
+    """A graph proposes at least ``shortlist`` arms, which are scored again exactly."""
+
+    arms: LearnerSnapshot
+    shortlist: int
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        if self.arms.kind != "hnsw" or self.shortlist <= k:
+            return self.arms.search(query, k, exclude)
+        hits = self.arms.search(query, self.shortlist, exclude)
+        return TopK(hits.rows[:k], hits.scores[:k], hits.exact)
+
+
+class ThompsonSampling(Policy):
+    """``solver`` says which arms are compared with what is drawn."""
+
+    reads = frozenset({"ridge", "exploration", "delta", "horizon"})
+    lists_by_score = True
+    target_draws = True
+
+    def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
+        """How the arms are searched, before what the request allows."""
+        raise NotImplementedError
+
+    async def prepare(
+        self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
+    ) -> MipsSolver:
+        """The solver, within the rules of the request."""
+        solver = self.solver(dependencies, request.bandit, snapshot.arms)
+        if request.bandit.record.explore is not None:
+            return await dependencies.warm_up.before(solver, request, snapshot)
+        return request.limited(snapshot.arms, solver)
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
+        bandit = request.bandit
+        searches = 1 + COPIES if bandit.record.solver == "adaptive" else 1
+        share = 1 + request.searched / _USUAL_K
+        return arms.expected_us * searches * share + _PAIR_US * bandit.catalogue.dim**2
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: MipsSolver,
+    ) -> Ranking:
+        hits = algorithm.choose(
+            posterior,
+            prepared,
+            k=k,
+            exploration=candidates.bandit.exploration,
+            rng=rng,
+            exclude=candidates.exclude,
+        )
+        return Ranking(candidates.bandit.observed(hits), drawn=True)
+
+    async def target(self, covers: Covers, pool: Pool) -> ThompsonTarget:  # noqa: ARG002 - as all targets
+        draws = DRAWS if pool.bandit.exploration else 1
+        k = min(max(pool.k, 1), MAX_PLACES)
+        return ThompsonTarget(pool.arms, self.target_solver(pool.arms), k, draws)
+
+    def target_solver(self, arms: LearnerSnapshot) -> MipsSolver:
+        """How a target searches the arms."""
+        return ExactSolver(arms)
+
+    def caveats(self, bandit: Bandit) -> Sequence[str]:
+        caveats = []
+        if bandit.exploration:
+            error = f"with a standard error of up to {0.5 / DRAWS**0.5:.3f}"
+            policy = f"{bandit.record.policy} does not know its propensities"
+            caveats.append(
+                f"{policy}: each was estimated from {DRAWS:,} draws, {error}; "
+                "lists that it rarely draws are missed"
+            )
+        if bandit.record.explore is not None:
+            caveats.append("the policy was evaluated without its warm-up of new keys")
+        return caveats
+
+
+class SubTs(ThompsonSampling):
+    """Yang et al. 2022, Algorithm 4."""
+
+    name = "sub_ts"
+    summary = "Thompson sampling; a search of the index answers what was drawn, in sublinear time"
+    options = ANY_PRIOR | {"context", "explore", "solver"}
+    reads = ThompsonSampling.reads | {"shortlist", "eta"}
+    proposed = True
+
+    def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
+        if bandit.record.solver == "adaptive":
+            return _adaptive(dependencies, bandit, arms)
+        if bandit.record.shortlist > bandit.catalogue.shortlist:
+            return ShortlistSolver(arms, bandit.record.shortlist)
+        return arms
+
+    def target_solver(self, arms: LearnerSnapshot) -> MipsSolver:
+        return arms
+
+
+class LinearTs(ThompsonSampling):
+    """Linear Thompson sampling (Abeille and Lazaric 2017): every eligible arm is compared."""
+
+    name = "linear_ts"
+    summary = "Thompson sampling; every eligible arm is compared with what was drawn"
+    options = ANY_PRIOR | {"context", "explore"}
+
+    def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:  # noqa: ARG002
+        return ExactSolver(arms)
+
+
+def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
+    """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty.
+
+    The independent solvers know of no filter: with one, every arm that is let in is compared.
+    """
+    if arms.plain.is_filtered:
+        return ExactSolver(arms)
+    solvers = [bandit.seen(solver) for solver in dependencies.independent.of(bandit.catalogue, arms.plain)]
+    rungs = ladder(solvers, arms.features_of, largest_norm=arms.largest_norm, eta=bandit.eta)
+    return LadderWithScan(rungs, arms)
+
+
+Known = tuple[Rows, Matrix]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThompsonTarget:
+    """``draws``: for each situation, of ``k`` arms."""
+
+    arms: LearnerSnapshot
+    solver: MipsSolver
+    k: int
+    draws: int
+
+    @property
+    def known_bytes(self) -> int:
+        return 500 + 16 * self.draws * self.k
+
+    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
+        """The lists that are drawn in each situation, and the scores of their arms."""
+        return [self._drawn(situations, position, check) for position in range(len(situations))]
+
+    def _drawn(self, situations: Situations, position: int, check: Callable[[], None]) -> Known:
+        posterior, exclude = situations.posterior(position), situations.exclude[position]
+        rng = np.random.default_rng(zlib.crc32(repr(situations.names[position]).encode()))
+        queries = draws(posterior, self.draws, exploration=situations.bandit.exploration, rng=rng)
+        is_small = self.arms.size * self.arms.table.dim <= SCANNED
+        rows = (self._scanned if is_small else self._searched)(queries, exclude, check)
+        distinct, positions = np.unique(rows, return_inverse=True)
+        features = self.arms.plain.features_of(np.maximum(distinct, 0))
+        low, high = (each[position] for each in situations.bounds)
+        scores = np.where(distinct >= 0, (features @ situations.queries[position]).clip(low, high), 0.0)
+        return rows, scores[positions].reshape(rows.shape)
+
+    def drawn(self, situations: Situations, known: Known, position: int) -> tuple[Rows, Vector]:  # noqa: ARG002
+        rows, counts = np.unique(known[0], return_counts=True)
+        return rows[rows >= 0], counts[rows >= 0] / self.draws
+
+    def _searched(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
+        """The best arms for each query, as the policy searches them. Shapes: (draws, d') -> (draws, k)."""
+        rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
+        for position, query in enumerate(queries):
+            check()
+            hits = self.solver.search(query, self.k, exclude)
+            rows[position, : len(hits.rows)] = hits.rows
+        return rows
+
+    def _scanned(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
+        """The best arms for each query, all compared. Shapes: (draws, d') -> (draws, k)."""
+        rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
+        arms = np.sort(self.arms.eligible(exclude))
+        count = min(self.k, len(arms))
+        if not count:
+            return rows
+        features = self.arms.features_of(arms)
+        step = max(1, SCORES // len(arms))
+        for start in range(0, len(queries), step):
+            check()
+            part = slice(start, start + step)
+            rows[part, :count] = arms[_best(queries[part] @ features.T, count)]
+        return rows
+
+    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:  # noqa: ARG002
+        positions = lists.rows.shape[1]
+        least = np.array([scores[rows >= 0].min(initial=np.inf) for rows, scores in known])
+        most = np.array([scores[rows >= 0].max(initial=-np.inf) for rows, scores in known])
+        least, most = (np.where(np.isfinite(each), each, 0.0)[lists.which] for each in (least, most))
+        weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
+        step = max(1, TOGETHER // (self.draws * max(positions, 1)))
+        for start in range(0, len(lists.rows), step):
+            part = slice(start, start + step)
+            used, which = np.unique(lists.which[part], return_inverse=True)
+            rows = np.array([known[position][0][:, :positions] for position in used.tolist()])
+            scores = np.array([known[position][1][:, :positions] for position in used.tolist()])
+            weighed.propensities[part], weighed.expected[part] = simulated_target.weigh(
+                rows, scores, which, lists.rows[part]
+            )
+        return weighed
+
+
+def _best(scores: Matrix, count: int) -> Rows:
+    """Slots of the largest scores of each row, the largest first. Shapes: (n, K) -> (n, count)."""
+    if count == 1:  # many times as fast
+        top: Rows = scores.argmax(axis=1)[:, None]
+        return top
+    some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+    order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1)
+    best: Rows = np.take_along_axis(some, order, axis=1)
+    return best

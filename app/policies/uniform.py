@@ -1,0 +1,121 @@
+"""Uniform draws of arms: every eligible arm is as likely as any other, so propensities are known.
+
+Notation
+    K, n, k     rows of the table, eligible arms, arms to draw
+
+Without limits and without a seed no arm is looked at but those that are drawn, unless few rows of the table
+are eligible. A seed draws from the arms in the order of their revisions, which is the same on every process.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.indexes.snapshot import Snapshot
+from app.indexes.table import not_in
+from app.policies.base import Policy
+from app.policies.limits import Limits
+from app.policies.selection import Candidates, Ranking, SelectionRequest
+from shortlist.linear import softmax as algorithm
+from shortlist.linear.ridge import Posterior
+from shortlist.sampling.uniform import draw_distinct
+from shortlist.types import NO_ROWS, Rows, TopK
+
+_LISTED_US = 0.1  # for each row of the table, where the eligible ones are listed
+SPARSE = 8  # of so many rows one is eligible, or fewer: they are listed
+
+
+class Uniform(Policy):
+    """Draw k of the eligible arms, each as likely as any other that is left. Scores are estimated rewards."""
+
+    name = "uniform"
+    summary = "every eligible arm is as likely as any other"
+    has_propensities = True
+
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
+        lists = request.seeded or request.has_limits or _is_sparse(arms.plain)
+        return _LISTED_US * arms.table.rows if lists else 0.0
+
+    def rank(
+        self,
+        posterior: Posterior,
+        candidates: Candidates,
+        k: int,
+        rng: np.random.Generator,
+        prepared: None,  # noqa: ARG002
+    ) -> Ranking:
+        rows, propensities = draw(
+            candidates.arms.plain,
+            k=k,
+            rng=rng,
+            exclude=candidates.exclude,
+            limits=candidates.limits,
+            seeded=candidates.request.seeded,
+        )
+        scores = candidates.arms.features_of(rows) @ posterior.theta
+        return Ranking(candidates.bandit.observed(TopK(rows, scores, exact=True)), propensities)
+
+
+UNIFORM = Uniform()
+
+
+def draw(
+    arms: Snapshot,
+    *,
+    k: int,
+    rng: np.random.Generator,
+    exclude: Rows = NO_ROWS,
+    limits: Limits | None = None,
+    seeded: bool = False,
+) -> tuple[Rows, list[float]]:
+    """Draw min(k, n) distinct rows of the snapshot, and the propensity of each given those before it.
+
+    ``exclude``   distinct rows of the snapshot
+    ``limits``    an arm that they allow no longer cannot be drawn; there may be fewer than k arms
+
+    Cost: O(k K / n) expected, or O(n) once for each version of the catalogue; O(K) with ``seeded``; with
+    ``limits`` O(K), and O(1) for each value of the limited fields.
+    """
+    if limits is not None:
+        return _within(arms, limits, k, rng, exclude)
+    left = arms.size - len(exclude)
+    listed = arms.eligible() if seeded else arms.listed if _is_sparse(arms) or 2 * k > left else None
+    if listed is not None and 2 * k > left:
+        rows = rng.permutation(listed[not_in(listed, exclude)])[:k]
+        return rows, _propensities(left, len(rows))
+    barred = set(exclude.tolist())
+
+    def rows_at(positions: Rows) -> Rows:
+        return positions if listed is None else listed[positions]
+
+    def accepts(positions: Rows) -> NDArray[np.bool_]:
+        rows = rows_at(positions)
+        free = arms.lets_in(rows)
+        if barred:
+            free &= ~np.fromiter(map(barred.__contains__, rows.tolist()), np.bool_, len(rows))
+        return free
+
+    pool = arms.table.rows if listed is None else len(listed)
+    rows = rows_at(draw_distinct(accepts, pool=pool, accepted=left, k=k, rng=rng))
+    return rows, _propensities(left, len(rows))
+
+
+def _is_sparse(arms: Snapshot) -> bool:
+    """Whether rejection takes longer than a list of the eligible rows, which is made once."""
+    return arms.size * SPARSE < arms.table.rows
+
+
+def _propensities(eligible: int, drawn: int) -> list[float]:
+    return [1.0 / (eligible - position) for position in range(drawn)]
+
+
+def _within(
+    arms: Snapshot, limits: Limits, k: int, rng: np.random.Generator, exclude: Rows
+) -> tuple[Rows, list[float]]:
+    """Each arm is drawn among those that are still allowed: a softmax of equal scores."""
+    rows = arms.eligible(exclude)
+    left, equal = limits.over(rows), np.zeros(len(rows))
+    drawn = algorithm.choose_within(equal, left.take, k=k, temperature=1.0, rng=rng, barred=left.barred)
+    return rows[drawn.places], drawn.propensities.tolist()

@@ -1,0 +1,183 @@
+"""Covers by greedy k-center, and the warm-up that shows one to a new key.
+
+Covers: k arms that cover the arms of a snapshot, by greedy k-center, the longest arm first.
+
+A cover is a function of the version of the catalogue, of k and of the filter, so every process makes the same
+one. It is made when it is first asked for, and again in the background after the catalogue has changed; until
+then the old one serves. Of many arms it is that of an even sample.
+
+Warm-up: a new key is first shown k arms that cover the catalogue, by greedy k-center, each in its slot.
+
+The warm-up ends when the key has been shown all centres, or has as many rewards as there are centres: then
+its learner knows more than they could tell it. Slots are taken in the store, so neither a restart nor another
+process shows one twice. They are forgotten with the learner, and when a key made no choice for as long as a
+token lives.
+
+Centres are those of the catalogue as it was a short while ago; with a filter, of the arms that it let in
+(``Covers``). An arm that is gone, or that the caller excludes, gives its slot to the policy. Centres are
+unlike each other anyway: a list that shows some is not made diverse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from app.catalogues.catalogues import Catalogue
+from app.catalogues.learner_snapshot import LearnerSnapshot
+from app.filters.filter import Filter
+from app.indexes.snapshot import Snapshot, merged
+from app.platform.cache import BoundedCache
+from app.platform.deadlines import task_for_all
+from app.platform.long_work import REQUESTS
+from app.policies.limits import LimitedSolver, Limits
+from app.policies.selection import ReadSnapshot, SelectionRequest
+from app.storage.types import Store
+from shortlist.kcenter.naive_greedy import naive_greedy
+from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
+
+MOST_READS = 100_000_000
+MOST_FILTERED_READS = 4_000_000  # a few milliseconds: any choice may come with a filter that is new
+LEAST_COUNTED = 10  # the copy of the arms costs about as much as this many centres
+REFRESH_S = 1.0
+REST = 20.0  # times what making took
+COVERS_BYTES = 4 << 20
+ID_BYTES = 200
+
+_Identity = tuple[str, int, str]  # catalogue, number of centres, filter
+
+
+@dataclass(slots=True)
+class _Cover:
+    """Ids of the centres of one version of a catalogue, and when they are worth making again."""
+
+    version: int
+    ids: list[str]
+    rest_until: float
+
+
+class Covers:
+    """The covers of all catalogues and filters, within ``COVERS_BYTES``. For the event loop."""
+
+    def __init__(self) -> None:
+        self._known: BoundedCache[_Identity, _Cover] = BoundedCache(COVERS_BYTES)
+        self._making: dict[_Identity, asyncio.Task[_Cover]] = {}
+
+    async def of(
+        self, catalogue: Catalogue, arm_filter: Filter | None, arms: LearnerSnapshot, count: int
+    ) -> Sequence[str]:
+        """Ids of ``count`` arms that cover those of ``arms``, the arms of the catalogue that ``arm_filter``
+        lets in.
+
+        Awaits nothing but for the first of a catalogue and a filter. Some may be gone by now.
+        """
+        identity = catalogue.uid, count, "" if arm_filter is None else arm_filter.key
+        known = self._known.get(identity)
+        if known is None or not known.ids:
+            return (await asyncio.shield(self._make(identity, catalogue.version, arms.plain))).ids
+        if known.version != catalogue.version and time.monotonic() >= known.rest_until:
+            self._make(identity, catalogue.version, arms.plain)
+        return known.ids
+
+    def _make(self, identity: _Identity, version: int, arms: Snapshot) -> asyncio.Task[_Cover]:
+        making = self._making.get(identity)
+        if making is None:
+            making = task_for_all(self._made(identity, version, arms))
+            self._making[identity] = making
+        return making
+
+    async def _made(self, identity: _Identity, version: int, arms: Snapshot) -> _Cover:
+        try:
+            started = time.monotonic()
+            ids = await REQUESTS.run(partial(center_ids, arms, identity[1]))
+            took = time.monotonic() - started
+            made = _Cover(version, ids, time.monotonic() + max(REFRESH_S, REST * took))
+            self._known.put(identity, made, ID_BYTES * (1 + len(ids)) + len(identity[2]))
+            return made
+        finally:
+            del self._making[identity]
+
+
+def center_ids(arms: Snapshot, k: int) -> list[str]:
+    """Ids of ``k`` centres, the longest arm first: among the first choices it is what rewards tell most of.
+
+    Cost: n d k reads; of an even sample of the n arms when that is more than ``MOST_READS``, or with a filter
+    more than ``MOST_FILTERED_READS``.
+    """
+    rows = arms.eligible()
+    most = MOST_FILTERED_READS if arms.is_filtered else MOST_READS
+    step = -(-len(rows) * arms.table.dim * max(k, LEAST_COUNTED) // most)
+    rows = rows[:: max(step, 1)]
+    if not len(rows):
+        return []
+    points: Matrix = arms.features_of(rows)
+    first = int(np.argmax(np.linalg.norm(points, axis=1)))
+    result = naive_greedy(points, k=min(k, len(rows)), first=first, rng=np.random.default_rng(0))
+    return [arms.id_of(row) for row in rows[result.centers].tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class CentersFirst:
+    """The solver of a warm-up: first the eligible ``centers``, then the best arms of ``solver``.
+
+    Both within the ``limits`` of the rules: centres count first, however low they score.
+    """
+
+    arms: LearnerSnapshot
+    solver: MipsSolver
+    centers: Rows
+    limits: Limits | None = None
+
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
+        rows, solver = self.centers[~np.isin(self.centers, exclude)][:k], self.solver
+        if self.limits is not None:
+            rows = rows[self.limits.take_allowed(rows, k)]
+            solver = LimitedSolver(self.arms, solver, self.limits.after(rows))
+        if not len(rows):
+            return solver.search(query, k, exclude)
+        shown = TopK(rows, self.arms.features_of(rows) @ query, exact=False)
+        rest = TopK(NO_ROWS, np.empty(0), exact=False)
+        if len(rows) < k:
+            rest = solver.search(query, k - len(rows), np.union1d(exclude, rows))
+        return merged(shown, rest, k)
+
+
+class WarmUp:
+    """The slots of all keys that are warmed up."""
+
+    def __init__(self, store: Store, covers: Covers, *, ttl_ms: int) -> None:
+        self._store = store
+        self._covers = covers
+        self._ttl_ms = ttl_ms
+
+    async def before(
+        self, solver: MipsSolver, request: SelectionRequest, snapshot: ReadSnapshot
+    ) -> MipsSolver:
+        """A solver that shows the centres whose slot it is, and then what ``solver`` finds, within the rules.
+
+        ``solver`` within the rules when the learner knows enough. The same claim takes the same slots.
+        Raises Unavailable.
+        """
+        arms, rule = snapshot.arms, request.bandit.record.explore
+        if rule is None or snapshot.learner_version >= rule.centers:
+            return request.limited(arms, solver)
+        ids = await self._covers.of(request.bandit.catalogue, request.arm_filter, arms, rule.centers)
+        start = await self._first_slot(request, most=len(ids))
+        centers = arms.rows_of(ids[start : start + request.k])
+        if not len(centers):
+            return request.limited(arms, solver)
+        return CentersFirst(arms, solver, centers, request.limits(arms))
+
+    async def _first_slot(self, request: SelectionRequest, *, most: int) -> int:
+        """The first of the slots that are now the request's; of a dry run, that would be."""
+        choices = self._store.choices
+        if request.dry_run:
+            return await choices.next_warm_up_slot(request.learner)
+        return await choices.take_warm_up_slots(
+            request.learner, count=request.k, most=most, claim=request.claim or "", ttl_ms=self._ttl_ms
+        )

@@ -1,0 +1,136 @@
+"""What the decision log keeps of a decision, besides what its token says anyway, and of its rewards.
+
+A token of a decision that is logged holds a ``LogPart``, so its row can be made from it. What the request
+asked for (``LoggedRequest``) is packed into it, behind a byte that is its format:
+
+    1       msgpack
+    2       msgpack, compressed
+    none    it was larger than ``MOST_ASKED`` bytes and is left out
+
+A reward takes ``REWARD_BYTES`` at the end of the row, so that a script can put it there without reading any.
+One that takes the place of another says in the highest 16 bits of its time how many it has replaced.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+PLAIN, COMPRESSED = b"\x01", b"\x02"
+FEW_BYTES = 256  # what is shorter is hardly made shorter
+MOST_PACKED = 2**14  # what is longer is not even compressed: that would take longer than a choice
+MOST_ASKED = 2**11
+LEFT_OUT = b""
+# place, value, ms after the decision, default + 2 (1 + place of the signal) + LAST
+_REWARD = struct.Struct("<HdqB")
+_LAST, _TIMES = 1 << 6, 48  # of the kind: only the last counts; bits of the time, behind which it is counted
+REWARD_BYTES = _REWARD.size
+
+
+class LoggedRequest(msgspec.Struct, frozen=True, array_like=True):
+    """What a request asked for. ``filter``: without that of the bandit. ``pins``: arm and place.
+
+    ``diverse``: weight and over.
+    """
+
+    k: int = 1
+    exclude: list[str] = []
+    event_id: str | None = None
+    arms: list[str] | None = None
+    filter: dict[str, Any] | None = None
+    pins: list[tuple[str, int]] = []
+    at_most: list[tuple[str, int]] = []
+    diverse: tuple[float, str] | None = None
+
+
+class LogPart(msgspec.Struct, frozen=True, array_like=True):
+    """What a row holds besides the decision.
+
+    ``numbers``   float64: the scores of all arms, then their propensities if there are any
+    ``seed``      the choice can be made again with it; ``seeded``: the request had it, else it was drawn
+    ``pinned``    places of the arms that are, from 0
+    ``asked``     see the module; None: nothing besides one arm
+    ``left_out``  the arms that quotas left out (``records.left_out``); "": none
+    ``had``       what the key had had too often (``bandits.exposure_history``)
+    ``prior_version``  of the learned prior, 0: there was none yet; None: the bandit had another prior
+    """
+
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    numbers: bytes
+    seed: int
+    seeded: bool = False
+    eligible: int | None = None
+    group: str | None = None
+    pinned: list[int] = []
+    asked: bytes | None = None
+    left_out: str = ""
+    had: list[str] = []
+    prior_version: int | None = None
+
+
+class RewardOfRow(NamedTuple):
+    """``place``: of its arm, from 0. ``default``: it stands for a reward that did not come in time.
+
+    ``signal``: its place among those of the bandit; None of a bandit that has none, and of a default.
+    ``is_last``: of its arm and signal only the last counts; it has taken the place of ``revised`` others.
+    """
+
+    place: int
+    value: float
+    after_ms: int
+    default: bool
+    signal: int | None = None
+    is_last: bool = False
+    revised: int = 0
+
+
+_NO_OPTIONS = LoggedRequest()
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(LoggedRequest).decode
+
+
+def asked_bytes(asked: LoggedRequest) -> bytes | None:
+    """At most ``MOST_ASKED`` bytes. Cost: below a millisecond for what is not larger than ``MOST_PACKED``."""
+    if asked == _NO_OPTIONS:
+        return None
+    packed = _encode(asked)
+    if len(packed) <= FEW_BYTES:
+        return PLAIN + packed
+    if len(packed) > MOST_PACKED:
+        return LEFT_OUT
+    packed = COMPRESSED + zlib.compress(packed, 1)
+    return packed if len(packed) <= MOST_ASKED else LEFT_OUT
+
+
+def asked_of(data: bytes | None) -> LoggedRequest | None:
+    """What was packed; None if it was left out."""
+    if data is None:
+        return _NO_OPTIONS
+    if data == LEFT_OUT:
+        return None
+    return _decode(zlib.decompress(data[1:]) if data[:1] == COMPRESSED else data[1:])
+
+
+def reward_bytes(reward: RewardOfRow) -> bytes:
+    kind = reward.default + (0 if reward.signal is None else 2 * (reward.signal + 1))
+    after_ms = reward.after_ms
+    if reward.is_last:
+        kind, after_ms = kind + _LAST, min(max(after_ms, 0), (1 << _TIMES) - 1)
+    return _REWARD.pack(reward.place, reward.value, after_ms, kind)
+
+
+def rewards_of(data: bytes) -> Iterator[RewardOfRow]:
+    """The rewards at the end of a row, in the order in which they came."""
+    for place, value, after_ms, kind in _REWARD.iter_unpack(data):
+        signal, revised = kind % _LAST // 2, 0
+        if kind & _LAST:
+            revised = after_ms >> _TIMES & (1 << 64 - _TIMES) - 1
+        came_ms = after_ms & (1 << _TIMES) - 1 if kind & _LAST else after_ms
+        of = signal - 1 if signal else None
+        yield RewardOfRow(place, value, came_ms, bool(kind % 2), of, bool(kind & _LAST), revised)

@@ -1,0 +1,1 @@
+"""What other processes know, and whether this one is well."""

@@ -1,0 +1,279 @@
+"""Whether this process can serve, how much it holds, what is well and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.bandits.registry import Bandits
+from app.caps.membership import MAX_OF_ARM
+from app.caps.quotas import Quotas
+from app.catalogues.catalogues import Catalogues
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learners import Learners
+from app.platform.background import repeat
+from app.platform.errors import Unavailable
+from app.platform.metrics import Metrics
+from app.replication.sync import Sync
+from app.storage.embedded.losses import Loss, Losses
+from app.storage.redis_client import DISK_FULL, is_full
+from app.storage.types import Kind, Lag, Store
+from app.storage.types.registry import KINDS, SIXTEENTHS_FOR_NEW
+
+NEARLY_FULL = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """``good``: None says that it is neither good nor bad. ``text``: a sentence without a full stop."""
+
+    name: str
+    good: bool | None
+    text: str
+
+
+def findings(
+    *,
+    worker: bool,
+    backlog: int,
+    dead: int,
+    durability: str,
+    held: Mapping[Kind, float],
+    bounds: Mapping[Kind, int],
+    loss: Loss | None,
+    failures: Mapping[str, str],
+    beyond: Mapping[str, int],
+    disk_full: bool,
+) -> Iterator[Finding]:
+    """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
+    ``failures``: of catalogues, why the last work on their index failed. ``beyond``: of bandits, how many
+    arms would count for too many quotas. ``disk_full``: of the data folder.
+    """
+    yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
+    if dead:
+        yield Finding("dead", False, f"{dead} rewards could not be applied: shortlist dead-letters list")
+    if not worker:
+        yield Finding("worker", None, "this process applies no rewards: shortlist worker does")
+    if disk_full:
+        text = f"{DISK_FULL}: the embedded store cannot write, and indexes are not kept"
+        yield Finding("disk", False, text)
+    yield Finding("durability", durability == "always", f"the store's appendfsync is {durability}")
+    for kind, most in bounds.items():
+        full = SIXTEENTHS_FOR_NEW / 16 if kind == "repeats" else 1.0
+        if kind != "log" and held[kind] > NEARLY_FULL * full * most:  # of the log the oldest rows make room
+            share = held[kind] / most
+            text = f"{KINDS[kind]} take {share:.0%} of SHORTLIST_MAX_{kind.upper()}_MB"
+            if kind == "repeats":
+                text += f": from {full:.0%} on new keys and visitors are not limited by repeats"
+            yield Finding("space", False, text)
+    for catalogue, failure in failures.items():
+        text = f"the index of {catalogue} stays as it was, because work on it failed: {failure}"
+        yield Finding("index", False, text)
+    for bandit, count in beyond.items():
+        what, verb = ("1 arm", "is") if count == 1 else (f"{count:,} arms", "are")
+        text = f"{what} of the bandit {bandit} would count for too many quotas, and {verb} not eligible"
+        yield Finding("quotas", False, f"{text}: {MAX_OF_ARM} are the most")
+    if loss is not None:
+        yield Finding("loss", False, f"{loss.at}: {loss.what}")
+
+
+LOOK_S = 1.0
+IDLE_S = 4.0
+
+
+async def watch(store: Store) -> None:
+    """Look every ``LOOK_S``, while nothing changes less and less often, up to ``IDLE_S``, until cancelled.
+
+    A store that does not answer takes no writes either.
+    """
+    before: Mapping[Kind, int] = {}
+
+    async def look() -> bool:
+        nonlocal before
+        known, before = before, await store.usage.read()
+        return before != known
+
+    await repeat(look, every_s=LOOK_S, idle_s=IDLE_S)
+
+
+PROBE_S = 2.0
+ENGINE_START_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """``backlog``: rewards that are not yet applied. ``lag_s``: the age of the oldest."""
+
+    backlog: int
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What this process serves, and how much of it there is.
+
+    ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost.
+    ``findings``: what `shortlist doctor` says of it.
+    """
+
+    uptime_s: float
+    ready: bool
+    store: str
+    worker: bool
+    backlog: int
+    catalogues: int
+    arms: int
+    bandits: int
+    cached_learners: int
+    cached_learner_bytes: int
+    loss: Loss | None
+    findings: Sequence[Finding]
+
+
+class Health:
+    """Answers about one process and its store.
+
+    ``max_backlog``: with more rewards waiting the process is not ready. ``worker``: whether it applies
+    rewards. ``ready`` is set by what starts and stops the services.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalogues: Catalogues,
+        bandits: Bandits,
+        learners: Learners,
+        *,
+        quotas: Quotas,
+        priors: LearnedPriors,
+        sync: Sync,
+        metrics: Metrics,
+        max_backlog: int,
+        worker: bool,
+        losses: Losses,
+        data_dir: Path,
+    ) -> None:
+        self._store = store
+        self._catalogues = catalogues
+        self._bandits = bandits
+        self._learners = learners
+        self._quotas = quotas
+        self._priors = priors
+        self._sync = sync
+        self._metrics = metrics
+        self._max_backlog = max_backlog
+        self._worker = worker
+        self._losses = losses
+        self._data_dir = data_dir
+        self._started_at = time.time()
+        self._engine_lost_at = 0.0  # 0: it answers, as far as is known
+        self.ready = False
+
+    async def readiness(self) -> Readiness:
+        """Return when requests can be served. Raises Unavailable, with the reason, when they cannot."""
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._store.ping()
+                backlog = await self._backlog()
+                lag = await self._lag()
+        except TimeoutError:
+            raise Unavailable("the store does not answer") from None
+        if await self._sync.confirm(PROBE_S):
+            raise Unavailable("this process is behind the store")
+        if not self.ready:
+            raise Unavailable("catalogues are being loaded, or the service is stopping")
+        await self._reach_engine()
+        if backlog > self._max_backlog:
+            raise Unavailable("too many rewards are waiting to be applied")
+        return Readiness(backlog, lag.age_s)
+
+    async def _reach_engine(self) -> None:
+        """Raise Unavailable while the engine of the arms starts, or loads them.
+
+        One that stays away is not waited for: rewards and other catalogues go on without it.
+        """
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._catalogues.reach_engine()
+        except (TimeoutError, Unavailable):
+            now = time.monotonic()
+            self._engine_lost_at = self._engine_lost_at or now
+            if now - self._engine_lost_at < ENGINE_START_S:
+                raise Unavailable("the engine of the arms (Milvus) does not answer yet") from None
+        else:
+            self._engine_lost_at = 0.0
+
+    async def status(self) -> Status:
+        """Raises Unavailable."""
+        durability, backlog = await self._store.durability(), await self._backlog()
+        lag, held, loss = await self._lag(), await self._store.usage.read(), self._losses.known()
+        catalogues = list(self._catalogues)
+        found = findings(
+            worker=self._worker,
+            backlog=backlog,
+            dead=lag.dead,
+            durability=durability,
+            held=held,
+            bounds=self._store.usage.bounds,
+            loss=loss,
+            disk_full=is_full(self._data_dir),
+            failures={each.name: each.index.failure for each in catalogues if each.index.failure},
+            beyond={
+                bandit.name: count
+                for uid, count in self._quotas.beyond.items()
+                if (bandit := self._bandits.by_uid(uid)) is not None
+            },
+        )
+        return Status(
+            uptime_s=round(time.time() - self._started_at, 3),
+            ready=self.ready,
+            store=durability,
+            worker=self._worker,
+            backlog=backlog,
+            catalogues=len(catalogues),
+            arms=sum(len(catalogue.index) for catalogue in catalogues),
+            bandits=len(self._bandits),
+            cached_learners=len(self._learners),
+            cached_learner_bytes=self._learners.bytes,
+            loss=loss,
+            findings=tuple(found),
+        )
+
+    async def measure(self) -> None:
+        """Bring the gauges up to date; those of the reward log are NaN while the store does not answer."""
+        metrics, catalogues = self._metrics, list(self._catalogues)
+        metrics.learners.set(len(self._learners))
+        metrics.learner_bytes.set(self._learners.bytes)
+        metrics.prior_age.set(self._priors.oldest_s())
+        metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
+        metrics.index_exact.set(sum(c.index.status().kind in {"exact", "norm_pruned"} for c in catalogues))
+        result = (math.nan, math.nan, math.nan)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(PROBE_S):
+                backlog, lag = await self._backlog(), await self._lag()
+                result = (backlog, lag.age_s, lag.dead)
+        for gauge, value in zip((metrics.backlog, metrics.lag, metrics.dead), result, strict=True):
+            gauge.set(value)
+        await self._measure_usage()
+
+    async def _measure_usage(self) -> None:
+        held: Mapping[Kind, float] = dict.fromkeys(self._store.usage.bounds, math.nan)
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(PROBE_S):
+                held = await self._store.usage.read()
+        for kind, bound in self._store.usage.bounds.items():
+            self._metrics.held.labels(kind).set(held[kind])
+            self._metrics.held_most.labels(kind).set(bound)
+
+    async def _backlog(self) -> int:
+        return sum(await asyncio.gather(*map(self._store.rewards.backlog, range(self._store.partitions))))
+
+    async def _lag(self) -> Lag:
+        """Of all partitions: the largest age, and all dead letters."""
+        lags = await asyncio.gather(*map(self._store.rewards.lag, range(self._store.partitions)))
+        return Lag(max(lag.age_s for lag in lags), sum(lag.dead for lag in lags))

@@ -1,0 +1,189 @@
+"""Keeping this process in step with the others, and waiting for what they apply.
+
+Keeping this process in step with the others: catalogues, bandits, learners and their priors, by polls.
+
+A poll asks for the current versions and reads what has changed since the last poll. Polls are made every
+``every_s``; while nothing changes and nobody chooses, the pauses double up to ``IDLE_S``. In between one is
+made for a caller who must know more: one that asked for something this process does not have, and one that
+meets a process which has not polled for ``BOUND_S``, because it was paused or the store was away. Nothing is
+pushed to a process, so one that was cut off needs no repair: its next poll brings everything. Where more has
+changed than the store's logs of changes hold, everything is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Sequence
+
+from app.bandits.registry import Bandits
+from app.caps.quotas import Quotas
+from app.catalogues.catalogues import Catalogue, Catalogues
+from app.learning.checkpoints import WAIT_S
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learners import Learners
+from app.platform.deadlines import task_for_all
+from app.platform.errors import Unavailable
+from app.storage.types import LearnerChanges, Store, entry_order
+
+POLL_S = 0.005
+
+
+class RemoteWorkers:
+    """Rewards are applied by other processes. They need no waking; the watermark tells how far they are.
+
+    ``sync`` makes known here what was applied in a partition, and returns its watermark.
+    """
+
+    def __init__(self, sync: Callable[[int], Awaitable[LearnerChanges]]) -> None:
+        self._sync = sync
+        self._reached: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        self._polling: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def wake(self, partition: int) -> None:
+        """Do nothing: other processes poll their logs."""
+
+    async def wait_applied(self, partition: int, entry_id: str) -> bool:
+        """True once the entry is applied, False after ``WAIT_S``. Waiters of a partition share its polls."""
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while self._reached[partition] < entry_order(entry_id):
+                    async with self._polling[partition]:
+                        if self._reached[partition] < entry_order(entry_id):
+                            await asyncio.sleep(POLL_S)
+                            watermark = (await self._sync(partition)).watermark
+                            self._reached[partition] = entry_order(watermark)
+        except (TimeoutError, Unavailable):
+            return False
+        return True
+
+
+log = logging.getLogger("shortlist.sync")
+
+BOUND_S = 1.0
+PATIENCE_S = 0.2
+NEWS_S = 5.0  # without an answer by then nobody knows whether what is asked for exists
+IDLE_S = 0.5  # well within ``BOUND_S``
+
+
+class Sync:
+    """``changed`` is called at every poll, for every partition, with what has changed in it."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalogues: Catalogues,
+        bandits: Bandits,
+        learners: Learners,
+        quotas: Quotas,
+        *,
+        priors: LearnedPriors,
+        every_s: float,
+        changed: Callable[[int, LearnerChanges], None],
+    ) -> None:
+        self._store = store
+        self._catalogues = catalogues
+        self._bandits = bandits
+        self._learners = learners
+        self._priors = priors
+        self._quotas = quotas
+        self._every_s = every_s
+        self._pause_s = every_s
+        self._is_quiet = False  # nothing has changed and nobody has asked since the last poll
+        self._changed = changed
+        self._registry_version = -1
+        self._polling = asyncio.Lock()
+        self._began = -float("inf")  # when the last poll began
+        self._confirmed = -float("inf")  # when the last poll began that came to its end
+        self._failing = False
+
+    def stale_s(self) -> float:
+        """Seconds since this process was last known to be in step; 0 for up to ``BOUND_S``."""
+        self._is_quiet = False
+        age = time.monotonic() - self._confirmed
+        return age if age > BOUND_S else 0.0
+
+    async def run(self) -> None:
+        """Poll again and again, until cancelled. The first of several failures is logged."""
+        while True:
+            await asyncio.sleep(self._pause())
+            try:
+                await self.poll()
+            except Unavailable as error:
+                if not self._failing:
+                    log.warning(
+                        "the store is not available, changes by other processes are not seen: %s",
+                        error.detail,
+                    )
+                self._failing = True
+            except Exception:
+                log.exception("a poll of the store failed")
+                self._failing = True
+
+    def _pause(self) -> float:
+        """How long to wait for the next poll."""
+        longest_s = max(IDLE_S, self._every_s)
+        self._pause_s = min(2.0 * self._pause_s, longest_s) if self._is_quiet else self._every_s
+        self._is_quiet = True
+        return self._pause_s
+
+    async def poll(self) -> None:
+        """Return after a poll that began after this call; callers share polls. Raises Unavailable."""
+        asked = time.monotonic()
+        async with self._polling:
+            if self._began < asked:
+                await self._poll()
+
+    async def confirm(self, patience_s: float = PATIENCE_S) -> float:
+        """Poll for at most ``patience_s`` and return ``stale_s``. While polls fail it is returned at once."""
+        if not self._failing:
+            task = task_for_all(self.poll())
+            await asyncio.wait({task}, timeout=patience_s)
+            self._failing = bool(self.stale_s())
+        return self.stale_s()
+
+    async def poll_for_news(self) -> bool:
+        """Poll for something that is not here. False when the store does not answer within ``NEWS_S``."""
+        asked = time.monotonic()
+        if not self._failing:
+            await self.confirm(NEWS_S)
+        return self._confirmed >= asked
+
+    async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
+        """Those of some arms that are not there, also when another process has just written them."""
+        missing = await self._catalogues.missing(catalogue, ids)
+        if missing and await self.poll_for_news():
+            missing = await self._catalogues.missing(catalogue, ids)
+        return missing
+
+    async def _poll(self) -> None:
+        self._began = began = time.monotonic()
+        # In one exchange with the store.
+        await _all(self._sync_registry(), self._sync_learners(), self._priors.sync())
+        await _all(*map(self._catalogues.sync, self._catalogues))
+        self._confirmed, self._failing = began, False
+
+    async def _sync_registry(self) -> None:
+        if await self._store.registry.version() == self._registry_version:
+            return
+        self._is_quiet = False
+        async with self._catalogues.changing, self._bandits.changing:
+            registry = await self._store.registry.read()
+            await self._catalogues.replace(registry.catalogues)
+            self._bandits.replace(registry.bandits)
+        await self._quotas.replace(registry.quotas)
+        self._registry_version = registry.version
+
+    async def _sync_learners(self) -> None:
+        for partition, changes in (await self._learners.sync(range(self._store.partitions))).items():
+            if changes.learners is None or len(changes.learners):
+                self._is_quiet = False
+            self._changed(partition, changes)
+
+
+async def _all(*work: Awaitable[None]) -> None:
+    """Return, or raise the first failure, when all of it has ended."""
+    for failure in filter(None, await asyncio.gather(*work, return_exceptions=True)):
+        raise failure

@@ -1,1 +1,0 @@
-"""What keeps memory and threads within bounds."""

@@ -1,1 +1,0 @@
-"""What should others measure next?"""

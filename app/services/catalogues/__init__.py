@@ -1,1 +1,0 @@
-"""Which arms are there?"""

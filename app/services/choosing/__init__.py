@@ -1,1 +1,0 @@
-"""Which arm now?"""

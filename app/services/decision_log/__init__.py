@@ -1,1 +1,0 @@
-"""What was decided, and what came of it?"""

@@ -1,1 +1,0 @@
-"""What do records in the store and cursors of lists look like?"""

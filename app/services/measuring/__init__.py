@@ -1,1 +1,0 @@
-"""Is it better? Reports, exports and explanations, all read from the decision log."""

@@ -1,1 +1,0 @@
-"""How often may an arm still be shown?"""

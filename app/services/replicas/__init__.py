@@ -1,1 +1,0 @@
-"""What do other processes know?"""

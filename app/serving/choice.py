@@ -1,0 +1,246 @@
+"""A choice, the record of it for an event, and what comes with its arms.
+
+A choice, and the record of it that is kept for an event, to be answered again bit for bit.
+
+A record holds what the answer cannot be made from again: the token, which names the arms, their scores and
+propensities, and the versions; and a digest of the request, since only the same one is answered again. Its
+first byte is its format:
+
+    1   msgpack of ``_Record``
+    2   the same for many arms: ``token`` is compressed, followed by the two upper bytes of every number;
+        ``numbers`` are the six lower bytes, which cannot be compressed, all lowest bytes first
+    else, until version 0.1.0: msgpack of the answer, whose first byte says that it is a map
+
+What comes with the arms of an answer, besides what was chosen: their metadata, as the store has them then.
+
+``include`` names them: "metadata", or "metadata." and the name of a field, as filters name it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from app.learning.tokens import decision_of, raw_of, text_of
+from app.platform.answers import FREE_BYTES, hold
+from app.platform.deadlines import yield_to_others
+from app.platform.errors import TooLarge
+from app.policies.selection import Selection, SelectionRequest
+from app.records.records import attributes_of
+from app.storage.types import ArmStore
+
+_PLAIN, _COMPRESSED = b"\x01", b"\x02"
+_FEW_BYTES = 512  # of a token: a shorter one is hardly made shorter
+_UPPER, _LOWER = 2, 6  # bytes of a number
+
+
+ARM_BYTES = 400  # about what an arm of an answer takes, with its part of the token, the row and the JSON
+
+
+class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """``propensity`` where the policy knows it: given the arms before this one. ``pinned``: by a rule.
+
+    ``metadata``: as JSON, where they were asked for; they are read anew for every answer, and not kept for
+    an event.
+    """
+
+    id: str
+    score: float
+    propensity: float | None = None
+    pinned: bool = False
+    metadata: msgspec.Raw | None = None
+
+
+class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The answer to a ChooseRequest: the best arm first, or in the order drawn.
+
+    ``stale_s`` is left out unless nothing was heard of the store for so long: what it holds may be newer.
+    ``eligible``: how many arms the filter let in; left out without one.
+    ``group``: of a bandit with a holdout.
+    ``bandit_version``: left out of choices that version 0.1.0 has made.
+    ``weights``: by which the signals were weighed; left out of a bandit without.
+    ``prior_version``: of the learned prior, 0 while there is none; left out of a bandit with another prior.
+    """
+
+    decision: str
+    arms: list[ChosenArm]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+    stale_s: float | None = None
+    eligible: int | None = None
+    bandit_version: int | None = None
+    group: str | None = None
+    weights: dict[str, float] | None = None
+    prior_version: int | None = None
+
+
+def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> list[ChosenArm]:
+    """The arms that were selected, as an answer shows them; ``ids`` are theirs."""
+    columns = [ids, selection.hits.scores.tolist()]
+    if selection.propensities is not None:
+        columns.append(selection.propensities)
+    arms = list(map(ChosenArm, *columns))
+    if not request.rules.pins:
+        return arms
+    pinned = set(request.rules.pinned)
+    return [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
+
+
+class _Record(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """``numbers``: the scores of all arms, then their propensities if there are any.
+
+    ``pinned``: places of the arms that are, from 0. ``asked``: digest of the request; records had none once.
+    """
+
+    token: bytes
+    numbers: bytes
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+    stale_s: float | None = None
+    eligible: int | None = None
+    pinned: list[int] = []
+    group: str | None = None
+    asked: bytes = b""
+    prior_version: int | None = None
+
+
+def record_of(choice: Choice, asked: bytes = b"") -> bytes:
+    """The record of a choice, ``asked``: by a request of this digest.
+
+    About 100 bytes, and for an arm 8 and its id; of many arms 7 to 9, and a third of their ids.
+    """
+    token = raw_of(choice.decision)
+    numbers = [arm.score for arm in choice.arms]
+    numbers += [arm.propensity for arm in choice.arms if arm.propensity is not None]
+    data = np.array(numbers, "<f8").tobytes()
+    kind = _PLAIN
+    if len(token) >= _FEW_BYTES:
+        kind = _COMPRESSED
+        by_byte = np.frombuffer(data, np.uint8).reshape(-1, 8).T
+        token = zlib.compress(token + by_byte[_LOWER:].tobytes(), 1)
+        data = by_byte[:_LOWER].tobytes()
+    rest = choice.policy, choice.learner_version, choice.catalogue_version, choice.exact, choice.stale_s
+    pinned = [place for place, arm in enumerate(choice.arms) if arm.pinned]
+    return kind + msgspec.msgpack.encode(
+        _Record(token, data, *rest, choice.eligible, pinned, choice.group, asked, choice.prior_version)
+    )
+
+
+def choice_of(data: bytes) -> Choice:
+    """Inverse of ``record_of``, bit for bit; it also reads the records of version 0.1.0."""
+    if data[:1] not in {_PLAIN, _COMPRESSED}:
+        return msgspec.msgpack.decode(data, type=Choice)
+    record = msgspec.msgpack.decode(memoryview(data)[1:], type=_Record)
+    token, numbers = record.token, record.numbers
+    if data[:1] == _COMPRESSED:
+        count = len(numbers) // _LOWER
+        whole = zlib.decompress(token)
+        token, upper = whole[: -_UPPER * count], whole[-_UPPER * count :]
+        numbers = np.frombuffer(numbers + upper, np.uint8).reshape(8, count).T.tobytes()
+    decision = decision_of(token)
+    ids, values = decision.arms, np.frombuffer(numbers, "<f8").tolist()
+    columns = [values[start : start + len(ids)] for start in range(0, len(values), len(ids))]
+    arms = list(map(ChosenArm, ids, *columns))
+    for place in record.pinned:
+        arms[place] = msgspec.structs.replace(arms[place], pinned=True)
+    rest = record.policy, record.learner_version, record.catalogue_version, record.exact, record.stale_s
+    others = record.eligible, decision.bandit_version, record.group, decision.weights, record.prior_version
+    return Choice(text_of(token), arms, *rest, *others)
+
+
+def answers(data: bytes, asked: bytes) -> bool:
+    """Whether a record may be answered to a request of this digest. One without a digest answers any."""
+    if data[:1] not in {_PLAIN, _COMPRESSED}:
+        return True
+    return msgspec.msgpack.decode(memoryview(data)[1:], type=_Record).asked in {b"", asked}
+
+
+def known_entry_of(data: bytes) -> int | None:
+    """``Decision.known_entry`` of the choice in a record; None if it says none, or cannot be read."""
+    try:
+        return decision_of(raw_of(choice_of(data).decision)).known_entry
+    except (ValueError, zlib.error, msgspec.MsgspecError):
+        return None
+
+
+METADATA = "metadata"
+MAX_INCLUDED_BYTES = 8 << 20
+READ_TOGETHER = 500  # arms
+FIRST_BYTES = FREE_BYTES  # that are read at first, and then twice as many each time
+COPIES = 2  # of what is read: by itself, and in the answer
+
+A = TypeVar("A", bound=ChosenArm)
+_encode = msgspec.json.Encoder().encode
+
+
+async def described(
+    store: ArmStore, catalogue_uid: str, lists: Sequence[Sequence[A]], includes: Sequence[Sequence[str]]
+) -> list[list[A]]:
+    """Lists of arms with the metadata that the ``include`` of each names; an arm that is gone has none.
+
+    A round trip for each ``READ_TOGETHER`` arms, and of long ones for each ``FIRST_BYTES`` and twice as much
+    each time. Raises TooLarge (more than ``MAX_INCLUDED_BYTES``), Unavailable (the store, or too many large
+    answers at once).
+    """
+    answer = [list(arms) for arms in lists]
+    wanted = [
+        (arms, place, fields)
+        for arms, include in zip(answer, includes, strict=True)
+        if include
+        for fields in [_fields_of(include)]
+        for place in range(len(arms))
+    ]
+    size, most, done, held = 0, FIRST_BYTES, 0, 0  # no answer is refused before it is known not to be small
+    while done < len(wanted):
+        hold(held)
+        together = wanted[done : done + READ_TOGETHER]
+        ids = [arms[place].id for arms, place, _ in together]
+        documents = await store.documents(catalogue_uid, ids, most_bytes=most)
+        read = sum(map(len, documents))
+        size, done = size + read, done + len(documents)
+        if size > MAX_INCLUDED_BYTES:
+            message = (
+                f"the metadata of the arms take more than {MAX_INCLUDED_BYTES:,} bytes: ask for fewer arms"
+            )
+            raise TooLarge(message, path=("include",))
+        for (arms, place, fields), document in zip(together, documents, strict=False):
+            await yield_to_others()
+            arms[place] = msgspec.structs.replace(arms[place], metadata=_part(document, fields))
+        hold(COPIES * read - held)
+        held = most = min(2 * most, MAX_INCLUDED_BYTES)
+    return answer
+
+
+def _fields_of(include: Sequence[str]) -> Collection[str] | None:
+    """The fields that are wanted; None: all metadata."""
+    return None if METADATA in include else {name.removeprefix(METADATA + ".") for name in include}
+
+
+def _part(document: bytes, fields: Collection[str] | None) -> msgspec.Raw:
+    """Metadata as JSON, which takes less memory than objects."""
+    metadata = attributes_of(document)[1]
+    return msgspec.Raw(_encode(metadata if fields is None else part_of(metadata, fields)))
+
+
+def part_of(document: Mapping[str, Any], fields: Collection[str], prefix: str = "") -> dict[str, Any]:
+    """The fields of these dotted names, within the objects that hold them. Cost: O(its fields)."""
+    part: dict[str, Any] = {}
+    for key, content in document.items():
+        name = prefix + key
+        if name in fields:
+            part[key] = content
+        elif any(field.startswith(name + ".") for field in fields):
+            if isinstance(content, Mapping):
+                part[key] = part_of(content, fields, name + ".")
+            elif isinstance(content, list):
+                inner = [part_of(each, fields, name + ".") for each in content if isinstance(each, Mapping)]
+                part[key] = inner
+    return part

@@ -1,0 +1,207 @@
+"""What quotas and repeats allow a choice, and what it takes of them.
+
+A choice is selected among the arms that are left as far as this process knows; then it takes what it shows.
+If that is no longer left, which is known from then on, it is selected again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from app.bandits.bandit import Bandit
+from app.bandits.exposure_history import kept_of
+from app.caps.quotas import Quotas
+from app.caps.rules import Taken
+from app.caps.shares import Shares
+from app.platform.errors import Unavailable
+from app.policies.rules import Pin
+from app.policies.selection import Selection, SelectionRequest
+from app.serving.frequency_caps import Repeats, Subject, often, subject_of, without
+from app.serving.selector import Selector
+
+TRIES = 20  # to choose arms that no quota has used up meanwhile
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What a choice has taken. ``taken``: of the quotas of a bandit; ``shown``: as ``kept_of`` makes it.
+
+    ``held``: the deferred decision that holds what was taken of quotas, and when it expires in ms.
+    """
+
+    bandit_uid: str = ""
+    taken: Taken = ()
+    held: tuple[str, int] | None = None
+    subject: Subject | None = None
+    shown: Sequence[tuple[str, str]] = ()
+
+
+NOTHING = Spent()
+
+
+class Allowed(msgspec.Struct, frozen=True, eq=False):
+    """A selection that quotas and repeats let stand. ``request``: as they let it be.
+
+    ``had``: what was not eligible besides: what the key has had too often, and what quotas hide.
+    """
+
+    selection: Selection
+    request: SelectionRequest
+    spent: Spent = NOTHING
+    had: Sequence[str] = ()
+
+
+class Allowance:
+    """Selects arms within quotas and repeats."""
+
+    def __init__(self, selector: Selector, quotas: Quotas, repeats: Repeats) -> None:
+        self._selector = selector
+        self._quotas = quotas
+        self._repeats = repeats
+
+    async def select(
+        self,
+        request: SelectionRequest,
+        group: str | None,
+        visitor: str | None,
+        decision: str,
+        *,
+        own_rng: bool,
+        deferred_ms: int | None = None,
+    ) -> Allowed:
+        """Select arms, which count as shown by this decision from now on.
+
+        ``own_rng``: nothing else draws from the generator of the request, so that it can begin again.
+        ``deferred_ms``: when a deferred decision expires. Of quotas it gives back then what it took. Raises
+        as ``Selector.select``, and QuotaReached.
+        """
+        bandit, subject = request.bandit, None
+        if bandit.record.repeats is not None or visitor is not None:
+            subject = subject_of(bandit, request.learner, visitor)
+        quotas = self._quotas.shares.get(bandit.uid)
+        if quotas is None and subject is None:
+            return Allowed(await self._selector.select(request, group), request)
+        state = request.rng.bit_generator.state if own_rng else None
+        for _ in range(TRIES):
+            allowed = await self._tried(request, group, subject, decision, deferred_ms)
+            if allowed is not None:
+                return allowed
+            if state is not None:
+                request.rng.bit_generator.state = state  # as if there had been no other try
+        raise Unavailable("quotas or repeats changed faster than a choice could be made")
+
+    async def left(self, request: SelectionRequest, visitor: str | None) -> SelectionRequest:
+        """The request of a dry run, for what is left now: nothing is taken. Raises Invalid, Unavailable."""
+        bandit = request.bandit
+        subject = subject_of(bandit, request.learner, visitor)
+        if subject is not None:
+            counts, whole = await self._repeats.had(subject, dry_run=True), bandit.catalogue.index.snapshot()
+            request = without(request, subject.rule, counts, whole)
+        return await within(self._quotas.shares.get(bandit.uid), request, deferred=False, is_bound=False)
+
+    async def give_back(self, spent: Spent) -> None:
+        """It is shown to nobody. A store that is away is not told: then it counts."""
+        quotas = self._quotas.shares.get(spent.bandit_uid)
+        if quotas is not None and spent.held is None:
+            quotas.give_back(spent.taken)
+        elif quotas is not None and spent.held is not None:
+            with contextlib.suppress(Unavailable):
+                await quotas.drop(spent.held[0], spent.taken, expires_ms=spent.held[1])
+        if spent.subject is not None:
+            with contextlib.suppress(Unavailable):
+                await self._repeats.give_back(spent.subject, spent.shown)
+
+    async def _tried(
+        self,
+        request: SelectionRequest,
+        group: str | None,
+        subject: Subject | None,
+        decision: str,
+        deferred_ms: int | None,
+    ) -> Allowed | None:
+        """What is selected; None if some of it is no longer left."""
+        quotas = self._quotas.shares.get(request.bandit.uid)
+        had, index = list[str](), request.bandit.catalogue.index
+        if subject is not None:
+            counts = await self._repeats.had(subject, dry_run=False)
+            had = often(subject.rule, counts)
+            request = without(request, subject.rule, counts, index.snapshot())
+        request = await within(quotas, request, deferred=deferred_ms is not None)
+        selection = await self._selector.select(request, group)
+        if request.quotas is not None:
+            had = [*had, *request.quotas.hidden]
+        spent = await self._spent(selection, request.bandit, quotas, subject, decision)
+        if spent is not None and quotas is not None and deferred_ms is not None and spent.taken:
+            return await self._held(Allowed(selection, request, spent, had), quotas, decision, deferred_ms)
+        return None if spent is None else Allowed(selection, request, spent, had)
+
+    async def _held(
+        self, allowed: Allowed, quotas: Shares, decision: str, deferred_ms: int
+    ) -> Allowed | None:
+        """What a deferred decision took is held until it expires; None: it may not hold so much."""
+        is_held = False
+        try:
+            is_held = await quotas.hold(decision, allowed.spent.taken, expires_ms=deferred_ms)
+        finally:  # what was taken of quotas is back already, or will be when the decision expires
+            if not is_held:
+                await self.give_back(msgspec.structs.replace(allowed.spent, taken=()))
+        spent = msgspec.structs.replace(allowed.spent, held=(decision, deferred_ms))
+        return msgspec.structs.replace(allowed, spent=spent) if is_held else None
+
+    async def _spent(
+        self,
+        selection: Selection,
+        bandit: Bandit,
+        quotas: Shares | None,
+        subject: Subject | None,
+        decision: str,
+    ) -> Spent | None:
+        """Take what is shown, of quotas and then of repeats: all of it, or nothing."""
+        whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
+        taken: Taken | None = ()
+        if quotas is not None:
+            taken = await quotas.take(whole, rows)
+        if taken is None:
+            return None
+        if subject is None:
+            return Spent(bandit.uid, taken)
+        shown, stands = kept_of(subject.rule, whole, decision, [*map(whole.id_of, rows)]), False
+        try:
+            stands = await self._repeats.take(subject, shown)
+        finally:
+            if quotas is not None and not stands:
+                quotas.give_back(taken)
+        return Spent(bandit.uid, taken, subject=subject, shown=shown) if stands else None
+
+
+async def within(
+    quotas: Shares | None, request: SelectionRequest, *, deferred: bool, is_bound: bool = True
+) -> SelectionRequest:
+    """The request, for the arms that quotas leave now. A pinned arm that is used up is left out.
+
+    ``is_bound``: it takes what is shown, so that what it may take is made sure of.
+    """
+    if quotas is None:
+        return request
+    rules, index = request.rules, request.bandit.catalogue.index
+    most = request.k + len(rules.pins)
+    pins: list[Pin] | None = None
+    while pins is None:
+        whole = index.snapshot()
+        if not quotas.membership.is_current(whole) and not await quotas.membership.ready(whole):
+            continue
+        if is_bound and most > 1:
+            await quotas.stock(most)
+        now, pins = quotas.now(), []
+        if rules.pins:
+            whole = index.snapshot()
+            rows = [(pin, whole.table.row_of(pin.arm)) for pin in rules.pins]
+            pins = await now.standing(rows, whole, deferred=deferred)
+    if len(pins) < len(rules.pins):
+        left_out, rules = len(rules.pins) - len(pins), replace(rules, pins=pins)
+        request = msgspec.structs.replace(request, k=request.k + left_out, rules=rules)
+    few = quotas.few(request.k + len(rules.pins), deferred=deferred)
+    return msgspec.structs.replace(request, quotas=now, few=few)

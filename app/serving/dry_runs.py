@@ -1,0 +1,125 @@
+"""Dry runs: what a choice would be now, and why, without a decision."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.learning.learned_priors import LearnedPriors
+from app.learning.tokens import new_decision_id
+from app.platform.answers import hold
+from app.platform.errors import Invalid
+from app.platform.long_work import REQUESTS
+from app.policies.computing import generator
+from app.policies.selection import Selection, SelectionRequest, measured
+from app.replication.sync import Sync
+from app.serving.choice import ARM_BYTES, ChosenArm, arms_of, described
+from app.serving.constraints import Allowance
+from app.serving.request import ChooseRequest
+from app.serving.selector import Selector, group_of_choice
+from app.storage.types import ArmStore
+
+
+class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """``estimate``: x.theta^, the expected reward. ``width``: how uncertain it is, sigma ||x||_{V^-1}.
+
+    ``draw``: x.theta~, where the policy chose it by a drawn value; else null. ``prior``: the part of the
+    estimate that a new key has too, by the learned prior; absent without one.
+    """
+
+    estimate: float
+    width: float
+    draw: float | None
+    prior: float | None = None
+
+
+class DryRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a choice would be: as ``Choice``, without a decision."""
+
+    arms: list[DryRunArm]
+    policy: str
+    learner_version: int
+    catalogue_version: int
+    exact: bool
+    bandit_version: int
+    stale_s: float | None = None
+    eligible: int | None = None
+    group: str | None = None
+    weights: dict[str, float] | None = None
+    prior_version: int | None = None
+
+
+class DryRuns:
+    """Dry runs of all bandits."""
+
+    def __init__(
+        self, arms: ArmStore, selector: Selector, allowance: Allowance, sync: Sync, priors: LearnedPriors
+    ) -> None:
+        self._arms = arms
+        self._selector = selector
+        self._allowance = allowance
+        self._sync = sync
+        self._priors = priors
+        self._rng = np.random.default_rng()
+
+    async def run(self, bandit: Bandit, request: ChooseRequest) -> DryRun:
+        """What ``Choosing.choose`` would choose now. Nothing is decided, kept, logged or counted.
+
+        Cost: about that of a choice, and d^2 for each arm. Raises as ``choose``, and Invalid for what only a
+        decision has.
+        """
+        _check(request)
+        hold(request.k * ARM_BYTES)
+        learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
+        bandit = (await self._priors.serving(bandit)).weighed(request.weights)
+        stale_s = self._sync.stale_s() and await self._sync.confirm()
+        group = group_of_choice(bandit, request, new_decision_id())
+        rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
+        asked = request.selection(bandit, learner, context, rng, dry_run=True)
+        asked = await self._allowance.left(asked, request.visitor)
+        selection = await self._selector.select(asked, group)
+        snapshot = selection.snapshot
+        arms = await _measured(asked, selection)
+        if request.include:
+            (arms,) = await described(self._arms, bandit.catalogue.uid, [arms], [request.include])
+        return DryRun(
+            arms=arms,
+            policy=bandit.record.policy,
+            learner_version=snapshot.learner_version,
+            catalogue_version=snapshot.catalogue_version,
+            exact=selection.hits.exact,
+            bandit_version=bandit.version.number,
+            stale_s=round(stale_s, 3) or None,
+            eligible=None if asked.arm_filter is None else snapshot.arms.plain.eligible_count,
+            group=group,
+            weights=bandit.weights,
+            prior_version=bandit.prior_version,
+        )
+
+
+def _check(request: ChooseRequest) -> None:
+    if request.event_id is not None:
+        raise Invalid("event_id is not used by a dry run: it decides nothing", path=("event_id",))
+    if not request.activate:
+        raise Invalid("activate is not used by a dry run: it decides nothing", path=("activate",))
+
+
+async def _measured(request: SelectionRequest, selection: Selection) -> list[DryRunArm]:
+    """The arms of a dry run. Raises Unavailable (too much waits already)."""
+    snapshot, rows = selection.snapshot, selection.hits.rows
+    measure = partial(measured, request, snapshot, rows)
+    estimates, widths, priors = await REQUESTS.run(measure)
+    arms = arms_of(request, selection, list(map(snapshot.arms.id_of, rows.tolist())))
+    return [
+        DryRunArm(
+            *msgspec.structs.astuple(arm),
+            estimate=estimate,
+            width=width,
+            draw=arm.score if selection.drawn and not arm.pinned else None,
+            prior=prior,
+        )
+        for arm, estimate, width, prior in zip(arms, estimates.tolist(), widths.tolist(), priors, strict=True)
+    ]

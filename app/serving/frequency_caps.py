@@ -1,0 +1,153 @@
+"""Repeats: which arms a key, or a visitor of a global bandit, has had so often that they are not eligible.
+
+What was had is in the store, the last ``MOST_KEPT`` of each key: arms, or values of a field
+(``exposure_history``). A process remembers what it last heard of a key and chooses by that; then one script
+writes what is shown, if all of it may be: else the choice is made again by what the script answered. So the
+limit is hard, and a choice takes one round trip more. Of rewards what was had is read before the choice.
+
+Where the store has no room a choice goes on, and is not remembered (``unlimited``): a refusal would let
+made-up keys lock out visitors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from app.bandits.bandit import Bandit
+from app.bandits.exposure_history import MOST_KEPT, left_of_values, value_of, values_of
+from app.bandits.settings import BY_ARM, RepeatsRule
+from app.indexes.snapshot import Snapshot
+from app.platform.cache import BoundedCache
+from app.platform.errors import Invalid
+from app.policies.limits import AtMost, HadValues
+from app.policies.rules import Pin
+from app.policies.selection import SelectionRequest
+from app.storage.types import Choices, Had, LearnerId
+
+CACHE_BYTES = 16 << 20
+HAD_BYTES = 120
+
+
+class Subject(NamedTuple):
+    """Whom a rule is for: a key, or a visitor."""
+
+    rule: RepeatsRule
+    key: LearnerId
+
+
+class Repeats:
+    """For the event loop. ``unlimited``: called for each choice of which not all is remembered."""
+
+    def __init__(self, store: Choices, *, unlimited: Callable[[], None]) -> None:
+        self._store = store
+        self._unlimited = unlimited
+        # What was had, and until when it counts, in monotonic seconds.
+        self._known: BoundedCache[LearnerId, Sequence[tuple[str, float]]] = BoundedCache(CACHE_BYTES)
+
+    async def had(self, subject: Subject, *, dry_run: bool) -> Mapping[str, int]:
+        """How often it has had what, as far as this process knows. Raises Unavailable."""
+        if dry_run or subject.rule.counts == "rewarded":
+            self._hear(subject, await self._store.take_repeats(subject.key, [], **_terms(subject.rule)))
+        moment = time.monotonic()
+        return Counter(had for had, until in self._known.get(subject.key) or () if until > moment)
+
+    async def take(self, subject: Subject, shown: Sequence[tuple[str, str]]) -> bool:
+        """This is shown; False: some of it may not be, which is known from now on.
+
+        ``shown``: as ``kept_of`` makes it; the same counts once. Raises Unavailable: whether it counts is not
+        known then.
+        """
+        if subject.rule.counts != "shown":
+            return True
+        taken = await self._store.take_repeats(subject.key, shown, **_terms(subject.rule))
+        self._hear(subject, taken)
+        if not taken.remembered:
+            self._unlimited()
+        return taken.allowed
+
+    async def give_back(self, subject: Subject, shown: Sequence[tuple[str, str]]) -> None:
+        """It is shown to nobody."""
+        if subject.rule.counts == "shown" and shown:
+            await self._store.drop_repeats(subject.key, shown)
+            self._known.drop(subject.key)
+
+    def forget(self, learner: LearnerId) -> None:
+        """It has had nothing."""
+        self._known.drop(learner)
+
+    def forget_all(self) -> None:
+        self._known.clear()
+
+    def _hear(self, subject: Subject, had: Had) -> None:
+        moment, within_ms = time.monotonic(), subject.rule.within_ms
+        known = [(what, moment + (at_ms + within_ms - had.now_ms) / 1_000) for what, at_ms in had.arms]
+        size = HAD_BYTES * (1 + len(known)) + sum(len(what) for what, _ in known)
+        self._known.put(subject.key, known, size)
+
+
+def subject_of(bandit: Bandit, learner: LearnerId, visitor: str | None) -> Subject | None:
+    """Whom the bandit limits repeats for; None: nobody. Raises Invalid: the visitor is of no use."""
+    rule = bandit.record.repeats
+    if visitor is not None and (rule is None or bandit.record.scope == "per_key"):
+        raise Invalid("visitor goes with a bandit of scope global that has repeats", path=("visitor",))
+    if rule is None or (bandit.record.scope == "global" and visitor is None):
+        return None
+    return Subject(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
+
+
+def often(rule: RepeatsRule, counts: Mapping[str, int]) -> list[str]:
+    """What was had so often that it is not eligible."""
+    by = None if rule.by == BY_ARM else rule.by
+    fields = {
+        what: (value_of(what) or (None, None))[0] for what, count in counts.items() if count >= rule.most
+    }
+    return [what for what, field in fields.items() if field == by]
+
+
+def without(
+    request: SelectionRequest, rule: RepeatsRule, counts: Mapping[str, int], whole: Snapshot
+) -> SelectionRequest:
+    """The request without what was had too often; a pinned arm is left out."""
+    if rule.by != BY_ARM:
+        return _within_values(request, rule, counts, whole)
+    gone = often(rule, counts)
+    request = pinned(request, [pin for pin in request.rules.pins if pin.arm not in set(gone)])
+    return msgspec.structs.replace(request, exclude=[*request.exclude, *gone]) if gone else request
+
+
+def _within_values(
+    request: SelectionRequest, rule: RepeatsRule, counts: Mapping[str, int], whole: Snapshot
+) -> SelectionRequest:
+    """What is shown together counts together: a list has no more arms of a value than are left of it."""
+    pins, taken = list[Pin](), Counter(counts)
+    rows = whole.table.row_of_each([pin.arm for pin in request.rules.pins])
+    is_hard = rule.counts == "shown"
+    for pin, values in zip(request.rules.pins, values_of(rule.by, whole.attributes, rows), strict=True):
+        if all(taken[value] < rule.most for value in values):
+            pins.append(pin)
+            taken.update(values if is_hard else ())
+    request, left = pinned(request, pins), left_of_values(rule, counts)
+    if is_hard and rule.most < request.k + len(pins):
+        at_most = [*request.rules.at_most, AtMost(rule.by, rule.most)]
+        request = msgspec.structs.replace(request, rules=replace(request.rules, at_most=at_most))
+    left = left if is_hard else [each for each in left if not each[1]]
+    return msgspec.structs.replace(request, had=HadValues(rule.by, left)) if left else request
+
+
+def pinned(request: SelectionRequest, pins: Sequence[Pin]) -> SelectionRequest:
+    """The request with some of its pins; others take the places of the rest."""
+    left_out = len(request.rules.pins) - len(pins)
+    if not left_out:
+        return request
+    return msgspec.structs.replace(request, k=request.k + left_out, rules=replace(request.rules, pins=pins))
+
+
+def _terms(rule: RepeatsRule) -> dict[str, int]:
+    most = rule.most if rule.counts == "shown" else 0
+    return {"within_ms": rule.within_ms, "most": most, "kept": MOST_KEPT}

@@ -1,0 +1,136 @@
+"""What a caller asks of a bandit; a digest of it is kept for its event, and its fields in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+import msgspec
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.encoding import Numbers32
+from app.filters.filter import Filter, parse
+from app.policies.limits import AtMost
+from app.policies.rules import NO_RULES, Diverse, Pin, Rules
+from app.policies.selection import SelectionRequest
+from app.records.logged import LoggedRequest, asked_bytes
+from app.storage.types import LearnerId
+
+DIGEST_BYTES = 16
+
+
+class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for a choice.
+
+    ``event_id``   the same request for the same event of a key gets the same choice again
+    ``activate``   False: the decision can be rewarded once it was activated
+    ``arms``       these, in this order, instead of a choice by the policy: a baseline
+    ``arm_filter`` which arms are eligible, besides what the bandit demands of all
+    ``context``    as it was sent, where the bandit has one
+    ``visitor``    whom a global bandit shows it to, where it limits repeats
+    ``include``    what comes with the arms of the answer (``choice``)
+    ``weights``    of signals, over those of the bandit
+    """
+
+    key: str | None = None
+    k: int = 1
+    exclude: Sequence[str] = ()
+    event_id: str | None = None
+    seed: int | None = None
+    activate: bool = True
+    arms: Sequence[str] | None = None
+    arm_filter: Filter | None = None
+    rules: Rules = NO_RULES
+    context: object = None
+    include: Sequence[str] = ()
+    visitor: str | None = None
+    weights: Mapping[str, float] | None = None
+
+    @classmethod
+    def of(cls, asked: LoggedRequest, *, key: str | None, seed: int | None) -> ChooseRequest:
+        """The request of before; its context is not in it."""
+        return cls(
+            key=key,
+            k=asked.k,
+            exclude=asked.exclude,
+            event_id=asked.event_id,
+            seed=seed,
+            arms=asked.arms,
+            arm_filter=None if asked.filter is None else parse(asked.filter),
+            rules=Rules(
+                [Pin(*pin) for pin in asked.pins],
+                [AtMost(*limit) for limit in asked.at_most],
+                None if asked.diverse is None else Diverse(*asked.diverse),
+            ),
+        )
+
+    def selection(
+        self,
+        bandit: Bandit,
+        learner: LearnerId,
+        context: Numbers32 | None,
+        rng: np.random.Generator,
+        *,
+        dry_run: bool = False,
+    ) -> SelectionRequest:
+        """What is asked of the policy. ``context``: as it was encoded."""
+        return SelectionRequest(
+            bandit=bandit,
+            learner=learner,
+            k=self.k - len(self.rules.pins),
+            exclude=self.exclude,
+            claim=self.event_id,
+            rng=rng,
+            arms=self.arms,
+            arm_filter=bandit.filter_with(self.arm_filter),
+            rules=self.rules,
+            context=context,
+            seeded=self.seed is not None,
+            dry_run=dry_run,
+        )
+
+    def logged(self) -> bytes | None:
+        """What the decision log keeps of it: the inverse of ``of``, as in ``LogPart``."""
+        is_plain = self.k == 1 and not self.exclude and self.event_id is None
+        if is_plain and self.arms is None and self.arm_filter is None and self.rules is NO_RULES:
+            return None  # as ``asked_bytes`` finds too, of most requests
+        diverse = self.rules.diverse
+        return asked_bytes(
+            LoggedRequest(
+                k=self.k,
+                exclude=list(self.exclude),
+                event_id=self.event_id,
+                arms=None if self.arms is None else list(self.arms),
+                filter=None if self.arm_filter is None else dict(self.arm_filter.document),
+                pins=[(pin.arm, pin.place) for pin in self.rules.pins],
+                at_most=[(limit.field, limit.count) for limit in self.rules.at_most],
+                diverse=None if diverse is None else (diverse.weight, diverse.over),
+            )
+        )
+
+    def digest(self, context: Numbers32 | None) -> bytes:
+        """16 bytes that are the same for the same request; ``context``: as it was encoded.
+
+        The order of exclusions and of the parts of a filter does not matter. Key and event are not in it:
+        choices are kept by them. Nor is ``include``, which changes no choice.
+        Cost: some microseconds, and a millisecond for 10,000 exclusions.
+        """
+        asked: tuple[object, ...] = (
+            self.k,
+            sorted(self.exclude),
+            self.seed,
+            self.activate,
+            self.arms,
+            None if self.arm_filter is None else self.arm_filter.key,
+            self.rules.pins,
+            self.rules.at_most,
+            None if context is None else context.tobytes(),
+        )
+        if self.rules.diverse is not None:  # else digests stay those of earlier versions
+            asked += (self.rules.diverse,)
+        if self.visitor is not None:
+            asked += (f"visitor {self.visitor}",)
+        if self.weights is not None:
+            asked += (sorted(self.weights.items()),)
+        return blake2b(msgspec.msgpack.encode(asked), digest_size=DIGEST_BYTES).digest()

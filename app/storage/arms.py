@@ -1,0 +1,121 @@
+"""The arms of catalogues on Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from app.platform.errors import NotFound
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart, check_positive
+from app.storage.redis_client import Argument
+from app.storage.types import ArmChanges, ArmWrite, Deleted, StoredArm, StoredArms, Upserted
+
+_SCAN_BATCH = 1_000
+_BULK_BYTES = 1 << 16
+
+
+class RedisArms(RedisPart):
+    """Implements ``protocol.ArmStore``."""
+
+    async def upsert(
+        self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int, keeps_changes: bool = False
+    ) -> Upserted:
+        check_positive("keep_ms", keep_ms)
+        arguments: list[Argument] = [keep_ms, _kept(keeps_changes)]
+        for arm in arms:
+            arguments += (arm.id, arm.features, arm.document)
+        done = await self._redis.script("upsert_arms", _written_keys(uid), arguments, bulk=True)
+        version, changed, added, updated, revisions = _of_a_catalogue(done)
+        return Upserted(version, added, updated, revisions, bool(changed))
+
+    async def delete(
+        self, uid: str, ids: Sequence[str], *, keep_ms: int, keeps_changes: bool = False
+    ) -> Deleted:
+        check_positive("keep_ms", keep_ms)
+        arguments: list[Argument] = [keep_ms, _kept(keeps_changes), *ids]
+        done = await self._redis.script("delete_arms", _written_keys(uid), arguments)
+        version, result = _of_a_catalogue(done)
+        there = list(zip(ids, result, strict=True))
+        return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
+
+    async def scan(self, uid: str) -> AsyncIterator[StoredArms]:
+        """One round trip per batch, the next one while a batch is used.
+
+        Servers repeat some arms while a table shrinks: those are left out.
+        """
+        seen: set[bytes] = set()
+        coming = asyncio.create_task(self._scan_from(uid, 0))
+        try:
+            while True:
+                cursor, batch = await coming
+                if int(cursor):
+                    coming = asyncio.create_task(self._scan_from(uid, cursor))
+                for id_ in seen & batch.keys():
+                    del batch[id_]
+                seen.update(batch)
+                if batch:
+                    yield StoredArms([id_.decode() for id_ in batch], [*batch.values()])
+                if not int(cursor):
+                    return
+        finally:
+            coming.cancel()
+
+    async def _scan_from(self, uid: str, cursor: bytes | int) -> Any:
+        return await self._redis.bulk("HSCAN", keys.features(uid), cursor, "COUNT", _SCAN_BATCH)
+
+    async def version(self, uid: str) -> int:
+        return int(await self._redis.command("HGET", keys.counters(uid), "version") or 0)
+
+    async def has_documents(self, uid: str) -> bool:
+        return bool(await self._redis.command("HLEN", keys.documents(uid)))
+
+    async def documents(
+        self, uid: str, ids: Sequence[str], *, most_bytes: int | None = None
+    ) -> Sequence[bytes]:
+        if not ids:
+            return []
+        if most_bytes is None:
+            values = await self._redis.command("HMGET", keys.documents(uid), *ids)
+        else:
+            is_large = most_bytes > _BULK_BYTES
+            values = await self._redis.script(
+                "documents", [keys.documents(uid)], [most_bytes, *ids], bulk=is_large
+            )
+        return [value or b"" for value in values]
+
+    async def retired_features(self, uid: str, revision: int) -> bytes | None:
+        kept: bytes | None = await self._redis.command("GET", keys.retired(uid, revision))
+        return kept
+
+    async def changed(self, uid: str, since: int) -> ArmChanges:
+        names = [keys.counters(uid), keys.arm_changes(uid)]
+        version, *listed = await self._redis.script("changed_arms", names, [since, keys.CHANGES_KEPT])
+        if not listed:
+            return ArmChanges(version)
+        ids: Sequence[bytes] | None = listed[0]
+        return ArmChanges(version, None if ids is None else [id_.decode() for id_ in ids])
+
+    async def read(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
+        if not ids:
+            return []
+        values = await self._redis.bulk("HMGET", keys.features(uid), *ids)
+        return [
+            None if value is None else StoredArm.of(id_, value)
+            for id_, value in zip(ids, values, strict=True)
+        ]
+
+
+def _kept(keeps_changes: bool) -> int:
+    return keys.ALL_CHANGES if keeps_changes else keys.CHANGES_KEPT
+
+
+def _written_keys(uid: str) -> list[str]:
+    return [*keys.catalogue(uid), keys.retired(uid)]
+
+
+def _of_a_catalogue(answer: Any) -> Any:
+    if answer is None:
+        raise NotFound("no catalogue of this name: it was deleted meanwhile")
+    return answer

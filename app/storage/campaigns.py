@@ -1,0 +1,102 @@
+"""Campaigns on Redis: a record, a list of events and a snapshot under one hash tag."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Literal
+
+from app.platform.errors import QuotaReached
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart
+from app.storage.redis_client import Argument
+from app.storage.space import campaigns_full
+from app.storage.types import UID_LENGTH, StoredCampaign
+
+_LEAST = 1_024  # bytes that a campaign takes besides its record
+_CHUNK = 16_384  # bytes that are reserved at a time, so that few results need another round trip
+
+
+class RedisCampaigns(RedisPart):
+    """Implements ``protocol.CampaignStore``."""
+
+    async def create(self, kind: str, name: str, record: bytes) -> bytes:
+        """Four round trips. Bytes are reserved first; a crash afterwards leaves them reserved. The name is
+        listed next, with the uid: a crash then leaves a listed name that ``campaigns`` passes over, for no
+        record has its uid, and never a campaign that nobody finds.
+        """
+        key = keys.campaign(kind, name)[0]
+        current: bytes | None = await self._redis.command("GET", key)
+        if current:
+            return current
+        await self._reserve(kind, name, record[:UID_LENGTH].decode(), _LEAST + len(record))
+        await self._redis.command("SADD", keys.campaigns(kind), _listed(name, record))
+        _, standing = await self._redis.transaction([("SETNX", key, record), ("GET", key)])
+        if standing[:UID_LENGTH] != record[:UID_LENGTH]:
+            await self._redis.command("SREM", keys.campaigns(kind), _listed(name, record))
+            await self._reserve(kind, name, record[:UID_LENGTH].decode(), 0)
+        return bytes(standing)
+
+    async def names(self, kind: str) -> Sequence[str]:
+        """A round trip, and one for each name."""
+        listed = [item.decode() for item in await self._redis.command("SMEMBERS", keys.campaigns(kind))]
+        pairs = [(name, uid) for name, _, uid in (item.partition(" ") for item in listed)]
+        uids = await asyncio.gather(
+            *(
+                self._redis.command("GETRANGE", keys.campaign(kind, name)[0], 0, UID_LENGTH - 1)
+                for name, _ in pairs
+            )
+        )
+        return sorted(name for (name, uid), stored in zip(pairs, uids, strict=True) if stored.decode() == uid)
+
+    async def read(
+        self, kind: str, name: str, *, uid: str, position: int, count: int
+    ) -> StoredCampaign | None:
+        result = await self._redis.script("read_campaign", keys.campaign(kind, name), [uid, position, count])
+        if result is None:
+            return None
+        record, position, state, events = result
+        return StoredCampaign(record, position, state or None, events)
+
+    async def append(
+        self, kind: str, name: str, *, uid: str, position: int, event: bytes
+    ) -> Literal["appended", "overtaken", "missing"]:
+        names, arguments = keys.campaign(kind, name), (uid, position, event)
+        answer = await self._redis.script("append_event", names, [*arguments, 0])
+        while isinstance(answer, int):
+            reserved = await self._reserve(kind, name, uid, answer)
+            answer = await self._redis.script("append_event", names, [*arguments, reserved])
+        outcome: Literal["appended", "overtaken", "missing"] = answer.decode()
+        return outcome
+
+    async def save_snapshot(self, kind: str, name: str, *, uid: str, position: int, state: bytes) -> None:
+        """One round trip, or three when the campaign needs more space."""
+        names, arguments = keys.campaign(kind, name), (uid, position, state)
+        needed = await self._redis.script("save_snapshot", names, [*arguments, 0])
+        if needed > 1:
+            with contextlib.suppress(QuotaReached):
+                reserved = await self._reserve(kind, name, uid, needed)
+                await self._redis.script("save_snapshot", names, [*arguments, reserved])
+
+    async def delete(self, kind: str, name: str) -> bool:
+        """Three round trips. A crash in between leaves a listed name that is passed over, as above."""
+        names = keys.campaign(kind, name)
+        record, _ = await self._redis.transaction([("GET", names[0]), ("UNLINK", *names)])
+        if record is None:
+            return False
+        await self._redis.command("SREM", keys.campaigns(kind), _listed(name, record))
+        await self._reserve(kind, name, record[:UID_LENGTH].decode(), 0)
+        return True
+
+    async def _reserve(self, kind: str, name: str, uid: str, needed: int) -> int:
+        """Reserve for a campaign what it needs, and some more; 0: nothing any more. Raises QuotaReached."""
+        reserved = -(-needed // _CHUNK) * _CHUNK
+        arguments: list[Argument] = [f"{kind} {name} {uid}", reserved, self._quota.bounds["campaigns"]]
+        if not await self._redis.script("reserve_campaign", [keys.CAMPAIGN_BYTES], arguments):
+            raise campaigns_full()
+        return reserved
+
+
+def _listed(name: str, record: bytes) -> bytes:
+    return name.encode("ascii") + b" " + record[:UID_LENGTH]

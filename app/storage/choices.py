@@ -1,0 +1,74 @@
+"""What choosing remembers of learners on Redis: choices made for events, and slots of warm-ups."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart, check_positive
+from app.storage.redis_client import Argument
+from app.storage.types import Had
+from app.storage.types.learner_id import LearnerId
+from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_NEW
+
+
+class RedisChoices(RedisPart):
+    """Implements ``protocol.Choices``."""
+
+    async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
+        check_positive("ttl_ms", ttl_ms)
+        partition, now_ms = self._partition(learner), time.time_ns() // 1_000_000
+        names = [keys.event(partition, learner, event), keys.events(partition, learner)]
+        names.append(keys.ledger(partition))
+        arguments: list[Argument] = [event, value, now_ms, ttl_ms, self._quota.of("events", partition)]
+        answer: bytes | int = await self._redis.script("put_event", names, arguments)
+        if isinstance(answer, bytes):
+            return answer
+        self._quota.taken("events", partition, answer)
+        return value
+
+    async def get_event(self, learner: LearnerId, event: str) -> bytes | None:
+        key = keys.event(self._partition(learner), learner, event)
+        current: bytes | None = await self._redis.command("GET", key)
+        return current
+
+    async def take_warm_up_slots(
+        self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int
+    ) -> int:
+        check_positive("count", count)
+        check_positive("ttl_ms", ttl_ms)
+        partition = self._partition(learner)
+        names = [keys.warm_up_slots(partition, learner), keys.ledger(partition)]
+        arguments: list[Argument] = [count, most, claim, ttl_ms, self._quota.of("turns", partition)]
+        first, *held = await self._redis.script("take_warm_up_slots", names, arguments)
+        if first < 0 or held:
+            self._quota.taken("turns", partition, *held or [0])
+        return int(first)
+
+    async def take_repeats(
+        self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
+    ) -> Had:
+        partition = self._partition(key)
+        names = [keys.had(partition, key), keys.ledger(partition)]
+        arguments: list[Argument] = [within_ms, most, kept]
+        arguments += [
+            self._quota.of("repeats", partition, parts) for parts in (SIXTEENTHS, SIXTEENTHS_FOR_NEW)
+        ]
+        arguments += [part for pair in shown for part in pair]
+        answer = await self._redis.script("take_repeats", names, arguments)
+        written, is_whole, held, now_ms, *there = answer
+        if held:
+            self._quota.taken("repeats", partition, held)
+        arms = [member.decode().partition(":")[2] for member in there[::2]]
+        times = map(int, map(float, there[1::2]))
+        return Had(bool(written), bool(is_whole), now_ms, list(zip(arms, times, strict=True)))
+
+    async def drop_repeats(self, key: LearnerId, shown: Sequence[tuple[str, str]]) -> None:
+        members = [f"{decision}:{arm}" for decision, arm in shown]
+        await self._redis.command("ZREM", keys.had(self._partition(key), key), *members)
+
+    async def next_warm_up_slot(self, learner: LearnerId) -> int:
+        key = keys.warm_up_slots(self._partition(learner), learner)
+        taken: bytes | None = await self._redis.command("HGET", key, "taken")
+        return int(taken or 0)

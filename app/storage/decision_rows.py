@@ -1,0 +1,125 @@
+"""Rows of the decision log on Redis: a hash for each learner, and for each bandit their order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart, check_positive
+from app.storage.redis_client import Argument, RedisClient
+from app.storage.types import RowWrite, StoredRow, StoredRows, entry_order
+from app.storage.types.learner_id import DecisionId, LearnerId
+
+_FROM = ":from"
+STEP = 500
+
+
+class RedisDecisionRows(RedisPart):
+    """Implements ``protocol.DecisionRows``."""
+
+    async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
+        by_learner: dict[LearnerId, list[RowWrite]] = {}
+        for row in rows:
+            by_learner.setdefault(row.decision.learner, []).append(row)
+        names = keys.of_partition(partition, keys.refused, keys.deleted, keys.row_logs, keys.ledger)
+        arguments: list[Argument] = [len(by_learner)]
+        for learner, theirs in by_learner.items():
+            names += (keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid))
+            names.append(keys.forgotten(partition, learner))
+            arguments += (*learner, theirs[0].keep_ms, len(theirs))
+            for row in theirs:
+                arguments += (field_of(row), row.known_entry, row.record)
+        await self._redis.script("write_rows", names, arguments, bulk=True)
+
+    async def read_row(self, decision: DecisionId, issued_ms: int) -> StoredRow | None:
+        field = keys.row_field(issued_ms, decision.id)
+        key = keys.rows(self._partition(decision.learner), decision.learner)
+        value: bytes | None = await self._redis.command("HGET", key, field)
+        return None if value is None else _stored(field, decision.learner, value)
+
+    async def read(
+        self,
+        partition: int,
+        bandit_uid: str,
+        *,
+        after: str,
+        before: str,
+        count: int,
+        most_bytes: int,
+        newest_first: bool = False,
+    ) -> StoredRows:
+        check_positive("count", count)
+        names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
+        # A member goes on after its position, with a slash: below "0", as all that ids are made of is not.
+        least, most = f"({after}0" if after else "-", f"({before}" if before else "+"
+        arguments: list[Argument] = [least, most, count, most_bytes, int(newest_first)]
+        result = await self._redis.script("read_rows", names, arguments, bulk=True)
+        following, *pairs = result
+        rows = []
+        for member, value in zip(pairs[::2], pairs[1::2], strict=True):
+            position, _, learner = member.decode().partition("/")
+            rows.append(_stored(position, LearnerId(bandit_uid, learner), value))
+        return StoredRows(rows, following.decode())
+
+    async def logs(self, partition: int) -> Mapping[str, int]:
+        result = await self._redis.command("HGETALL", keys.row_logs(partition))
+        pairs = ((name.decode(), int(value)) for name, value in result.items())
+        return {name: value for name, value in pairs if not name.endswith(_FROM)}
+
+    async def kept_from(self, partition: int, bandit_uid: str) -> int:
+        result = await self._redis.command("HGET", keys.row_logs(partition), bandit_uid + _FROM)
+        return 0 if result is None else int(result)
+
+    async def sizes(self, partition: int, bandit_uid: str, *, pieces: int) -> Sequence[tuple[int, float]]:
+        check_positive("pieces", pieces)
+        names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
+        rows, *result = await self._redis.script("row_sizes", names, [pieces])
+        times, sizes = result[::2], result[1::2]
+        return [(ms, size * rows / len(times)) for ms, size in zip(times, sizes, strict=True)]
+
+    async def trim(
+        self, partition: int, bandit_uid: str, *, before_ms: int, count: int, keep_ms: int | None = None
+    ) -> int:
+        check_positive("count", count)
+        how = [before_ms, count, "" if keep_ms is None else keep_ms]
+        return await drop_rows(self._redis, partition, bandit_uid, how)
+
+
+def row_keys(partition: int, learner: LearnerId) -> list[str]:
+    """What scripts need besides the ledger to make a row of a learner."""
+    names = keys.of_partition(partition, keys.deleted, keys.row_logs)
+    return [*names, keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid)]
+
+
+def field_of(row: RowWrite) -> str:
+    return keys.row_field(row.issued_ms, row.decision.id)
+
+
+async def erase_rows(redis: RedisClient, partition: int, learner: LearnerId, entry_id: str) -> None:
+    """Drop the rows of decisions that did not know the entry. A round trip for each ``STEP`` rows."""
+    names = [keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid)]
+    names.append(keys.ledger(partition))
+    cursor = b"0"
+    while True:
+        arguments: list[Argument] = [learner.name, entry_order(entry_id)[1], cursor, STEP]
+        cursor = await redis.script("erase_rows", names, arguments)
+        if cursor == b"0":
+            return
+
+
+async def erase_all_rows(redis: RedisClient, partition: int, bandit_uid: str) -> None:
+    """Drop the rows of all learners of a deleted bandit. A round trip for each ``STEP`` rows."""
+    while await drop_rows(redis, partition, bandit_uid, ["", STEP, ""]) == STEP:
+        pass
+
+
+async def drop_rows(redis: RedisClient, partition: int, bandit_uid: str, how: Sequence[Argument]) -> int:
+    names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
+    names += [keys.row_logs(partition), keys.ledger(partition)]
+    return int(await redis.script("trim_rows", names, [bandit_uid, *how]))
+
+
+def _stored(position: str, learner: LearnerId, value: bytes) -> StoredRow:
+    """A row as rows.lua has written it."""
+    _, length, rest = value.split(b":", 2)
+    return StoredRow(position, learner, rest[: int(length)], rest[int(length) :])

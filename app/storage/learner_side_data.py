@@ -1,0 +1,156 @@
+"""What is kept of learners besides their states on Redis, and how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+
+from app.storage import redis_keys as keys
+from app.storage.decision_rows import erase_all_rows, erase_rows
+from app.storage.part import RedisPart, check_positive
+from app.storage.registry import drop_states
+from app.storage.types import Knew, entry_order
+from app.storage.types.learner_id import LearnerId
+
+_STEP = 1_000
+
+Goes = Callable[[bytes | None], bool]
+
+
+class RedisLearnerSideData(RedisPart):
+    """Implements ``protocol.LearnerSideData``."""
+
+    async def touch(self, learner: LearnerId, *, expires_ms: int) -> None:
+        await self._redis.command(
+            "ZADD", keys.idle(self._partition(learner)), "GT", expires_ms, learner.member
+        )
+
+    async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
+        return await self._forget("append_forget", learner, payload, now_ms, ttl_ms) or ""
+
+    async def expire(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str | None:
+        return await self._forget("expire", learner, payload, now_ms, ttl_ms)
+
+    async def erase(
+        self, learner: LearnerId, entry_id: str, *, decision_knew: Knew, event_knew: Knew
+    ) -> bool:
+        """A few round trips per thousand entries of the partition's log, waiting decisions, or events."""
+        partition, number = self._partition(learner), entry_order(entry_id)[1]
+        if not await self._erase_entries(partition, learner, entry_id):
+            return False
+        await self._erase_dead_letters(partition, learner, entry_id)
+        older_decision, older_event = (_older_than(number, knew) for knew in (decision_knew, event_knew))
+        await self._erase_decisions(partition, f"{learner.member}/*", older_decision)
+        await self._erase_events(partition, learner, older_event)
+        await erase_rows(self._redis, partition, learner, entry_id)
+        await self._redis.script("erased", [keys.erase(partition)], [learner.member, entry_id])
+        return True
+
+    async def erase_bandit(self, uid: str) -> None:
+        """Some round trips per partition, and one per thousand entries, members and keys of the store."""
+        everybody = LearnerId(uid, "")
+        for partition in range(self.partitions):
+            await drop_states(self._redis, partition, uid)
+            await self._erase_decisions(partition, f"{uid}/*")
+            await self._erase_members(partition, f"{uid}/*")
+            await self._erase_dedupe_keys(partition, uid)
+            await erase_all_rows(self._redis, partition, uid)
+            await self._erase_entries(partition, everybody, "+")
+            await self._erase_dead_letters(partition, everybody, "+")
+        await self._erase_keys(uid)
+        await self._redis.command("HDEL", keys.DELETED, uid)
+
+    async def _forget(
+        self, script: str, learner: LearnerId, payload: bytes, now_ms: int, ttl_ms: int
+    ) -> str | None:
+        check_positive("ttl_ms", ttl_ms)
+        partition = self._partition(learner)
+        names = [keys.log(partition), keys.watermark(partition), keys.forgotten(partition, learner)]
+        names += [keys.erase(partition), keys.idle(partition), keys.warm_up_slots(partition, learner)]
+        names += [keys.forgotten_until(partition), keys.had(partition, learner), keys.ledger(partition)]
+        entry_id = await self._redis.script(script, names, [*learner, payload, now_ms, ttl_ms])
+        return entry_id.decode() if entry_id else None
+
+    async def _erase_entries(self, partition: int, learner: LearnerId, last: str) -> bool:
+        """Of the log, up to the entry ``last``; False, and nothing is done, while that one is not folded.
+
+        Without a name: of all learners of the bandit, folded or not.
+        """
+        names, after = [keys.log(partition), keys.watermark(partition)], b"0-0"
+        while after:
+            after = await self._redis.script("erase_log", names, [*learner, last, after, _STEP])
+            if after is None:
+                return False
+        return True
+
+    async def _erase_dead_letters(self, partition: int, learner: LearnerId, last: str) -> None:
+        """Up to the entry ``last``. Without a name: of all learners of the bandit."""
+        letters = await self._redis.command("XRANGE", keys.dead(partition), "-", last)
+        uid, name = (word.encode() for word in learner)
+        theirs = [id_ for id_, f in letters if f.get(b"b") == uid and name in (b"", f.get(b"l"))]
+        if theirs:
+            await self._redis.command("XDEL", keys.dead(partition), *theirs)
+
+    async def _erase_decisions(self, partition: int, pattern: str, goes: Goes | None = None) -> None:
+        """Those that wait and whose members match: all, or those whose records ``goes`` names."""
+        names = keys.of_partition(partition, keys.decisions, keys.due, keys.ledger)
+        async for members in self._redis.scan_members("HSCAN", names[0], pattern):
+            gone = members
+            if goes is not None:
+                records = await self._redis.command("HMGET", names[0], *members)
+                gone = [member for member, kept in zip(members, records, strict=True) if goes(kept)]
+            if gone:
+                await self._redis.script("erase_decisions", names, gone)
+
+    async def _erase_members(self, partition: int, pattern: str) -> None:
+        """Learners that are idle one day, and those that are yet to be erased, whose members match."""
+        async for members in self._redis.scan_members("ZSCAN", keys.idle(partition), pattern):
+            await self._redis.command("ZREM", keys.idle(partition), *members)
+        async for members in self._redis.scan_members("HSCAN", keys.erase(partition), pattern):
+            await self._redis.command("HDEL", keys.erase(partition), *members)
+
+    async def _erase_dedupe_keys(self, partition: int, uid: str) -> None:
+        """Of all decisions of a bandit; and until when its learners are known to be forgotten."""
+        for end in await self._redis.command("ZRANGE", keys.seen_ends(partition), 0, -1):
+            key = keys.seen_until(partition, int(end))
+            async for fields in self._redis.scan_members("HSCAN", key, keys.seen_pattern(uid)):
+                await self._redis.command("HDEL", key, *fields)
+        index = keys.forgotten_until(partition)
+        async for members in self._redis.scan_members("ZSCAN", index, f"{uid}:*"):
+            await self._redis.command("ZREM", index, *members)
+
+    async def _erase_events(self, partition: int, learner: LearnerId, goes: Goes) -> None:
+        """Those choices for events that ``goes`` names."""
+        async for events in self._redis.scan_members("ZSCAN", keys.events(partition, learner), "*"):
+            names = [keys.event(partition, learner, event.decode()) for event in events]
+            values = await self._redis.command("MGET", *names)
+            gone = [place for place, kept in enumerate(values) if goes(kept)]
+            if gone:
+                arguments = [each for place in gone for each in (events[place], values[place] or b"")]
+                own = [keys.events(partition, learner), *(names[place] for place in gone)]
+                await self._redis.script("erase_events", own, arguments)
+
+    async def _erase_keys(self, uid: str) -> None:
+        """Every key that is named after the bandit or one of its learners."""
+        is_theirs = re.compile(keys.bandit_regex(uid))
+        async for result in self._redis.scan_keys(keys.bandit_pattern(uid)):
+            theirs = [key for key in map(bytes.decode, result) if is_theirs.fullmatch(key)]
+            await asyncio.gather(*map(self._erase_key, theirs))
+
+    async def _erase_key(self, key: str) -> None:
+        partition = keys.partition_of_had(key)
+        if partition is None:
+            await self._redis.command("UNLINK", key)
+        else:
+            await self._redis.script("drop_had", [keys.ledger(partition), key])
+
+
+def _older_than(number: int, knew: Knew) -> Goes:
+    """Whether what is kept of a decision, None if nothing is, did not know the log's entry of this number."""
+
+    def is_older(kept: bytes | None) -> bool:
+        known = None if kept is None else knew(kept)
+        return known is None or known < number
+
+    return is_older

@@ -1,0 +1,148 @@
+"""The states of learners on Redis: a hash of checkpoints and a set of tails for each bandit and partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart, log_entry
+from app.storage.redis_client import Argument
+from app.storage.types import DeadLetter, FoldedCounts, LearnerChanges, LogEntry, StoredLearner
+from app.storage.types.learner_id import UID_LENGTH, LearnerId
+
+MOST_LISTED = 10_000  # names of learners in one answer, and those of one more partition
+_CHANGES_OF = keys.log, keys.watermark, keys.learner_changes
+
+
+class RedisLearnerStates(RedisPart):
+    """Implements ``protocol.LearnerStates``."""
+
+    async def watermark(self, partition: int) -> str:
+        entry_id: bytes | None = await self._redis.command("GET", keys.watermark(partition))
+        return (entry_id or b"0-0").decode()
+
+    async def stored(
+        self, partition: int, learners: Sequence[LearnerId], known: Mapping[LearnerId, str] | None = None
+    ) -> Sequence[StoredLearner]:
+        if not learners:
+            return []
+        numbers = _numbered(learners)
+        arguments: list[Argument] = []
+        for learner in learners:
+            arguments += (numbers[learner[0]], learner[1], (known or {}).get(learner, ""))
+        names = [keys.log(partition), *_of_bandits(partition, numbers)]
+        checkpoints, *tails = await self._redis.script("stored", names, arguments, bulk=len(learners) > 1)
+        result = list(map(StoredLearner, checkpoints))
+        for place, continues, tail in tails:
+            result[place] = StoredLearner(checkpoints[place], _entries(tail), bool(continues))
+        return result
+
+    async def all_stored(
+        self, partition: int, uids: Sequence[str]
+    ) -> tuple[str, Mapping[LearnerId, StoredLearner]]:
+        names = [keys.watermark(partition), keys.log(partition), *_of_bandits(partition, uids)]
+        watermark, *bandits = await self._redis.script("all_stored", names, bulk=True)
+        result: dict[LearnerId, StoredLearner] = {}
+        for uid, (checkpoints, owners, entries) in zip(uids, bandits, strict=True):
+            tails: dict[bytes, list[LogEntry]] = {}
+            for owner, entry in zip(owners, _entries(entries), strict=True):
+                tails.setdefault(owner, []).append(entry)
+            whole = dict(zip(checkpoints[::2], checkpoints[1::2], strict=True))
+            for name in {**whole, **tails}:
+                stored = StoredLearner(whole.get(name), tuple(tails.get(name, ())))
+                result[LearnerId(uid, name.decode())] = stored
+        return watermark.decode(), result
+
+    async def names(self, partition: int, uid: str) -> Sequence[str]:
+        names = [keys.states(partition, uid), keys.tails(partition, uid)]
+        return sorted({name.decode() for name in await self._redis.script("learner_names", names)})
+
+    async def apply(
+        self,
+        partition: int,
+        *,
+        expected: str,
+        watermark: str,
+        states: Mapping[LearnerId, bytes | None],
+        tails: Mapping[LearnerId, Sequence[str]] | None = None,
+        dead: Sequence[DeadLetter] = (),
+        folded: Mapping[str, FoldedCounts] | None = None,
+    ) -> bool:
+        tails = tails or {}
+        numbers = _numbered([*states, *tails])
+        arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead)]
+        for letter in dead:
+            arguments += (letter.entry.entry_id, letter.reason)
+        for uid in numbers:
+            counts = (folded or {}).get(uid, FoldedCounts())
+            arguments += (counts.entries, counts.replaced)
+        for (uid, name), state in states.items():
+            arguments += (numbers[uid], name, "" if state is None else "1", state or b"")
+        for (uid, name), ids in tails.items():
+            arguments += (numbers[uid], name, "t", " ".join(ids))
+        names = keys.of_partition(
+            partition,
+            keys.watermark,
+            keys.log,
+            keys.dead,
+            keys.learner_changes,
+            keys.deleted,
+            keys.folded,
+        )
+        names += _of_bandits(partition, numbers)
+        return bool(await self._redis.script("apply", names, arguments, bulk=True))
+
+    async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
+        one_by_one = [{partition: known} for partition, known in since.items()]
+        together = one_by_one if self._redis.is_cluster else [since]
+        found = await asyncio.gather(*map(self._changed, together))
+        return {partition: changes for some in found for partition, changes in some.items()}
+
+    async def _changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
+        """Those of partitions that are on one node."""
+        found: dict[int, LearnerChanges] = {}
+        while len(found) < len(since):
+            rest = [partition for partition in since if partition not in found]
+            names = [name for partition in rest for name in keys.of_partition(partition, *_CHANGES_OF)]
+            arguments: list[Argument] = [keys.CHANGES_KEPT, MOST_LISTED]
+            arguments += (since[partition] for partition in rest)
+            results = await self._redis.script("changed_learners", names, arguments)
+            found.update(zip(rest, map(_changes, results), strict=False))
+        return found
+
+
+def _changes(result: Sequence[Any]) -> LearnerChanges:
+    watermark, newest, *listed = result
+    if not listed:
+        return LearnerChanges(watermark.decode(), newest.decode())
+    members: Sequence[bytes] | None = listed[0]
+    if members is None:
+        return LearnerChanges(watermark.decode(), newest.decode(), None)
+    learners = [_learner(member) for member in members if not member.startswith(b"-")]
+    removed = [_learner(member[1:]) for member in members if member.startswith(b"-")]
+    return LearnerChanges(watermark.decode(), newest.decode(), learners, removed)
+
+
+def _learner(member: bytes) -> LearnerId:
+    return LearnerId(member[:UID_LENGTH].decode(), member[UID_LENGTH:].decode())
+
+
+def _numbered(learners: Iterable[LearnerId]) -> dict[str, int]:
+    """The bandits of these learners, numbered from 1."""
+    uids = dict.fromkeys(uid for uid, _ in learners)
+    return {uid: number for number, uid in enumerate(uids, start=1)}
+
+
+def _of_bandits(partition: int, uids: Iterable[str]) -> list[str]:
+    return [key for uid in uids for key in (keys.states(partition, uid), keys.tails(partition, uid))]
+
+
+def _entries(result: Sequence[tuple[bytes, Sequence[bytes]]]) -> tuple[LogEntry, ...]:
+    """Entries as scripts return them: their fields are a list."""
+    entries = []
+    for entry_id, flat in result:
+        fields: Mapping[bytes, Any] = dict(zip(flat[::2], flat[1::2], strict=True))
+        entries.append(log_entry(entry_id, fields))
+    return tuple(entries)

@@ -1,0 +1,68 @@
+"""What all parts of ``RedisStore`` stand on: one client, and the number of partitions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from app.platform.errors import Invalid
+from app.storage.redis_client import RedisClient
+from app.storage.space import Quota
+from app.storage.types import LogEntry
+from app.storage.types.learner_id import LearnerId
+
+
+class RedisPart:
+    """Base of every part. A part implements one protocol and calls no other part.
+
+    Each call of a part is one round trip unless it says otherwise.
+    """
+
+    def __init__(self, redis: RedisClient, partitions: int, quota: Quota) -> None:
+        self._redis = redis
+        self._quota = quota
+        self.partitions = partitions
+
+    def _partition(self, learner: LearnerId) -> int:
+        return learner.partition(self.partitions)
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raise Invalid for what Redis would refuse: a script that fails half way keeps what it has written."""
+    if value < 1:
+        raise Invalid(f"{name} must be at least 1", path=(name,))
+
+
+def optional(number: int | None) -> int | str:
+    """A number as the argument of a script, '' when there is none."""
+    return "" if number is None else number
+
+
+def log_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> LogEntry:
+    """An entry that somebody else wrote lacks our fields: it is read all the same, and cannot be folded."""
+    bandit, learner = fields.get(b"b", b""), fields.get(b"l", b"")
+    kind, origin = fields.get(b"f", b""), fields.get(b"o", b"")
+    return LogEntry(
+        entry_id.decode(),
+        LearnerId(bandit.decode("utf-8", "replace"), learner.decode("utf-8", "replace")),
+        kind[:1] == b"1",
+        fields.get(b"p", b""),
+        origin.decode("utf-8", "replace"),
+        kind[:1] == b"r",
+        _number(fields.get(b"s", b"0")),
+        fields.get(b"d", b""),
+        _came(kind[1:]) if len(kind) > 1 else (),
+    )
+
+
+def _came(text: bytes) -> tuple[tuple[int, float], ...]:
+    """The places and values of signals, as append_rewards.lua keeps them: "A1B0.5"."""
+    pairs = re.findall(rb"([A-Z])([^A-Z]*)", text)
+    return tuple((letter[0] - ord("A"), _number(value)) for letter, value in pairs)
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

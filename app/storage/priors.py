@@ -1,0 +1,53 @@
+"""The versions of learned priors on Redis: a hash for each bandit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart
+from app.storage.redis_client import Argument
+from app.storage.types import FoldedCounts, PriorWrite
+
+MOST_VERSIONS = 500  # of a bandit
+MOST_VERSION_BYTES = 16 << 20  # of all versions of a bandit
+REPLACED = ":replaced"
+
+
+class RedisPriors(RedisPart):
+    """Implements ``protocol.PriorStore``."""
+
+    async def changes(self) -> int:
+        return int(await self._redis.command("GET", keys.PRIOR_CHANGES) or 0)
+
+    async def numbers(self) -> Mapping[str, int]:
+        found = await self._redis.command("HGETALL", keys.PRIORS)
+        return {uid.decode(): int(number) for uid, number in found.items()}
+
+    async def read(self, bandit_uid: str, number: int) -> bytes | None:
+        record: bytes | None = await self._redis.command("HGET", keys.priors(bandit_uid)[0], number)
+        return record
+
+    async def kept(self, bandit_uid: str) -> Sequence[int]:
+        return sorted(map(int, await self._redis.command("HKEYS", keys.priors(bandit_uid)[0])))
+
+    async def write(self, name: str, bandit_uid: str, version: PriorWrite) -> int | None:
+        names = [keys.BANDITS, keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(bandit_uid)]
+        arguments: list[Argument] = [name, bandit_uid, version.expected, version.since_ms, version.record]
+        arguments += (version.named_after_ms, MOST_VERSIONS, MOST_VERSION_BYTES)
+        number: int | None = await self._redis.script("write_prior", names, arguments)
+        return number
+
+    async def folded(self, bandit_uids: Sequence[str]) -> Sequence[FoldedCounts]:
+        fields = [field for uid in bandit_uids for field in (uid, uid + REPLACED)]
+        if not fields:
+            return []
+        parts = await asyncio.gather(
+            *(
+                self._redis.command("HMGET", keys.folded(partition), *fields)
+                for partition in range(self.partitions)
+            )
+        )
+        sums = [sum(int(value or 0) for value in values) for values in zip(*parts, strict=True)]
+        return [FoldedCounts(*pair) for pair in zip(sums[::2], sums[1::2], strict=True)]

@@ -1,0 +1,122 @@
+"""The registry of catalogues and bandits on Redis, leases of workers, and values that are written once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart, check_positive
+from app.storage.redis_client import Argument, RedisClient
+from app.storage.types import BanditChange, Registry
+
+
+class RedisRegistry(RedisPart):
+    """Implements ``protocol.RegistryStore``."""
+
+    async def read(self) -> Registry:
+        version, catalogues, bandits, quotas = await self._redis.transaction(
+            [
+                ("GET", keys.REGISTRY_VERSION),
+                ("HGETALL", keys.CATALOGUES),
+                ("HGETALL", keys.BANDITS),
+                ("HGETALL", keys.QUOTAS),
+            ]
+        )
+        changes = {uid.decode(): int(count) for uid, count in quotas.items()}
+        return Registry(_named(catalogues), _named(bandits), int(version or 0), changes)
+
+    async def version(self) -> int:
+        return int(await self._redis.command("GET", keys.REGISTRY_VERSION) or 0)
+
+    async def create_catalogue(self, name: str, record: bytes) -> bytes:
+        names = [keys.CATALOGUES, keys.REGISTRY_VERSION]
+        current: bytes = await self._redis.script("create_catalogue", names, [name, record])
+        return current
+
+    async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
+        """Three round trips. The arms go even if the name is gone: an earlier call may have failed there."""
+        outcome: Literal["deleted", "missing", "in_use"]
+        names = [keys.CATALOGUES, keys.users(name), keys.REGISTRY_VERSION, keys.DELETED]
+        outcome = (await self._redis.script("delete_catalogue", names, [name, uid])).decode()
+        if outcome != "in_use":
+            await self.erase_catalogue(uid)
+        return outcome
+
+    async def create_bandit(self, name: str, record: bytes, *, catalogue: str) -> bytes | None:
+        names = [keys.CATALOGUES, keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION]
+        current: bytes | None = await self._redis.script("create_bandit", names, [catalogue, name, record])
+        return current
+
+    async def change_bandit(
+        self, name: str, uid: str, change: BanditChange, *, expected: bytes, record: bytes
+    ) -> bytes | None:
+        names = [keys.BANDITS, keys.REGISTRY_VERSION, keys.versions(uid)]
+        kept = [part for pair in change.kept.items() for part in pair]
+        arguments = [name, expected, record, len(change.kept), *kept, *change.dropped]
+        current: bytes | None = await self._redis.script("change_bandit", names, arguments)
+        return current
+
+    async def bandit_versions(self, uid: str, versions: Sequence[int]) -> Sequence[bytes | None]:
+        if not versions:
+            return []
+        result: Sequence[bytes | None] = await self._redis.command("HMGET", keys.versions(uid), *versions)
+        return result
+
+    async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
+        """One round trip, and one per partition. The states go even if the name is gone, as above."""
+        names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.PRIORS]
+        names += [keys.versions(uid), *keys.priors(uid)]
+        outcome = await self._redis.script("delete_bandit", names, [name, uid])
+        if outcome != b"in_use":
+            for partition in range(self.partitions):
+                await drop_states(self._redis, partition, uid)
+        return bool(outcome == b"deleted")
+
+    async def deletions(self) -> Mapping[str, Literal["bandit", "catalogue"]]:
+        unfinished = await self._redis.command("HGETALL", keys.DELETED)
+        return {
+            uid.decode(): "bandit" if kind == b"bandit" else "catalogue" for uid, kind in unfinished.items()
+        }
+
+    async def erase_catalogue(self, uid: str) -> None:
+        """Two round trips."""
+        await self._redis.script("erase_catalogue", keys.catalogue(uid), [keys.DELETED_KEPT_MS])
+        await self._redis.command("HDEL", keys.DELETED, uid)
+
+
+class RedisWriteOnce(RedisPart):
+    """Implements ``protocol.WriteOnce``."""
+
+    async def put(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
+        if ttl_ms is not None:
+            check_positive("ttl_ms", ttl_ms)
+        args: list[Argument] = [value, "" if ttl_ms is None else ttl_ms]
+        current: bytes = await self._redis.script("put_once", [keys.once(partition, name)], args)
+        return current
+
+    async def get(self, partition: int | None, name: str) -> bytes | None:
+        current: bytes | None = await self._redis.command("GET", keys.once(partition, name))
+        return current
+
+
+class RedisLeases(RedisPart):
+    """Implements ``protocol.WorkerLeases``."""
+
+    async def join(self, name: str, lease_ms: int) -> Sequence[str]:
+        names = await self._redis.script("join_workers", [keys.WORKERS], [name, lease_ms])
+        return [name.decode() for name in names]
+
+    async def leave(self, name: str) -> None:
+        await self._redis.command("ZREM", keys.WORKERS, name)
+
+
+async def drop_states(redis: RedisClient, partition: int, uid: str) -> None:
+    """Remove the learners that a partition holds of a deleted bandit, for good: none is written again."""
+    names = [keys.deleted(partition), keys.states(partition, uid), keys.tails(partition, uid)]
+    names.append(keys.folded(partition))
+    await redis.script("drop_states", names, [uid, keys.DELETED_KEPT_MS])
+
+
+def _named(records: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    return {name.decode(): record for name, record in records.items()}

@@ -1,0 +1,119 @@
+"""The reward log on Redis: a stream for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from app.platform.errors import Invalid
+from app.storage import redis_keys as keys
+from app.storage.decision_rows import field_of, row_keys
+from app.storage.part import RedisPart, check_positive, log_entry, optional
+from app.storage.redis_client import Argument
+from app.storage.types import UID_LENGTH, Appended, DeadLetter, Lag, LearnerId, LogEntry, RewardWrite, Trimmed
+
+_TRIM_STEP = 256
+
+
+class RedisRewardLog(RedisPart):
+    """Implements ``protocol.RewardLog``."""
+
+    async def append(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
+        if not rewards:
+            return []
+        names = [*_partition_keys(partition)]
+        arguments: list[Argument] = [self._quota.of("dedupe", partition), 0, len(rewards)]
+        length = 0
+        for reward in rewards:
+            home, dedupe = _dedupe_keys(partition, reward)
+            names += (home, keys.forgotten(partition, reward.learner))
+            arguments += (*reward.learner, reward.issued_ms, optional(reward.known_entry), reward.payload)
+            arguments += (*dedupe, _kept_value(reward), reward.source)
+            length += len(home) + len(dedupe[2]) + len(dedupe[3])
+        arguments[1] = 4 * length  # bytes of UTF-8, at most
+        logged = [(place, item.logged) for place, item in enumerate(rewards, 1) if item.logged is not None]
+        if logged:
+            names += [keys.deleted(partition), keys.row_logs(partition)]
+        for place, item in logged:
+            row = item.row
+            names += row_keys(partition, row.decision.learner)[2:]
+            arguments += (place, field_of(row), row.keep_ms, row.record, item.reward)
+        held, answers = await self._redis.script("append_rewards", names, arguments)
+        if held:
+            self._quota.taken("dedupe", partition, held)
+        return [_appended(answer) for answer in answers]
+
+    async def read(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
+        check_positive("count", count)
+        entries = await self._redis.command("XRANGE", keys.log(partition), f"({after}", "+", "COUNT", count)
+        return [log_entry(entry_id, fields) for entry_id, fields in entries]
+
+    async def backlog(self, partition: int) -> int:
+        return int(await self._redis.script("backlog", [keys.log(partition), keys.watermark(partition)]))
+
+    async def lag(self, partition: int) -> Lag:
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.dead)
+        age_ms, dead = await self._redis.script("lag", names)
+        return Lag(age_ms / 1_000, dead)
+
+    async def trim(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.tails)
+        result = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP, pooled])
+        more, *members = result
+        held = [LearnerId(member[:UID_LENGTH].decode(), member[UID_LENGTH:].decode()) for member in members]
+        return Trimmed(bool(more), held)
+
+    async def dead_letters(self, partition: int) -> Sequence[DeadLetter]:
+        letters = await self._redis.command("XRANGE", keys.dead(partition), "-", "+")
+        return [DeadLetter(log_entry(id_, fields), fields[b"r"].decode()) for id_, fields in letters]
+
+    async def replay_dead(self, partition: int, letters: Sequence[DeadLetter]) -> Sequence[str]:
+        """New ids come in the order of the letters."""
+        if not letters:
+            return []
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.dead)
+        entries = [letter.entry for letter in letters]
+        names += [keys.forgotten(partition, entry.learner) for entry in entries]
+        ids = [entry.entry_id for entry in entries]
+        return [answer.decode() for answer in await self._redis.script("replay_dead", names, ids)]
+
+
+def _kept_value(reward: RewardWrite) -> str:
+    """What is kept under the decision key: a number to be summed, or that of a signal behind its letter."""
+    if (signal := reward.signal) is not None:
+        number = repr(float(signal.value)).removesuffix(".0")  # the shortest that is read back
+        time = f"@{signal.at_ms}" if signal.aggregate == "last" else ""
+        return f"{chr(ord('A') + signal.place)}{signal.aggregate[0]}{number}{time}"
+    return "" if reward.summed is None else f"{reward.summed:.17g}"
+
+
+@cache
+def _partition_keys(partition: int) -> tuple[str, ...]:
+    """What every append to the log of the partition needs."""
+    names = keys.log, keys.watermark, keys.refused, keys.seen_ends, keys.ledger
+    return tuple(name(partition) for name in names)
+
+
+def _dedupe_keys(partition: int, reward: RewardWrite) -> tuple[str, tuple[Argument, Argument, str, str]]:
+    """The key where the reward's dedupe keys are, or that is the only one; and what the script needs."""
+    if reward.expires_ms is None:
+        check_positive("ttl_ms", reward.ttl_ms or 0)
+        if reward.decision_key is not None:
+            raise Invalid("a decision expires", path=("expires_ms",))
+        return keys.seen(partition, reward.learner, reward.dedupe_key), ("", reward.ttl_ms or 0, "", "")
+    ends_ms = keys.seen_ends_ms(reward.expires_ms)
+    name = keys.seen_field(reward.learner, reward.dedupe_key)
+    first = ""
+    if reward.decision_key is not None:
+        first = keys.seen_first_field(reward.learner, reward.decision_key)
+    return keys.seen_until(partition, ends_ms), (reward.expires_ms, ends_ms, name, first)
+
+
+def _appended(answer: bytes) -> Appended:
+    status, _, entry_id = answer.decode().partition(" ")
+    match status:
+        case "duplicate" | "forgotten" | "expired":
+            return Appended(status, entry_id)
+        case "revised":
+            return Appended("accepted", entry_id, revised=True)
+    return Appended("accepted", status)

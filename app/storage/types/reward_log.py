@@ -1,0 +1,174 @@
+"""The reward log: a stream for each partition, which alone determines every learner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from app.storage.types.decisions import LoggedReward
+from app.storage.types.learner_id import LearnerId
+
+
+@dataclass(frozen=True, slots=True)
+class SignalWrite:
+    """Which of several rewards of a decision and arm an entry is.
+
+    ``place``      of the signal, from 0 to 25
+    ``aggregate``  of those that come of it the first counts, and others are duplicates; or their sum; or the
+                   last, by ``at_ms``, and of those at the same time the largest
+    """
+
+    place: int
+    value: float
+    aggregate: Literal["first", "sum", "last"] = "first"
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RewardWrite:
+    """One entry for the reward log.
+
+    ``dedupe_key``     the entry is a duplicate when the learner has had this key
+    ``decision_key``   names the decision and arm that are rewarded: the entry carries ``first=True`` when it
+                       is the first with this key; None: it always does
+    ``issued_ms``      when the decision was made; counts only where ``known_entry`` is None
+    ``ttl_ms``         how long the dedupe key is kept, by the clock of the store; None with ``expires_ms``
+    ``payload``        opaque
+    ``expires_ms``     when the decision can no longer be rewarded. Its keys are kept until the store refuses
+                       what they were needed for (``drop_expired``), whatever its clock does meanwhile.
+                       None for what is no decision: then there is no ``decision_key`` either
+    ``known_entry``    number of the newest entry of the log that was known when it was decided: refused if
+                       the learner was forgotten by a later one. None, for decisions of version 0.1.0: if it
+                       was forgotten at ``issued_ms`` or after
+    ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
+    ``summed``         the reward, where those with its decision key are summed: see ``LogEntry.before``
+    ``source``         what it is of; opaque, b"" where nothing is known
+    ``signal``         of a bandit with several rewards, or of which the last counts, instead of ``summed``:
+                       what has come of them is kept under the decision key, and so is what tells duplicates,
+                       unless it is summed
+    """
+
+    learner: LearnerId
+    dedupe_key: str
+    decision_key: str | None
+    issued_ms: int
+    ttl_ms: int | None
+    payload: bytes
+    expires_ms: int | None = None
+    known_entry: int | None = None
+    logged: LoggedReward | None = None
+    summed: float | None = None
+    source: bytes = b""
+    signal: SignalWrite | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of one RewardWrite.
+
+    ``entry_id`` is the entry's; of a duplicate it is that of the newest entry, which its first copy cannot be
+    after; else empty. ``revised``: it is accepted, in the place of a reward above 0.
+    """
+
+    status: Literal["accepted", "duplicate", "forgotten", "expired"]
+    entry_id: str = ""
+    revised: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of a reward log.
+
+    ``first``      whether it is the first with its decision key
+    ``origin``     the id it had when it was a dead letter; empty if it never was one
+    ``replaces``   a default was counted for this decision and arm, and this entry takes its place
+    ``before``     the sum of the rewards with its decision key before it, where they are ``summed``; else 0
+    ``source``     as it was written
+    ``came``       which signals with its decision key had come before it: their places and values
+    """
+
+    entry_id: str
+    learner: LearnerId
+    first: bool
+    payload: bytes
+    origin: str = ""
+    replaces: bool = False
+    before: float = 0.0
+    source: bytes = b""
+    came: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An entry that could not be folded, and why."""
+
+    entry: LogEntry
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far folding is behind: age of the oldest entry that is not folded, and number of dead letters."""
+
+    age_s: float
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What one step of trimming has left.
+
+    ``more``   there may be more to drop: the entries that were looked at were not all
+    ``held``   learners whose tails need some of the entries that were looked at: a checkpoint frees them
+    """
+
+    more: bool
+    held: Sequence[LearnerId] = ()
+
+
+def entry_order(entry_id: str) -> tuple[int, int]:
+    """Entry ids compare as pairs of numbers."""
+    milliseconds, _, number = entry_id.partition("-")
+    return int(milliseconds), int(number)
+
+
+class RewardLog(Protocol):
+    """The logs of all partitions. Entries of one log are in the order in which they were appended."""
+
+    async def append(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
+        """Append those that are neither duplicates nor expired nor of a forgotten learner.
+
+        Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter. Raises
+        StoreFull, and none is appended: there is no space for the dedupe keys of all that are new.
+        """
+        ...
+
+    async def read(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
+        """The first ``count`` entries after the entry id ``after``."""
+        ...
+
+    async def backlog(self, partition: int) -> int:
+        """Number of entries that are not yet folded."""
+        ...
+
+    async def lag(self, partition: int) -> Lag: ...
+
+    async def trim(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
+        """Drop some of the entries that are both older than ``before_ms`` and at or below the watermark.
+
+        None that is in the tail of its learner, or of the one named ``pooled``, and none after such a one.
+        A few hundred at most: see ``Trimmed``.
+        """
+        ...
+
+    async def dead_letters(self, partition: int) -> Sequence[DeadLetter]:
+        """Entries that were left out and not replayed, in order."""
+        ...
+
+    async def replay_dead(self, partition: int, letters: Sequence[DeadLetter]) -> Sequence[str]:
+        """Put dead letters at the end of the log: the new ids, or "forgotten" (dropped), or "missing".
+
+        Repeated, it answers "missing": nothing is put back twice.
+        """
+        ...

@@ -1,0 +1,126 @@
+"""Logged decisions on Redis, and what becomes due by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from app.storage import redis_keys as keys
+from app.storage.decision_rows import field_of, row_keys
+from app.storage.part import RedisPart, optional
+from app.storage.redis_client import Argument
+from app.storage.space import full
+from app.storage.types import Activated, DefaultWrite, Due, Kind, RowWrite
+from app.storage.types.learner_id import DecisionId, LearnerId
+
+_ACTIVATION: Sequence[Kind] = ("activations", "waiting")  # what an activation may add to
+
+
+class RedisWaitingDecisions(RedisPart):
+    """Implements ``protocol.WaitingDecisions``."""
+
+    async def log(
+        self,
+        decision: DecisionId,
+        record: bytes,
+        *,
+        due_ms: int,
+        expires_ms: int,
+        known_entry: int | None = None,
+        row: RowWrite | None = None,
+    ) -> None:
+        partition = self._partition(decision.learner)
+        names = keys.of_partition(partition, keys.decisions, keys.due, keys.refused, keys.ledger)
+        arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, optional(known_entry)]
+        arguments.append(self._quota.of("waiting", partition))
+        if row is not None:
+            learner = decision.learner
+            names += [*row_keys(partition, learner), keys.forgotten(partition, learner)]
+            arguments += (*learner, row.issued_ms, field_of(row), row.keep_ms, row.record)
+        held = await self._redis.script("log_decision", names, arguments)
+        if held:
+            self._quota.taken("waiting", partition, held)
+
+    async def activate(
+        self,
+        decision: DecisionId,
+        *,
+        issued_ms: int,
+        expires_ms: int,
+        known_entry: int | None = None,
+        ttl_ms: int,
+        record: bytes | None,
+        due_ms: int,
+        row: RowWrite | None = None,
+    ) -> Activated:
+        partition = self._partition(decision.learner)
+        names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
+        names += [
+            keys.forgotten(partition, decision.learner),
+            keys.refused(partition),
+            keys.ledger(partition),
+        ]
+        arguments: list[Argument] = [decision.member, ttl_ms, record or b"", due_ms, issued_ms]
+        arguments += (optional(known_entry), expires_ms)
+        arguments += [self._quota.of(kind, partition) for kind in _ACTIVATION]
+        if row is not None:
+            names += row_keys(partition, decision.learner)
+            arguments += (*decision.learner, field_of(row), row.keep_ms, row.record)
+        answer, *held = await self._redis.script("activate", names, arguments)
+        for kind, there in zip(_ACTIVATION, held, strict=False):
+            self._quota.taken(kind, partition, there)
+        for kind in _ACTIVATION:
+            if answer == f"full {kind}".encode():
+                raise full(kind)
+        outcome: Activated = answer.decode()
+        return outcome
+
+    async def is_active(self, decision: DecisionId) -> bool:
+        key = keys.active(self._partition(decision.learner), decision)
+        return bool(await self._redis.command("EXISTS", key))
+
+    async def due(self, partition: int, now_ms: int, count: int) -> Due:
+        names = keys.of_partition(partition, keys.decisions, keys.due, keys.idle, keys.erase)
+        members, records, idle, erase = await self._redis.script("due", names, [now_ms, count])
+        decisions = [DecisionId.of_member(member.decode()) for member in members]
+        return Due(
+            decisions=list(zip(decisions, records, strict=True)),
+            idle=[LearnerId.of_member(member.decode()) for member in idle],
+            erase=_by_learner(erase),
+        )
+
+    async def append_defaults(
+        self, partition: int, decisions: Sequence[DecisionId], writes: Sequence[DefaultWrite]
+    ) -> str | None:
+        if not decisions:
+            return None
+        names = keys.of_partition(
+            partition, keys.log, keys.watermark, keys.decisions, keys.due, keys.ledger, keys.seen_ends
+        )
+        arguments: list[Argument] = [len(decisions), *(decision.member for decision in decisions)]
+        for write in writes:
+            learner = write.decision.learner
+            ends_ms = keys.seen_ends_ms(write.expires_ms)
+            names += (keys.seen_until(partition, ends_ms), keys.forgotten(partition, learner))
+            names.append(keys.rows(partition, learner))
+            arguments += (write.decision.member, *learner)
+            arguments += (write.issued_ms, optional(write.known_entry), write.payload)
+            arguments += (ends_ms, keys.seen_first_field(learner, write.decision_key))
+            field = keys.row_field(write.issued_ms, write.decision.id) if write.logged else ""
+            arguments += (field, write.logged, write.source)
+        last: bytes | None = await self._redis.script("append_defaults", names, arguments)
+        return last.decode() if last else None
+
+    async def drop_expired(self, partition: int, *, margin_ms: int, count: int) -> int:
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.refused, keys.seen_ends, keys.due)
+        names += [keys.forgotten_until(partition), keys.seen_until(partition), keys.forgotten(partition)]
+        names.append(keys.ledger(partition))
+        return int(await self._redis.script("drop_expired", names, [margin_ms, count]))
+
+    async def count_dedupe_keys(self, partition: int) -> int:
+        names = keys.of_partition(partition, keys.seen_ends, keys.seen_until)
+        return int(await self._redis.script("count_dedupe_keys", names, []))
+
+
+def _by_learner(flat: Sequence[bytes]) -> Mapping[LearnerId, str]:
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return {LearnerId.of_member(member.decode()): entry_id.decode() for member, entry_id in pairs}

@@ -1,0 +1,87 @@
+"""How often a process asks the store for its shares, counted by a clock of our own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from app.caps.rules import BanditQuota, QuotaRule
+from app.caps.shares import TOGETHER, Shares
+from app.storage.types import Share, ShareAsked
+from store_by_clock import OneQuota, OwnClock, StoreByClock
+
+pytestmark = pytest.mark.anyio
+
+RULE = QuotaRule(10**8, arm="a", per_s=86_400).checked()
+
+
+@dataclass
+class Counting(StoreByClock):
+    """Counts calls, and the quotas of the last one."""
+
+    calls: int = 0
+    last: int = 0
+
+    async def share(
+        self, bandit_uid: str, process: str, number: int, asked: Sequence[ShareAsked]
+    ) -> tuple[int, Sequence[Share]]:
+        self.calls, self.last = self.calls + 1, len(asked)
+        return await super().share(bandit_uid, process, number, asked)
+
+
+class QuotaOfRow(OneQuota):
+    """Every row counts for the quota of its number."""
+
+    def __init__(self, shares: Shares, count: int) -> None:
+        super().__init__(shares)
+        self.sizes = np.full(count, 1_000, dtype=np.int32)
+        self.beyond = np.zeros(count, dtype=np.bool_)
+
+    def of(self, row: int) -> list[int]:
+        return [row]
+
+
+async def shares_of(count: int) -> tuple[Shares, Counting, OwnClock, asyncio.Event]:
+    clock, low = OwnClock(), asyncio.Event()
+    store = Counting(clock, {f"q{number}": RULE.terms("u") for number in range(count)})
+    shares = Shares(store, None, "b", low, clock=clock)  # type: ignore[arg-type]
+    await shares.become([BanditQuota(f"q{number}", "u", RULE) for number in range(count)])
+    QuotaOfRow(shares, count)
+    return shares, store, clock, low
+
+
+async def show(shares: Shares, row: int) -> None:
+    assert await shares.take(None, [row]) is not None  # type: ignore[arg-type]
+
+
+async def test_quotas_that_are_shown_now_and_then_are_not_asked_for_again():
+    shares, store, clock, _ = await shares_of(300)
+    for row in range(300):
+        await show(shares, row)
+    for _ in range(40):
+        clock.seconds += 1.0
+        await shares.look()
+    before = store.calls
+    for row in range(300):
+        await show(shares, row)
+    assert store.calls == before
+    await shares.end()  # gives them back
+    assert all(live.left == 0 for live in shares.by_id.values())
+
+
+async def test_a_list_waits_for_one_script_however_many_quotas_there_are():
+    count = 3 * TOGETHER
+    shares, store, _, low = await shares_of(count)
+    before = store.calls
+    await shares.stock(5)
+    assert store.calls == before + 1
+    few = shares.few(5, deferred=False)
+    assert few is not None
+    assert len(few.left) == count - TOGETHER  # of them it is known before anything is drawn
+    assert low.is_set()
+    await shares.refill()
+    assert shares.few(5, deferred=False) is None

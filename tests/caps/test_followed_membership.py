@@ -1,0 +1,209 @@
+"""Which quotas arms count for, beside asking each filter for each arm, whatever happens to a catalogue."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.caps import followed_membership, membership, membership_filters
+from app.caps.followed_membership import FollowedMembership
+from app.caps.rules import QuotaRule
+from app.filters.filter import parse
+from app.indexes import live
+from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.snapshot import Snapshot
+from quota_filters_pool import documents, quota_filters_of
+
+pytestmark = pytest.mark.anyio
+
+ARMS = 60
+
+
+@dataclass
+class Town:
+    """A catalogue of ``arms`` and ``quotas`` by their numbers; ``followed``: what is known of them."""
+
+    draw: random.Random
+    index: LiveIndex = field(default_factory=lambda: LiveIndex(2, IndexOptions(kind="exact")))
+    arms: dict[str, tuple[list[str], dict[str, Any]]] = field(default_factory=dict)
+    quotas: dict[int, QuotaRule] = field(default_factory=dict)
+    revision: int = 0
+
+    def __post_init__(self) -> None:
+        self.followed = FollowedMembership(lambda: None)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.index.snapshot()
+
+    def write(self, count: int, *, is_new: bool) -> None:
+        """Arms that are new, or have other features, or are described anew alone."""
+        names = [f"a{self.draw.randrange(ARMS)}" for _ in range(count)]
+        names = [*dict.fromkeys(names)] if is_new else [name for name in names if name in self.arms]
+        if is_new:
+            self.revision += len(names)
+            self.index.upsert(
+                names, np.ones((len(names), 2)), range(self.revision, self.revision + len(names))
+            )
+        described = {name: self.draw.choice(documents()) for name in names}
+        self.index.describe([*described], [*described.values()])
+        self.arms |= described
+
+    def remove(self) -> None:
+        gone = [name for name in self.arms if self.draw.random() < 0.1]
+        self.index.remove(gone)
+        for name in gone:
+            del self.arms[name]
+
+    def compact(self) -> None:
+        """Arms and attributes, each if it is due."""
+        while (job := self.index.begin_maintenance()) is not None:
+            job.run()
+            self.index.finish_maintenance(job)
+
+    def change_quotas(self) -> None:
+        for number in [each for each in self.quotas if self.draw.random() < 0.1]:
+            del self.quotas[number]
+            self.followed.remove(number)
+        for _ in range(self.draw.randrange(4)):
+            of_arm = self.arms and self.draw.random() < 0.2
+            asked = (
+                {"arm": self.draw.choice([*self.arms])}
+                if of_arm
+                else {"filter": self.draw.choice(quota_filters_of(self.draw))}
+            )
+            rule = QuotaRule(1, **asked)
+            self.quotas[self.followed.add(rule)] = rule
+
+    def counts_for(self, arm: str) -> set[int]:
+        """By asking each filter."""
+        tags, metadata = self.arms[arm]
+        return {
+            number
+            for number, rule in self.quotas.items()
+            if rule.arm == arm or (rule.filter is not None and parse(rule.filter).matches(tags, metadata))
+        }
+
+    def random_out(self) -> np.ndarray:
+        out = np.zeros(max(self.quotas, default=0) + 2, dtype=np.bool_)
+        out[[number for number in self.quotas if self.draw.random() < 0.3]] = True
+        return out
+
+    async def step(self) -> None:
+        what = self.draw.random()
+        if what < 0.3:
+            self.write(self.draw.randrange(1, 12), is_new=self.draw.random() < 0.5)
+        elif what < 0.4:
+            self.remove()
+        elif what < 0.5:
+            self.compact()
+        else:
+            self.change_quotas()
+
+    async def settle(self) -> None:
+        """Wait until all is known, and what was deleted is gone."""
+        rows = np.arange(self.snapshot.table.rows)
+        while not await self.followed.settled(self.snapshot, rows) or self.followed._update is not None:
+            if self.followed._update is not None:
+                await asyncio.wait({self.followed._update})
+
+    async def look(self) -> None:
+        """What is eligible may be shown, and counts for what its filters say."""
+        snapshot, out = self.snapshot, self.random_out()
+        eligible = await self.followed.eligible(snapshot, out)
+        assert eligible is not None
+        for arm in self.arms:
+            row = snapshot.table.row_of(arm)
+            if self.followed.members.waiting[row] or self.followed.members.beyond[row]:
+                assert not eligible[row]
+            else:
+                numbers = self.quotas.keys() & self.followed.members.of(row)  # not those just deleted
+                assert numbers == self.counts_for(arm)
+                assert eligible[row] == (not out[[*numbers, -1]].any())
+
+
+@pytest.fixture(params=["at once", "in a thread"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small tables are compacted; filters are evaluated at once, or in a thread."""
+    monkeypatch.setattr(live, "_LEAST_DEAD", 8)
+    if request.param == "in a thread":
+        monkeypatch.setattr(membership_filters, "MOST_AT_ONCE", -1)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("seed", range(8))
+async def test_arms_count_for_what_their_filters_say(seed: int):
+    town = Town(random.Random(seed))
+    town.write(40, is_new=True)
+    for _ in range(40):
+        await town.step()
+        await town.look()
+    await town.settle()
+    members = town.followed.members
+    counts = {arm: town.counts_for(arm) for arm in town.arms}
+    assert {arm: set(members.of(town.snapshot.table.row_of(arm))) for arm in town.arms} == counts
+    assert members.total == sum(map(len, counts.values()))
+    rows = np.array([town.snapshot.table.row_of(arm) for arm in town.arms], dtype=np.int64)
+    places, numbers = members.quotas_of(rows)
+    assert sorted(zip(places.tolist(), numbers.tolist(), strict=True)) == sorted(
+        (place, number) for place, arm in enumerate(town.arms) for number in counts[arm]
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_what_is_not_known_yet_is_not_eligible(seed: int, monkeypatch: pytest.MonkeyPatch):
+    """Arms are written and described while filters are evaluated in a thread, by several callers at once."""
+    monkeypatch.setattr(membership_filters, "MOST_AT_ONCE", -1)
+    monkeypatch.setattr(live, "_LEAST_DEAD", 8)
+    monkeypatch.setattr(followed_membership, "TOGETHER", 7)
+    monkeypatch.setattr(membership, "_GARBAGE", 50)
+    town = Town(random.Random(seed))
+    town.write(40, is_new=True)
+
+    async def caller() -> None:
+        for _ in range(40):
+            await town.step()
+            snapshot = town.snapshot
+            if await town.followed.ready(snapshot) and snapshot is town.snapshot and not town.followed._new:
+                members = town.followed.members
+                for arm in town.arms:
+                    row = snapshot.table.row_of(arm)
+                    if not members.waiting[row]:
+                        assert {*members.of(row)} & town.quotas.keys() == town.counts_for(arm)
+                        seen[0] += 1
+            await asyncio.sleep(0)
+
+    seen = [0]
+
+    await asyncio.gather(*(caller() for _ in range(4)))
+    assert seen[0] > 100
+    await town.settle()
+    await town.look()
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("seed", range(4))
+async def test_an_arm_beyond_a_limit_is_not_eligible_until_there_is_room(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(membership, "MAX_OF_ARM", 3)
+    monkeypatch.setattr(membership, "MAX_PAIRS", 60)
+    town = Town(random.Random(seed))
+    town.write(40, is_new=True)
+    for _ in range(40):
+        await town.step()
+        await town.look()
+        assert (town.followed.members.counts <= 3).all()
+        assert town.followed.members.total <= 60
+    assert town.followed.beyond > 0
+    for number in [*town.quotas]:
+        del town.quotas[number]
+        town.followed.remove(number)
+    await town.settle()
+    assert town.followed.beyond == 0
+    assert town.followed.members.total == 0

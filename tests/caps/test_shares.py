@@ -1,0 +1,301 @@
+"""Shares of several processes over a real store: clocks differ or jump, replies are lost or late."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.caps.rules import IDLE, BanditQuota, QuotaRule, QuotaShare
+from app.caps.shares import Shares
+from app.caps.snapshot import LeftOutBlocks
+from app.platform.errors import Unavailable
+from app.storage.store import RedisStore
+from clock_shim import Clocks
+from lossy_store import LossyStore
+from store_by_clock import OneQuota
+from store_server import ON_CLUSTER, patient_store
+from town import Redis
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+UID = "0123456789abcdef"
+HOUR_MS = 3_600_000
+
+
+class Process:
+    """The shares of one process. Its clock is ``ahead_s`` of the true one."""
+
+    def __init__(self, store: RedisStore | LossyStore) -> None:
+        self.ahead_s = 0.0
+        self.shown = Counter[int]()
+        self.low = asyncio.Event()
+        self.shares = Shares(
+            store.quotas, store.write_once, UID, self.low, clock=lambda: time.monotonic() + self.ahead_s
+        )
+
+    async def serve(self, rule: QuotaRule) -> None:
+        await self.shares.become([BanditQuota("q", "u", rule)])
+        OneQuota(self.shares)
+
+    @property
+    def live(self) -> QuotaShare:
+        return self.shares.by_id["q"]
+
+    async def show(self, count: int = 1) -> int:
+        """How many were shown, 0 or all; counted for the window that they were taken in."""
+        if self.shares.now().out[0]:
+            return 0
+        taken = await self.shares.take(None, [0] * count)  # type: ignore[arg-type]
+        for _, number, window in taken or ():
+            self.shown[window] += number
+        return count if taken else 0
+
+
+async def put(store: RedisStore | LossyStore, rule: QuotaRule) -> None:
+    await store.quotas.put(UID, "q", b"r", rule.terms("u"), expected=b"", most=9)
+
+
+async def processes(store: RedisStore | LossyStore, count: int, rule: QuotaRule) -> list[Process]:
+    await put(store, rule)
+    made = [Process(store) for _ in range(count)]
+    for process in made:
+        await process.serve(rule)
+    return made
+
+
+async def all_that_is_left(process: Process) -> None:
+    for _ in range(1_000):
+        if not await process.show():
+            return
+    raise AssertionError("there is no end")
+
+
+def quota_of(most: int, **fields: object) -> QuotaRule:
+    return QuotaRule(most, arm="a", **fields).checked()  # type: ignore[arg-type]
+
+
+async def test_a_window_that_a_process_thinks_is_over_goes_on_where_it_was(store: RedisStore):
+    """It counts the time from before it asks, so it is always a little early."""
+    (process,) = await processes(store, 1, quota_of(20, per_s=86_400))
+    for _ in range(9):
+        await process.show()
+    process.ahead_s = 86_400.0
+    await all_that_is_left(process)
+    assert process.shown.total() == 20
+    assert len(process.shown) == 1
+
+
+async def test_an_answer_that_comes_after_the_end_of_a_window_gives_nothing_back(store: RedisStore):
+    lossy = LossyStore(store)
+    (process,) = await processes(lossy, 1, quota_of(20, per_s=86_400))
+    for _ in range(9):
+        await process.show()
+    lossy.hold["quotas.share"] = asyncio.Event()
+    looking = asyncio.create_task(process.shares.look())
+    await until(lambda: _held(lossy), what="an answer is on its way")
+    process.ahead_s = 86_400.0
+    process.shares.now()  # ends the window
+    process.ahead_s = 0.0  # as if the window went on for longer by the answer
+    lossy.hold.pop("quotas.share").set()
+    await looking
+    await all_that_is_left(process)
+    assert process.shown.total() == 20
+
+
+async def _held(lossy: LossyStore) -> bool:
+    return lossy.held["quotas.share"] == 1
+
+
+async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store: RedisStore):
+    (process,) = await processes(store, 1, quota_of(3, per_s=86_400))
+    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+    assert taken is not None
+    process.ahead_s = 86_400.0
+    process.shares.now()
+    process.shares.give_back(taken)
+    assert process.live.left <= 0
+    await all_that_is_left(process)
+    assert process.shown.total() == 3
+
+
+async def test_what_goes_back_is_not_spent_while_the_store_is_asked(store: RedisStore):
+    lossy = LossyStore(store)
+    (one,) = await processes(lossy, 1, quota_of(16))
+    other = Process(store)
+    await other.serve(quota_of(16))
+    for _ in range(5):
+        await one.show()
+    while one.live.idle < IDLE - 1:
+        await one.shares.look()
+    held, lossy.hold["quotas.share"] = one.live.left, asyncio.Event()
+    looking = asyncio.create_task(one.shares.look())
+    await until(lambda: _held(lossy), what="the store has taken back what was not used")
+    await all_that_is_left(other)
+    spending = [asyncio.create_task(one.show()) for _ in range(held)]
+    await asyncio.gather(*(asyncio.sleep(0) for _ in spending))
+    lossy.hold.pop("quotas.share").set()
+    await asyncio.gather(looking, *spending)
+    await all_that_is_left(one)
+    assert held > 0
+    assert one.shown.total() + other.shown.total() == 16
+
+
+async def test_rows_of_each_day_name_blocks_that_are_stored_that_day(store: RedisStore):
+    (process,) = await processes(store, 1, quota_of(16))
+    blocks, out = LeftOutBlocks(store.write_once, UID, process.low, process.shares.slots), np.ones(1, bool)
+    names = [blocks.named(out, day=day, ttl_ms=1_000) for day in (1, 1, 2)]
+    assert names[0] == names[1] != names[2]
+    assert len(blocks._unkept) == 2
+
+
+async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store: RedisStore):
+    rule = quota_of(5, per_s=86_400)
+    (process,) = await processes(store, 1, rule)
+    clock = process.shares._clock
+    process.shares._clock = lambda: clock() + 1e6 * (process.live.until != float("inf"))  # always over
+    with pytest.raises(Unavailable):
+        await process.show()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_happens_no_window_has_more_than_there_is(store: RedisStore, seed: int):
+    """Replies are lost, processes are killed, their clocks jump; some give back what they took."""
+    draw, lossy, rule = random.Random(seed), LossyStore(store), quota_of(300, per_s=86_400)
+    alive = await processes(lossy, 3, rule)
+    dead = list[Process]()
+    for _ in range(1_500):
+        process, what = draw.choice(alive), draw.random()
+        if what < 0.03:
+            lossy.lose.append("quotas.share")
+        elif what < 0.05:
+            process.ahead_s = draw.choice([0.0, 86_400.0, 3.0])
+        elif what < 0.06:
+            dead.append(process)
+            lossy.lose.clear()
+            alive[alive.index(process)] = another = Process(lossy)
+            await another.serve(rule)
+        elif what < 0.2:
+            await _unless_lost(process.shares.look())
+        elif what < 0.3 and (taken := await _unless_lost(process.shares.take(None, [0, 0]))):  # type: ignore[arg-type]
+            process.shares.give_back(taken)
+        else:
+            await _unless_lost(process.show(draw.choice([1, 1, 3])))
+    lossy.lose.clear()
+    shown = sum((process.shown for process in (*alive, *dead)), Counter[int]())
+    assert all(count <= 300 for count in shown.values())
+    assert shown.total() >= 150
+
+
+async def _unless_lost(awaitable):  # type: ignore[no-untyped-def]
+    try:
+        return await awaitable
+    except Unavailable:
+        return None
+
+
+@dataclass
+class Jumping:
+    """A store, and its clock."""
+
+    store: RedisStore
+    clocks: Clocks
+
+    async def jump_to(self, offset_s: int) -> None:
+        self.clocks.store.jump_to(offset_s)
+        await until(lambda: self._is_at(offset_s), what="the store sees the new time")
+
+    async def _is_at(self, offset_s: int) -> bool:
+        now_ms, _ = await self.store.quotas.share(UID, "nobody", 1, [])
+        return abs(now_ms / 1_000 - time.time() - offset_s) < 30.0
+
+
+@pytest.fixture
+async def jumping(tmp_path: Path, clocks: Clocks) -> AsyncIterator[Jumping]:
+    if sys.platform != "linux":
+        pytest.skip("a library put before the system's: Linux only")
+    if ON_CLUSTER:
+        pytest.skip("the clock of one server")
+    redis = Redis(tmp_path / "redis", preload=clocks.store.settings)
+    store = patient_store(redis.url)
+    try:
+        await store.open()
+        yield Jumping(store, clocks)
+    finally:
+        await store.close()
+        redis.close()
+
+
+async def test_the_clock_of_the_store_jumps(jumping: Jumping):
+    """Forth and back over the ends of windows: what was counted in one stays, and none comes twice."""
+    draw, rule = random.Random(5), quota_of(40, per_s=3_600)
+    alive = await processes(jumping.store, 3, rule)
+    for step in range(60):
+        await jumping.jump_to(200 * step + draw.choice([0, 0, 0, 1_800, -3_600, -86_400]))
+        for process in alive:
+            process.ahead_s = draw.choice([0.0, 3_600.0])
+            await process.shares.look()
+            for _ in range(3):
+                await process.show()
+    shown = sum((process.shown for process in alive), Counter[int]())
+    assert 3 <= len(shown) <= 5
+    assert max(shown.values()) <= 40
+    assert shown.total() > 80
+
+
+async def test_what_was_released_cannot_be_activated_when_the_clock_goes_back(jumping: Jumping):
+    (process,) = await processes(jumping.store, 1, quota_of(1))
+    now_ms = time.time_ns() // 1_000_000
+    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+    assert taken is not None
+    await process.shares.hold("decision", taken, expires_ms=now_ms + HOUR_MS)
+    await process.shares.look()
+    await jumping.jump_to(2 * 3_600)
+    await process.shares.look()  # releases it
+    await process.shares.look()
+    await jumping.jump_to(0)
+    assert await process.show() == 1
+    assert await process.shares.confirm("decision", expires_ms=now_ms + HOUR_MS) == "expired"
+    assert await process.shares.confirm("later", expires_ms=now_ms + 3 * HOUR_MS) == "counts"
+
+
+async def test_what_was_taken_in_one_window_is_not_given_back_in_the_next(jumping: Jumping):
+    (process,) = await processes(jumping.store, 1, quota_of(3, per_s=3_600))
+    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+    assert taken is not None
+    await jumping.jump_to(3_600)
+    await process.shares.look()
+    await all_that_is_left(process)
+    process.shares.give_back(taken)
+    await process.shares.look()
+    await all_that_is_left(process)
+    assert process.shown.total() == 3
+
+
+async def test_an_activation_in_another_window_counts_there_or_is_refused(jumping: Jumping):
+    (process,) = await processes(jumping.store, 1, quota_of(2, per_s=3_600))
+    expires_ms = time.time_ns() // 1_000_000 + 24 * HOUR_MS
+    for window, name in enumerate(("first", "second"), 1):  # one of each: a tenth, rounded up
+        taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+        assert taken is not None
+        assert await process.shares.hold(name, taken, expires_ms=expires_ms)
+        taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+        assert taken is not None
+        assert not await process.shares.hold("another", taken, expires_ms=expires_ms)
+        await jumping.jump_to(window * 3_600)
+        await process.shares.look()
+    assert await process.show() == 1
+    assert [await process.shares.confirm("first", expires_ms=expires_ms) for _ in range(2)] == ["counts"] * 2
+    assert await process.shares.confirm("second", expires_ms=expires_ms) == "used_up"
+    assert await process.show() == 0
+    await jumping.jump_to(3 * 3_600)
+    assert await process.shares.confirm("second", expires_ms=expires_ms) == "counts"

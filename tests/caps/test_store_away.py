@@ -1,0 +1,68 @@
+"""The store is away: choices go on with the shares that are there, and those that need more are refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from app.bandits.bandit import Bandit
+from app.bandits.settings import LogRule, RepeatsRule
+from app.caps.rules import QuotaRule
+from app.platform.errors import Unavailable
+from world import World
+
+pytestmark = pytest.mark.anyio
+
+AWAY = {"quotas.share", "quotas.release", "write_once.put", "rows.write"}
+
+
+async def chosen(world: World, bandit: Bandit, times: int) -> Counter[str]:
+    """How often each arm was chosen, and how many choices were refused, by ``refused``."""
+    found = Counter[str]()
+    for _ in range(times):
+        try:
+            choice = await world.choose(bandit)
+        except Unavailable:
+            found["refused"] += 1
+        else:
+            found.update(arm.id for arm in choice.arms)
+    return found
+
+
+async def test_choices_that_need_more_than_there_is_are_refused_and_others_go_on(world: World):
+    await world.catalogue()
+    bandit = await world.bandit(policy="softmax", temperature=1.0, log=LogRule())
+    await world.service.quotas.put(bandit, "q", QuotaRule(1_000, arm="a0"))
+    await world.service.quotas.put(bandit, "over", QuotaRule(0, arm="a1"))
+    before = await chosen(world, bandit, 40)
+    shares = world.service.quotas.shares[bandit.uid]
+    world.store.refuse |= AWAY
+    left = shares.by_id["q"].left
+    assert left > 0
+    found = await chosen(world, bandit, 200)
+    assert found["a0"] <= left
+    assert found["refused"] > 0
+    assert found["a2"] > 20
+    assert found["a3"] > 20
+    assert found["a1"] == 0
+    world.store.refuse -= AWAY
+    after = await chosen(world, bandit, 40)
+    assert after["a0"] > 0
+    assert after["refused"] == 0
+    await shares.look()
+    state = await world.service.quotas.get(bandit, "q")
+    assert state.used == before["a0"] + found["a0"] + after["a0"]
+
+
+async def test_what_is_refused_by_repeats_is_given_back(world: World):
+    await world.catalogue()
+    bandit = await world.bandit(repeats=RepeatsRule(most=1, within_s=60.0))
+    await world.service.quotas.put(bandit, "q", QuotaRule(10, arm="a3"))
+    world.store.refuse |= {"choices.take_repeats"}
+    for _ in range(5):
+        with pytest.raises(Unavailable):
+            await world.choose(bandit, k=4)
+    world.store.refuse.clear()
+    assert len((await world.choose(bandit, k=4)).arms) == 4
+    assert (await world.service.quotas.get(bandit, "q")).used == 1

@@ -1,0 +1,129 @@
+"""How long rows stay after a change of the bandit, which decisions are logged, the same choice once more."""
+
+import msgspec
+import pytest
+
+from app.bandits.bandit import Bandit
+from app.bandits.settings import BanditRecord, LogRule
+from app.bandits.versions import BanditVersion
+from app.decision_log.reading import LoggedChoice
+from app.filters.filter import parse
+from app.learning.tokens import decision_of, new_decision_id, raw_of
+from app.platform.ids import is_logged
+from app.records.logged import LEFT_OUT, MOST_ASKED, LoggedRequest, asked_bytes, asked_of
+from app.serving.request import ChooseRequest
+from workers.log_retention import LogRetention
+from world import World
+
+pytestmark = pytest.mark.anyio
+
+HOUR_S = 3_600.0
+
+
+async def log_by(world: World, rule: LogRule | None) -> Bandit:
+    def changed(uid: str, version: BanditVersion) -> BanditRecord:
+        return msgspec.structs.replace(version.record, log=rule)
+
+    return await world.service.bandits.change("b", changed)
+
+
+async def found(world: World, bandit: Bandit, token: str) -> LoggedChoice | None:
+    await world.service.rows.flush()
+    return await world.service.decision_log.find(bandit, token)
+
+
+@pytest.mark.parametrize(
+    ("rule", "hours", "stays"),
+    [(LogRule(HOUR_S), 2, False), (LogRule(9 * HOUR_S), 2, True), (None, 2, True), (None, 6, False)],
+    ids=["shorter", "longer", "off", "off for long"],
+)
+async def test_rows_stay_as_long_as_the_bandit_says_now(
+    world: World, rule: LogRule | None, hours: int, stays: bool
+):
+    """Without a log: as long as it said last."""
+    bandit = await world.bandit(log=LogRule(7 * HOUR_S))
+    retention = LogRetention(world.store, most_bytes=2**40)  # type: ignore[arg-type]
+    token = (await world.choose(bandit)).decision
+    logged = await found(world, bandit, token)
+    assert logged is not None
+    await log_by(world, LogRule(5 * HOUR_S))
+    await retention.sweep(logged.row.time)
+    await log_by(world, rule)
+    await retention.sweep(logged.row.time + round(1_000 * hours * HOUR_S))
+    assert (await found(world, bandit, token) is not None) == stays
+
+
+def test_a_share_is_a_sample_and_a_smaller_one_is_part_of_it():
+    """Of 20,000 decisions: within 7 sigma, since the ids are random."""
+    ids = [new_decision_id() for _ in range(20_000)]
+    shares = (0.01, 0.1, 0.5, 1.0)
+    samples = [{name for name in ids if is_logged(name, share)} for share in shares]
+    for share, sample in zip(shares, samples, strict=True):
+        assert abs(len(sample) - 20_000 * share) <= 7 * (20_000 * share * (1 - share)) ** 0.5
+    assert samples[0] < samples[1] < samples[2] < samples[3]
+    assert is_logged("AAAAAAAAAAAAAAAA", 0.5) == is_logged("AAAAAAAAAAAAAAAA", 0.5)
+
+
+@pytest.mark.parametrize("policy", ["linear_ts", "softmax", "igw"])
+async def test_the_seed_of_a_choice_gives_it_again(world: World, policy: str):
+    """The one that was drawn gives the same arms and propensities, for the same learner and catalogue."""
+    await world.catalogue("d", dim=3, arms=40)
+    options = {"softmax": {"temperature": 1.0}, "igw": {"gamma": 5.0}}.get(policy, {"exploration": 2.0})
+    bandit = await world.bandit(catalogue="d", policy=policy, log=LogRule(), **options)
+    shown = set()
+    for _ in range(12):
+        choice = await world.choose(bandit, k=3)
+        logged = await found(world, bandit, choice.decision)
+        assert logged is not None
+        assert not logged.seeded
+        again = await world.choose(bandit, k=3, seed=logged.seed)
+        assert again.arms == choice.arms
+        shown.add(tuple(arm.id for arm in choice.arms))
+    assert len(shown) > 1, "the choices differ, so the seed matters"
+
+
+async def test_what_a_request_asked_for_is_kept_unless_it_is_large(world: World):
+    bandit = await world.bandit(log=LogRule(), filter={"no": {"$exists": False}})
+    wanted = {"price": {"$exists": False}}
+    many = [f"arm-{n * 7919 % 100_003}" for n in range(3_000)]
+    for exclude in (["a1", "a2"], many):
+        request = ChooseRequest(
+            key="ann",
+            k=2,
+            exclude=exclude,
+            event_id=f"e{len(exclude)}",
+            seed=7,
+            arm_filter=parse(dict(wanted)),
+        )
+        choice = await world.service.choosing.choose(bandit, request)
+        logged = await found(world, bandit, choice.decision)
+        assert logged is not None
+        assert (logged.seed, logged.seeded, logged.row.eligible) == (7, True, 4)
+        if exclude is many:
+            assert logged.asked is None
+            assert logged.row.filter is None
+            assert len(raw_of(choice.decision)) < 300
+        else:
+            assert logged.asked == LoggedRequest(2, exclude, "e2", None, wanted)
+            assert logged.row.filter == {"$and": [{"no": {"$exists": False}}, wanted]}
+
+
+@pytest.mark.parametrize("count", [0, 1, 20, 200, 2_000, 100_000])
+def test_what_was_asked_is_packed_within_its_bound(count: int):
+    asked = LoggedRequest(k=2, exclude=[f"arm-{n}" for n in range(count)])
+    data = asked_bytes(asked)
+    assert data is not None
+    assert len(data) <= MOST_ASKED + 1
+    assert asked_of(data) == (None if data == LEFT_OUT else asked)
+    assert (data == LEFT_OUT) == (count > 1_000)
+    assert asked_bytes(LoggedRequest()) is None
+    assert asked_of(None) == LoggedRequest()
+
+
+async def test_a_token_of_a_decision_that_is_not_logged_is_as_long_as_before(world: World):
+    bandit = await world.bandit()
+    choice = await world.choose(bandit)
+    assert decision_of(raw_of(choice.decision)).logged is None
+    assert await found(world, bandit, choice.decision) is None
+    for token in ("", "no", "\u00fc", choice.decision[:-9], choice.decision + "A"):
+        assert await found(world, bandit, token) is None

@@ -1,0 +1,137 @@
+"""Rows on their way to the store: choices never wait, and what fits is not lost while the process lives."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from app.decision_log import buffer as row_buffer
+from app.decision_log.buffer import ROW_BYTES, RowBuffer
+from app.platform.errors import Unavailable
+from app.storage.types import DecisionId, LearnerId, RowWrite
+
+pytestmark = pytest.mark.anyio
+
+
+class Store:
+    """Remembers the rows of every call; ``away``: it does not answer; ``slow``: nor does it fail."""
+
+    partitions = 4
+
+    def __init__(self) -> None:
+        self.rows = self
+        self.calls: list[tuple[int, list[str]]] = []
+        self.away = False
+        self.slow: asyncio.Event | None = None
+
+    async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
+        if self.slow is not None:
+            await self.slow.wait()
+        if self.away:
+            raise Unavailable("the store does not answer")
+        assert {row.decision.learner.partition(4) for row in rows} == {partition}
+        self.calls.append((partition, [row.decision.id for row in rows]))
+
+    @property
+    def written(self) -> Counter[str]:
+        return Counter(name for _, names in self.calls for name in names)
+
+
+def row(n: int) -> RowWrite:
+    return RowWrite(DecisionId(LearnerId("0" * 16, f"k{n % 9}"), f"{n}"), n, 0, b"x" * 100, 1_000)
+
+
+def made(store: Store, rows: int = 10_000) -> tuple[RowBuffer, Counter[str]]:
+    reported: Counter[str] = Counter()
+    most = rows * (100 + ROW_BYTES)
+    buffer = RowBuffer(
+        store,  # type: ignore[arg-type]  # what is used of it
+        reported=lambda outcome, count: reported.update({outcome: count}),
+        most_bytes=most,
+    )
+    return buffer, reported
+
+
+async def test_rows_are_written_together_by_partition():
+    store = Store()
+    buffer, reported = made(store)
+    for n in range(450):
+        buffer.add(row(n))
+    await buffer.flush()
+    assert store.written == Counter(str(n) for n in range(450))
+    assert len(store.calls) <= 4 + 450 // row_buffer.TOGETHER, "in the order of their partitions"
+    assert max(len(names) for _, names in store.calls) <= row_buffer.TOGETHER
+    assert reported == {"written": 450}
+    store.calls.clear()
+    await buffer.flush()
+    assert not store.calls
+
+
+async def test_what_has_no_room_is_dropped_and_counted_and_there_is_room_again():
+    store = Store()
+    buffer, reported = made(store, rows=10)
+    for _ in range(3):
+        for n in range(25):
+            buffer.add(row(n))
+        await buffer.flush()
+    assert reported == {"written": 30, "dropped": 45}
+
+
+async def test_rows_wait_while_the_store_is_away():
+    store = Store()
+    buffer, reported = made(store)
+    store.away = True
+    for n in range(300):
+        buffer.add(row(n))
+        if n % 100 == 0:
+            with pytest.raises(Unavailable):
+                await buffer.flush()
+    store.away = False
+    await buffer.flush()
+    assert store.written == Counter(str(n) for n in range(300))
+    assert +reported == {"written": 300}
+
+
+async def test_a_flush_that_is_cancelled_loses_nothing():
+    """As at the end of the service: what was on its way is written again, which changes nothing."""
+    store = Store()
+    buffer, _ = made(store)
+    store.slow = asyncio.Event()
+    for n in range(5):
+        buffer.add(row(n))
+    flushing = asyncio.create_task(buffer.flush())
+    await asyncio.sleep(0)
+    buffer.add(row(5))
+    flushing.cancel()
+    await asyncio.gather(flushing, return_exceptions=True)
+    store.slow = None
+    await buffer.stop()
+    assert store.written.keys() == {str(n) for n in range(6)}
+
+
+async def test_the_end_waits_for_a_store_only_so_long(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(row_buffer, "LAST_TRY_S", 0.01)
+    store = Store()
+    buffer, reported = made(store)
+    store.slow = asyncio.Event()
+    buffer.add(row(1))
+    await buffer.stop()
+    assert reported["dropped"] == 1
+
+
+async def test_it_writes_what_is_added_until_it_ends(monkeypatch: pytest.MonkeyPatch):
+    for name in ("REST_S", "RETRY_S"):
+        monkeypatch.setattr(row_buffer, name, 0.0)
+    store = Store()
+    buffer, _ = made(store)
+    running = asyncio.create_task(buffer.run())
+    for n in range(5):
+        store.away = n % 2 == 0
+        buffer.add(row(n))
+        while str(n) not in store.written:
+            await asyncio.sleep(0)
+            store.away = False
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert store.written == Counter(str(n) for n in range(5))

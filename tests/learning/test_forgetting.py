@@ -1,0 +1,322 @@
+"""Forgetting: by DELETE, after idle time, with the bandit. Nothing is left, and a key that returns is new."""
+
+import asyncio
+import re
+import time
+
+import msgspec
+import pytest
+
+from app.bandits.bandit import Bandit
+from app.bandits.settings import BanditRecord, ExploreRule, LogRule, RewardRule
+from app.bandits.versions import BanditVersion
+from app.learning import forgetting as module
+from app.records.records import LoggedDecision, unpack
+from app.storage import redis_keys
+from app.storage.types import RewardWrite
+from app.storage.types.learner_id import LearnerId
+from store_clients import connect, traces
+from waiting import until
+from workers.housekeeping import Housekeeping
+from world import World
+
+pytestmark = pytest.mark.anyio
+
+IDLE_S = 3_600.0
+DAY_MS = 86_400_000
+WAITS = RewardRule(wait_s=7_200.0, default=-1.0)
+# What stays until it expires by itself, is refused as expired, or is pushed out by newer changes.
+REFUSES = {"forgotten", "forgotten-until"}
+STAYS = {"seen", "seen-until", "active", "changes", *REFUSES}
+
+
+def later_ms() -> int:
+    """After the idle time of every learner."""
+    return time.time_ns() // 1_000_000 + DAY_MS
+
+
+def housekeeping(world: World) -> Housekeeping:
+    return Housekeeping(world.store, world.service.forgetting, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
+
+
+async def quiet(world: World) -> None:
+    """The housekeeping of the service itself are not done: those of the test are, at its own time."""
+    for task in world.service._background:
+        task.cancel()
+    await asyncio.gather(*world.service._background, return_exceptions=True)
+
+
+async def expire(world: World, learner: LearnerId) -> None:
+    """All that a worker does after the idle time of the learner: it expires, is folded, and is erased."""
+    partition = learner.partition(world.store.partitions)
+    await housekeeping(world).sweep(partition, later_ms())
+
+    async def folded() -> bool:
+        return await world.store.rewards.backlog(partition) == 0
+
+    await until(folded, what="the learner is folded away")
+    await housekeeping(world).sweep(partition, later_ms())
+    assert not (await world.store.waiting.due(partition, 0, 10)).erase
+
+
+async def shown(world: World, bandit: Bandit, count: int, key: str = "ann") -> list[str]:
+    """The arms of the next ``count`` choices."""
+    return [(await world.choose(bandit, key)).arms[0].id for _ in range(count)]
+
+
+async def live(world: World, bandit: Bandit, key: str) -> None:
+    """Leave every trace that a key can leave: see the table of ``learning.forgetting``."""
+    choice = await world.choose(bandit, key, event_id="e")
+    await world.choose(bandit, key)
+    await world.service.decisions.activate([(await world.choose(bandit, key, activate=False)).decision])
+    await world.reward(choice.decision)
+    await world.observe(bandit, "o1", "o2", key=key)
+
+
+async def kept(world: World, url: str, text: str) -> set[str]:
+    """Kinds of keys of the store that name the text or have it among their members."""
+    async with connect(url) as client:
+        found = await traces(client, text)
+    return {trace.split(": ")[0].split(":")[2] for trace in found if trace.startswith("{p:")}
+
+
+async def test_a_key_that_returns_after_its_idle_time_is_shown_its_centres_again(world: World):
+    """It had taken turns, and had fewer rewards than centres; both begin anew."""
+    await quiet(world)
+    bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
+    first = await shown(world, bandit, 2)
+    assert len(set(first)) == 2
+    await world.observe(bandit, "o1")
+    await expire(world, bandit.learner_for("ann"))
+    choice = await world.choose(bandit)
+    assert choice.learner_version == 0
+    assert [choice.arms[0].id, *await shown(world, bandit, 1)] == first
+    assert await shown(world, bandit, 2, "bob") == first
+
+
+async def test_a_key_that_was_shown_all_centres_and_was_idle_is_warmed_up_again(world: World):
+    await quiet(world)
+    bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(2), idle_ttl_s=IDLE_S)
+    centres = await shown(world, bandit, 2)
+    await world.observe(bandit, "o1", "o2", "o3")
+    await expire(world, bandit.learner_for("ann"))
+    assert await shown(world, bandit, 2) == centres
+
+
+async def test_a_key_that_is_deleted_is_shown_its_centres_again(world: World):
+    bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3))
+    first = await shown(world, bandit, 2)
+    await world.observe(bandit, "o1")
+    await world.service.forgetting.forget(bandit.learner_for("ann"))
+    assert await shown(world, bandit, 2) == first
+
+
+async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """Another process read the list of the forgotten before this one had erased everything."""
+    await quiet(world)
+    bandit = await world.bandit(reward=WAITS)
+    learner, forgetting = bandit.learner_for("ann"), world.service.forgetting
+    partition, entries = learner.partition(world.store.partitions), list[str]()
+    erase = forgetting.erase
+
+    async def noted(learner: LearnerId, entry_id: str) -> bool:
+        entries.append(entry_id)
+        return await erase(learner, entry_id)
+
+    monkeypatch.setattr(forgetting, "erase", noted)
+    old = await world.choose(bandit, event_id="e")
+    await forgetting.forget(learner)
+    new = await world.choose(bandit, event_id="e")
+    assert new.decision != old.decision
+    assert await erase(learner, entries[0])
+    assert await world.choose(bandit, event_id="e") == new
+    (waiting,) = (await world.store.waiting.due(partition, later_ms(), 10)).decisions
+    assert unpack(waiting[1], LoggedDecision).known_entry == int(entries[0].partition("-")[2])
+    await forgetting.forget(learner)
+    assert not (await world.store.waiting.due(partition, later_ms(), 10)).decisions
+    assert (await world.choose(bandit, event_id="e")).decision != new.decision
+
+
+async def test_a_learner_that_is_not_idle_keeps_everything(world: World):
+    await quiet(world)
+    bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
+    first = await shown(world, bandit, 1)
+    await world.observe(bandit, "o1")
+    learner = bandit.learner_for("ann")
+    now_ms = time.time_ns() // 1_000_000
+    assert await world.service.forgetting.expire(learner, now_ms) is False
+    await housekeeping(world).sweep(learner.partition(world.store.partitions), now_ms)
+    choice = await world.choose(bandit)
+    assert (choice.learner_version, choice.arms[0].id != first[0]) == (1, True)
+
+
+@pytest.mark.parametrize("way", ["deleted", "idle"])
+async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store_url: str, way: str):
+    await quiet(world)
+    bandit = await world.bandit(
+        policy="sub_ts",
+        explore=ExploreRule(3),
+        idle_ttl_s=IDLE_S,
+        reward=WAITS,
+        prior="pooled",
+        log=LogRule(),
+    )
+    learner = bandit.learner_for("a-key-that-lived")
+    await live(world, bandit, learner.name)
+    before = await kept(world, store_url, learner.name)
+    lives = {"states", "log", "turns", "decisions", "due", "event", "events", "idle", "rows", "row-times"}
+    assert before >= lives | STAYS - REFUSES
+    if way == "deleted":
+        await world.service.forgetting.forget(learner)
+    else:
+        await expire(world, learner)
+    # The newest entry of a log stays, for entries are numbered by it; the next one lets it go.
+    assert await kept(world, store_url, learner.name) - {"log"} == STAYS
+    partition = learner.partition(world.store.partitions)
+    [entry] = await world.store.rewards.read(partition, "0-0", 10)
+    assert entry.payload == module.FORGET
+    pooled = await world.service.learners._pooled_priors.get(bandit)
+    assert pooled is None or not pooled.sums.observations
+
+
+async def test_dead_letters_go_with_their_learner(world: World):
+    bandit = await world.bandit()
+    learner = bandit.learner_for("a-key-that-died")
+    partition = learner.partition(world.store.partitions)
+    await world.observe(bandit, "o1", key=learner.name)
+    write = RewardWrite(learner, "broken", None, 2**42, 60_000, b"broken")
+    await world.store.rewards.append(partition, [write])
+    await world.observe(bandit, "o2", key=learner.name)
+    assert [letter.entry.learner for letter in await world.store.rewards.dead_letters(partition)] == [learner]
+    await world.service.forgetting.forget(learner)
+    assert await world.store.rewards.dead_letters(partition) == []
+
+
+async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_url: str):
+    """After it no name of a key has its uid; among members only the last changes and deletions do."""
+    await quiet(world)
+    gone = await world.bandit(
+        "gone",
+        policy="sub_ts",
+        explore=ExploreRule(3),
+        idle_ttl_s=IDLE_S,
+        reward=WAITS,
+        prior="pooled",
+        log=LogRule(),
+    )
+    stays = await world.bandit(
+        "stays", policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S, reward=WAITS, log=LogRule()
+    )
+    for key in ("ann", "bob", "cid", "dan"):
+        await live(world, gone, key)
+        await live(world, stays, key)
+    await world.service.forgetting.forget(gone.learner_for("bob"))
+    before = await kept(world, store_url, stays.uid)
+    await world.service.bandits.delete("gone")
+    await housekeeping(world).finish_deletions()
+    async with connect(store_url) as client:
+        left = await traces(client, gone.uid)
+    assert [trace for trace in left if ": " not in trace] == []
+    assert {trace.split(": ")[0].split(":")[2] for trace in left} <= {"changes", "deleted", "log"}
+    partitions = range(world.store.partitions)
+    logs = [await world.store.rewards.read(partition, "0-0", 1_000) for partition in partitions]
+    assert all(entry.learner.bandit_uid == stays.uid for log in logs for entry in log[:-1])
+    assert await kept(world, store_url, stays.uid) == before
+    assert (await world.choose(stays, "ann")).learner_version == 3
+    assert await world.store.registry.deletions() == {}
+
+
+async def test_erasing_a_bandit_is_repeated_until_it_is_done(world: World, store_url: str):
+    await quiet(world)
+    bandit = await world.bandit("gone", policy="sub_ts", explore=ExploreRule(3))
+    await live(world, bandit, "ann")
+    world.store.lose.append("registry.delete_bandit")
+    with pytest.raises(Exception, match="does not answer"):
+        await world.service.bandits.delete("gone")
+    world.store.lose.append("side_data.erase_bandit")
+    with pytest.raises(Exception, match="does not answer"):
+        await housekeeping(world).finish_deletions()
+    await housekeeping(world).finish_deletions()
+    async with connect(store_url) as client:
+        assert [trace for trace in await traces(client, bandit.uid) if ": " not in trace] == []
+
+
+async def test_what_a_process_made_from_a_learner_goes_when_another_process_forgets_it(world: World):
+    """Whoever first reads the change: here a call that waits for a reward of somebody else."""
+    await world.catalogue("d", dim=2, arms=30)
+    bandit = await world.bandit("e", "d", policy="sub_elim", exploration=0.5)
+    await quiet(world)
+    learner = bandit.learner_for("ann")
+    await world.observe(bandit, "o1", "o2", "o3")
+    await world.choose(bandit)
+    states = world.service.elimination._states
+    assert states.peek(learner) is not None
+    partition = learner.partition(world.store.partitions)
+    watermark, newest = await world.store.learners.watermark(partition), "9" * 13 + "-99"
+    await world.store.learners.apply(partition, expected=watermark, watermark=newest, states={learner: None})
+    await world.service._sync_learners(partition)
+    assert states.peek(learner) is None
+
+
+def test_the_list_of_what_is_kept_is_that_of_the_keys_of_the_store():
+    """Every kind of key of a partition that names a learner, a decision or a bandit, and no other."""
+    named = set()
+    for line in redis_keys.__doc__.splitlines():
+        if found := re.match(r"    \{p:<n>\}:([a-z-]+)(\S*(?: \w+>\S*)*) +\w+ +(.*?)\s{2,}", line):
+            kind, name, holds = found.groups()
+            if re.search("bandit uid|learner|member|uid|b, l", name + holds):
+                named.add(kind)
+    rows = re.findall(r"^    .{41}  ([a-z, -]+?) {2,}", module.__doc__, re.MULTILINE)
+    listed = {kind for row in rows for kind in row.split(", ")} - {"keys"}
+    assert listed == named
+
+
+async def change_idle(world: World, idle_ttl_s: float | None) -> Bandit:
+    def changed(uid: str, version: BanditVersion) -> BanditRecord:
+        return msgspec.structs.replace(version.record, idle_ttl_s=idle_ttl_s)
+
+    return await world.service.bandits.change("b", changed)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "lives_for_s"),
+    [(None, None), (10 * IDLE_S, 10 * IDLE_S), (IDLE_S / 2, IDLE_S)],
+    ids=["for ever", "longer", "shorter"],
+)
+async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
+    world: World, after_s: float | None, lives_for_s: float | None
+):
+    """A change counts as a sign of life; a time that was set before is not made shorter."""
+    await quiet(world)
+    bandit = await world.bandit(idle_ttl_s=IDLE_S)
+    learner = bandit.learner_for("ann")
+    partition = learner.partition(world.store.partitions)
+    await world.observe(bandit, "o")
+    now_ms = time.time_ns() // 1_000_000
+    await change_idle(world, after_s)
+    for at_s in (IDLE_S + 1, 5 * IDLE_S, 10 * IDLE_S + 60, 20 * IDLE_S):
+        for _ in range(3):
+            await housekeeping(world).sweep(partition, now_ms + round(1_000 * at_s))
+
+        async def folded() -> bool:
+            return await world.store.rewards.backlog(partition) == 0
+
+        await until(folded, what="what was forgotten is folded")
+        lives = (await world.service.learners.report(bandit, learner)).version == 1
+        assert lives == (lives_for_s is None or at_s < lives_for_s), at_s
+
+
+async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(world: World):
+    await quiet(world)
+    bandit = await world.bandit()
+    learner = bandit.learner_for("ann")
+    await world.observe(bandit, "o")
+    bandit = await change_idle(world, IDLE_S)
+    partition = learner.partition(world.store.partitions)
+    assert (await world.store.waiting.due(partition, later_ms(), 10)).idle == []
+    await world.observe(bandit, "o2")
+    assert (await world.store.waiting.due(partition, later_ms(), 10)).idle == [learner]
+    await expire(world, learner)
+    assert (await world.service.learners.report(bandit, learner)).version == 0

@@ -1,0 +1,238 @@
+"""The cache of learners: bounded, never behind the worker, and right again after an eviction."""
+
+import asyncio
+import gc
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from api_client import running
+from app.learning import learners as module
+from app.learning.checkpoints import memory_bytes
+from app.learning.learners import Learners
+from app.records.records import LearnerState, bytes_to_state, state_to_bytes
+from app.storage.types import LearnerId
+from shortlist.linear import ridge, ridge_sums
+from waiting import until
+from world import World
+
+pytestmark = pytest.mark.anyio
+
+
+def used(learners: Learners) -> int:
+    """What the cached learners take, counted anew."""
+    held = [(key, learners._cache.peek(key)) for key in learners._cache]
+    return sum(memory_bytes(getattr(key, "name", ""), learner.dim) for key, learner in held if learner)
+
+
+def state(version: int, dim: int = 2) -> LearnerState:
+    rows = np.ones((version, dim))
+    sums = ridge_sums.add(ridge_sums.empty(dim), rows, np.ones(version), np.ones(version, dtype=bool))
+    return LearnerState(version, sums)
+
+
+async def test_memory_is_bounded_and_evicted_learners_come_back_right(world: World):
+    """Room for about ten of sixty learners: every one answers with all it has learned, again and again."""
+    bandit = await world.bandit()
+    learners = world.service.learners
+    learners._cache._capacity = 10 * memory_bytes("u59", 2)
+    keys = [f"u{i}" for i in range(60)]
+    for round_ in range(3):
+        for number, key in enumerate(keys):
+            await world.observe(bandit, f"o{round_}", key=key, arm=f"a{number % 4}")
+            choice = await world.choose(bandit, key)
+            assert choice.learner_version == round_ + 1
+            assert learners.bytes == used(learners) <= learners._cache._capacity
+    assert 5 <= len(learners) <= 12
+    for key in keys:
+        assert (await world.choose(bandit, key)).learner_version == 3
+
+
+async def test_the_bytes_are_those_of_the_arrays(world: World):
+    """What is counted is at least what numpy holds, and not much more, before and after the first choice."""
+    dim = 40
+    await world.catalogue("d", dim=dim)
+    bandit = await world.bandit("wide", "d")
+    await world.observe(bandit, "o")
+    learner = await world.service.learners.get(bandit.learner_for("ann"))
+    for _ in range(2):
+        counted = memory_bytes("ann", learner.dim)
+        arrays = [
+            value
+            for holder in (learner.state and learner.state.sums, learner.posterior)
+            if holder is not None
+            for value in (getattr(holder, name) for name in holder.__slots__)
+            if isinstance(value, np.ndarray)
+        ]
+        held = sum(array.nbytes for array in arrays)
+        assert held <= counted <= 1.2 * held + 1_200
+        await world.choose(bandit)
+
+
+async def test_keys_that_were_never_rewarded_share_one_prior(world: World):
+    """They take little memory each, and the shared posterior of a large dimension is counted too."""
+    await world.catalogue("d", dim=300)
+    bandit = await world.bandit("wide", "d")
+    learners = world.service.learners
+    before = learners.bytes
+    for i in range(200):
+        await world.choose(bandit, f"new{i}")
+    prior = 8 * (300 * 300 + 300)
+    assert prior < learners.bytes - before < 2 * prior
+    learners._cache._capacity = prior // 2
+    for i in range(200):
+        assert (await world.choose(bandit, f"other{i}")).learner_version == 0
+        assert learners.bytes == used(learners)
+    assert len(learners) == 1, "what is larger than the whole cache is kept alone"
+
+
+async def test_many_bandits_of_a_large_dimension_do_not_keep_their_priors(world: World):
+    """A prior for every ridge: within the bound on memory, whatever the number of bandits."""
+    await world.catalogue("d", dim=200)
+    learners = world.service.learners
+    learners._cache._capacity = 4 * 8 * (200 * 200 + 200)
+    for i in range(12):
+        bandit = await world.bandit(f"wide{i}", "d", ridge=1.0 + i)
+        await world.choose(bandit)
+        assert learners.bytes == used(learners) <= learners._cache._capacity
+
+
+async def test_concurrent_callers_share_one_read(world: World):
+    bandit = await world.bandit()
+    before = world.store.calls["learners.stored"]
+    choices = await asyncio.gather(*(world.choose(bandit, "new") for _ in range(100)))
+    assert world.store.calls["learners.stored"] == before + 1
+    assert {choice.learner_version for choice in choices} == {0}
+
+
+async def test_a_read_during_which_the_worker_writes_does_not_win(world: World):
+    """The reply with the old state is held back while the worker writes a new one."""
+    bandit = await world.bandit()
+    await world.observe(bandit, "o1")
+    learners = world.service.learners
+    for evicted_meanwhile in (False, True):
+        learners._cache.clear()
+        version = (await learners.report(bandit, bandit.learner_for("ann"))).version
+        identity = bandit.learner_for("ann")
+        world.store.hold["learners.stored"] = gate = asyncio.Event()
+        reading = asyncio.create_task(learners.get(bandit.learner_for("ann")))
+
+        async def held() -> bool:
+            return world.store.held["learners.stored"] == 1
+
+        await until(held, what="the read is under way")
+        world.store.hold.clear()
+        await world.observe(bandit, f"o{version + 1}")
+        if evicted_meanwhile:
+            learners._cache.drop(identity)
+        gate.set()
+        assert (await reading).version == version + 1
+        assert (await world.choose(bandit)).learner_version == version + 1
+        assert learners._loading == {}
+
+
+async def test_a_read_that_fails_is_tried_by_the_next_caller(world: World):
+    bandit = await world.bandit()
+    world.store.refuse.add("learners.stored")
+    results = await asyncio.gather(*(world.choose(bandit, "new") for _ in range(5)), return_exceptions=True)
+    assert [type(result).__name__ for result in results] == ["Unavailable"] * 5
+    world.store.refuse.clear()
+    assert (await world.choose(bandit, "new")).learner_version == 0
+
+
+async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(world: World):
+    bandit = await world.bandit()
+    world.store.hold["learners.stored"] = gate = asyncio.Event()
+    tasks = [asyncio.create_task(world.choose(bandit, "new")) for _ in range(3)]
+
+    async def held() -> bool:
+        return world.store.held["learners.stored"] == 1
+
+    await until(held, what="the read is under way")
+    tasks[0].cancel()
+    world.store.hold.clear()
+    gate.set()
+    first, *others = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(first, asyncio.CancelledError)
+    assert not any(isinstance(other, BaseException) for other in others)
+
+
+async def test_a_large_posterior_is_made_beside_the_loop(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Factors of a thousand dimensions take long: they are made in a thread, once for many who ask."""
+    threads: list[Any] = []
+    inner = ridge.posterior
+
+    def recorded(*arguments: Any, **options: Any) -> Any:
+        threads.append(__import__("threading").current_thread())
+        return inner(*arguments, **options)
+
+    monkeypatch.setattr(ridge, "posterior", recorded)
+    await world.catalogue("d", dim=module.LARGE_DIM + 1)
+    bandit = await world.bandit("wide", "d")
+    await world.choose(bandit)
+    await world.observe(bandit, "o")
+    choices = await asyncio.gather(*(world.choose(bandit) for _ in range(5)))
+    assert {choice.learner_version for choice in choices} == {1}
+    main = __import__("threading").main_thread()
+    assert threads
+    assert main not in threads
+
+
+async def test_many_keys_over_http_in_a_megabyte(store_url: str, tmp_path: Path):
+    """800 learners of d = 16, 4 KiB each, in a cache of 1 MiB: bounded, and all of them right."""
+    async with running(store_url, tmp_path, posterior_cache_mb=1) as api:
+        await api.catalogue("c", {f"a{i}": np.eye(16)[i] for i in range(16)})
+        await api.bandit("b", "c", scope="per_key")
+        rows = [{"id": "o", "key": f"u{i}", "arm": f"a{i % 16}", "value": 1.0} for i in range(800)]
+        assert (await api.observe("b", *rows))["accepted"] == 800
+        for start in (0, 400, 0):
+            requests = [{"key": f"u{i}", "seed": 1} for i in range(start, start + 400)]
+            answer = await api.ok("POST", "/v1/bandits/b/choose/batch", {"requests": requests})
+            assert {choice["learner_version"] for choice in answer["results"]} == {1}
+            status = await api.ok("GET", "/v1/status")
+            assert status["cached_learner_bytes"] <= 1 << 20
+            assert status["cached_learners"] > 100
+        for i in (0, 399, 799):
+            theta = (await api.learner("b", f"u{i}"))["theta"]
+            np.testing.assert_allclose(theta, 0.5 * np.eye(16)[i % 16], rtol=1e-12)
+
+
+def taken() -> int:
+    """Bytes that Python and numpy hold since measuring began."""
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
+
+
+@pytest.mark.parametrize(
+    ("dim", "rewarded"),
+    [
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, False), (16, True))),
+        (2, True),
+        (64, True),
+    ],
+)
+async def test_the_posterior_cache_takes_no_more_than_it_may(world: World, dim: int, rewarded: bool):
+    """As states and as posteriors, with tails that grow and pooled priors beside."""
+    capacity, data = 3 << 18, state_to_bytes(state(3, dim))
+    await world.catalogue("wide", dim=dim)
+    bandit = await world.bandit("wide", "wide", prior="pooled")
+    learners = Learners(world.store, capacity_bytes=capacity)  # type: ignore[arg-type]
+    await learners.posterior(bandit, await learners.get(LearnerId(bandit.uid, "first")))
+    tracemalloc.start()
+    try:
+        before = taken()
+        for number in range(3 * capacity // (2 * (len(data) if rewarded else 0) + 800)):
+            learner = LearnerId(bandit.uid, f"{number:060d}")
+            found = await learners.get(learner)
+            if rewarded:
+                learners.applied(0, "0-0", "0-1", {learner: bytes_to_state(data)})
+                found = await learners.get(learner)
+                if number % 2:
+                    await learners.posterior(bandit, found)
+        del found, learner
+        assert 0.4 * capacity < taken() - before <= capacity
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,237 @@
+"""Which keys a learned prior is fitted from, and who makes its versions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from app.bandits.bandit import Bandit
+from app.bandits.prior_version import PriorVersion, bytes_to_prior, exported, imported, version_to_bytes
+from app.learning import prior_fits
+from app.learning.reward_entries import Observation
+from app.platform.errors import NotFound, Unavailable
+from app.storage.learner_states import RedisLearnerStates
+from app.storage.types import FoldedCounts, PriorWrite
+from shortlist.linear import learned_prior
+from workers import prior_fitting
+from world import World
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that every fit is one of the test."""
+
+    async def nothing(_: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(prior_fitting.PriorFitting, "round", nothing)
+
+
+async def learned(world: World, **changes: Any) -> Bandit:
+    return await world.bandit(prior="learned", ridge="auto", exploration="auto", **changes)
+
+
+async def teach(world: World, bandit: Bandit, rewards: dict[str, int], *, value: float = 1.0) -> None:
+    """So many rewards of each key, each for another arm."""
+    items = [
+        Observation(f"{key}-{place}-{value}", f"a{place % 4}", value * (1 + place % 3), key)
+        for key, count in rewards.items()
+        for place in range(count)
+    ]
+    await world.service.rewards.wait(await world.service.rewards.observe(bandit, items))
+
+
+async def fit(world: World, bandit: Bandit) -> learned_prior.LearnedPrior:
+    version = (await world.service.prior_fits.fit(bandit)).version
+    assert version is not None
+    assert version.learned is not None
+    return version.learned
+
+
+async def test_half_of_the_places_are_for_keys_with_enough_rewards(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """Of 100 with one reward and 40 with five, 40 are drawn: 20 of any, the others of those with five."""
+    bandit = await learned(world)
+    await teach(world, bandit, {f"one-{n}": 1 for n in range(100)} | {f"five-{n}": 5 for n in range(40)})
+    monkeypatch.setattr(prior_fits, "MOST_KEYS", 40)
+    found = await fit(world, bandit)
+    assert found.keys == 40
+    assert 20 * 5 + 20 <= found.observations < 40 * 5
+    monkeypatch.setattr(prior_fits, "MOST_KEYS", 120)
+    found = await fit(world, bandit)
+    assert found.keys == 120, "what is left of the places goes to the others"
+    assert found.observations == 40 * 5 + 80
+
+
+async def test_where_there_is_room_for_all_of_them_all_are_taken(world: World):
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 1 + n % 7 for n in range(30)})
+    found = await fit(world, bandit)
+    assert (found.keys, found.observations) == (30, sum(1 + n % 7 for n in range(30)))
+
+
+async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_names(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(prior_fits, "MOST_KEYS", 10)
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 1 + n % 11 for n in range(60)})
+    first, again = await fit(world, bandit), await fit(world, bandit)
+    np.testing.assert_array_equal(first.mean, again.mean)
+    other = prior_fits.PriorFits(world.store, world.service.priors, fitted=lambda *_, **__: None)
+    other._secret = b"another secret of 32 bytes, or so"[:32]
+    version = (await other.fit(bandit)).version
+    assert version is not None
+    assert version.learned is not None
+    assert not np.array_equal(version.learned.mean, first.mean)
+
+
+async def test_no_call_of_the_store_asks_for_much(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Others wait for a call: so many learners at once, and not more than may be read."""
+    monkeypatch.setattr(prior_fits, "TOGETHER_BYTES", 1_000)  # of 40 + 8 x 2 x 5 bytes each, and 16
+    monkeypatch.setattr(prior_fits, "MOST_READ", 24)
+    bandit, asked = await learned(world), list[int]()
+    await teach(world, bandit, {f"k{n}": 2 for n in range(60)})
+    stored = RedisLearnerStates.stored
+
+    async def counted(self: Any, partition: int, learners: Any, known: Any = None) -> Any:
+        asked.append(len(learners))
+        return await stored(self, partition, learners, known)
+
+    monkeypatch.setattr(RedisLearnerStates, "stored", counted)
+    assert (await fit(world, bandit)).keys == 24
+    assert max(asked) <= 7
+    assert sum(asked) == 24
+
+
+async def test_a_few_partitions_are_asked_at_once_and_never_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """One after the other a fit of five keys would take as many round trips as there are partitions."""
+    monkeypatch.setattr(prior_fits, "PARTITIONS_TOGETHER", 3)
+    bandit, running, most = await learned(world), 0, 0
+    await teach(world, bandit, {f"k{n}": 2 for n in range(20)})
+    names = RedisLearnerStates.names
+
+    async def counted(self: Any, partition: int, uid: str) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        found = await names(self, partition, uid)
+        running -= 1
+        return found
+
+    monkeypatch.setattr(RedisLearnerStates, "names", counted)
+    assert (await fit(world, bandit)).keys == 20
+    assert most == 3
+
+
+async def test_large_sums_are_fitted_from_fewer_keys(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(prior_fits, "MOST_SUMS_BYTES", 12 * 8 * 2 * 2)
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 2 for n in range(30)})
+    assert (await fit(world, bandit)).keys == 12
+
+
+async def test_of_two_who_fit_at_once_the_later_takes_what_stands(world: World):
+    """As on two processes. Neither overwrites what the other has made."""
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    other = prior_fits.PriorFits(world.store, world.service.priors, fitted=lambda *_, **__: None)
+    found = []
+
+    async def somebody_is_faster() -> None:
+        found.append(await other.fit(bandit))
+
+    world.store.before["priors.write"] = somebody_is_faster
+    late, (first,) = await world.service.prior_fits.fit(bandit), found
+    assert first.is_new
+    assert not late.is_new
+    assert late.version is not None
+    assert first.version is not None
+    assert late.version.number == first.version.number == 1
+
+
+async def test_whether_a_fit_is_due_is_asked_after_the_one_before_it(world: World):
+    """As where a caller asks for a version while the worker waits with one of its own."""
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    asked = []
+
+    def is_due(counts: FoldedCounts, newest: PriorVersion | None) -> bool:
+        asked.append((counts.entries, newest and newest.number))
+        return False
+
+    fits = world.service.prior_fits
+    made, late = await asyncio.gather(fits.fit(bandit), fits.fit(bandit, is_due=is_due))
+    assert asked == [(made.version.record.rewards, 1)]
+    assert (made.is_new, late.is_new, late.version) == (True, False, made.version)
+    assert await world.service.store.priors.kept(bandit.uid) == [1]
+
+
+async def test_a_bandit_that_is_deleted_meanwhile_gets_no_version(world: World):
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    world.store.before["priors.write"] = lambda: world.service.bandits.delete("b")
+    with pytest.raises(NotFound):
+        await world.service.prior_fits.fit(bandit)
+    again = await learned(world)
+    assert not await world.service.store.priors.kept(bandit.uid)
+    assert await world.service.priors.newest(again) is None
+
+
+async def test_while_the_store_is_away_the_version_of_before_serves(world: World):
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    await fit(world, bandit)
+    assert (await world.choose(bandit, key="new")).prior_version == 1
+    version = await world.service.priors.newest(bandit)
+    assert version is not None
+    following = PriorVersion(msgspec.structs.replace(version.record, number=2), version.learned)
+    write = PriorWrite(1, 2, version_to_bytes(following), 0)
+    assert await world.service.store.priors.write("b", bandit.uid, write) == 2
+    await world.service.priors.sync()
+    world.store.refuse.add("priors.read")
+    assert (await world.choose(bandit, key="new")).prior_version == 1
+    world.store.refuse.clear()
+    assert (await world.choose(bandit, key="new")).prior_version == 2
+    world.service.priors._versions.clear()
+    world.service.priors._served.clear()
+    world.store.refuse.add("priors.read")
+    with pytest.raises(Unavailable):  # nothing is known here, and nothing is made up
+        await world.choose(bandit, key="new")
+
+
+async def test_versions_that_no_row_names_go_and_the_newest_stays(world: World, monkeypatch: Any):
+    bandit, priors = await learned(world), world.service.store.priors
+    for number in range(6):
+        named_after = 40 if number == 5 else 0
+        assert await priors.write("b", bandit.uid, PriorWrite(number, 10 * number, b"x" * 9, named_after))
+    assert await priors.kept(bandit.uid) == [4, 5, 6], "4 was replaced when 5 was made, at 40"
+    monkeypatch.setattr("app.storage.priors.MOST_VERSIONS", 2)
+    assert await priors.write("b", bandit.uid, PriorWrite(6, 60, b"x", 0)) == 7
+    assert await priors.kept(bandit.uid) == [6, 7]
+    monkeypatch.setattr("app.storage.priors.MOST_VERSION_BYTES", 5)
+    assert await priors.write("b", bandit.uid, PriorWrite(7, 70, b"x" * 99, 0)) == 8
+    assert await priors.kept(bandit.uid) == [8], "the newest, however large"
+    assert await priors.write("b", bandit.uid, PriorWrite(7, 80, b"x", 0)) == 0, "somebody was faster"
+    assert await priors.write("other", bandit.uid, PriorWrite(8, 80, b"x", 0)) is None
+
+
+async def test_a_version_is_the_same_bits_after_it_was_stored_and_exported(world: World):
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 3 + n for n in range(12)})
+    version = (await world.service.prior_fits.fit(bandit)).version
+    assert version is not None
+    for again in (bytes_to_prior(version_to_bytes(version)), imported(exported(version))):
+        assert again.learned is not None
+        assert version.learned is not None
+        for name in ("mean", "precision", "residuals", "pull"):
+            np.testing.assert_array_equal(getattr(again.learned, name), getattr(version.learned, name))

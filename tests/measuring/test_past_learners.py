@@ -1,0 +1,312 @@
+"""What learners knew before each block, against the fold of exactly those entries that had come by then."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.bandits.bandit import GLOBAL_LEARNER, Bandit, bandit_of
+from app.bandits.encoding import ContextRule
+from app.bandits.settings import BanditRecord, PositionRule, RewardRule, reward_payload
+from app.bandits.versions import BanditVersion, version_to_bytes
+from app.catalogues.catalogues import Catalogue
+from app.decision_log.rows import Row
+from app.indexes.live import IndexOptions, LiveIndex
+from app.learning.fold import States, fold, learners_of, pooled_of
+from app.learning.pooled_prior import with_others
+from app.measuring import past_learners
+from app.measuring.past_learners import PastLearners
+from app.measuring.sources import HeldSource
+from app.platform.errors import TooLarge
+from app.policies.registry import POLICIES
+from app.records.records import CatalogueRecord, LearnerState
+from app.storage.types import LearnerId, LogEntry
+from logged_rows import reward_of, row
+from shortlist.evaluation import blocks
+from shortlist.linear import ridge, ridge_sums
+
+pytestmark = pytest.mark.anyio
+
+UID, DIM, ARMS = "0" * 16, 3, 12
+FEATURES = np.random.default_rng(3).normal(size=(ARMS, DIM))
+CASES: Mapping[str, dict[str, Any]] = {
+    "plain": {},
+    "keys": {"scope": "per_key"},
+    "contexts": {"context": ContextRule(dim=2), "interactions": "all"},
+    "intercept": {"context": ContextRule(dim=2), "interactions": "all", "intercept": True, "constant": 0.7},
+    "shifted": {"shift_rewards": True, "reward": RewardRule(wait_s=5.0, default=-1.0)},
+    "places": {"scope": "per_key", "position": PositionRule([1.0, 0.4])},
+    "late": {"reward": RewardRule(wait_s=5.0, default=0.5)},
+    "sums": {"scope": "per_key", "reward": RewardRule(wait_s=5.0, default=0.5, aggregate="sum")},
+    "fading": {"scope": "per_key", "half_life_s": 0.02},
+    "pooled": {"scope": "per_key", "prior": "pooled", "prior_strength": 2.0},
+}
+
+
+def bandit(**settings_: Any) -> Bandit:
+    options = IndexOptions(kind="exact")
+    index = LiveIndex(DIM, options)
+    index.upsert([f"a{number}" for number in range(ARMS)], FEATURES, range(ARMS))
+    fields: dict[str, Any] = {
+        "catalogue": "c", "policy": "softmax", "scope": "global", "ridge": 0.7, "exploration": 1.0,
+        "delta": 0.05, "horizon": 100, "shortlist": 3, "eta": None,
+        "reward": RewardRule(), "temperature": 1.0,
+    }  # fmt: skip
+    record = BanditRecord(**{**fields, **settings_})
+    catalogue = Catalogue("c", UID, CatalogueRecord(DIM, asdict(options)), index)
+    return bandit_of("b", version_to_bytes(UID, BanditVersion(record)), catalogue, POLICIES)
+
+
+@dataclass
+class World:
+    """A log and its entries, with the time at which each came."""
+
+    bandit: Bandit
+    rows: list[Row] = field(default_factory=list)
+    entries: list[tuple[int, LogEntry]] = field(default_factory=list)
+
+    def learner(self, key: str | None) -> LearnerId:
+        return LearnerId(UID, GLOBAL_LEARNER if key is None else key)
+
+    def came(self, key: str | None, context: Any, arm: int, value: float, at: int, **entry: Any) -> None:
+        numbers = None if context is None else np.array(context, np.float32)
+        features = self.bandit.learned_features(FEATURES[arm], numbers, entry.pop("place", 0))
+        decided = entry.pop("decided", at)
+        payload = reward_payload(self.bandit.record, features, value, decided)
+        self.entries.append(
+            (at, LogEntry(f"{at}-{len(self.entries)}", self.learner(key), payload=payload, **entry))
+        )
+
+    def known_by(self, at: float) -> States:
+        """What the service's fold makes of the entries that came before."""
+        entries = [entry for came, entry in sorted(self.entries, key=lambda each: each[0]) if came < at]
+        return fold(dict.fromkeys(learners_of(entries)), entries)
+
+    def posterior(self, states: States, key: str | None) -> ridge.Posterior:
+        record, learner = self.bandit.record, self.learner(key)
+        own = states.get(learner) or LearnerState(0, ridge_sums.empty(self.bandit.learner_dim))
+        pooled = states.get(pooled_of(learner)) if record.prior == "pooled" else None
+        sums = with_others(own, pooled, strength=record.prior_strength)
+        return ridge.posterior(sums, ridge=record.ridge)
+
+
+def world(case: str, count: int, seed: int, **more: Any) -> World:
+    """Decisions of one or two arms at 1,000, 1,010, ..., whose rewards come soon, late, or never."""
+    made, rng = World(bandit(**{**CASES[case], **more})), np.random.default_rng(seed)
+    record, versions = made.bandit.record, dict[str | None, int]()
+    for number in range(count):
+        key = None if record.scope == "global" else f"k{rng.integers(3)}"
+        context = rng.normal(size=2).round(2).tolist() if made.bandit.context is not None else None
+        at, arms = 1_000 + 10 * number, rng.permutation(ARMS)[: rng.integers(1, 3)].tolist()
+        rewards = []
+        for place, arm in enumerate(arms):
+            first, after = True, at
+            if record.reward.wait_s is not None and rng.random() < 0.6:
+                after = at + 25
+                default = record.reward.default or 0.0
+                rewards.append(reward_of(default, f"a{arm}", time=after, default=True))
+                made.came(key, context, arm, default, after, first=True, decided=at, place=place)
+                first = False
+            times = rng.integers(0, 3 if record.reward.aggregate == "sum" else 2)
+            for again in range(times):
+                after += int(rng.integers(0, 200))
+                value = float(rng.normal())
+                rewards.append(reward_of(value, f"a{arm}", time=after))
+                replaces = not first and not again
+                made.came(
+                    key, context, arm, value, after, first=first, replaces=replaces, decided=at, place=place
+                )
+                first = False
+        shown = [f"a{arm}" for arm in arms]
+        made.rows.append(row(arms=shown, time=at, key=key, context=context, rewards=rewards))
+        versions[key] = 0
+    return made
+
+
+async def pages(rows: Sequence[Row], size: int = 7) -> AsyncIterator[Sequence[Row]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+@dataclass
+class Standing:
+    states: States
+
+    async def state(self, learner: LearnerId) -> LearnerState | None:
+        return self.states.get(learner)
+
+
+async def check(made: World, past: PastLearners, before: World | None = None) -> None:
+    """Every posterior of every block. ``before``: what came before the log."""
+    keys = sorted({each.key for each in made.rows}, key=str)
+    first = [*past.blocks.first.tolist(), len(made.rows)]
+    for block, border in enumerate(past.blocks.times.tolist()):
+        await past.begin(block)
+        states = made.known_by(border)
+        for key in keys:
+            wanted, found = made.posterior(states, key), await past.posterior(key)
+            np.testing.assert_allclose(found.theta, wanted.theta, rtol=1e-7, atol=1e-9)
+            np.testing.assert_allclose(found.root, wanted.root, rtol=1e-7, atol=1e-9)
+        await past.learn(made.rows[first[block] : first[block + 1]])
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("count", [0, 1, 7, 60])
+async def test_from_nothing_learners_know_what_had_come_before_each_block(case: str, count: int):
+    made = world(case, count, seed=count)
+    past = PastLearners(made.bandit, HeldSource())
+    await past.survey(pages(made.rows), from_ms=None, to_ms=None)
+    assert (past.beginning, past.why, len(past.blocks)) == ("log", None, min(count, blocks.BLOCKS))
+    assert not past.weighs(0)
+    assert past.weighs(1)
+    await check(made, past)
+
+
+KNOWING = [case for case in CASES if case not in ("fading", "pooled")]
+
+
+def taught(made: World, count: int = 5, at: int = 500) -> None:
+    """What came before the log, of every key."""
+    rng = np.random.default_rng(count + at)
+    for key in {each.key for each in made.rows}:
+        for number in range(count):
+            context = [0.5, -0.5] if made.bandit.context is not None else None
+            made.came(key, context, number, float(rng.normal()), at, first=True)
+
+
+def versioned(made: World) -> None:
+    """Each row says how many entries its learner had when it was decided."""
+    for place, each in enumerate(made.rows):
+        state = made.known_by(each.time).get(made.learner(each.key))
+        version = 0 if state is None else state.version
+        made.rows[place] = msgspec.structs.replace(each, learner_version=version)
+
+
+@pytest.mark.parametrize("case", KNOWING)
+async def test_what_was_known_is_what_is_known_less_what_came(case: str):
+    made = world(case, 60, seed=9)
+    taught(made)
+    versioned(made)
+    past = PastLearners(made.bandit, HeldSource(), Standing(made.known_by(np.inf)))
+    await past.survey(pages(made.rows), from_ms=None, to_ms=None)
+    assert (past.beginning, past.why) == ("known", None)
+    assert past.weighs(0)
+    await check(made, past)
+
+
+async def test_rewards_of_decisions_after_the_time_are_taken_back_too():
+    made = world("keys", 60, seed=9)
+    taught(made)
+    versioned(made)
+    past = PastLearners(made.bandit, HeldSource(), Standing(made.known_by(np.inf)))
+    await past.survey(pages(made.rows), from_ms=None, to_ms=1_300)
+    assert past.beginning == "known"
+    assert past.blocks.first[-1] < 30
+    made.rows = made.rows[:30]
+    await check(made, past)
+
+
+@pytest.mark.parametrize("case", KNOWING)
+async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: str):
+    """The time asked for begins at the thirtieth decision, whose learners had many rewards still to come."""
+    made = world(case, 90, seed=4)
+    taught(made)
+    versioned(made)
+    today = Standing(made.known_by(np.inf))
+    for start, from_ms in ((0, 1_300), (5, 1_300)):  # with all rows before, and without some
+        past = PastLearners(made.bandit, HeldSource(), today)
+        await past.survey(pages(made.rows[start * 5 :]), from_ms=from_ms, to_ms=None)
+        assert past.beginning == ("known" if not start else "log")
+        if not start:
+            later = World(made.bandit, made.rows[30:], made.entries)
+            await check(later, past)
+    assert past.why is not None
+
+
+async def test_rewards_that_had_just_come_need_not_have_been_known():
+    """Every decision was made with what was known 40 ms before."""
+    made = world("plain", 90, seed=4)
+    taught(made)
+    for place, each in enumerate(made.rows):
+        version = made.known_by(each.time - 40)[made.learner(None)].version
+        made.rows[place] = msgspec.structs.replace(each, learner_version=version)
+    today = Standing(made.known_by(np.inf))
+    for under_way_ms, begin in ((50, "known"), (0, "log")):
+        past = PastLearners(made.bandit, HeldSource(), today)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(past_learners, "UNDER_WAY_MS", under_way_ms)
+            await past.survey(pages(made.rows), from_ms=1_300, to_ms=None)
+        assert past.beginning == begin
+
+
+@pytest.mark.parametrize("case", ["fading", "pooled", "given", "lost", "forgotten", "unlike", "tiny"])
+async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
+    """Observations or a state since, rows that are gone, a learner that began anew, nothing but rounding."""
+    more = {"ridge": 1e-13} if case == "tiny" else {}
+    made = world(case if case in CASES else "keys", 60, seed=9, **more)
+    taught(made)
+    versioned(made)
+    rows, today = made.rows, dict(made.known_by(np.inf))
+    if case == "given":
+        later = World(made.bandit, made.rows, list(made.entries))
+        taught(later, count=11, at=1_500)
+        today = dict(later.known_by(np.inf))
+    elif case == "lost":
+        rows = rows[:10] + rows[40:]
+    elif case == "forgotten":
+        today[made.learner("k0")] = None
+    elif case == "unlike":
+        rows = [msgspec.structs.replace(each, learner_version=each.learner_version + 1) for each in rows]
+    past = PastLearners(made.bandit, HeldSource(), Standing(today))
+    await past.survey(pages(rows), from_ms=None, to_ms=None)
+    assert past.beginning == "log"
+    assert past.why is not None
+    made.rows, made.entries = rows, [each for each in made.entries if each[0] != 500]
+    if case not in {"lost", "tiny"}:
+        await check(made, past)
+
+
+async def test_learners_that_would_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(past_learners, "MOST_BYTES", 300)
+    made = world("keys", 60, seed=9)
+    past = PastLearners(made.bandit, HeldSource())
+    await past.survey(pages(made.rows), from_ms=None, to_ms=None)
+    with pytest.raises(TooLarge, match="less time"):
+        await check(made, past)
+
+
+@given(st.lists(st.integers(0, 400), max_size=5), st.integers(1, 50))
+@settings(max_examples=60)
+def test_blocks_are_even_whatever_the_pieces(sizes: list[int], gap: int):
+    clock, count = blocks.start(), sum(sizes)
+    times = np.arange(count, dtype=float) * gap
+    for part in np.split(times, np.cumsum(sizes)[:-1] if sizes else []):
+        clock = blocks.add(clock, part)
+    found = blocks.of(clock)
+    assert len(found) == min(count, blocks.BLOCKS)
+    np.testing.assert_array_equal(found.times, found.first * gap)
+    if count:
+        lengths = np.diff([*found.first, count])
+        assert found.first[0] == 0
+        assert lengths.max() - lengths.min() <= 2 * clock.step
+        known = found.known_to(times)
+        own = np.searchsorted(found.first, np.arange(count), side="right") - 1
+        assert (known > own).all()  # nobody knows its own block
+        assert (known == own + 1).all()
+
+
+def test_many_decisions_are_counted_in_bounded_memory():
+    clock = blocks.start()
+    for part in np.array_split(np.arange(100_003.0), 501):
+        clock = blocks.add(clock, part)
+    found = blocks.of(clock)
+    assert len(clock.times) <= 2_048
+    assert np.diff([*found.first, 100_003]) == pytest.approx(100_003 / 20, rel=0.03)
+    np.testing.assert_array_equal(found.first, found.times)

@@ -1,0 +1,73 @@
+"""Tasks end when they are told to, also when the first telling gets lost."""
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+
+import pytest
+
+from app.platform import background
+from service_process import environment
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_all_have_ended_and_those_that_had_are_left_alone() -> None:
+    over = asyncio.ensure_future(asyncio.sleep(0))
+    await over
+    waiting = [asyncio.ensure_future(asyncio.Event().wait()) for _ in range(3)]
+    await background.end([over, *waiting])
+    assert [task.cancelled() for task in (over, *waiting)] == [False, True, True, True]
+    await background.end([])
+
+
+async def test_a_cancellation_that_gets_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "PATIENCE_S", 0.001)
+    lost = 0
+
+    async def deaf() -> None:
+        nonlocal lost
+        while lost < 3:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                lost += 1
+
+    task = asyncio.ensure_future(deaf())
+    await asyncio.sleep(0)
+    await background.end([task])
+    assert task.done()
+    assert lost == 3
+
+
+INSERTING = """
+import sys, threading
+import hnswlib, numpy as np
+from app.platform.background import leave
+
+def insert(seed):
+    index = hnswlib.Index(space="ip", dim=16)
+    index.init_index(1_000_000)
+    arms = np.random.default_rng(seed).standard_normal((1_000_000, 16), dtype=np.float32)
+    for start in range(0, 1_000_000, 20):
+        index.add_items(arms[start : start + 20], np.arange(start, start + 20), num_threads=1)
+        if start == 1_000:
+            begun.release()
+
+begun = threading.Semaphore(0)
+for seed in range(4):
+    threading.Thread(target=insert, args=(seed,), daemon=True).start()
+for seed in range(4):
+    begun.acquire()
+print("stopped")
+"""
+
+
+@pytest.mark.parametrize(("end", "status"), [("leave()", 0), ("sys.exit(0)", -signal.SIGABRT)])
+async def test_a_process_ends_while_threads_build_graphs(end: str, status: int) -> None:
+    """The threads come back from C++ every few milliseconds; the ordinary end of an interpreter aborts."""
+    words = (sys.executable, "-c", INSERTING + end)
+    process = await asyncio.create_subprocess_exec(*words, env=environment(), stdout=PIPE, stderr=DEVNULL)
+    out, _ = await asyncio.wait_for(process.communicate(), 60.0)
+    assert (process.returncode, out) == (status, b"stopped\n")

@@ -1,0 +1,192 @@
+"""At most so many arms of a value, within a filter, while arms come and go: against a greedy walk.
+
+And that no arm is looked at again for each place of a list.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.filtering.filtered_snapshot import FilteredSnapshot
+from app.filters.coded_values import coded
+from app.filters.filter import parse
+from app.indexes.eligible_rows import eligible_rows
+from app.indexes.live import LiveIndex
+from app.indexes.snapshot import Snapshot
+from app.policies import igw, limits, softmax, uniform
+from app.policies.limits import AtMost, LimitedSolver, Limits
+from shortlist.linear import igw as algorithm
+from shortlist.types import NO_ROWS
+
+DIM = 3
+VALUES = st.one_of(
+    st.none(), st.sampled_from(["x", "y", 1, True, 2.5]), st.lists(st.sampled_from(["x", "z", 1]), max_size=3)
+)
+DOCUMENTS = st.fixed_dictionaries({"stock": st.booleans()}, optional={"maker": VALUES, "kind": VALUES})
+CHANGES = st.lists(st.tuples(st.integers(0, 25), st.none() | DOCUMENTS), min_size=1, max_size=60)
+LIMITS = st.dictionaries(st.sampled_from(["maker", "kind"]), st.integers(1, 3), min_size=1)
+
+
+def values(document: Mapping[str, Any], field: str) -> set[tuple[type, Any]]:
+    """Of one field, told apart by type: True is not 1."""
+    found = document.get(field)
+    members = found if isinstance(found, list) else [] if found is None else [found]
+    return {(bool if isinstance(v, bool) else str if isinstance(v, str) else float, v) for v in members}
+
+
+@given(CHANGES, LIMITS, st.integers(1, 8), st.booleans(), st.integers(0, 2**20))
+@settings(max_examples=150)
+def test_limits_hold_in_the_order_of_the_scores(changes, allowed, k, filtered, seed):
+    rng = np.random.default_rng(seed)
+    index, model = LiveIndex(DIM), dict[str, tuple[np.ndarray, dict[str, Any]]]()
+    for revision, (number, document) in enumerate(changes):
+        name = f"a{number}"
+        if document is None:
+            index.remove([name])
+            model.pop(name, None)
+        else:
+            row = rng.normal(size=DIM)
+            index.upsert([name], row[None], [revision])
+            index.describe([name], [([], document)])
+            model[name] = (row, document)
+    snapshot, query = index.snapshot(), rng.normal(size=DIM)
+    wanted = parse({"stock": True} if filtered else {})
+    eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes)
+    view = FilteredSnapshot(
+        snapshot.table, None, (), 1.0, deque(), snapshot.attributes, snapshot, eligible, None
+    )
+    let_in = [name for name, (_, document) in model.items() if not filtered or document["stock"]]
+    order = sorted(let_in, key=lambda name: -float(model[name][0] @ query))
+
+    pinned = [*model][:2]
+    taken = Counter((field, v) for name in pinned for field in allowed for v in values(model[name][1], field))
+    chosen: list[str] = []
+    for name in order:
+        own = [(field, v) for field in allowed for v in values(model[name][1], field)]
+        if name not in pinned and len(chosen) < k and all(taken[entry] < allowed[entry[0]] for entry in own):
+            chosen.append(name)
+            taken.update(own)
+
+    within = Limits(
+        [AtMost(field, count) for field, count in allowed.items()],
+        snapshot,
+        snapshot.rows_of(pinned),
+    )
+    found = LimitedSolver(view, view, within).search(query, k, view.rows_of(pinned))
+    assert [view.id_of(row) for row in found.rows.tolist()] == chosen
+    assert found.exact
+
+    rows = snapshot.rows_of(model)
+    barred = within.after(found.rows).over(rows).barred
+    one_by_one = within.over(rows)
+    for row in found.rows.tolist():
+        one_by_one.take(int(np.flatnonzero(rows == row)[0]))
+    for place, (name, (_, document)) in enumerate(model.items()):
+        own = [(field, v) for field in allowed for v in values(document, field)]
+        full = any(taken[entry] >= allowed[entry[0]] for entry in own)
+        assert barred[place] == full
+        assert one_by_one.barred[place] == (full or name in chosen)
+
+
+def snapshot_of(documents: list[dict[str, Any]], features: np.ndarray) -> Snapshot:
+    index = LiveIndex(features.shape[1])
+    names = [f"a{place}" for place in range(len(documents))]
+    index.upsert(names, features, range(len(names)))
+    index.describe(names, [([], document) for document in documents])
+    return index.snapshot()
+
+
+@given(
+    st.lists(DOCUMENTS, min_size=1, max_size=20),
+    LIMITS,
+    st.tuples(st.integers(1, 8), st.integers(0, 8), st.sets(st.integers(0, 19), max_size=4)),
+    st.integers(0, 2**20),
+)
+@settings(max_examples=150)
+def test_igw_draws_among_candidates_that_are_allowed_and_then_the_next_best(documents, allowed, sizes, seed):
+    (k, more, cover), rng = sizes, np.random.default_rng(seed)
+    view, theta = snapshot_of(documents, rng.normal(size=(len(documents), DIM))), rng.normal(size=DIM)
+    within = Limits([AtMost(*limit) for limit in allowed.items()], view.whole, NO_ROWS)
+    rows = np.array([row for row in sorted(cover) if row < len(documents)], dtype=np.int64)
+    drawn = igw.draw(
+        view, theta, rows, k=k, count=k + more, gamma=3.0, rng=np.random.default_rng(seed), limits=within
+    )
+
+    taken: Counter[tuple[str, Any]] = Counter()
+    estimates = view.features_of(np.arange(len(documents))) @ theta
+    order = np.argsort(-estimates, kind="stable").tolist()
+    pool = order[: k + more]
+    pool += [row for row in rows.tolist() if row not in pool]
+    left, most, chosen, again = pool, len(pool), list[int](), np.random.default_rng(seed)
+
+    def may_come(row: int) -> bool:
+        own = [(field, v) for field in allowed for v in values(documents[row], field)]
+        return row not in chosen and all(taken[entry] < allowed[entry[0]] for entry in own)
+
+    for place in range(len(drawn.hits.rows) + 1):
+        left = [row for row in left if may_come(row)] or [row for row in order if may_come(row)][:most]
+        if not left or place == k:
+            break
+        one = algorithm.choose(estimates[left], k=1, gamma=3.0, rng=again)
+        chosen.append(left[int(one.places[0])])
+        taken.update((field, v) for field in allowed for v in values(documents[chosen[-1]], field))
+        assert drawn.hits.rows[place] == chosen[-1]
+        assert drawn.propensities[place] == pytest.approx(one.propensities[0])
+    assert drawn.hits.rows.tolist() == chosen
+    assert len(chosen) == k or not left
+
+
+ROWS = 3_000
+MAKERS = {
+    "one": lambda _: "all",
+    "few": lambda row: row % 7,
+    "own": lambda row: row,
+    "many": lambda row: [f"v{(row * 37 + j) % 500}" for j in range(20)],
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("draw", ["softmax", "uniform", "igw", "search"])
+def test_values_are_read_once_whatever_k_is(kind: str, draw: str, monkeypatch: pytest.MonkeyPatch):
+    """Pairs of a row and a value that are read, and rows that are barred, counted: to count again for each
+    place reads ``k`` times as many.
+    """
+    features = np.random.default_rng(3).normal(size=(ROWS, 2))
+    view = snapshot_of([{"maker": MAKERS[kind](row)} for row in range(ROWS)], features)
+    k, theta, rng = 1_000, np.array([1.0, 0.2]), np.random.default_rng(4)
+    within = Limits([AtMost("maker", 1)], view.whole, NO_ROWS)
+    pairs = len(coded(view.attributes, "maker", np.arange(ROWS)).places)
+    read, barred, candidates = list[int](), list[int](), list[int]()
+
+    def counted(attributes: Any, name: str, rows: np.ndarray) -> Any:
+        found = coded(attributes, name, rows)
+        read.append(len(rows) + len(found.places))
+        return found
+
+    take, choose = limits.AllowedRows.take, algorithm.choose
+    monkeypatch.setattr(limits, "coded", counted)
+    monkeypatch.setattr(
+        limits.AllowedRows, "take", lambda *given: barred.append(len(found := take(*given))) or found
+    )
+    monkeypatch.setattr(
+        algorithm, "choose", lambda f, **given: candidates.append(len(f)) or choose(f, **given)
+    )
+    if draw == "softmax":
+        softmax.draw(view, theta, k=k, temperature=1.0, rng=rng, limits=within)
+    elif draw == "uniform":
+        uniform.draw(view, k=k, rng=rng, limits=within)
+    elif draw == "igw":
+        igw.draw(view, theta, np.arange(30), k=k, count=k, gamma=1.0, rng=rng, limits=within)
+    else:
+        LimitedSolver(view, view, within).search(theta, k)
+    most = 1 if draw in {"softmax", "uniform"} else 3
+    assert sum(read) <= most * (pairs + ROWS)
+    assert sum(barred) <= most * pairs + k
+    assert max(candidates, default=0) <= k + 30

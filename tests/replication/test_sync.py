@@ -1,0 +1,557 @@
+"""Two services over one store: what either does, the other knows after a poll, and acts on."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.bandits.bandit import Bandit
+from app.bandits.settings import BanditRecord, RewardRule
+from app.bandits.versions import BanditVersion
+from app.catalogues.catalogues import Arm, Catalogue
+from app.learning import pooled_prior as pools
+from app.learning.reward_entries import Observation, Reward
+from app.platform.errors import Conflict, NoArms, NotFound, Unavailable
+from app.platform.metrics import Metrics
+from app.platform.settings import Settings
+from app.replication import sync as module
+from app.serving.request import ChooseRequest
+from app.storage import redis_keys
+from app.storage.store import RedisStore
+from lossy_store import LossyStore
+from server.composition import Service
+from waiting import until
+from world import World
+
+pytestmark = pytest.mark.anyio
+
+
+@contextlib.asynccontextmanager
+async def another(
+    store: RedisStore, folder: Path, *, name: str | None = None, **options: Any
+) -> AsyncIterator[World]:
+    """A service that polls only when it is told to, or must."""
+    lossy: Any = LossyStore(store)
+    configured = Settings(redis_url="unix:///not-used", data_dir=folder, **options)
+    service = Service(configured, lossy, Metrics(), name=name)
+    service.sync._every_s = 3_600
+    await service.start()
+    try:
+        yield World(service, lossy)
+    finally:
+        lossy.refuse.clear()
+        lossy.hold.clear()
+        await service.stop()
+
+
+@contextlib.asynccontextmanager
+async def two_services(
+    store: RedisStore, folder: Path, **of_second: Any
+) -> AsyncIterator[tuple[World, World]]:
+    """Two services that know the catalogue of the first; ``of_second``: settings of the second."""
+    async with another(store, folder / "one") as one, another(store, folder / "two", **of_second) as two:
+        await one.catalogue()
+        await two.service.sync.poll()
+        yield one, two
+
+
+@pytest.fixture
+async def pair(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+    async with two_services(store, tmp_path) as worlds:
+        yield worlds
+
+
+@pytest.fixture
+async def teacher_and_pupil(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+    """As ``pair``, but the second applies no rewards: whatever it knows, the first has learned."""
+    async with two_services(store, tmp_path, worker=False) as worlds:
+        yield worlds
+
+
+def held(catalogue: Catalogue) -> dict[str, tuple[int, list[float]]]:
+    view = catalogue.index.snapshot().table
+    rows = view.live_rows.tolist()
+    return {view.ids[r]: (int(view.revisions[r]), view.features[r].tolist()) for r in rows}
+
+
+async def stored(store: Any, uid: str) -> dict[str, tuple[int, list[float]]]:
+    return {
+        arm.id: (arm.revision, np.frombuffer(arm.features).tolist())
+        async for batch in store.arms.scan(uid)
+        for arm in batch
+    }
+
+
+async def test_catalogues_arms_and_bandits_come_and_go(pair: tuple[World, World]):
+    one, two = pair
+    here, there = [await world.service.catalogues.get("c") for world in pair]
+    assert here.uid == there.uid
+    assert held(here) == held(there)
+    await one.bandit()
+    await one.service.catalogues.remove(here, ["a0", "a3"])
+    await one.service.catalogues.upsert(here, [Arm("a1", [7.0, 7.0]), Arm("new", [1.0, 1.0])])
+    assert "new" not in held(there)
+    await two.service.sync.poll()
+    assert (held(there), there.version) == (held(here), here.version)
+    assert two.service.bandits._served["b"].uid == one.service.bandits._served["b"].uid
+    await one.service.bandits.delete("b")
+    await one.service.catalogues.delete("c")
+    await one.catalogue("c", dim=3)
+    await two.service.sync.poll()
+    assert "b" not in two.service.bandits._served
+    assert two.service.catalogues.served("c").dim == 3
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.sampled_from(["upsert", "remove", "poll", "recreate"]),
+        st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=4, unique=True),
+    ),
+    max_size=24,
+)
+
+
+@settings(max_examples=40)
+@given(operations=OPERATIONS, kept=st.integers(2, 8))
+async def test_whoever_writes_both_end_with_what_is_stored(
+    pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch, operations: Any, kept: int
+):
+    """Also when more has changed than the log of changes keeps, and when a catalogue is made anew."""
+    monkeypatch.setattr(redis_keys, "CHANGES_KEPT", kept)
+    for number, (who, what, ids) in enumerate(operations):
+        catalogues = pair[who].service.catalogues
+        with contextlib.suppress(NotFound, Conflict):
+            if what == "upsert":
+                arms = [Arm(arm, [1.0, float(number)]) for arm in ids]
+                await catalogues.upsert(await catalogues.get("c"), arms)
+            elif what == "remove":
+                await catalogues.remove(await catalogues.get("c"), ids)
+            elif what == "recreate":
+                await catalogues.delete("c")
+                await pair[who].catalogue()
+            else:
+                await pair[who].service.sync.poll()
+    for world in pair:
+        await world.service.sync.poll()
+        catalogue = await world.service.catalogues.get("c")
+        assert held(catalogue) == await stored(world.store, catalogue.uid)
+        assert catalogue.version == await world.store.arms.version(catalogue.uid)
+
+
+async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
+    pair: tuple[World, World], store: RedisStore
+):
+    """As after the fail-over of a primary: the version is older, and so are the arms."""
+    one, two = pair
+    here, there = [await world.service.catalogues.get("c") for world in pair]
+    dump = await store._redis.command("DUMP", redis_keys.features(here.uid))
+    counters = await store._redis.command("DUMP", redis_keys.counters(here.uid))
+    await one.service.catalogues.upsert(here, [Arm("a1", [9.0, 9.0]), Arm("lost", [1.0, 1.0])])
+    await one.service.catalogues.remove(here, ["a0"])
+    await two.service.sync.poll()
+    assert "lost" in held(there)
+    for key, value in ((redis_keys.features(here.uid), dump), (redis_keys.counters(here.uid), counters)):
+        await store._redis.command("RESTORE", key, 0, value, "REPLACE")
+    for world, catalogue in zip(pair, (here, there), strict=True):
+        await world.service.sync.poll()
+        assert held(catalogue) == await stored(store, here.uid)
+        assert set(held(catalogue)) == {"a0", "a1", "a2", "a3"}
+
+
+async def test_a_learner_taught_by_another_process_is_chosen_from(
+    teacher_and_pupil: tuple[World, World],
+):
+    one, two = teacher_and_pupil
+    bandit = await one.bandit()
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
+    for _ in range(3):
+        await two.choose(there)
+    await one.observe(bandit, "o1")
+    await two.service.sync.poll()
+    before = two.store.calls["learners.stored"]
+    assert [(await two.choose(there)).learner_version for _ in range(3)] == [1, 1, 1]
+    assert two.store.calls["learners.stored"] == before + 1, "it was read once, and nothing else was"
+    await two.choose(there, "bob")
+    before = two.store.calls["learners.stored"]
+    await one.observe(bandit, "o2")
+    await two.service.sync.poll()
+    await two.choose(there, "bob")
+    assert two.store.calls["learners.stored"] == before, "who was not taught is not read again"
+    await one.service.forgetting.forget(bandit.learner_for("ann"))
+    await two.service.sync.poll()
+    assert (await two.choose(there)).learner_version == 0
+
+
+async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(pair: tuple[World, World]):
+    """Half of the partitions belong to the other process; no poll in between is needed."""
+    _, two = pair
+    bandit = await pair[0].bandit()
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
+    assert there.uid == bandit.uid
+    for number in range(8):
+        key = f"u{number}"
+        token = (await two.choose(there, key)).decision
+        assert (await two.reward(token)).applied
+        assert (await two.choose(there, key)).learner_version == 1
+
+
+async def test_a_decision_of_another_process_is_rewarded_at_once(pair: tuple[World, World]):
+    """By a process that knows neither the bandit, nor the catalogue, nor the arm."""
+    one, two = pair
+    await one.catalogue("fresh")
+    bandit = await one.bandit("new", "fresh")
+    catalogue = await one.service.catalogues.get("fresh")
+    first = (await one.choose(bandit)).decision
+    receipt = await two.service.rewards.reward([Reward(first, 1.0)])
+    assert (receipt.accepted, receipt.rejected) == (1, [])
+    await one.service.catalogues.upsert(catalogue, [Arm(f"a{i}", [5.0, float(i)]) for i in range(4)])
+    second = (await one.choose(bandit)).decision
+    receipt = await two.service.rewards.reward([Reward(second, 1.0)])
+    assert (receipt.accepted, receipt.rejected) == (1, [])
+    await one.service.catalogues.upsert(catalogue, [Arm("newest", [9.0, 9.0])])
+    receipt = await two.service.rewards.observe(
+        await two.service.bandits.get("new"), [Observation("o", "newest", 1.0, "ann")]
+    )
+    assert receipt.accepted == 1
+
+
+async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_of_it(
+    pair: tuple[World, World],
+):
+    one, two = pair
+    await one.catalogue("fresh")
+    bandit = await one.bandit("new", "fresh", reward=RewardRule(wait_s=3_600.0, default=2.0))
+    token = (await one.choose(bandit, activate=False)).decision
+    assert (await two.reward(token)).rejected == [(0, "not_activated")]
+    await one.bandit("newer", "fresh")
+    other = (await one.choose(await one.service.bandits.get("newer"), activate=False)).decision
+    outcome = await two.service.decisions.activate([token, other, token])
+    assert (outcome.activated, outcome.duplicate, outcome.rejected) == (2, 1, [])
+    assert (await one.reward(token)).accepted == 1
+
+
+async def test_a_pool_taught_by_another_process_is_the_prior_here(
+    pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pools, "MAX_AGE_S", 0.0)
+    one, two = pair
+    bandit = await one.bandit(prior="pooled", prior_strength=100.0)
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
+    assert not (await two.service.learners.report(there, there.learner_for("new"))).theta.any()
+    await one.observe(bandit, "o", key="ann")
+
+    async def known() -> bool:
+        return bool((await two.service.learners.report(there, there.learner_for("new"))).theta.any())
+
+    await until(known, what="the pool is read again")
+    await one.service.forgetting.forget(bandit.learner_for("ann"))
+    await until(lambda: forgotten(two, there), what="the pool has forgotten")
+
+
+async def test_a_prior_fitted_by_another_process_is_that_of_here_after_a_poll(
+    teacher_and_pupil: tuple[World, World],
+):
+    one, two = teacher_and_pupil
+    bandit = await one.bandit(prior="learned", ridge="auto", exploration="auto")
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
+    items = [Observation(f"{n}-{arm}", f"a{arm}", 1.0 + arm, f"k{n}") for n in range(8) for arm in range(4)]
+    await one.service.rewards.wait(await one.service.rewards.observe(bandit, items))
+    assert (await two.choose(there, key="new")).prior_version == 0
+    made = (await one.service.prior_fits.fit(bandit)).version
+    assert made is not None
+    await two.service.sync.poll()
+    choices = [
+        await world.service.dry_runs.run(each, ChooseRequest(key=key, k=4, seed=7))
+        for key in ("new", "k3")
+        for world, each in ((one, bandit), (two, there))
+    ]
+    assert {choice.prior_version for choice in choices} == {made.number}
+    assert choices[0] == choices[1], "to the bit"
+    assert choices[2] == choices[3]
+    again = (await two.service.prior_fits.fit(there)).version  # a process without a worker may be asked too
+    assert again is not None
+    assert again.number == made.number + 1
+    await one.service.sync.poll()
+    assert (await one.choose(bandit, key="new")).prior_version == again.number
+
+
+async def forgotten(world: World, bandit: Bandit) -> bool:
+    return not (await world.service.learners.report(bandit, bandit.learner_for("new"))).theta.any()
+
+
+async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
+    pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch
+):
+    one, two = pair
+    bandit = await one.bandit()
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
+    assert (await two.choose(there)).stale_s is None
+    await one.service.catalogues.upsert(await one.service.catalogues.get("c"), [Arm("new", [9.0, 9.0])])
+    await one.observe(bandit, "o1", arm="new")
+    two.service.sync._confirmed -= 100.0
+    choice = await two.choose(there)
+    assert (choice.stale_s, choice.arms[0].id, choice.learner_version) == (None, "new", 1)
+    two.service.sync._confirmed -= 100.0
+    two.store.refuse.add("registry.version")
+    choice = await two.choose(there)
+    assert choice.stale_s is not None
+    assert choice.stale_s >= 100.0
+    two.store.refuse.clear()
+    two.store.hold["registry.version"] = gate = asyncio.Event()
+    two.service.sync._failing = False
+    monkeypatch.setattr(module, "PATIENCE_S", 0.01)
+    assert (await two.choose(there)).stale_s is not None, "a store that hangs is not waited for"
+    gate.set()
+    two.store.hold.clear()
+    await two.service.sync.poll()
+    assert (await two.choose(there)).stale_s is None
+
+
+async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(pair: tuple[World, World]):
+    """An outdated learner cannot be read again: it serves all the same."""
+    one, two = pair
+    bandit = await one.bandit()
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
+    await two.choose(there)
+    await one.observe(bandit, "o1")
+    await two.service.sync.poll()
+    two.store.refuse.add("learners.stored")
+    assert (await two.choose(there)).learner_version == 0
+    with pytest.raises(Unavailable):
+        await two.choose(there, "never seen")
+    two.store.refuse.clear()
+    assert (await two.choose(there)).learner_version == 1
+
+
+async def test_polls_are_shared_and_each_began_after_it_was_asked_for(pair: tuple[World, World]):
+    _, two = pair
+    before = two.store.calls["registry.version"]
+    await asyncio.gather(*(two.service.sync.poll() for _ in range(50)))
+    assert 1 <= two.store.calls["registry.version"] - before <= 2
+
+
+async def test_the_partitions_are_shared_and_taken_over(store: RedisStore, tmp_path: Path):
+    async with another(store, tmp_path / "one", lease_s=0.2) as one:
+        leases = one.service._worker._leases  # type: ignore[union-attr]
+        everything = set(range(store.partitions))
+        assert set(leases._owned) == everything
+        async with another(store, tmp_path / "two", lease_s=0.2) as two:
+            others = two.service._worker._leases  # type: ignore[union-attr]
+
+            async def shared() -> bool:
+                return len(leases._owned) == len(others._owned) == store.partitions // 2
+
+            await until(shared, what="each has half")
+            assert set(leases._owned) | set(others._owned) == everything
+
+        async def alone() -> bool:
+            return set(leases._owned) == everything
+
+        await until(alone, what="the partitions of the one that left are taken over")
+
+
+async def test_a_service_alone_with_its_store_has_all_partitions_whoever_had_one(
+    store: RedisStore, tmp_path: Path
+):
+    for number in range(2, 9):
+        await store.leases.join(f"serve-{number}", 3_600_000)
+    async with another(store, tmp_path / "alone", name="serve-1") as world:
+        await world.catalogue()
+        bandit = await world.bandit()
+        for number in range(2 * store.partitions):
+            token = (await world.choose(bandit, f"key-{number}")).decision
+            assert (await world.reward(token)).applied
+        assert not world.store.calls["leases.join"]
+
+
+async def test_an_empty_catalogue_filled_elsewhere(pair: tuple[World, World]):
+    one, two = pair
+    await one.catalogue("empty", arms=0)
+    bandit = await one.bandit("e", "empty")
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("e")
+    assert there.uid == bandit.uid
+    with pytest.raises(NoArms):
+        await two.choose(there)
+    await one.service.catalogues.upsert(await one.service.catalogues.get("empty"), [Arm("x", [1.0, 1.0])])
+    assert (await two.choose(there)).arms[0].id == "x", "who finds no arm polls"
+
+
+async def test_what_another_process_has_just_made_is_found(pair: tuple[World, World]):
+    """Catalogues, bandits and arms: who is asked for what is not here polls, and nobody else does."""
+    one, two = pair
+    await one.catalogue("fresh", arms=0)
+    bandit = await one.bandit("new", "fresh")
+    there = await two.service.catalogues.get("fresh")
+    assert (await two.service.bandits.get("new")).uid == bandit.uid
+    await one.service.catalogues.upsert(bandit.catalogue, [Arm("x", [1.0, 1.0])])
+    assert (await two.service.catalogues.get("fresh")) is there
+    assert len(there.index) == 0, "what is here is given as it is"
+    assert len((await two.service.catalogues.get_stocked("fresh")).index) == 1
+    await one.service.catalogues.upsert(bandit.catalogue, [Arm("y", [1.0, 2.0])])
+    catalogues = two.service.catalogues
+    arm = await catalogues.use("fresh", lambda found: catalogues.arm(found, "y"))
+    assert list(arm.features) == [1.0, 2.0]
+    polls = two.store.calls["registry.version"]
+    with pytest.raises(NotFound):
+        await catalogues.use("fresh", lambda found: catalogues.arm(found, "z"))
+    with pytest.raises(NotFound):
+        await two.service.bandits.get("no such bandit")
+    assert await two.service.bandits.find("no such uid", 1) is None
+    assert two.store.calls["registry.version"] == polls + 3, "one poll each"
+
+
+async def test_while_the_store_does_not_answer_nobody_knows_whether_a_name_exists(pair: tuple[World, World]):
+    one, two = pair
+    bandit = await one.bandit()
+    two.store.refuse.add("registry.version")
+    for name in (bandit.name, "no such name"):
+        with pytest.raises(Unavailable):
+            await two.service.bandits.get(name)
+        with pytest.raises(Unavailable):
+            await two.service.catalogues.get(name)
+    two.store.refuse.clear()
+    await two.service.sync.poll()
+    assert await two.service.bandits.get("b")
+
+
+async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(pair: tuple[World, World]):
+    """By who names it. Who holds the old one, as an import does in the middle, is told that it is gone."""
+    one, two = pair
+    old = await two.service.catalogues.get("c")
+    await one.service.catalogues.delete("c")
+    await one.catalogue("c", arms=1)
+    arms, catalogues = [Arm("new", [1.0, 1.0])], two.service.catalogues
+    with pytest.raises(NotFound):
+        await catalogues.upsert(old, arms)
+    assert (await catalogues.use("c", lambda found: catalogues.upsert(found, arms))).added == 1
+    await one.service.catalogues.delete("c")
+    await one.catalogue("c", arms=2)
+    assert (await catalogues.use("c", lambda found: catalogues.remove(found, ["a1"]))).deleted == ["a1"]
+
+
+async def test_a_bandit_gets_the_catalogue_that_was_made_anew_while_it_was_made(pair: tuple[World, World]):
+    """It was made over the name of a catalogue, by a process that knew only the old one of that name."""
+    one, two = pair
+    await one.service.catalogues.delete("c")
+    await one.catalogue("c", arms=1)
+    bandit = await two.bandit()
+    await two.service.sync.poll()
+    there = await two.service.bandits.get("b")
+    assert there.uid == bandit.uid
+    assert there.catalogue is two.service.catalogues.served("c")
+    assert (await two.choose(there)).arms[0].id == "a0"
+
+
+async def change(world: World, **fields: Any) -> Bandit:
+    """Change fields of the bandit ``b``."""
+
+    def changed(uid: str, version: BanditVersion) -> BanditRecord:
+        return msgspec.structs.replace(version.record, **fields)
+
+    return await world.service.bandits.change("b", changed)
+
+
+async def test_a_change_is_known_after_a_poll_and_decisions_keep_their_terms(pair: tuple[World, World]):
+    """Also to a process that has not heard of the change, and to one that has not seen the version before."""
+    one, two = pair
+    await one.bandit(reward=RewardRule(max=1.0))
+    there = await two.service.bandits.get("b")
+    old = (await two.choose(there)).decision
+    here = await change(one, reward=RewardRule(max=0.5), ridge=7.0)
+    new = (await one.choose(here)).decision
+    assert two.service.bandits._served["b"] is there
+    receipt = await two.reward(new)
+    assert receipt.rejected == [(0, "out_of_range")], "who meets a newer version asks for it"
+    now = await two.service.bandits.get("b")
+    assert (now.version.number, now.record) == (2, here.record)
+    assert (await two.choose(now)).bandit_version == 2
+    assert (await one.reward(old)).accepted == 1
+    two.service.bandits._earlier.clear()
+    assert (await two.reward(old)).duplicate == 1, "its version is read from the store"
+    calls = two.store.calls["registry.bandit_versions"]
+    assert (await two.reward(old)).duplicate == 1
+    assert two.store.calls["registry.bandit_versions"] == calls
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(0, 1), st.sampled_from(["ridge", "delta", "shortlist", "poll", "lose"]), st.integers(1, 3)
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=30)
+@given(steps=CHANGES)
+async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[World, World], steps: Any):
+    """Each process changes what the store has, though it knows something older; replies may be lost."""
+    with contextlib.suppress(NotFound):
+        await pair[0].service.bandits.delete("b")
+    expected = (await pair[0].bandit(shortlist=30)).record
+    for world in pair:
+        await world.service.sync.poll()
+    versions = [expected]
+    for who, what, number in steps:
+        world = pair[who]
+        if what == "poll":
+            await world.service.sync.poll()
+            continue
+        field = "shortlist" if what == "lose" else what
+        value = number / 10 if field == "delta" else number
+        expected = msgspec.structs.replace(expected, **{field: value})
+        if what == "lose" and expected != versions[-1]:
+            world.store.lose.append("registry.change_bandit")
+            with pytest.raises(Unavailable):
+                await change(world, **{field: value})
+        assert (await change(world, **{field: value})).record == expected
+        versions += [expected] * (expected != versions[-1])
+    for world in pair:
+        await world.service.sync.poll()
+        bandit = await world.service.bandits.get("b")
+        assert (bandit.record, bandit.version.number) == (expected, len(versions))
+        kept, _ = await world.service.bandits.history(bandit, None, 100)
+        assert [version.record for version in kept] == versions[::-1]
+
+
+async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(pair: tuple[World, World]):
+    one, two = pair
+    await one.bandit()
+    await two.service.sync.poll()
+    await one.service.bandits.delete("b")
+    with pytest.raises(NotFound):
+        await change(two, ridge=2.0)
+    await one.bandit(ridge=5.0)
+    changed = await change(two, delta=0.1)
+    assert (changed.record.ridge, changed.record.delta, changed.version.number) == (5.0, 0.1, 2)
+
+
+async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(pair: tuple[World, World]):
+    """A change of the ridge makes posteriors anew; while the store does not answer the old ones serve."""
+    one, _ = pair
+    bandit = await one.bandit(exploration=0.0)
+    await one.observe(bandit, *(f"o{i}" for i in range(5)))
+    before = (await one.choose(bandit)).arms
+    changed = await change(one, ridge=50.0)
+    one.store.refuse.add("learners.stored")
+    assert (await one.choose(changed)).arms == before
+    one.store.refuse.clear()
+    after = (await one.choose(changed)).arms
+    assert after[0].score < before[0].score
+    calls = one.store.calls["learners.stored"]
+    assert [(await one.choose(changed)).arms for _ in range(3)] == [after] * 3
+    assert one.store.calls["learners.stored"] == calls, "it is read once"
