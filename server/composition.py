@@ -138,7 +138,7 @@ class Service:
         self._prior_fitting = PriorFitting(
             store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
         )
-        self.quotas = Quotas(store, counted=metrics.quotas_are)
+        self.quotas = Quotas(store, counted=metrics.set_quota_states)
         self.sync = Sync(
             store,
             self.catalogues,
@@ -218,7 +218,7 @@ class Service:
         )
         self.centers = CatalogueCenters(self.filtered)
         self.reports = Reports(
-            self.bandits, self.decision_log, watched=WatchedGuardrails(metrics.guardrails).said
+            self.bandits, self.decision_log, watched=WatchedGuardrails(metrics.guardrails).set_states
         )
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
         self.explanations = Explanations(self.bandits, self.decision_log, self.selector, self.priors)
@@ -284,10 +284,10 @@ class Service:
         if self._worker is not None:
             await self._worker.start()
             housekeeping = Housekeeping(
-                self.store, self.forgetting, wake=self._worker.wake, done=self._kept_house
+                self.store, self.forgetting, wake=self._worker.wake, done=self._on_housekeeping
             )
             retention = LogRetention(
-                self.store, most_bytes=self.settings.max_log_mb << 20, done=self._kept_house
+                self.store, most_bytes=self.settings.max_log_mb << 20, done=self._on_housekeeping
             )
             self._run(housekeeping.run(), retention.run(), self._prior_fitting.run())
         self._run(
@@ -311,7 +311,7 @@ class Service:
         """Run this until ``stop``."""
         self._background += map(asyncio.create_task, work)
 
-    def _kept_house(self, kind: str, count: int) -> None:
+    def _on_housekeeping(self, kind: str, count: int) -> None:
         self.metrics.housekeeping.labels(kind).inc(count)
 
     async def _poll_for_news(self) -> bool:

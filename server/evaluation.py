@@ -32,7 +32,13 @@ from app.decision_log.rows import Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.learner_copies import checked_state
 from app.measuring.evaluations import Evaluation, When, answer_of, check_usable, evaluations_of
-from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator, Known, check_estimators, evaluated_policy
+from app.measuring.evaluator import (
+    ESTIMATOR_NAMES,
+    Evaluator,
+    LearnerLookup,
+    check_estimators,
+    evaluated_policy,
+)
 from app.measuring.outcomes import SeenRewards
 from app.measuring.past_learners import HeldLearners, PastLearners
 from app.measuring.sources import HeldSource
@@ -100,7 +106,7 @@ async def _evaluated(
     given = None if learners_from is None else _learners(bandit, learners_from)
     past, read = PastLearners(bandit, source, given), ReadDecisions()
     seen = SeenRewards(bandit.record, partial(source.terms, bandit))
-    known: Known = past
+    known: LearnerLookup = past
     if when == "before":
         await past.survey(seen.noted(_pages(log, "counting", read)), from_ms=None, to_ms=None)
     elif given is not None:

@@ -24,7 +24,7 @@ from shortlist_client.answers import ArmRevision, LearnedReward, LoggedDecision
 from shortlist_client.files.progress import meter
 
 PAGE = 1_000
-TOGETHER = 50_000  # rows of one commit, about
+BATCH_SIZE = 50_000  # rows of one commit, about
 LATE_MS = 2_000  # rows of the decision log are there by then
 AGAIN_MS = 600_000  # what is looked at again, for rows that came later
 
@@ -170,7 +170,7 @@ class Export:
                 yield from batch.column(0).to_pylist()
 
     def _commit_many(self) -> None:
-        if sum(map(len, self._new.values())) >= TOGETHER:
+        if sum(map(len, self._new.values())) >= BATCH_SIZE:
             self._commit()
 
     def _commit(self) -> None:

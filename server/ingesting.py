@@ -31,7 +31,7 @@ from shortlist_client.answers import Receipt
 
 log = logging.getLogger("shortlist.ingest")
 
-TOGETHER = 5_000  # messages, with at most MOST_BYTES, or what comes within REST_S
+BATCH_SIZE = 5_000  # messages, with at most MOST_BYTES, or what comes within REST_S
 STEP = 500
 MOST_BYTES = 8 << 20
 REST_S = 0.05
@@ -182,7 +182,7 @@ class Ingester:
                 self._measure()
                 messages = self._next()
                 if messages:
-                    self._bury(self._teach(messages))
+                    self._write_dead_letters(self._send_all(messages))
                     for message in messages:
                         self._done[message.partition()] = message.offset() + 1
                 self._commit()
@@ -197,7 +197,7 @@ class Ingester:
 
     def _next(self) -> list[Any]:
         found, size, end = list[Any](), 0, time.monotonic() + REST_S
-        while len(found) < TOGETHER and size < MOST_BYTES and (left_s := end - time.monotonic()) > 0:
+        while len(found) < BATCH_SIZE and size < MOST_BYTES and (left_s := end - time.monotonic()) > 0:
             for message in self._consumer.consume(STEP, timeout=left_s):
                 if message.error():
                     log.warning("Kafka says: %s", message.error().str())
@@ -217,7 +217,7 @@ class Ingester:
             else:
                 self._done.clear()
 
-    def _teach(self, messages: Sequence[Any]) -> list[RefusedMessage]:
+    def _send_all(self, messages: Sequence[Any]) -> list[RefusedMessage]:
         """Send what can be sent; return the rest. Returns when the service has all."""
         dead = list[RefusedMessage]()
         by_bandit: dict[str | None, list[tuple[Any, Any]]] = defaultdict(list)
@@ -268,7 +268,7 @@ class Ingester:
                 self._seen("service")
                 return receipt
 
-    def _bury(self, letters: Sequence[RefusedMessage]) -> None:
+    def _write_dead_letters(self, letters: Sequence[RefusedMessage]) -> None:
         """Write dead letters; return when all are durable."""
         left = [(each, each.message.value()) for each in letters]
         while left:

@@ -21,7 +21,7 @@ import numpy as np
 
 from app.catalogues.catalogues import Catalogue
 from app.milvus.engine import ArmRow, CollectionGone, Engine
-from app.milvus.expressions import said_of
+from app.milvus.expressions import arm_terms
 from app.milvus.index import COLLECTION, LAST_ARM, MilvusIndex, MilvusQuality, Probing
 from app.platform.background import end
 from app.platform.errors import Unavailable
@@ -243,6 +243,6 @@ async def _installation(store: Store) -> str:
 
 
 def _row(arm: DescribedArm) -> ArmRow:
-    said = said_of(*attributes_of(arm.document))
+    said = arm_terms(*attributes_of(arm.document))
     features = bytes_to_vector(arm.features).astype(np.float32)
     return ArmRow(arm.id, arm.revision, features, said.terms, said.ends)

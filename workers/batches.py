@@ -20,14 +20,14 @@ States = Mapping[LearnerId, LearnerState | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CheckpointedLearner:
     """A learner as it is at the watermark of its partition; ``tail`` is the number of bytes of its tail."""
 
     state: LearnerState | None
     tail: int = 0
 
 
-Before = Mapping[LearnerId, Kept | StoredLearner]
+Before = Mapping[LearnerId, CheckpointedLearner | StoredLearner]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Folded:
     checkpoints: Mapping[LearnerId, bytes | None]
     tails: Mapping[LearnerId, Sequence[str]]
     dead: Sequence[DeadLetter]
-    kept: Mapping[LearnerId, Kept]
+    kept: Mapping[LearnerId, CheckpointedLearner]
     counts: Mapping[str, FoldedCounts]
 
 
@@ -102,10 +102,10 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
         tail = tail_bytes(new) + (kept[learner].tail if learner in kept else 0)
         if state is None or not new or learner not in kept or is_due(state, tail, was_read=learner in read):
             checkpoints[learner] = None if state is None else state_to_bytes(state)
-            kept[learner] = Kept(state)
+            kept[learner] = CheckpointedLearner(state)
         else:
             tails[learner] = [entry.entry_id for entry in new]
-            kept[learner] = Kept(state, tail)
+            kept[learner] = CheckpointedLearner(state, tail)
     for learner, each in before.items():  # many keys are rewarded once, and then not for long
         if learner in checkpoints and isinstance(each, StoredLearner) and not (each.checkpoint or each.tail):
             kept.pop(learner, None)
@@ -135,17 +135,17 @@ def _added(
     return {learner: own for learner, own in added.items() if learner not in whole}, counts
 
 
-def _restored(before: Before) -> tuple[dict[LearnerId, Kept], dict[LearnerId, str]]:
+def _restored(before: Before) -> tuple[dict[LearnerId, CheckpointedLearner], dict[LearnerId, str]]:
     """The learners, and the reason for each that cannot be read."""
-    kept: dict[LearnerId, Kept] = {}
+    kept: dict[LearnerId, CheckpointedLearner] = {}
     broken: dict[LearnerId, str] = {}
     for learner, each in before.items():
         try:
-            kept[learner] = each if isinstance(each, Kept) else _kept(learner, each)
+            kept[learner] = each if isinstance(each, CheckpointedLearner) else _kept(learner, each)
         except Exception as error:
             broken[learner] = f"the learner's state cannot be read: {reason_of(error)}"
     return kept, broken
 
 
-def _kept(learner: LearnerId, stored: StoredLearner) -> Kept:
-    return Kept(restored(learner, stored), tail_bytes(stored.tail) if stored.tail else 0)
+def _kept(learner: LearnerId, stored: StoredLearner) -> CheckpointedLearner:
+    return CheckpointedLearner(restored(learner, stored), tail_bytes(stored.tail) if stored.tail else 0)

@@ -39,7 +39,7 @@ SAVED_S = 60.0  # three seconds of a core
 GROWTH = 1.5
 LONGEST_S = 3_600.0
 LOOK_AGAIN_S = 60.0  # at bandits that were not due
-TOGETHER = 500  # bandits whose counts are read in one call
+BATCH_SIZE = 500  # bandits whose counts are read in one call
 
 
 class KnownBandits(Protocol):
@@ -122,8 +122,8 @@ class PriorFitting:
         if time.monotonic() < self._rest_until or not self._changed:
             return bool(self._changed)
         uids = list(self._changed)
-        for start in range(0, len(uids), TOGETHER):
-            some = uids[start : start + TOGETHER]
+        for start in range(0, len(uids), BATCH_SIZE):
+            some = uids[start : start + BATCH_SIZE]
             for uid, counts in zip(some, await self._store.folded(some), strict=True):
                 if time.monotonic() < self._rest_until:
                     return True

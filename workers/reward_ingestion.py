@@ -29,7 +29,16 @@ from app.platform.answers import Budget
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
 from app.storage.types import LearnerId, LogEntry, Store, StoredLearner, entry_order
-from workers.batches import MOST_NUMBERS, Before, Folded, Kept, States, batches, fold_stored, numbers_of
+from workers.batches import (
+    MOST_NUMBERS,
+    Before,
+    CheckpointedLearner,
+    Folded,
+    States,
+    batches,
+    fold_stored,
+    numbers_of,
+)
 from workers.log_trimming import LogTrimmer
 from workers.waiters import Waiters
 
@@ -83,7 +92,9 @@ class RewardWorker:
         self._trimmer = LogTrimmer(store, reward_log_s=reward_log_s)
         # What was kept belongs to a watermark that this worker has set itself: states change with it alone.
         # Each time that another one is found, a new cycle begins, and what was kept in earlier ones is void.
-        self._kept: BoundedCache[tuple[int, LearnerId], tuple[int, Kept]] = BoundedCache(capacity_bytes)
+        self._kept: BoundedCache[tuple[int, LearnerId], tuple[int, CheckpointedLearner]] = BoundedCache(
+            capacity_bytes
+        )
         self._cycles = [0] * store.partitions
         self._owns = owns
         self._awake = asyncio.Event()
@@ -205,7 +216,7 @@ class RewardWorker:
 
     async def _before(self, partition: int, learners: Sequence[LearnerId]) -> Before:
         """The learners as they are at the watermark; those that this worker has not kept are read."""
-        before: dict[LearnerId, Kept | StoredLearner] = {}
+        before: dict[LearnerId, CheckpointedLearner | StoredLearner] = {}
         for learner in learners:
             cycle, kept = self._kept.get((partition, learner)) or (-1, None)
             if kept is not None and cycle == self._cycles[partition]:
@@ -214,7 +225,7 @@ class RewardWorker:
         before.update(zip(missing, await self._store.learners.stored(partition, missing), strict=True))
         return before
 
-    def _keep(self, partition: int, learners: Mapping[LearnerId, Kept]) -> None:
+    def _keep(self, partition: int, learners: Mapping[LearnerId, CheckpointedLearner]) -> None:
         for learner, kept in learners.items():
             size = state_memory_bytes(learner.name, kept.state)
             self._kept.put((partition, learner), (self._cycles[partition], kept), size)

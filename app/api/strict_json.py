@@ -55,7 +55,7 @@ Provided = Annotated[T, PROVIDED]
 
 JSON = "application/json"
 # Up to this many bytes a body is parsed in one step, which takes a few milliseconds at most.
-LARGE = 2**16
+LARGE_BODY_BYTES = 2**16
 # Of a larger one: of a list, or of an item of the long list; of an object.
 MAX_PART_BYTES, MAX_OBJECT_BYTES = 2**21, 2**18
 DIGITS = 18  # of a content-length; more digits could take Python long to read
@@ -74,8 +74,8 @@ class StrictModel(BaseModel):
 
     ``max_bytes``   a larger body is refused before it is read
     ``instead``     what its detail says can be sent instead; ``instead_for`` may say more of one request
-    ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE`` bytes, while
-                    other requests are answered
+    ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE_BODY_BYTES``
+                    bytes, while other requests are answered
     ``absent``      what is read where a request has no body
     """
 
@@ -316,7 +316,7 @@ async def read_body(model: type[M], data: bytes, where: FieldPath = ()) -> M:
     A large one is looked at first, and refused for its first unknown field, or one that is too long; then the
     items of its long list are parsed one by one. So no step takes long, whatever the body is.
     """
-    if len(data) <= LARGE:
+    if len(data) <= LARGE_BODY_BYTES:
         return whole(model, data, where)
     if data.count(b",") > MAX_VALUES:
         raise TooLarge(f"must have at most {MAX_VALUES:,} values", path=where)

@@ -24,7 +24,7 @@ from shortlist.linear import learned_prior
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums, empty
 from shortlist.linear.scales import Scales
-from shortlist.linear.signals import Known, Weighing, known
+from shortlist.linear.signals import SignalPosteriors, Weighing, known
 from shortlist.types import TopK, Vector
 
 GLOBAL_LEARNER = "_global"
@@ -119,7 +119,7 @@ class Bandit(msgspec.Struct, frozen=True):
         weighing = signals.weighed_anew(self.record, self.weighing, weights)
         return msgspec.structs.replace(self, weighing=weighing)
 
-    def known(self, sums: RidgeSums) -> Posterior | Known:
+    def known(self, sums: RidgeSums) -> Posterior | SignalPosteriors:
         """What these sums say of the reward, or of all signals. Cost: O(D^3)."""
         learned = None if self.prior is None else self.prior.learned
         if self.weighing is None:
@@ -129,7 +129,7 @@ class Bandit(msgspec.Struct, frozen=True):
     def posterior(self, sums: RidgeSums) -> Posterior:
         """What these sums say of the reward, or of the weighted sum of the signals. Cost: O(D^3)."""
         found = self.known(sums)
-        if not isinstance(found, Known):
+        if not isinstance(found, SignalPosteriors):
             return found
         if self.weighing is None:
             raise ValueError("a bandit without signals knows none")

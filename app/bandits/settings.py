@@ -304,14 +304,14 @@ def stored_settings(record: BanditRecord) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class SignalRef:
     """Which signal a reward is of: its place among those of the bandit, and its rule."""
 
     place: int
     rule: SignalRule
 
     @classmethod
-    def of(cls, signals: Mapping[str, SignalRule], name: str | None) -> Judged | None:
+    def of(cls, signals: Mapping[str, SignalRule], name: str | None) -> SignalRef | None:
         """None where no signal of this name is."""
         return None if name is None or name not in signals else cls(list(signals).index(name), signals[name])
 
@@ -322,7 +322,7 @@ def reward_payload(
     value: float,
     decided_ms: int,
     *,
-    judged: Judged | None = None,
+    judged: SignalRef | None = None,
     values: Mapping[str, float] | None = None,
 ) -> bytes:
     """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen.
@@ -346,7 +346,7 @@ def reward_payload(
 
 
 def signal_terms(
-    signals: Mapping[str, SignalRule], judged: Judged | None, values: Mapping[str, float]
+    signals: Mapping[str, SignalRule], judged: SignalRef | None, values: Mapping[str, float]
 ) -> SignalTerms:
     """What the fold must know of the signals. ``values`` take the place of defaults."""
     defaults = [values.get(name, rule.default) for name, rule in signals.items()]

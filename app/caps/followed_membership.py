@@ -26,7 +26,7 @@ from shortlist.types import NO_ROWS, Rows
 
 T = TypeVar("T")
 
-TOGETHER = 100_000  # rows that are described together: a bound on memory
+BATCH_SIZE = 100_000  # rows that are described together: a bound on memory
 MANY = 0.1  # of the rows: choices wait for them once, rather than to find none
 EVALUATING = LongWork(threads=2, waiting=256, name="quotas")
 
@@ -273,7 +273,7 @@ class FollowedMembership:
 
     async def _find(self, snapshot: Snapshot, members: Membership, new: QuotaFilters) -> None:
         everything = self._filters
-        waiting = np.flatnonzero(members.waiting)[:TOGETHER]
+        waiting = np.flatnonzero(members.waiting)[:BATCH_SIZE]
         others = np.flatnonzero(~(members.waiting | members.dead)) if len(new) else NO_ROWS
 
         def evaluated() -> tuple[list[tuple[int, Rows32]], Pairs]:

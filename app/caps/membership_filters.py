@@ -28,7 +28,7 @@ MOST_VALUES = 8  # of a field, by which a filter is looked up
 MOST_AT_ONCE = 32  # filters that are evaluated by the event loop itself
 LONG = 2_500_000  # values that it reads: two milliseconds at most
 _PER_ROW = 10  # such values for each row, whatever is asked
-FEW = 8  # filters are evaluated by themselves in less time than their values are looked up
+MAX_SEPARATE_FILTERS = 8  # filters are evaluated by themselves in less time than their values are looked up
 _SMALLER = 4  # so many times fewer rows than entries: theirs are copied, and the copy is read
 
 
@@ -88,7 +88,7 @@ class QuotaFilters:
     @property
     def _alone(self) -> dict[int, Filter]:
         """Filters that are evaluated by themselves: what cannot be looked up, or all where they are few."""
-        if len(self._partly) + len(self._wholly) > FEW:
+        if len(self._partly) + len(self._wholly) > MAX_SEPARATE_FILTERS:
             return self._evaluated
         return {**self._evaluated, **self._partly, **self._wholly}
 

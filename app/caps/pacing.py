@@ -45,7 +45,7 @@ class Pace:
         """What another one knew of a quota."""
         self._state[place] = before._state[its_place]
 
-    def hear(
+    def refresh(
         self, place: int, *, most: int, began: float, until: float, shown: int, moment: float, is_new: bool
     ) -> None:
         """What was shown so far in a window; of one that is not new the demand is estimated."""

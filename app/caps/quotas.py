@@ -18,7 +18,7 @@ from app.bandits.bandit import Bandit
 from app.caps.followed_membership import FollowedMembership
 from app.caps.membership import MAX_QUOTAS
 from app.caps.rules import BanditQuota, QuotaRule, QuotaShare
-from app.caps.shares import STATES, Shares
+from app.caps.shares import STATES, QuotaLedger
 from app.platform.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
 from app.platform.pages import page_by_name
 from app.storage.types import Store
@@ -56,7 +56,7 @@ class Quotas:
         self._store = store
         self._counted = counted
         self._low = asyncio.Event()  # some share runs low
-        self.shares: dict[str, Shares] = {}
+        self.shares: dict[str, QuotaLedger] = {}
         self._changes: Mapping[str, int] = {}
         self._reading = asyncio.Lock()  # a process has one share: no two may be made for a bandit
 
@@ -109,7 +109,7 @@ class Quotas:
         live = None if shares is None else shares.by_id.get(quota_id)
         if shares is None or live is None:
             raise NotFound("no quota of this id")
-        await shares.hear(live)
+        await shares.refresh(live)
         return _state(live, shares.now_ms)
 
     async def page(
@@ -149,7 +149,7 @@ class Quotas:
             is_due = time.monotonic() >= look_at
             if is_due:
                 look_at = time.monotonic() + EVERY_S
-            answers = await self._each(Shares.look if is_due else Shares.refill)
+            answers = await self._each(QuotaLedger.sync_with_store if is_due else QuotaLedger.refill)
             await asyncio.sleep(REFILL_S if answers else EVERY_S)
             if is_due:
                 states = [shares.states() for shares in self.shares.values()]
@@ -163,9 +163,9 @@ class Quotas:
 
     async def stop(self) -> None:
         """Give all shares back."""
-        await self._each(Shares.end)
+        await self._each(QuotaLedger.end)
 
-    async def _each(self, what: Callable[[Shares], Awaitable[None]]) -> bool:
+    async def _each(self, what: Callable[[QuotaLedger], Awaitable[None]]) -> bool:
         """Whether the store answers; if not it is told later: nothing is spent that is not there."""
         answers = True
         for shares in tuple(self.shares.values()):
@@ -196,7 +196,7 @@ class Quotas:
             if shares is None:
                 if not quotas:
                     return
-                shares = self.shares[bandit_uid] = Shares(
+                shares = self.shares[bandit_uid] = QuotaLedger(
                     self._store.quotas, self._store.write_once, bandit_uid, self._low
                 )
             if changes.all:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from app.caps.followed_membership import FollowedMembership
 from app.caps.pacing import SLICE_S, PacedQuotas
 from app.caps.rules import NEVER, UNBOUNDED, BanditQuota, QuotaShare, Taken
-from app.caps.snapshot import Few, LeftOutBlocks, Moment
+from app.caps.snapshot import QuotaBlockNames, QuotaSnapshot, RemainingQuotas
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import QuotaReached, Unavailable
 from app.storage.types import LEAVES, Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
@@ -40,7 +40,7 @@ STATES = ("open", "used_up", "held_back")
 FIRST = 8  # how much is asked for where there is none
 PLENTY = 1_000  # a process may hold so many times a little of what it has shown: then it keeps that
 MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
-TOGETHER = 500  # quotas that one script counts for
+BATCH_SIZE = 500  # quotas that one script counts for
 RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 FOREVER_MS = 2**52
@@ -49,7 +49,7 @@ REMEMBERED_S = 10.0  # the longest list that was asked for
 AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
 
 
-class Shares:
+class QuotaLedger:
     """See the module. For the event loop.
 
     ``low``: is set when something is to be asked of the store soon: ``refill`` does it.
@@ -85,12 +85,12 @@ class Shares:
         self._away_until = -NEVER
         self._lists = 0, -NEVER  # the longest list that was asked for lately, and until when it is remembered
         self._paced = PacedQuotas()
-        self._blocks = LeftOutBlocks(words, bandit_uid, low, self.slots)
+        self._blocks = QuotaBlockNames(words, bandit_uid, low, self.slots)
         self._used_up = np.zeros(1, dtype=np.bool_)
         self._held_back = np.zeros(1, dtype=np.bool_)
         self._left = np.full(1, UNBOUNDED, dtype=np.int32)  # of the share, where a quota limits
         self._deferrable = np.full(1, UNBOUNDED, dtype=np.int32)
-        self._now: Moment | None = None
+        self._now: QuotaSnapshot | None = None
 
     async def become(self, quotas: Sequence[BanditQuota]) -> None:
         """Serve these quotas and no others, as ``change``."""
@@ -108,7 +108,7 @@ class Shares:
             changed = [self._put(quota) for quota in quotas]
             self._paced.follow(self.by_id.values(), self._held_back)
             self._forget_now()
-            for some in _batches(changed, TOGETHER):
+            for some in _batches(changed, BATCH_SIZE):
                 await self._ask(dict.fromkeys(some, 0), grows=False)
 
     def _has(self, quota: BanditQuota) -> bool:
@@ -154,7 +154,7 @@ class Shares:
         heard_ms, moment = self._time
         return heard_ms + round(1_000 * (self._clock() - moment))
 
-    def now(self) -> Moment:
+    def now(self) -> QuotaSnapshot:
         """The quotas now. Cost: nothing but once in a slice, or after one was used up."""
         self._end_windows()
         if len(self._paced.pace) and (moment := self._clock()) >= self._slice_ends:
@@ -163,7 +163,7 @@ class Shares:
             self._slice_ends = moment + SLICE_S
         if self._now is None:
             out = self._used_up | self._held_back
-            self._now = Moment(self._blocks, self.membership, self.slots, out)
+            self._now = QuotaSnapshot(self._blocks, self.membership, self.slots, out)
         return self._now
 
     def states(self) -> Mapping[str, int]:
@@ -176,7 +176,7 @@ class Shares:
         """Hold as much of every quota as a list of k may take, where there is plenty: before it is drawn.
 
         Of others it is known then that few are left, so that whether a list is evaluated does not depend on
-        what was drawn. A list waits for ``TOGETHER`` at most. While the store is away nothing is asked for.
+        what was drawn. A list waits for ``BATCH_SIZE`` at most. While the store is away nothing is asked for.
         """
         if k == 1 or not self.by_id:
             return
@@ -189,12 +189,12 @@ class Shares:
         try:
             async with self._asking:
                 lacks = self._lacks(k)
-                await self._ask(dict(islice(lacks.items(), TOGETHER)), grows=True)
+                await self._ask(dict(islice(lacks.items(), BATCH_SIZE)), grows=True)
         except Unavailable:
             self._away_until = self._clock() + AWAY_S
             return
-        if len(lacks) > TOGETHER:  # these count as nearly used up until they are here
-            self._low.update(islice(lacks, TOGETHER, None))
+        if len(lacks) > BATCH_SIZE:  # these count as nearly used up until they are here
+            self._low.update(islice(lacks, BATCH_SIZE, None))
             self._some_low.set()
 
     def _lacks(self, k: int) -> dict[QuotaShare, int]:
@@ -215,7 +215,7 @@ class Shares:
         sizes = self.membership.members.sizes
         return min(k, int(sizes[live.number])) if live.number < len(sizes) else 0
 
-    def few(self, k: int, *, deferred: bool) -> Few | None:
+    def few(self, k: int, *, deferred: bool) -> RemainingQuotas | None:
         """The quotas of which fewer than k may be left, and how much that is."""
         short = self._short(k, self._left) if k > 1 else []
         if deferred:
@@ -226,7 +226,7 @@ class Shares:
         left = {
             live.number: min(live.most_of(deferred), live.left if is_away else UNBOUNDED) for live in short
         }
-        return Few(self.membership.members, left)
+        return RemainingQuotas(self.membership.members, left)
 
     async def take(self, snapshot: Snapshot, rows: Sequence[int]) -> Taken | None:
         """Spend one for each of these arms, of each of its quotas; None: some have too few left by now.
@@ -249,7 +249,7 @@ class Shares:
                 return None
             async with self._asking:
                 asked = {live: needed[live] for live in self._lacking(needed) if not live.used_up}
-                for some in _batches(asked.items(), TOGETHER):
+                for some in _batches(asked.items(), BATCH_SIZE):
                     await self._ask(dict(some), grows=True)
         else:
             raise Unavailable("a window of a quota is over before the store has answered")
@@ -284,7 +284,7 @@ class Shares:
             for live, count in self._needed(rows.tolist()).items():
                 if live.quota.rule.counts_reward_of(signal):
                     counts[live] += count
-        for some in _batches(counts.items(), TOGETHER):
+        for some in _batches(counts.items(), BATCH_SIZE):
             await self._store.reward(self._uid, {live.quota.id: count for live, count in some})
             async with self._asking:
                 await self._ask({live: 0 for live, _ in some}, grows=False)
@@ -344,7 +344,7 @@ class Shares:
                 self._spend(live, -count)
                 self._note(live)
 
-    async def look(self) -> None:
+    async def sync_with_store(self) -> None:
         """Report what was spent, give back what is not used, and hear of the others."""
         await self._blocks.keep()
         self._end_windows()
@@ -352,7 +352,7 @@ class Shares:
         for live in worth:
             live.shrink()
         await self._ask_all(worth, grows=False)
-        await self._store.release(self._uid, margin_ms=RELEASE_MARGIN_MS, count=TOGETHER)
+        await self._store.release(self._uid, margin_ms=RELEASE_MARGIN_MS, count=BATCH_SIZE)
 
     async def refill(self) -> None:
         """Ask for more where a share runs low."""
@@ -362,7 +362,7 @@ class Shares:
 
     async def _ask_all(self, lives: Iterable[QuotaShare], *, grows: bool) -> None:
         """Batch after batch: a choice that has to ask waits for one of them."""
-        for some in _batches(lives, TOGETHER):
+        for some in _batches(lives, BATCH_SIZE):
             async with self._asking:
                 needed = {live: 0 for live in some if self.slots[live.number] is live}
                 if needed:
@@ -375,10 +375,10 @@ class Shares:
             own = [live for live in self.by_id.values() if live.share > 0 or live.spent > 0]
             for live in own:
                 live.size = live.fair = 0
-            for some in _batches(own, TOGETHER):
+            for some in _batches(own, BATCH_SIZE):
                 await self._ask(dict.fromkeys(some, LEAVES), grows=False)
 
-    async def hear(self, live: QuotaShare) -> None:
+    async def refresh(self, live: QuotaShare) -> None:
         """Know a quota as it is now in the store."""
         self._end_windows()
         async with self._asking:
@@ -443,7 +443,7 @@ class Shares:
         counted = share.rewarded if live.quota.rule.counts == "rewarded" else share.granted
         live.used_up = live.holds and counted >= share.most
         if live.paced >= 0 and live.holds and live.ends_ms is not None:
-            self._paced.pace.hear(
+            self._paced.pace.refresh(
                 live.paced,
                 most=share.most,
                 began=live.began,

@@ -21,7 +21,7 @@ from app.storage.types import WriteOnce
 from shortlist.types import Rows
 
 
-class LeftOutBlocks:
+class QuotaBlockNames:
     """See the module. ``some``: is set when there is something to ``keep``. For the event loop.
 
     ``slots``: the quotas by their numbers. ``version``: how often they have changed.
@@ -81,7 +81,7 @@ MOST_NAMED = 1_000  # arms that no quota bars, but that are not eligible
 
 
 @dataclass(frozen=True, eq=False)
-class Few:
+class RemainingQuotas:
     """How much is left of some quotas: of each by its number."""
 
     members: Membership
@@ -102,13 +102,13 @@ class Few:
 
 
 @dataclass(eq=False)
-class Moment:
+class QuotaSnapshot:
     """The quotas of a bandit at one moment, which stays as it is.
 
     ``out``: of each number, and False at last.
     """
 
-    blocks: LeftOutBlocks
+    blocks: QuotaBlockNames
     membership: FollowedMembership
     slots: Sequence[QuotaShare | None]
     out: NDArray[np.bool_]

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.catalogues.kept_arms import FoundArms, KeptArms
+from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.catalogues.kinds import MILVUS, Kinds, ServedIndex, options_of
 from app.indexes.live import IndexOptions
 from app.indexes.shared_arms import SharingGroup
@@ -156,7 +156,7 @@ class Catalogues:
         self._index_dir = index_dir
         self._kinds = Kinds(store, index_dir=index_dir, group=group, engine=engine)
         self._engine = engine
-        self._arms: dict[str, KeptArms] = {}  # by uid, of those that are served
+        self._arms: dict[str, ArmRepository] = {}  # by uid, of those that are served
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
         self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
@@ -393,7 +393,7 @@ class Catalogues:
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
         """What is to be served under the name, in place of what was."""
-        index, arms = self._kinds.made(uid, record)
+        index, arms = self._kinds.new_index(uid, record)
         await arms.open()
         if (before := self._served.get(name)) is not None:
             await self._drop(before.uid)
@@ -412,7 +412,7 @@ class Catalogues:
         if kept is not None:  # it was not deleted meanwhile
             await kept.sync()
 
-    def _kept(self, catalogue: Catalogue) -> KeptArms:
+    def _kept(self, catalogue: Catalogue) -> ArmRepository:
         """The arms of a catalogue. Raises NotFound."""
         kept = self._arms.get(catalogue.uid)
         if kept is None:

@@ -23,7 +23,7 @@ class FoundArms(NamedTuple):
     places: Sequence[str] = ()
 
 
-class KeptArms(Protocol):
+class ArmRepository(Protocol):
     """The arms of one catalogue. The store has them all; a change is written there first.
 
     ``keeps_changes``: whether the store is to keep the change of every arm, see ``FollowedArms``.

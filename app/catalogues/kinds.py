@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from app.catalogues.kept_arms import KeptArms
+from app.catalogues.kept_arms import ArmRepository
 from app.catalogues.milvus_arms import MilvusArms
 from app.catalogues.resident_arms import ResidentArms
 from app.indexes.live import IndexOptions, LiveIndex
@@ -23,7 +23,7 @@ LEAST_DIM = 2  # that Milvus takes
 NO_ENGINE = "SHORTLIST_MILVUS_URI is not set: this service has no Milvus to keep arms in"
 
 ServedIndex = LiveIndex | MilvusIndex
-Opened = tuple[ServedIndex, KeptArms]
+Opened = tuple[ServedIndex, ArmRepository]
 
 
 def options_of(record: CatalogueRecord) -> IndexOptions:
@@ -55,7 +55,7 @@ class Kinds:
                 raise Invalid(f"dim must be at least {LEAST_DIM} with the kind milvus", path=("dim",))
             await self._engine.check()
 
-    def made(self, uid: str, record: CatalogueRecord) -> Opened:
+    def new_index(self, uid: str, record: CatalogueRecord) -> Opened:
         """The index of a catalogue, and its arms; to be opened."""
         return self._made.get(str(record.index["kind"]), self._in_memory)(uid, record)
 

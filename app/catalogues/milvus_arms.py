@@ -27,7 +27,7 @@ SAMPLE_SEED = 0
 
 
 class MilvusArms:
-    """Implements ``KeptArms``. Its order of arms is that of their last changes."""
+    """Implements ``ArmRepository``. Its order of arms is that of their last changes."""
 
     keeps_changes = True
 

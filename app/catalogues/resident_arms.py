@@ -33,7 +33,7 @@ NO_DOCUMENT: Document = ((), {})
 
 
 class ResidentArms:
-    """Implements ``KeptArms``. ``file`` keeps the graph between runs; ``group``: who shares the arms."""
+    """Implements ``ArmRepository``. ``file`` keeps the graph between runs; ``group``: who shares the arms."""
 
     keeps_changes = False
 

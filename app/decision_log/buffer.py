@@ -24,7 +24,7 @@ log = logging.getLogger("shortlist.decision_log")
 REST_S = 0.5
 RETRY_S = 0.5
 LAST_TRY_S = 2.0
-TOGETHER = 200  # rows in one call: the store does nothing else for a millisecond or two
+BATCH_SIZE = 200  # rows in one call: the store does nothing else for a millisecond or two
 MOST_BYTES = 32 << 20
 ROW_BYTES = 500  # that a row takes here besides its record
 
@@ -75,10 +75,10 @@ class RowBuffer:
         self._some.clear()
         written = 0
         try:
-            for start in range(0, len(rows), TOGETHER):
-                calls = self._calls(rows[start : start + TOGETHER])
+            for start in range(0, len(rows), BATCH_SIZE):
+                calls = self._calls(rows[start : start + BATCH_SIZE])
                 await asyncio.gather(*calls)
-                written = min(len(rows), start + TOGETHER)
+                written = min(len(rows), start + BATCH_SIZE)
         finally:  # to write a row again changes nothing
             self._bytes -= sum(len(row.record) + ROW_BYTES for row in rows[:written])
             self._rows[:0] = rows[written:]

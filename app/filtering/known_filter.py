@@ -29,7 +29,7 @@ GRAPH_AFTER = 64
 SMALL_NUMBERS = 65_536  # so few are scanned in some microseconds: copied at once, and nothing measured
 RECENT = 128
 GROWTH = 1.2
-REST = 20.0  # times what planning took
+COOLDOWN_FACTOR = 20.0  # times what planning took
 STALE = 0.25  # share of what was built that came or went since: it is made anew
 LOST, MOST_LOST = 0.02, 0.4  # of the probes of a graph, by deaths: it is measured again; serves no longer
 RENEWAL_REST = 2.0  # times what making it anew took
@@ -159,7 +159,7 @@ class KnownFilter:
     def rest(self, work: Work, now: float, seconds: float) -> None:
         """Begin no such work again for a while after it took so long."""
         if work == "plan":
-            self.plan_from = now + REST * seconds
+            self.plan_from = now + COOLDOWN_FACTOR * seconds
         elif work == "renew":
             self.renew_from = now + RENEWAL_REST * seconds
 

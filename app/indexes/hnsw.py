@@ -56,7 +56,7 @@ FEW_DEAD = 0.0005  # of the arms, all long ones: until more have died, the winne
 _LARGEST_NORM_EXPONENT = 30
 _NUMBERS = counting()
 _HEAD_DEAD = 16  # one of so many of the head may be dead; then the next longest take their places
-_MOST_BURDEN = 0.5  # of the arms of a graph: so many may be dead or too short, and it is added to
+_MAX_WASTED_SHARE = 0.5  # of the arms of a graph: so many may be dead or too short, and it is added to
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,8 @@ class HnswGraph:
         known = self._rows >= 0
         known[known] = table.is_alive(self._rows[known])
         old, new = self._rows[known], rows[not_in(rows, self._rows[known])]
-        burden = len(self._rows) + len(new) - len(rows)
-        if not table.norms[old].any() or burden > _MOST_BURDEN * (len(rows) + burden):
+        wasted_slots = len(self._rows) + len(new) - len(rows)
+        if not table.norms[old].any() or wasted_slots > _MAX_WASTED_SHARE * (len(rows) + wasted_slots):
             return None
         exponent = self._exponent(table, int(known.argmax()))
         if np.ldexp(table.norms[new].max(initial=0.0), exponent) > 2.0**_LARGEST_NORM_EXPONENT:

@@ -315,7 +315,8 @@ def core(table: TableSnapshot, probes: Probes) -> Core:
     rows = table.live_rows
     norms, reserve = table.norms[rows], probes.reserve
     cut, heirs_cut = (
-        float(np.quantile(table.norms[each], _CORE_QUANTILE)) for each in (probes.winners, probes.heirs)
+        float(np.quantile(table.norms[each], _CORE_QUANTILE))
+        for each in (probes.winners, probes.fallback_winners)
     )
     count = int(_CORE_MARGIN * np.count_nonzero(norms >= heirs_cut))
     if count >= _LARGEST_CORE * len(rows):

@@ -51,20 +51,22 @@ _FINE_S = 1e-5
 class Probes:
     """Shapes: queries (P, d), winners (P,) rows, best (P,), heirs (P,) rows, groups (P,).
 
-    ``heirs``: they would win if the longest arms, ``reserve`` of them, were dead. ``groups``: DRAWN or
-    SERVED.
+    ``fallback_winners``: they would win if the longest arms, ``reserve`` of them, were dead. ``groups``:
+    DRAWN or SERVED.
     """
 
     queries: Matrix
     winners: Rows
     best: Vector
-    heirs: Rows
+    fallback_winners: Rows
     reserve: int
     groups: Groups
 
     def some(self, positions: Rows | NDArray[np.bool_]) -> Probes:
         queries, winners, best = self.queries[positions], self.winners[positions], self.best[positions]
-        return Probes(queries, winners, best, self.heirs[positions], self.reserve, self.groups[positions])
+        return Probes(
+            queries, winners, best, self.fallback_winners[positions], self.reserve, self.groups[positions]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,7 @@ def solve(
     working = queries.astype(table.working.dtype)
     best = np.full(len(queries), -np.inf)
     winners = np.full(len(queries), table.live_rows[0] if among is None else int(among.argmax()))
-    best_heirs, heirs = best.copy(), winners.copy()
+    best_heirs, fallback_winners = best.copy(), winners.copy()
     shortest = _shortest_of(table, reserve) if reserve else np.inf
     for start in range(first, table.rows, _CHUNK_ROWS):
         rows = np.arange(start, min(start + _CHUNK_ROWS, table.rows))
@@ -200,11 +202,11 @@ def solve(
             passed_on = np.flatnonzero(is_dead[top])
             scores[:, is_dead] = -np.inf
             top[passed_on] = scores[passed_on].argmax(axis=1)
-            _take_better(best_heirs, heirs, scores[each, top], start + top)
-    heirs = np.where(np.isfinite(best_heirs), heirs, winners)
+            _take_better(best_heirs, fallback_winners, scores[each, top], start + top)
+    fallback_winners = np.where(np.isfinite(best_heirs), fallback_winners, winners)
     best = np.add.reduce(table.features.take(winners, axis=0) * queries, axis=1)
     groups = np.zeros(len(queries), dtype=np.int8) if groups is None else groups
-    return Probes(queries, winners, best, heirs, reserve, groups)
+    return Probes(queries, winners, best, fallback_winners, reserve, groups)
 
 
 def _shortest_of(table: TableSnapshot, reserve: int) -> float:

@@ -35,7 +35,7 @@ COLUMNS = (
     "partition", "number", "kind", "key", "revision", "value", "decided", "first", "before", "replaces",
     "context", "features", "examined", "signal_number", "had",
 )  # fmt: skip
-TOGETHER = 100_000  # rewards, in one process
+BATCH_SIZE = 100_000  # rewards, in one process
 MOST_NUMBERS = 1 << 24  # of features that are held at once
 
 
@@ -150,7 +150,7 @@ def rebuilt(lake: Lake) -> Mapping[str, LearnerState]:
     """The learners of a lake, in this process. Raises ShortlistError."""
     plan, part = plan_of(lake), LearnedPart()
     for name in lake.files("rewards"):
-        for batch in lake.batches(name, TOGETHER, COLUMNS):
+        for batch in lake.batches(name, BATCH_SIZE, COLUMNS):
             part = merged_parts(part, mapped(plan, batch))
     return finished(plan, part)
 

@@ -27,7 +27,7 @@ from msgspec.msgpack import encode
 
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
-from app.bandits.settings import Judged, reward_payload
+from app.bandits.settings import SignalRef, reward_payload
 from app.caps.quotas import Quotas
 from app.catalogues.catalogues import Catalogues
 from app.learning.tokens import BadToken, Decision, TokenSigner, raw_of
@@ -54,7 +54,7 @@ def logged_reward(
     arm: str,
     value: float,
     now_ms: int,
-    judged: Judged | None = None,
+    judged: SignalRef | None = None,
     is_last: bool = False,
 ) -> LoggedReward | None:
     """What a reward that came now adds to the row of its decision; None if that is not logged.
@@ -84,7 +84,7 @@ def source_of(bandit: Bandit, decision: Decision, kind: str, arm: str, revision:
 log = logging.getLogger("shortlist.decisions")
 
 DEDUPE_MARGIN_MS = 60_000
-TOGETHER = 100
+BATCH_SIZE = 100
 
 
 @dataclass(slots=True)
@@ -134,8 +134,8 @@ class Decisions:
         """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for."""
         now_ms = time.time_ns() // 1_000_000
         outcome = Activation()
-        for start in range(0, len(tokens), TOGETHER):
-            batch = tokens[start : start + TOGETHER]
+        for start in range(0, len(tokens), BATCH_SIZE):
+            batch = tokens[start : start + BATCH_SIZE]
             outcomes = await asyncio.gather(*(self._activate_token(token, now_ms) for token in batch))
             for position, became in enumerate(outcomes, start):
                 if became == "activated":
@@ -217,8 +217,8 @@ class Decisions:
 async def hidden_of(store: Store, deferred: Mapping[int, Decision]) -> set[int]:
     """The keys of those deferred decisions that were not activated."""
     hidden, asked = set(), list(deferred.items())
-    for start in range(0, len(asked), TOGETHER):
-        batch = asked[start : start + TOGETHER]
+    for start in range(0, len(asked), BATCH_SIZE):
+        batch = asked[start : start + BATCH_SIZE]
         answers = await asyncio.gather(*(store.waiting.is_active(decision.identity) for _, decision in batch))
         hidden |= {key for (key, _), active in zip(batch, answers, strict=True) if not active}
     return hidden

@@ -31,11 +31,11 @@ from shortlist.linear import ridge_sums
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.scales import Scales
-from shortlist.linear.signals import Known, Weighing
+from shortlist.linear.signals import SignalPosteriors, Weighing
 from shortlist.types import Matrix, Vector
 
 PriorTerms = tuple[Scales, float, int]
-Made = Posterior | Known
+LearnerPosterior = Posterior | SignalPosteriors
 
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
 
@@ -51,7 +51,7 @@ class Learner:
 
     version: int
     state: LearnerState | None
-    posterior: Made | None = None
+    posterior: LearnerPosterior | None = None
     outdated: bool = False
     terms: PriorTerms | None = None
     last: tuple[Weighing, Posterior] | None = None
@@ -60,13 +60,13 @@ class Learner:
     def of(cls, state: LearnerState | None) -> Learner:
         return cls(0 if state is None else state.version, state)
 
-    def posterior_by(self, terms: PriorTerms) -> Made | None:
+    def posterior_by(self, terms: PriorTerms) -> LearnerPosterior | None:
         """Its own posterior, if it has been made by these terms."""
         return self.posterior if self.terms == terms else None
 
-    def weighed(self, bandit: Bandit, made: Made) -> Posterior:
+    def weighed(self, bandit: Bandit, made: LearnerPosterior) -> Posterior:
         """What ``made`` says of the reward, or of the weighted sum of the signals."""
-        if not isinstance(made, Known):
+        if not isinstance(made, SignalPosteriors):
             return made
         weighing = bandit.weighing
         if self.last is None or self.last[0] != weighing:
@@ -197,13 +197,15 @@ class Learners:
         learner = self.cached(identity) or await self.get(identity)
         posterior = learner.posterior_by(terms)
         if posterior is not None:
-            return learner, learner.weighed(bandit, posterior) if isinstance(posterior, Known) else posterior
+            return learner, learner.weighed(bandit, posterior) if isinstance(
+                posterior, SignalPosteriors
+            ) else posterior
         if learner.posterior is not None and not learner.outdated:
             learner.outdated = True
             learner = await self.get(identity)
         return learner, await self.posterior(bandit, learner)
 
-    async def apart(self, bandit: Bandit, identity: LearnerId) -> Posterior:
+    async def load_uncached(self, bandit: Bandit, identity: LearnerId) -> Posterior:
         """The posterior of a learner by the terms of this bandit, from the store; the prior without rewards.
 
         It takes no place in memory, so reading very many learners drops none that serve. Raises Unavailable.
@@ -225,7 +227,7 @@ class Learners:
         sums = await self._sums(bandit, state, anew=True)
         made = await _factored(sums, bandit)
         shown = Learner.of(state).weighed(bandit, made)
-        thetas = _thetas(bandit, made) if isinstance(made, Known) else None
+        thetas = _thetas(bandit, made) if isinstance(made, SignalPosteriors) else None
         return LearnerReport(
             state.version,
             state.sums.observations,
@@ -342,11 +344,11 @@ class Learners:
         self._cache.put(identity, learner, memory_bytes(name, learner.dim))
 
 
-async def _factored(sums: RidgeSums, bandit: Bandit) -> Made:
+async def _factored(sums: RidgeSums, bandit: Bandit) -> LearnerPosterior:
     return bandit.known(sums) if sums.dim < LARGE_DIM else await LEARNERS.run(partial(bandit.known, sums))
 
 
-def _thetas(bandit: Bandit, made: Known) -> Mapping[str, Vector]:
+def _thetas(bandit: Bandit, made: SignalPosteriors) -> Mapping[str, Vector]:
     """The estimate of each signal; 0 of those that no reward has named yet."""
     names = list(bandit.record.signals or ())
     nothing = np.zeros((len(names), bandit.learner_dim))

@@ -11,7 +11,7 @@ from typing import Literal
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.registry import Bandits
-from app.bandits.settings import MAX_AHEAD_MS, Judged, RewardRule, SignalRule, reward_payload
+from app.bandits.settings import MAX_AHEAD_MS, RewardRule, SignalRef, SignalRule, reward_payload
 from app.bandits.signals import check_names
 from app.catalogues.catalogues import Catalogues
 from app.learning.decisions import logged_reward, source_of
@@ -148,7 +148,7 @@ class RewardEntries:
         )
         return write, decision
 
-    def _judged(self, bandit: Bandit, signal: str | None) -> Judged | None:
+    def _judged(self, bandit: Bandit, signal: str | None) -> SignalRef | None:
         """Which signal of the bandit, as it was when it decided. Raises Invalid, Rejected."""
         signals, newest = bandit.record.signals, self._bandits.by_uid(bandit.uid)
         if signals is None:
@@ -158,7 +158,7 @@ class RewardEntries:
         if signal is None:
             names = ", ".join(signals)
             raise Invalid(f"the bandit of this decision has several rewards: {names}", path=("signal",))
-        if (judged := Judged.of(signals, signal)) is not None:
+        if (judged := SignalRef.of(signals, signal)) is not None:
             return judged
         if newest is not None and signal in (newest.record.signals or {}):
             raise Rejected("unknown_signal")  # it came after the decision

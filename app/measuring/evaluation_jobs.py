@@ -126,7 +126,7 @@ class EvaluationJobs:
         await end(list(self._tasks.values()))
 
     async def _run(self, uid: str, head: JobHead, work: Work) -> None:
-        said = _Said(head)
+        said = _JobState(head)
         beating = asyncio.create_task(self._beat(uid, said, asyncio.current_task()))
         result = b""
         try:
@@ -145,7 +145,7 @@ class EvaluationJobs:
         self._ended("done" if said.head.state == "done" else "failed")
         await self._keep(uid, said, result)
 
-    async def _beat(self, uid: str, said: _Said, task: asyncio.Task[None] | None) -> None:
+    async def _beat(self, uid: str, said: _JobState, task: asyncio.Task[None] | None) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
             try:
@@ -159,7 +159,7 @@ class EvaluationJobs:
                 task.cancel()
                 return
 
-    async def _keep(self, uid: str, said: _Said, result: bytes) -> None:
+    async def _keep(self, uid: str, said: _JobState, result: bytes) -> None:
         """Say how the job has ended, until the store hears it: for as long as its lease is."""
         for _ in range(LEASE_MS // 1_000):
             try:
@@ -174,7 +174,7 @@ class EvaluationJobs:
             result = b""
 
 
-class _Said:
+class _JobState:
     """What a job says of itself."""
 
     def __init__(self, head: JobHead) -> None:

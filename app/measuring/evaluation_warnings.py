@@ -10,9 +10,9 @@ from app.policies.registry import POLICIES
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.evaluation.off_policy import OffPolicyState
 
-FEW = 100  # effective decisions
+MIN_EFFECTIVE_N = 100  # effective decisions
 SMALL_SHARE = 0.02  # of the decisions, as effective ones
-HEAVY = 0.1  # of all weights, for one decision
+MAX_WEIGHT_SHARE = 0.1  # of all weights, for one decision
 MUCH_UNUSED = 0.5
 MUCH_MISSING = 0.05
 TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
@@ -65,11 +65,11 @@ def _of_weights(state: OffPolicyState) -> Iterator[str]:
     if not decisions:
         return
     size = float(support.effective_sample_size.min())
-    if size < FEW or size < SMALL_SHARE * decisions:
+    if size < MIN_EFFECTIVE_N or size < SMALL_SHARE * decisions:
         compared = f"the {decisions:,} decisions tell about as much as {size:,.1f} of the policy's own would"
         yield f"weights are heavy: {compared}; intervals go by the largest that was seen"
     heaviest = float((state.ranges.largest / support.weights.clip(min=1e-300)).max())
-    if heaviest > HEAVY:
+    if heaviest > MAX_WEIGHT_SHARE:
         yield f"weights are heavy: one decision has {heaviest:.0%} of all weight"
     unused = float(support.unused_share.max())
     if unused > MUCH_UNUSED:

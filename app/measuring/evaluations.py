@@ -24,9 +24,16 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.measuring.evaluation_warnings import TOO_MUCH_MISSING, warnings_of
-from app.measuring.evaluator import Evaluated, Evaluator, Known, check_estimators, evaluated_policy, of_signal
+from app.measuring.evaluator import (
+    Evaluated,
+    Evaluator,
+    LearnerLookup,
+    check_estimators,
+    evaluated_policy,
+    of_signal,
+)
 from app.measuring.outcomes import SeenRewards
-from app.measuring.past_learners import Beginning, PastLearners, learner_of
+from app.measuring.past_learners import PastLearners, StartMode, learner_of
 from app.measuring.sources import ServedSource
 from app.platform.errors import Invalid
 from app.platform.long_work import MEASURING, Slots
@@ -103,7 +110,7 @@ class LearnersUsed:
     """
 
     when: When
-    begin: Beginning | None
+    begin: StartMode | None
     blocks: int
 
 
@@ -313,7 +320,7 @@ class Evaluations:
 
     async def _surveyed(
         self, bandit: Bandit, from_ms: int | None, to_ms: int | None, when: When
-    ) -> tuple[Known, SeenRewards | None]:
+    ) -> tuple[LearnerLookup, SeenRewards | None]:
         """What learners know, and what must be known of the whole log before it is evaluated, if anything."""
         seen = SeenRewards(bandit.record, partial(self._source.terms, bandit))
         pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
@@ -327,7 +334,7 @@ class Evaluations:
             return past, seen
 
         async def known_now(key: str | None, owner: Bandit) -> Posterior:
-            return await self._learners.apart(owner, learner_of(owner, key))
+            return await self._learners.load_uncached(owner, learner_of(owner, key))
 
         if not evaluated_policy(bandit).target_draws and seen.are_bounded:
             return known_now, None

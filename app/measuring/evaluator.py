@@ -46,7 +46,7 @@ from app.platform.errors import Invalid
 from app.platform.long_work import MEASURING
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
-from app.policies.targets import Lists, Pool, Situations, Target, Weighed
+from app.policies.targets import EvaluationBatch, Lists, Pool, Target, Weighed
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
@@ -67,7 +67,7 @@ UNSUPPORTED_UNCOUNTED = 3_000  # where nobody knows how many decisions there are
 MOST_VALUES = 20_000  # of signals at places by several weights; a place of a signal takes 150 bytes or more
 NO_ROOT = np.empty((0, 0))
 
-Known = PastLearners | Callable[[str | None, Bandit], Awaitable[Posterior]]
+LearnerLookup = PastLearners | Callable[[str | None, Bandit], Awaitable[Posterior]]
 """What learners know: in the past, or now, by key (None: that of a global bandit) and weights."""
 
 
@@ -133,7 +133,7 @@ class Evaluator:
         self,
         bandit: Bandit,
         source: HeldSource,
-        known: Known,
+        known: LearnerLookup,
         estimators: Sequence[str],
         *,
         weighed: Sequence[Bandit] = (),
@@ -339,7 +339,9 @@ class Evaluator:
         rule = self.bandit.record.position
         return np.array([1.0 if rule is None else rule.at(place) for place in range(places)])
 
-    def _weigh(self, work: _Work, situations: Situations, which: Rows, rows: Rows, scores: Matrix) -> Weighed:
+    def _weigh(
+        self, work: _Work, situations: EvaluationBatch, which: Rows, rows: Rows, scores: Matrix
+    ) -> Weighed:
         """What the target would do with the drawn arms of each list. Shapes: rows, scores (n, k)."""
         known = self._known(work.pool, situations)
         target, arms = work.pool.target, work.pool.pool.arms
@@ -359,7 +361,7 @@ class Evaluator:
         return Weighed(propensities, expected, result.least, result.most)
 
     def _look_for_unshown(
-        self, work: _Work, situations: Situations, known: Sequence[Any], which: Rows, rows: Rows
+        self, work: _Work, situations: EvaluationBatch, known: Sequence[Any], which: Rows, rows: Rows
     ) -> None:
         """Note what the lists show, and what the policy would choose for as many as can be afforded."""
         arms, unshown = work.pool.pool.arms, work.of.unshown
@@ -379,7 +381,7 @@ class Evaluator:
                 counts = np.minimum(left * (counts.sum() / (left.sum() or 1.0)), 1.0)
             unshown.want(choices, counts, lists)
 
-    def _situations(self, work: _Work) -> tuple[Situations, Rows]:
+    def _situations(self, work: _Work) -> tuple[EvaluationBatch, Rows]:
         """The distinct situations of some lists, and which of them each list has."""
         numbers = dict[Hashable, int]()
         first: list[int] = []
@@ -402,14 +404,16 @@ class Evaluator:
         contexts_of = joined(contexts)
         names = [(work.of.number, self._block, name) for name in numbers]
         rewards = work.of.rewards
-        return Situations(work.of.bandit, names, work.learners, owners, contexts_of, exclude, rewards), which
+        return EvaluationBatch(
+            work.of.bandit, names, work.learners, owners, contexts_of, exclude, rewards
+        ), which
 
-    def _known(self, pool: _KnownPool, situations: Situations) -> Sequence[Any]:
+    def _known(self, pool: _KnownPool, situations: EvaluationBatch) -> Sequence[Any]:
         """What the target knows of each situation."""
         result = [pool.known.get(name) for name in situations.names]
         absent = [place for place, each in enumerate(result) if each is None]
         if absent:
-            made = pool.target.know(situations.some(absent), self._check)
+            made = pool.target.prepare(situations.some(absent), self._check)
             for place, each in zip(absent, made, strict=True):
                 result[place] = each
                 pool.known.put(situations.names[place], each, pool.target.known_bytes)

@@ -227,7 +227,7 @@ def _pinned_places(arms: Sequence[LoggedArm]) -> tuple[tuple[int, ...], bool]:
     return tuple(pinned), bool(arms)
 
 
-TOGETHER = 1_000_000  # features of arms in lists
+BATCH_SIZE = 1_000_000  # features of arms in lists
 
 
 def rows_of(arms: LearnerSnapshot, ids: Sequence[str]) -> Rows:
@@ -270,7 +270,7 @@ def scores_of(arms: LearnerSnapshot, rows: Rows, queries: Matrix, which: Rows) -
     result = np.zeros(rows.shape)
     if not arms.table.rows or not rows.size:
         return result
-    step = max(1, TOGETHER // (rows.shape[1] * arms.table.dim))
+    step = max(1, BATCH_SIZE // (rows.shape[1] * arms.table.dim))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
         features = arms.plain.features_of(np.maximum(rows[part], 0).reshape(-1))

@@ -39,7 +39,7 @@ import numpy as np
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.prior_version import PriorVersion, version_of
-from app.bandits.settings import Judged, signal_terms
+from app.bandits.settings import SignalRef, signal_terms
 from app.decision_log.rows import LoggedReward, Row
 from app.learning.fold import States, learned, merged, pooled_of
 from app.learning.pooled_prior import with_others
@@ -59,12 +59,14 @@ from shortlist.types import Matrix
 
 MOST_BYTES = 512 << 20  # of all learners
 MOST_LATE = 10_000  # rewards of decisions before the time asked for
-DUST = 1e-3  # of the ridge: more rounding than this might be taken for what is left of the sums
+SUBTRACTION_TOLERANCE = (
+    1e-3  # of the ridge: more rounding than this might be taken for what is left of the sums
+)
 UNDER_WAY_MS = 5_000
-SLACK = 0.01  # of what was known: rewards on their way when the first decisions were made
+LATE_TOLERANCE = 0.01  # of what was known: rewards on their way when the first decisions were made
 LARGE_DIM = 256  # as in ``learning.learners``
 
-Beginning = Literal["known", "log"]
+StartMode = Literal["known", "log"]
 CountedReward = tuple[Row, LoggedReward, bool, float | None, float, Mapping[str, float]]
 _Item = tuple[LogEntry, RewardPayload]
 _time = attrgetter("time")
@@ -138,7 +140,7 @@ class PastLearners:
 
     def __init__(self, bandit: Bandit, source: HeldSource, standing: StandingLearners | None = None) -> None:
         self.blocks: Blocks = algorithm.of(algorithm.start())
-        self.beginning: Beginning = "log"
+        self.beginning: StartMode = "log"
         self.why: str | None = None
         self.prior: PriorVersion | None = None
         self._bandit = bandit
@@ -187,7 +189,7 @@ class PastLearners:
         await MEASURING.run(partial(self._merge, survey.since, [item for _, item in survey.late]))
         self.blocks = algorithm.of(clock)
         if self.takes_back and self._standing is not None:
-            await self._take_back(self._standing, survey)
+            await self._rewind(self._standing, survey)
             if self.beginning == "known":
                 await MEASURING.run(partial(self._learn, survey.late))
 
@@ -237,7 +239,7 @@ class PastLearners:
             self.why = "what its learners have faded out meanwhile cannot be told"
         return self._standing is not None and self.why is None
 
-    async def _take_back(self, standing: StandingLearners, survey: _Survey) -> None:
+    async def _rewind(self, standing: StandingLearners, survey: _Survey) -> None:
         """Begin with what is known today less what came since, if that is what was known then."""
         result, more, known, complete = States(), 0, 0, survey.is_whole
         for learner, version in survey.first.items():
@@ -249,10 +251,10 @@ class PastLearners:
             if before > 0 and today is not None:
                 dust = ridge.rounding_floor(today.sums.lower_gram())
                 sums = today.sums if gained is None else minus(today.sums, gained.sums)
-                complete = complete and dust <= DUST * self._bandit.scales.ridge_of(sums)
+                complete = complete and dust <= SUBTRACTION_TOLERANCE * self._bandit.scales.ridge_of(sums)
                 result[learner] = LearnerState(before, sums)
                 self._check_size(len(result) + len(survey.since))
-        if known and complete and more <= SLACK * known + survey.under_way:
+        if known and complete and more <= LATE_TOLERANCE * known + survey.under_way:
             self._now, self.beginning = result, "known"
         elif known:
             self.why = "what they knew before it cannot be told"
@@ -306,7 +308,7 @@ class PastLearners:
             terms = RewardTerms(default or 0.0, row.time, half_life_s, pooled, record.shift_rewards)
             signal = None
             if record.signals is not None:
-                judged = Judged.of(record.signals, reward.signal)
+                judged = SignalRef.of(record.signals, reward.signal)
                 signal = signal_terms(record.signals, judged, {})
             features_of_it = data[place * size : (place + 1) * size]
             payload = RewardPayload(features_of_it, reward.value, terms, signal=signal)

@@ -46,15 +46,17 @@ Unit = Literal["key", "decision"]
 GuardrailState = Literal["kept", "broken", "unknown"]
 LEVEL = 0.95
 GROUPS: tuple[GroupName, ...] = ("policy", "holdout")
-TRAILS = "the policy earns less than the holdout: docs/it-does-not-learn.md says what to look at"
+POLICY_WORSE_THAN_HOLDOUT = (
+    "the policy earns less than the holdout: docs/it-does-not-learn.md says what to look at"
+)
 REASONS: Mapping[Unit, Mapping[Missing, str]] = {
     "key": {
-        "few": f"no interval below {clustered.LEAST} keys",
+        "few": f"no interval below {clustered.MIN_KEYS} keys",
         "alike": "no interval while all keys have earned the same",
         "uneven": "no interval while a few keys have most of the decisions, or of the rewards",
     },
     "decision": {
-        "few": f"no interval below {asymptotic.LEAST} decisions",
+        "few": f"no interval below {asymptotic.MIN_REWARDS} decisions",
         "alike": "no interval while all decisions have earned the same",
         "uneven": "no interval while few decisions are rewarded, or a few much more than others",
     },
@@ -328,7 +330,7 @@ class ReportFold:
                 for name, group, _, why in named
                 if why and group.counts.decisions
             ]
-            + [TRAILS] * trails,
+            + [POLICY_WORSE_THAN_HOLDOUT] * trails,
             complete_from=complete_from,
         )
 
@@ -336,7 +338,7 @@ class ReportFold:
         """From how many of its unit on a group can have an interval, where its share says so."""
         if self._share is None or not 0.0 < self._share < 1.0:
             return ""
-        least = clustered.LEAST if self._unit == "key" else asymptotic.LEAST
+        least = clustered.MIN_KEYS if self._unit == "key" else asymptotic.MIN_REWARDS
         share = self._share if name == "holdout" else 1.0 - self._share
         return f"; of both groups together that is about {math.ceil(least / share - 1e-9):,}"
 

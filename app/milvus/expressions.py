@@ -43,14 +43,14 @@ _ALL_BITS = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ArmTerms:
     """What a row says of one arm."""
 
     terms: Sequence[str]
     ends: Mapping[str, str]
 
 
-def said_of(tags: Iterable[str], metadata: Mapping[str, Any]) -> Said:
+def arm_terms(tags: Iterable[str], metadata: Mapping[str, Any]) -> ArmTerms:
     """The terms and the ends of an arm. Beyond ``MOST_TERMS`` terms there is ``MORE``."""
     terms: dict[str, None] = {}
     ends: dict[str, str] = {}
@@ -63,8 +63,8 @@ def said_of(tags: Iterable[str], metadata: Mapping[str, Any]) -> Said:
                 ends[least(field, kind)], ends[largest(field, kind)] = min(keys), max(keys)
         terms.update(dict.fromkeys(equals(field, value) for value in values))
     if len(terms) <= MOST_TERMS:
-        return Said(list(terms), ends)
-    return Said([*list(terms)[: MOST_TERMS - 1], MORE], ends)
+        return ArmTerms(list(terms), ends)
+    return ArmTerms([*list(terms)[: MOST_TERMS - 1], MORE], ends)
 
 
 def exists(field: str) -> str:

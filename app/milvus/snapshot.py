@@ -35,7 +35,7 @@ from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 T = TypeVar("T")
 
-MORE = 4
+OVERSAMPLING = 4
 LEAST_ASKED = 32
 WAIT_S = 20.0
 RECENT_SHARE = 0.1  # of the last search in the typical time
@@ -227,7 +227,7 @@ class MilvusSnapshot(Snapshot):
             rows = self._let_in(dict.fromkeys((*overlaid, *ids)), barred)
             if len(rows) >= k or len(ids) < limit or limit == MOST_FOUND:
                 return self._ranked(rows, query, k)
-            limit = min(MORE * limit, MOST_FOUND)
+            limit = min(OVERSAMPLING * limit, MOST_FOUND)
 
     async def _proposed(
         self, engine: Engine, collection: str, search: Callable[[], Awaitable[list[Proposal]]]

@@ -23,7 +23,7 @@ class WatchedGuardrails:
         self._gauge = gauge
         self._states: dict[str, Sequence[str]] = {}
 
-    def said(self, bandit: str, states: Sequence[str]) -> None:
+    def set_states(self, bandit: str, states: Sequence[str]) -> None:
         """A report on a bandit says so."""
         self._states[bandit] = states
         every = [state for each in self._states.values() for state in each]
@@ -128,7 +128,7 @@ class Metrics:
         self.prior_seconds.observe(seconds)
         self.prior_keys.set(keys)
 
-    def quotas_are(self, states: Mapping[str, int], beyond: int) -> None:
+    def set_quota_states(self, states: Mapping[str, int], beyond: int) -> None:
         self.beyond_quotas.set(beyond)
         for state, count in states.items():
             self.quotas.labels(state).set(count)

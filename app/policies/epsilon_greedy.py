@@ -16,7 +16,7 @@ from app.indexes.snapshot import Snapshot, scores_of
 from app.policies import uniform
 from app.policies.base import ANY_PRIOR, Policy
 from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
-from app.policies.targets import NO_ARM, Lists, Pool, Situations, Weighed
+from app.policies.targets import NO_ARM, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.linear import epsilon_greedy as algorithm
@@ -135,10 +135,10 @@ class EpsilonGreedyTarget:
     def known_bytes(self) -> int:
         return 500 + 16 * self.k
 
-    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[KnownSituation]:
+    def prepare(self, situations: EvaluationBatch, check: Callable[[], None]) -> Sequence[KnownSituation]:
         return [self._known(situations, position, check) for position in range(len(situations))]
 
-    def _known(self, situations: Situations, position: int, check: Callable[[], None]) -> KnownSituation:
+    def _known(self, situations: EvaluationBatch, position: int, check: Callable[[], None]) -> KnownSituation:
         check()
         rows = self.arms.eligible(situations.exclude[position])
         scores = scores_of(self.arms.table, rows, situations.queries[position])
@@ -152,7 +152,7 @@ class EpsilonGreedyTarget:
         most = float(drawable.max()) if len(rows) else 0.0
         return KnownSituation(best, predicted, len(rows), float(predictions.sum()), least, most)
 
-    def weigh(self, situations: Situations, known: Sequence[KnownSituation], lists: Lists) -> Weighed:
+    def weigh(self, situations: EvaluationBatch, known: Sequence[KnownSituation], lists: Lists) -> Weighed:
         least = np.array([each.least for each in known])[lists.which]
         most = np.array([each.most for each in known])[lists.which]
         weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
@@ -191,7 +191,7 @@ class EpsilonGreedyTarget:
             total -= np.where(there, predicted[:, place], 0.0)
         return propensities, expected
 
-    def drawn(self, situations: Situations, known: KnownSituation, position: int) -> tuple[Rows, Vector]:
+    def drawn(self, situations: EvaluationBatch, known: KnownSituation, position: int) -> tuple[Rows, Vector]:
         best = known.best[known.best != NO_ARM]
         if not self.epsilon or not known.size:
             return best, np.ones(len(best))

@@ -32,7 +32,7 @@ from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.computing import drawn_us
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Drawn, Ranking, ReadSnapshot, SelectionRequest
-from app.policies.targets import NO_ARM, Lists, Pool, Situations, Weighed
+from app.policies.targets import NO_ARM, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation import igw_target
 from shortlist.linear import igw as algorithm
@@ -40,7 +40,7 @@ from shortlist.linear import scales
 from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
-TOGETHER = 4_000_000  # numbers: candidates of decisions that are weighed at once
+BATCH_SIZE = 4_000_000  # numbers: candidates of decisions that are weighed at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,7 +199,7 @@ def candidates(arms: Snapshot, theta: Vector, cover: Rows, *, count: int, exclud
     return DrawPool(rows, estimates, hits.exact, count >= arms.size)
 
 
-Known = tuple[Rows, Vector]
+Prepared = tuple[Rows, Vector]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,16 +216,16 @@ class IgwTarget:
     def known_bytes(self) -> int:
         return 500 + 16 * (self.count + len(self.cover))
 
-    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
+    def prepare(self, situations: EvaluationBatch, check: Callable[[], None]) -> Sequence[Prepared]:
         """The candidates of each situation, and their estimates."""
-        known: list[Known] = []
+        known: list[Prepared] = []
         for query, exclude in zip(situations.queries, situations.exclude, strict=True):
             check()
             pool = candidates(self.arms, query, self.cover, count=self.count, exclude=exclude)
             known.append((pool.rows, pool.estimates))
         return known
 
-    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:
+    def weigh(self, situations: EvaluationBatch, known: Sequence[Prepared], lists: Lists) -> Weighed:
         widest = max((len(rows) for rows, _ in known), default=0)
         rows = np.full((len(known), widest), NO_ARM, dtype=np.int64)
         estimates = np.zeros((len(known), widest))
@@ -242,7 +242,7 @@ class IgwTarget:
         most = predicted.max(axis=1, initial=-np.inf, where=there)
         least, most = (np.where(np.isfinite(each), each, 0.0)[lists.which] for each in (least, most))
         weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
-        step = max(1, TOGETHER // max(widest, 1))
+        step = max(1, BATCH_SIZE // max(widest, 1))
         for start in range(0, len(lists.rows), step):
             part = slice(start, start + step)
             which = lists.which[part]
@@ -256,7 +256,7 @@ class IgwTarget:
             )
         return weighed
 
-    def drawn(self, situations: Situations, known: Known, position: int) -> tuple[Rows, Vector]:
+    def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:
         rows, estimates = known
         if not len(rows):
             return rows, estimates

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.caps.snapshot import Few
+from app.caps.snapshot import RemainingQuotas
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import Small, ascending, coded
@@ -25,8 +25,8 @@ from app.filters.names import Stored
 from app.indexes.snapshot import Snapshot
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
-MORE = 4
-LARGE = 16  # one of so many arms is asked for: then a ranking of all costs little more
+OVERSAMPLING = 4
+FULL_RANKING_DIVISOR = 16  # one of so many arms is asked for: then a ranking of all costs little more
 _FIRST = 64  # rows that are looked at together
 
 
@@ -39,7 +39,7 @@ class AtMost:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HadValues:
+class CappedValues:
     """How many more arms there may be of some values of ``field``, which were had before."""
 
     field: str
@@ -73,8 +73,8 @@ class Limits:
     at_most: Sequence[AtMost]
     arms: Snapshot
     taken: Rows
-    few: Few | None = None
-    had: HadValues | None = None
+    few: RemainingQuotas | None = None
+    had: CappedValues | None = None
 
     def kinds(self, rows: Rows) -> Iterator[tuple[Small, Small, Rows]]:
         """Pairs of a position in ``rows`` and a code, and how many arms there may be of each code."""
@@ -95,13 +95,13 @@ class Limits:
 
         Cost: O(n + v) of the rows up to the last one, in blocks of them that grow.
         """
-        limits, start, size, allowed = self, 0, max(_FIRST, MORE * most), NO_ROWS
+        limits, start, size, allowed = self, 0, max(_FIRST, OVERSAMPLING * most), NO_ROWS
         while start < len(rows) and len(allowed) < most:
             some = rows[start : start + size]
             positions = limits.over(some).take_in_order(most - len(allowed))
             limits = limits.after(some[positions])
             allowed = np.concatenate((allowed, positions + start))
-            start, size = start + size, MORE * size
+            start, size = start + size, OVERSAMPLING * size
         return allowed
 
     def over(self, rows: Rows) -> AllowedRows:
@@ -196,7 +196,7 @@ class LimitedSolver:
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         request = k
         while True:
-            is_last = request > k and LARGE * request >= self.arms.size
+            is_last = request > k and FULL_RANKING_DIVISOR * request >= self.arms.size
             if is_last:
                 hits = self.arms.search_exact(query, max(self.arms.size, 1), exclude)
             else:
@@ -204,4 +204,4 @@ class LimitedSolver:
             positions = self.limits.take_allowed(hits.rows, k)
             if is_last or len(positions) == k or len(hits.rows) < request:
                 return TopK(hits.rows[positions], hits.scores[positions], hits.exact)
-            request *= MORE
+            request *= OVERSAMPLING

@@ -16,8 +16,8 @@ from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.elimination_state import full_work, work_us
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
-from app.policies.targets import NO_ARM, Pool, Situations
-from app.policies.thompson import Known, ThompsonTarget
+from app.policies.targets import NO_ARM, EvaluationBatch, Pool
+from app.policies.thompson import Prepared, ThompsonTarget
 from app.policies.warm_up import Covers
 from shortlist.evaluation import logged
 from shortlist.linear import linucb as algorithm
@@ -93,7 +93,7 @@ class LinUcbTarget(ThompsonTarget):
 
     alpha: float = ALPHA
 
-    def _drawn(self, situations: Situations, position: int, check: Callable[[], None]) -> Known:
+    def _drawn(self, situations: EvaluationBatch, position: int, check: Callable[[], None]) -> Prepared:
         check()
         posterior, exclude = situations.posterior(position), situations.exclude[position]
         hits = UpperBounds(self.arms, posterior, self.alpha).search(posterior.theta, self.k, exclude)

@@ -33,8 +33,8 @@ from app.policies.limits import AtMost
 from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
 
 OVER_FEATURES = "features"
-MORE = 3  # arms of the shortlist, for each place
-LEAST = 30
+OVERSAMPLING = 3  # arms of the shortlist, for each place
+MIN_SHORTLIST = 30
 LEAST_SIMILAR = -1.0
 
 Similar = Callable[[int], Vector]
@@ -53,7 +53,7 @@ class Diverse:
 
 def shortlist_of(k: int) -> int:
     """How many arms compete for k places."""
-    return max(LEAST, MORE * k)
+    return max(MIN_SHORTLIST, OVERSAMPLING * k)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

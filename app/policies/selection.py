@@ -12,13 +12,13 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.encoding import Numbers32
-from app.caps.snapshot import Few, Moment
+from app.caps.snapshot import QuotaSnapshot, RemainingQuotas
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learners import Learners
 from app.milvus.snapshot import MilvusSnapshot
-from app.policies.limits import HadValues, LimitedSolver, Limits
+from app.policies.limits import CappedValues, LimitedSolver, Limits
 from app.policies.rules import NO_RULES, DiverseSolver, Rules, shortlist_of
 from app.storage.types import LearnerId
 from shortlist.linear import ridge
@@ -56,9 +56,9 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     context: Numbers32 | None = None
     seeded: bool = False
     dry_run: bool = False
-    quotas: Moment | None = None
-    few: Few | None = None
-    had: HadValues | None = None
+    quotas: QuotaSnapshot | None = None
+    few: RemainingQuotas | None = None
+    had: CappedValues | None = None
 
     @property
     def narrows(self) -> bool:

@@ -23,7 +23,7 @@ from app.indexes.snapshot import Snapshot, scores_of
 from app.policies.base import ANY_PRIOR, Policy
 from app.policies.limits import Limits
 from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
-from app.policies.targets import Lists, Pool, Situations, Weighed
+from app.policies.targets import EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation import softmax_target
 from shortlist.evaluation.softmax_target import Totals
@@ -33,7 +33,7 @@ from shortlist.linear.ridge import Posterior
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 _NUMBER_US = 0.01  # for each number of the features, with what is drawn for every arm
-TOGETHER = 256  # situations
+BATCH_SIZE = 256  # situations
 BLOCK = 256  # arms: their scores in TOGETHER situations fit into the cache of a core
 
 
@@ -115,7 +115,7 @@ def draw(
     return Drawn(hits, drawn.propensities)
 
 
-Known = tuple[float, float, float, float, float]
+Prepared = tuple[float, float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,12 +131,12 @@ class SoftmaxTarget:
     k: int
     known_bytes: int = 250
 
-    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
+    def prepare(self, situations: EvaluationBatch, check: Callable[[], None]) -> Sequence[Prepared]:
         """The totals of each situation."""
-        known: list[Known] = []
+        known: list[Prepared] = []
         units = self._temperatures(situations)[:, None]
-        for start in range(0, len(situations), TOGETHER):
-            part = slice(start, start + TOGETHER)
+        for start in range(0, len(situations), BATCH_SIZE):
+            part = slice(start, start + BATCH_SIZE)
             queries = situations.queries[part] / units[part]
             low, high = (each[part] / units[part, 0] for each in situations.bounds)
             totals = softmax_target.totals(
@@ -150,7 +150,7 @@ class SoftmaxTarget:
             known += zip(*(column.tolist() for column in columns), strict=True)
         return known
 
-    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:
+    def weigh(self, situations: EvaluationBatch, known: Sequence[Prepared], lists: Lists) -> Weighed:
         columns = np.array(known).T
         totals, units = Totals(*columns).of(lists.which), self._temperatures(situations)[lists.which]
         low, high = (each[lists.which] / units for each in situations.bounds)
@@ -162,13 +162,13 @@ class SoftmaxTarget:
             self._walk(situations, lists, lost, result.propensities, expected)
         return Weighed(result.propensities, expected, units * totals.least, units * totals.most)
 
-    def drawn(self, situations: Situations, known: Known, position: int) -> tuple[Rows, Vector]:
+    def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:
         unit, (top, mass, *_) = self._temperatures(situations)[position], known
         scores = scores_of(self.arms.table, self.rows, situations.queries[position])
         weights = np.exp(scores / unit - top)
         return self.rows, np.minimum(self.k * weights / (mass or 1.0), 1.0)
 
-    def _temperatures(self, situations: Situations) -> Vector:
+    def _temperatures(self, situations: EvaluationBatch) -> Vector:
         """Shape: (q,)."""
         if self.temperature is None:
             return scales.TEMPERATURE * situations.noises
@@ -180,7 +180,7 @@ class SoftmaxTarget:
             yield self.arms.features_of(self.rows[start : start + BLOCK])
 
     def _walk(
-        self, situations: Situations, lists: Lists, lost: Rows, propensities: Matrix, expected: Matrix
+        self, situations: EvaluationBatch, lists: Lists, lost: Rows, propensities: Matrix, expected: Matrix
     ) -> None:
         """Overwrite what rounding has lost. Cost: K d for each situation among them, k K for each list."""
         order = np.argsort(self.rows)

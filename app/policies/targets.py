@@ -45,7 +45,7 @@ class Pool:
 
 
 @dataclass(frozen=True, eq=False)
-class Situations:
+class EvaluationBatch:
     """Learners in their contexts.
 
     ``names``     what tells situations apart, for all time
@@ -67,13 +67,13 @@ class Situations:
     def __len__(self) -> int:
         return len(self.names)
 
-    def some(self, positions: Sequence[int]) -> Situations:
+    def some(self, positions: Sequence[int]) -> EvaluationBatch:
         """Those at these positions."""
         contexts = None if self.contexts is None else self.contexts[positions]
         names = [self.names[position] for position in positions]
         exclude = [self.exclude[position] for position in positions]
         owners = self.owners[positions]
-        return Situations(self.bandit, names, self.learners, owners, contexts, exclude, self.rewards)
+        return EvaluationBatch(self.bandit, names, self.learners, owners, contexts, exclude, self.rewards)
 
     def posterior(self, position: int) -> Posterior:
         """The posterior of the query in a situation, as in ``ReadSnapshot``."""
@@ -173,15 +173,15 @@ class Target(Protocol):
     @property
     def known_bytes(self) -> int: ...
 
-    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Any]:
+    def prepare(self, situations: EvaluationBatch, check: Callable[[], None]) -> Sequence[Any]:
         """What ``weigh`` needs of each situation, as long as it takes; ``check`` may raise to stop."""
         ...
 
-    def weigh(self, situations: Situations, known: Sequence[Any], lists: Lists) -> Weighed:
+    def weigh(self, situations: EvaluationBatch, known: Sequence[Any], lists: Lists) -> Weighed:
         """What the policy would do with the lists. ``known``: of each of the situations."""
         ...
 
-    def drawn(self, situations: Situations, known: Any, position: int) -> tuple[Rows, Vector]:
+    def drawn(self, situations: EvaluationBatch, known: Any, position: int) -> tuple[Rows, Vector]:
         """The arms that it may draw in one situation, and about how many of each a list of it has.
 
         ``known``: of the situation at this position. Rows are distinct. Cost: O(K d) at most.

@@ -21,7 +21,7 @@ from app.catalogues.adaptive_solver import COPIES, ExactSolver, LadderWithScan, 
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.policies.base import ANY_PRIOR, Policy, PolicyDependencies
 from app.policies.selection import Candidates, Ranking, ReadSnapshot, SelectionRequest
-from app.policies.targets import NO_ARM, Lists, Pool, Situations, Weighed
+from app.policies.targets import NO_ARM, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
 from shortlist.evaluation import simulated_target
 from shortlist.evaluation.logged import MAX_PLACES
@@ -33,7 +33,7 @@ from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 _PAIR_US = 0.002  # for each pair of dimensions: a draw of theta
 _USUAL_K = 100  # from here on a search takes as much longer as k is larger
 DRAWS = 1_000
-TOGETHER = 2_000_000  # arms in the draws of decisions that are weighed at once
+BATCH_SIZE = 2_000_000  # arms in the draws of decisions that are weighed at once
 SCANNED = 2_000_000  # numbers of the features that are compared with many draws at once, faster than an index
 SCORES = 500_000  # of draws that are compared at once
 
@@ -162,7 +162,7 @@ def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSna
     return LadderWithScan(rungs, arms)
 
 
-Known = tuple[Rows, Matrix]
+Prepared = tuple[Rows, Matrix]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,11 +178,11 @@ class ThompsonTarget:
     def known_bytes(self) -> int:
         return 500 + 16 * self.draws * self.k
 
-    def know(self, situations: Situations, check: Callable[[], None]) -> Sequence[Known]:
+    def prepare(self, situations: EvaluationBatch, check: Callable[[], None]) -> Sequence[Prepared]:
         """The lists that are drawn in each situation, and the scores of their arms."""
         return [self._drawn(situations, position, check) for position in range(len(situations))]
 
-    def _drawn(self, situations: Situations, position: int, check: Callable[[], None]) -> Known:
+    def _drawn(self, situations: EvaluationBatch, position: int, check: Callable[[], None]) -> Prepared:
         posterior, exclude = situations.posterior(position), situations.exclude[position]
         rng = np.random.default_rng(zlib.crc32(repr(situations.names[position]).encode()))
         queries = draws(posterior, self.draws, exploration=situations.bandit.exploration, rng=rng)
@@ -194,7 +194,7 @@ class ThompsonTarget:
         scores = np.where(distinct >= 0, (features @ situations.queries[position]).clip(low, high), 0.0)
         return rows, scores[positions].reshape(rows.shape)
 
-    def drawn(self, situations: Situations, known: Known, position: int) -> tuple[Rows, Vector]:  # noqa: ARG002
+    def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:  # noqa: ARG002
         rows, counts = np.unique(known[0], return_counts=True)
         return rows[rows >= 0], counts[rows >= 0] / self.draws
 
@@ -222,13 +222,13 @@ class ThompsonTarget:
             rows[part, :count] = arms[_best(queries[part] @ features.T, count)]
         return rows
 
-    def weigh(self, situations: Situations, known: Sequence[Known], lists: Lists) -> Weighed:  # noqa: ARG002
+    def weigh(self, situations: EvaluationBatch, known: Sequence[Prepared], lists: Lists) -> Weighed:  # noqa: ARG002
         positions = lists.rows.shape[1]
         least = np.array([scores[rows >= 0].min(initial=np.inf) for rows, scores in known])
         most = np.array([scores[rows >= 0].max(initial=-np.inf) for rows, scores in known])
         least, most = (np.where(np.isfinite(each), each, 0.0)[lists.which] for each in (least, most))
         weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
-        step = max(1, TOGETHER // (self.draws * max(positions, 1)))
+        step = max(1, BATCH_SIZE // (self.draws * max(positions, 1)))
         for start in range(0, len(lists.rows), step):
             part = slice(start, start + step)
             used, which = np.unique(lists.which[part], return_inverse=True)

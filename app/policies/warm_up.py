@@ -45,7 +45,7 @@ MOST_READS = 100_000_000
 MOST_FILTERED_READS = 4_000_000  # a few milliseconds: any choice may come with a filter that is new
 LEAST_COUNTED = 10  # the copy of the arms costs about as much as this many centres
 REFRESH_S = 1.0
-REST = 20.0  # times what making took
+COOLDOWN_FACTOR = 20.0  # times what making took
 COVERS_BYTES = 4 << 20
 ID_BYTES = 200
 
@@ -96,7 +96,7 @@ class Covers:
             started = time.monotonic()
             ids = await REQUESTS.run(partial(center_ids, arms, identity[1]))
             took = time.monotonic() - started
-            made = _Cover(version, ids, time.monotonic() + max(REFRESH_S, REST * took))
+            made = _Cover(version, ids, time.monotonic() + max(REFRESH_S, COOLDOWN_FACTOR * took))
             self._known.put(identity, made, ID_BYTES * (1 + len(ids)) + len(identity[2]))
             return made
         finally:

@@ -16,17 +16,17 @@ from app.bandits.bandit import Bandit
 from app.bandits.exposure_history import kept_of
 from app.caps.quotas import Quotas
 from app.caps.rules import Taken
-from app.caps.shares import Shares
+from app.caps.shares import QuotaLedger
 from app.platform.errors import Unavailable
 from app.policies.rules import Pin
 from app.policies.selection import Selection, SelectionRequest
-from app.serving.frequency_caps import Repeats, Subject, often, subject_of, without
+from app.serving.frequency_caps import FrequencyCapKey, Repeats, over_cap, subject_of, without
 from app.serving.selector import Selector
 
 TRIES = 20  # to choose arms that no quota has used up meanwhile
 
 
-class Spent(msgspec.Struct, frozen=True):
+class Charges(msgspec.Struct, frozen=True):
     """What a choice has taken. ``taken``: of the quotas of a bandit; ``shown``: as ``kept_of`` makes it.
 
     ``held``: the deferred decision that holds what was taken of quotas, and when it expires in ms.
@@ -35,14 +35,14 @@ class Spent(msgspec.Struct, frozen=True):
     bandit_uid: str = ""
     taken: Taken = ()
     held: tuple[str, int] | None = None
-    subject: Subject | None = None
+    subject: FrequencyCapKey | None = None
     shown: Sequence[tuple[str, str]] = ()
 
 
-NOTHING = Spent()
+NOTHING = Charges()
 
 
-class Allowed(msgspec.Struct, frozen=True, eq=False):
+class ConstrainedSelection(msgspec.Struct, frozen=True, eq=False):
     """A selection that quotas and repeats let stand. ``request``: as they let it be.
 
     ``had``: what was not eligible besides: what the key has had too often, and what quotas hide.
@@ -50,7 +50,7 @@ class Allowed(msgspec.Struct, frozen=True, eq=False):
 
     selection: Selection
     request: SelectionRequest
-    spent: Spent = NOTHING
+    spent: Charges = NOTHING
     had: Sequence[str] = ()
 
 
@@ -71,7 +71,7 @@ class Allowance:
         *,
         own_rng: bool,
         deferred_ms: int | None = None,
-    ) -> Allowed:
+    ) -> ConstrainedSelection:
         """Select arms, which count as shown by this decision from now on.
 
         ``own_rng``: nothing else draws from the generator of the request, so that it can begin again.
@@ -83,7 +83,7 @@ class Allowance:
             subject = subject_of(bandit, request.learner, visitor)
         quotas = self._quotas.shares.get(bandit.uid)
         if quotas is None and subject is None:
-            return Allowed(await self._selector.select(request, group), request)
+            return ConstrainedSelection(await self._selector.select(request, group), request)
         state = request.rng.bit_generator.state if own_rng else None
         for _ in range(TRIES):
             allowed = await self._tried(request, group, subject, decision, deferred_ms)
@@ -102,7 +102,7 @@ class Allowance:
             request = without(request, subject.rule, counts, whole)
         return await within(self._quotas.shares.get(bandit.uid), request, deferred=False, is_bound=False)
 
-    async def give_back(self, spent: Spent) -> None:
+    async def give_back(self, spent: Charges) -> None:
         """It is shown to nobody. A store that is away is not told: then it counts."""
         quotas = self._quotas.shares.get(spent.bandit_uid)
         if quotas is not None and spent.held is None:
@@ -118,16 +118,16 @@ class Allowance:
         self,
         request: SelectionRequest,
         group: str | None,
-        subject: Subject | None,
+        subject: FrequencyCapKey | None,
         decision: str,
         deferred_ms: int | None,
-    ) -> Allowed | None:
+    ) -> ConstrainedSelection | None:
         """What is selected; None if some of it is no longer left."""
         quotas = self._quotas.shares.get(request.bandit.uid)
         had, index = list[str](), request.bandit.catalogue.index
         if subject is not None:
             counts = await self._repeats.had(subject, dry_run=False)
-            had = often(subject.rule, counts)
+            had = over_cap(subject.rule, counts)
             request = without(request, subject.rule, counts, index.snapshot())
         request = await within(quotas, request, deferred=deferred_ms is not None)
         selection = await self._selector.select(request, group)
@@ -135,12 +135,14 @@ class Allowance:
             had = [*had, *request.quotas.hidden]
         spent = await self._spent(selection, request.bandit, quotas, subject, decision)
         if spent is not None and quotas is not None and deferred_ms is not None and spent.taken:
-            return await self._held(Allowed(selection, request, spent, had), quotas, decision, deferred_ms)
-        return None if spent is None else Allowed(selection, request, spent, had)
+            return await self._held(
+                ConstrainedSelection(selection, request, spent, had), quotas, decision, deferred_ms
+            )
+        return None if spent is None else ConstrainedSelection(selection, request, spent, had)
 
     async def _held(
-        self, allowed: Allowed, quotas: Shares, decision: str, deferred_ms: int
-    ) -> Allowed | None:
+        self, allowed: ConstrainedSelection, quotas: QuotaLedger, decision: str, deferred_ms: int
+    ) -> ConstrainedSelection | None:
         """What a deferred decision took is held until it expires; None: it may not hold so much."""
         is_held = False
         try:
@@ -155,10 +157,10 @@ class Allowance:
         self,
         selection: Selection,
         bandit: Bandit,
-        quotas: Shares | None,
-        subject: Subject | None,
+        quotas: QuotaLedger | None,
+        subject: FrequencyCapKey | None,
         decision: str,
-    ) -> Spent | None:
+    ) -> Charges | None:
         """Take what is shown, of quotas and then of repeats: all of it, or nothing."""
         whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
         taken: Taken | None = ()
@@ -167,18 +169,18 @@ class Allowance:
         if taken is None:
             return None
         if subject is None:
-            return Spent(bandit.uid, taken)
+            return Charges(bandit.uid, taken)
         shown, stands = kept_of(subject.rule, whole, decision, [*map(whole.id_of, rows)]), False
         try:
             stands = await self._repeats.take(subject, shown)
         finally:
             if quotas is not None and not stands:
                 quotas.give_back(taken)
-        return Spent(bandit.uid, taken, subject=subject, shown=shown) if stands else None
+        return Charges(bandit.uid, taken, subject=subject, shown=shown) if stands else None
 
 
 async def within(
-    quotas: Shares | None, request: SelectionRequest, *, deferred: bool, is_bound: bool = True
+    quotas: QuotaLedger | None, request: SelectionRequest, *, deferred: bool, is_bound: bool = True
 ) -> SelectionRequest:
     """The request, for the arms that quotas leave now. A pinned arm that is used up is left out.
 

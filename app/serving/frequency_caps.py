@@ -25,7 +25,7 @@ from app.bandits.settings import BY_ARM, RepeatsRule
 from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
 from app.platform.errors import Invalid
-from app.policies.limits import AtMost, HadValues
+from app.policies.limits import AtMost, CappedValues
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.storage.types import Choices, Had, LearnerId
@@ -34,7 +34,7 @@ CACHE_BYTES = 16 << 20
 HAD_BYTES = 120
 
 
-class Subject(NamedTuple):
+class FrequencyCapKey(NamedTuple):
     """Whom a rule is for: a key, or a visitor."""
 
     rule: RepeatsRule
@@ -50,14 +50,14 @@ class Repeats:
         # What was had, and until when it counts, in monotonic seconds.
         self._known: BoundedCache[LearnerId, Sequence[tuple[str, float]]] = BoundedCache(CACHE_BYTES)
 
-    async def had(self, subject: Subject, *, dry_run: bool) -> Mapping[str, int]:
+    async def had(self, subject: FrequencyCapKey, *, dry_run: bool) -> Mapping[str, int]:
         """How often it has had what, as far as this process knows. Raises Unavailable."""
         if dry_run or subject.rule.counts == "rewarded":
             self._hear(subject, await self._store.take_repeats(subject.key, [], **_terms(subject.rule)))
         moment = time.monotonic()
         return Counter(had for had, until in self._known.get(subject.key) or () if until > moment)
 
-    async def take(self, subject: Subject, shown: Sequence[tuple[str, str]]) -> bool:
+    async def take(self, subject: FrequencyCapKey, shown: Sequence[tuple[str, str]]) -> bool:
         """This is shown; False: some of it may not be, which is known from now on.
 
         ``shown``: as ``kept_of`` makes it; the same counts once. Raises Unavailable: whether it counts is not
@@ -71,7 +71,7 @@ class Repeats:
             self._unlimited()
         return taken.allowed
 
-    async def give_back(self, subject: Subject, shown: Sequence[tuple[str, str]]) -> None:
+    async def give_back(self, subject: FrequencyCapKey, shown: Sequence[tuple[str, str]]) -> None:
         """It is shown to nobody."""
         if subject.rule.counts == "shown" and shown:
             await self._store.drop_repeats(subject.key, shown)
@@ -84,24 +84,24 @@ class Repeats:
     def forget_all(self) -> None:
         self._known.clear()
 
-    def _hear(self, subject: Subject, had: Had) -> None:
+    def _hear(self, subject: FrequencyCapKey, had: Had) -> None:
         moment, within_ms = time.monotonic(), subject.rule.within_ms
         known = [(what, moment + (at_ms + within_ms - had.now_ms) / 1_000) for what, at_ms in had.arms]
         size = HAD_BYTES * (1 + len(known)) + sum(len(what) for what, _ in known)
         self._known.put(subject.key, known, size)
 
 
-def subject_of(bandit: Bandit, learner: LearnerId, visitor: str | None) -> Subject | None:
+def subject_of(bandit: Bandit, learner: LearnerId, visitor: str | None) -> FrequencyCapKey | None:
     """Whom the bandit limits repeats for; None: nobody. Raises Invalid: the visitor is of no use."""
     rule = bandit.record.repeats
     if visitor is not None and (rule is None or bandit.record.scope == "per_key"):
         raise Invalid("visitor goes with a bandit of scope global that has repeats", path=("visitor",))
     if rule is None or (bandit.record.scope == "global" and visitor is None):
         return None
-    return Subject(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
+    return FrequencyCapKey(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))
 
 
-def often(rule: RepeatsRule, counts: Mapping[str, int]) -> list[str]:
+def over_cap(rule: RepeatsRule, counts: Mapping[str, int]) -> list[str]:
     """What was had so often that it is not eligible."""
     by = None if rule.by == BY_ARM else rule.by
     fields = {
@@ -116,7 +116,7 @@ def without(
     """The request without what was had too often; a pinned arm is left out."""
     if rule.by != BY_ARM:
         return _within_values(request, rule, counts, whole)
-    gone = often(rule, counts)
+    gone = over_cap(rule, counts)
     request = pinned(request, [pin for pin in request.rules.pins if pin.arm not in set(gone)])
     return msgspec.structs.replace(request, exclude=[*request.exclude, *gone]) if gone else request
 
@@ -137,7 +137,7 @@ def _within_values(
         at_most = [*request.rules.at_most, AtMost(rule.by, rule.most)]
         request = msgspec.structs.replace(request, rules=replace(request.rules, at_most=at_most))
     left = left if is_hard else [each for each in left if not each[1]]
-    return msgspec.structs.replace(request, had=HadValues(rule.by, left)) if left else request
+    return msgspec.structs.replace(request, had=CappedValues(rule.by, left)) if left else request
 
 
 def pinned(request: SelectionRequest, pins: Sequence[Pin]) -> SelectionRequest:

@@ -27,7 +27,7 @@ from app.policies.computing import draw_seed, generator
 from app.records.records import context_to_bytes
 from app.replication.sync import Sync
 from app.serving.choice import ARM_BYTES, Choice, answers, arms_of, choice_of, described, record_of
-from app.serving.constraints import NOTHING, Allowance, Spent
+from app.serving.constraints import NOTHING, Allowance, Charges
 from app.serving.remake import log_part
 from app.serving.request import ChooseRequest
 from app.serving.selector import group_of_choice
@@ -36,12 +36,12 @@ from app.storage.types import LearnerId, RowWrite, Store
 LOGGED_TOGETHER = 100
 
 
-class _Made(msgspec.Struct, frozen=True):
+class SignedChoice(msgspec.Struct, frozen=True):
     """A choice, what it has taken, and its row in the decision log: None of one that is not logged now."""
 
     choice: Choice
     row: RowWrite | None
-    spent: Spent = NOTHING
+    spent: Charges = NOTHING
 
 
 class Choosing:
@@ -92,7 +92,7 @@ class Choosing:
 
     async def choose_batch(self, bandit: Bandit, requests: Sequence[ChooseRequest]) -> list[Choice]:
         """``choose`` for each, all or none: an error names the position of its request."""
-        made: list[_Made] = []
+        made: list[SignedChoice] = []
         try:
             for position, request in enumerate(requests):
                 await yield_to_others()  # a choice from memory awaits nothing
@@ -107,7 +107,7 @@ class Choosing:
         await self._log(bandit, made)
         return [each.choice for each in made]
 
-    async def _choice(self, bandit: Bandit, request: ChooseRequest) -> _Made:
+    async def _choice(self, bandit: Bandit, request: ChooseRequest) -> SignedChoice:
         """A new choice, or the one that was made for this event before."""
         hold(request.k * ARM_BYTES)
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
@@ -140,8 +140,8 @@ class Choosing:
         return _made_before(bandit, choice_of(kept))
 
     async def _described(
-        self, bandit: Bandit, made: Sequence[_Made], requests: Sequence[ChooseRequest]
-    ) -> list[_Made]:
+        self, bandit: Bandit, made: Sequence[SignedChoice], requests: Sequence[ChooseRequest]
+    ) -> list[SignedChoice]:
         """The choices with what their requests want to come with the arms."""
         lists, includes = [each.choice.arms for each in made], [request.include for request in requests]
         replace = msgspec.structs.replace
@@ -154,7 +154,7 @@ class Choosing:
 
     async def _new_choice(
         self, bandit: Bandit, learner: LearnerId, request: ChooseRequest, context: Numbers32 | None
-    ) -> _Made:
+    ) -> SignedChoice:
         """Select arms by the bandit's policy, and sign the decision."""
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         decision_id = new_decision_id()
@@ -220,15 +220,15 @@ class Choosing:
             prior_version=None if bandit.record.prior != "learned" else bandit.prior_version,
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
-        return _Made(choice, row, spent)
+        return SignedChoice(choice, row, spent)
 
-    async def _give_back(self, made: Sequence[_Made], requests: Sequence[ChooseRequest]) -> None:
+    async def _give_back(self, made: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:
         """These choices are shown to nobody, but what is kept for its event: that is answered again."""
         for each, request in zip(made, requests, strict=False):
             if request.event_id is None:
                 await self._allowance.give_back(each.spent)
 
-    async def _log(self, bandit: Bandit, made: Sequence[_Made]) -> None:
+    async def _log(self, bandit: Bandit, made: Sequence[SignedChoice]) -> None:
         """Keep the decisions that wait for rewards, before anybody sees them, and their rows with them.
 
         Other rows are written later. A choice that was made for an event before waits as it did by the
@@ -245,10 +245,10 @@ class Choosing:
                     self._rows.add(each.row)
 
 
-def _made_before(bandit: Bandit, choice: Choice) -> _Made:
+def _made_before(bandit: Bandit, choice: Choice) -> SignedChoice:
     """A choice that was made for the event before. Its row may have been lost: it is written again."""
     if bandit.record.log is None:
-        return _Made(choice, None)
+        return SignedChoice(choice, None)
     raw = raw_of(choice.decision)
     decision = decision_of(raw)
-    return _Made(choice, None if decision.deferred else row_of(bandit, decision, raw))
+    return SignedChoice(choice, None if decision.deferred else row_of(bandit, decision, raw))

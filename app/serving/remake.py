@@ -16,7 +16,7 @@ from app.policies.selection import Selection, SelectionRequest
 from app.records.left_out import NOT_KEPT, NOTHING_BARRED, Barred
 from app.records.logged import LoggedRequest, LogPart
 from app.serving.choice import ChosenArm
-from app.serving.constraints import Allowed
+from app.serving.constraints import ConstrainedSelection
 from app.serving.frequency_caps import pinned
 from app.serving.request import ChooseRequest
 from app.serving.selector import Selector
@@ -27,7 +27,7 @@ MOST_LOGGED_HAD = 50  # arms that a key had too often, in the row of a decision
 
 def log_part(
     request: ChooseRequest,
-    allowed: Allowed,
+    allowed: ConstrainedSelection,
     arms: Sequence[ChosenArm],
     *,
     eligible: int | None,
@@ -54,7 +54,7 @@ def log_part(
     )
 
 
-def _left_out(allowed: Allowed, ttl_ms: int) -> str:
+def _left_out(allowed: ConstrainedSelection, ttl_ms: int) -> str:
     """The arms that quotas left out, as the row names them."""
     request, rule = allowed.request, allowed.request.bandit.record.repeats
     is_list = len(allowed.selection.hits.rows) > 1

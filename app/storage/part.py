@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from app.platform.errors import Invalid
 from app.storage.redis_client import RedisClient
-from app.storage.space import Quota
+from app.storage.space import SpaceBudget
 from app.storage.types import LogEntry
 from app.storage.types.learner_id import LearnerId
 
@@ -18,7 +18,7 @@ class RedisPart:
     Each call of a part is one round trip unless it says otherwise.
     """
 
-    def __init__(self, redis: RedisClient, partitions: int, quota: Quota) -> None:
+    def __init__(self, redis: RedisClient, partitions: int, quota: SpaceBudget) -> None:
         self._redis = redis
         self._quota = quota
         self.partitions = partitions

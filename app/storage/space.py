@@ -16,7 +16,7 @@ from app.storage.types.registry import KINDS, SIXTEENTHS, Kind
 UNBOUNDED = 1 << 50
 
 
-class Quota:
+class SpaceBudget:
     """What this process lets each partition hold. ``bounds``: in bytes; a kind that is missing has none."""
 
     def __init__(self, bounds: Mapping[Kind, int]) -> None:

@@ -24,7 +24,7 @@ from app.storage.quotas import RedisQuotas
 from app.storage.redis_client import RedisClient
 from app.storage.registry import RedisLeases, RedisRegistry, RedisWriteOnce
 from app.storage.reward_log import RedisRewardLog
-from app.storage.space import Quota
+from app.storage.space import SpaceBudget
 from app.storage.types import Kind, Store
 from app.storage.usage import RedisUsage
 from app.storage.waiting_decisions import RedisWaitingDecisions
@@ -62,7 +62,7 @@ class RedisStore(Store):
         )
         self._redis = client
         self.partitions = partitions
-        shared = client, partitions, Quota(bounds or {})
+        shared = client, partitions, SpaceBudget(bounds or {})
         self.arms = RedisArms(*shared)
         self.followed_arms = RedisFollowedArms(*shared)
         self.registry = RedisRegistry(*shared)

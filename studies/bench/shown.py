@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_limits
 
 from app.caps.pacing import LOOK_AHEAD
 from app.caps.rules import BanditQuota, QuotaRule
-from app.caps.shares import Shares
+from app.caps.shares import QuotaLedger
 from app.filters.filter import parse
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
@@ -190,10 +190,10 @@ def any_filter(number: int) -> dict[str, Any]:
     return {"half": {"$exists": True}} if number == 1 else shapes[number % len(shapes)]
 
 
-async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict[str, Any]]) -> Shares:
+async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict[str, Any]]) -> QuotaLedger:
     """Of the quotas with an even pace a half holds back at any time, in others is something left."""
     rng = np.random.default_rng(SEED)
-    shares = Shares(Generous(), None, "b", asyncio.Event(), clock=lambda: 0.0, rng=rng)  # type: ignore[arg-type]
+    shares = QuotaLedger(Generous(), None, "b", asyncio.Event(), clock=lambda: 0.0, rng=rng)  # type: ignore[arg-type]
     rules = [
         QuotaRule(MOST, shape(n), per_s=86_400, pace="even" if n % 3 == 0 else "none") for n in range(number)
     ]
@@ -204,7 +204,7 @@ async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict
     return shares
 
 
-def choose(shares: Shares, snapshot: Snapshot, query: Vector, exclude: Rows = NO_ROWS) -> None:
+def choose(shares: QuotaLedger, snapshot: Snapshot, query: Vector, exclude: Rows = NO_ROWS) -> None:
     eligible = at_once(shares.now().eligible(snapshot))
     hits = eligible.search(query, 1, exclude)
     at_once(shares.take(snapshot, hits.rows.tolist()))
@@ -219,7 +219,7 @@ def at_once(step: Coroutine[Any, Any, Any]) -> Any:
     raise AssertionError
 
 
-async def made_ready(shares: Shares, snapshot: Snapshot) -> float:
+async def made_ready(shares: QuotaLedger, snapshot: Snapshot) -> float:
     """Microseconds for the state of one slice, which differs from that of the slice before."""
     times = []
     for _ in range(TURNS):

@@ -15,7 +15,7 @@ from service_model import Bandit, Catalogue, Decision, Json, Learner
 
 from api_client import running
 from app.caps import quotas
-from waiting import until
+from waiting import wait_until
 from workers import housekeeping
 
 T = TypeVar("T")
@@ -129,4 +129,4 @@ class ComparedService:
             # Not /readyz: between two rules the process stands still, and is behind the store.
             return bool((await self.api.ok("GET", "/v1/status"))["backlog"] == 0)
 
-        self._run(until(settled, what="rewards are applied"))
+        self._run(wait_until(settled, what="rewards are applied"))

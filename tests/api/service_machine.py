@@ -34,7 +34,7 @@ from service_pools import KEYS, Observed, Request, Told, is_possible
 
 from api_client import running
 from app.storage import redis_keys
-from waiting import until
+from waiting import wait_until
 
 CATALOGUES = one_of("ccd")
 NAMES = one_of(["b0", "b1", "b2"])
@@ -435,7 +435,7 @@ class WholeService(ComparedService):
     def time_passes(self) -> None:
         """Every decision that waits has waited for long enough."""
         self._run(self.api.due_now())
-        self._run(until(self._nothing_is_due, what="no decision is waited for"))
+        self._run(wait_until(self._nothing_is_due, what="no decision is waited for"))
         for bandit in self.bandits.values():
             bandit.time_passes()
         self._settle()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ async def graph(api: Api, count: int = 600) -> dict[str, list[float]]:
     async def served() -> bool:
         return bool((await api.ok("GET", "/v1/catalogues/g"))["index"]["kind"] == "hnsw")
 
-    await until(served, what="a graph serves")
+    await wait_until(served, what="a graph serves")
     return held
 
 

@@ -17,7 +17,7 @@ from api_client import Api, assert_problem, running
 from app.platform import answers
 from app.platform.answers import Unread
 from server.http_protocol import ShortlistProtocol
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -153,14 +153,14 @@ async def test_who_reads_nothing_of_a_large_answer_loses_it_and_others_have_its_
             async def is_sending() -> bool:
                 return len(timers) == 2
 
-            await until(is_sending, what="the second answer is being sent")
+            await wait_until(is_sending, what="the second answer is being sent")
             assert await status(small, "POST", path, INCLUDE) == 503
             timers[-1]()
 
             async def is_let_go() -> bool:
                 return await status(small, "POST", path, INCLUDE) == 200
 
-            await until(is_let_go, what="its memory is given back")
+            await wait_until(is_let_go, what="its memory is given back")
             client.setblocking(False)
             with pytest.raises(ConnectionError):
                 await read_all(client)

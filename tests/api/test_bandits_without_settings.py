@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -144,7 +144,7 @@ async def test_a_default_that_a_reward_replaces_leaves_the_noise(api: Api):
         decisions = [(await api.choose(name, seed=3))["decision"] for _ in range(2)]
         if waits:
             await api.due_now()
-            await until(lambda: observed(api, "late", 2), what="the defaults")
+            await wait_until(lambda: observed(api, "late", 2), what="the defaults")
         for decision, value in zip(decisions, (1.0, 5.0), strict=True):
             await api.reward({"decision": decision, "value": value})
         noises.append((await api.learner(name))["used"]["noise"])

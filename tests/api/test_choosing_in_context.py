@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -267,7 +267,7 @@ async def test_late_rewards_teach_in_the_context_of_their_decision(api: Api, agg
     async def defaulted() -> bool:
         return bool((await api.learner("b"))["version"])
 
-    await until(defaulted, what="the default counts")
+    await wait_until(defaulted, what="the default counts")
     assert_learned(await api.learner("b", precision=True), [row], [-1.0])
     await api.choose("b", context=[9, 9, 9], seed=5, activate=False)
     await api.reward({"decision": first["decision"], "value": 0.25, "reward_id": "r1"})
@@ -277,7 +277,7 @@ async def test_late_rewards_teach_in_the_context_of_their_decision(api: Api, agg
     async def both() -> bool:
         return bool((await api.learner("b"))["observations"] == 2)
 
-    await until(both, what="the default of the activated decision counts")
+    await wait_until(both, what="the default of the activated decision counts")
     rows = [row, phi(ARMS[hidden["arms"][0]["id"]], [3, 0, 1])]
     assert_learned(await api.learner("b", precision=True), rows, [0.25, -1.0])
     if aggregate == "sum":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,11 @@ async def rows(api: Api, count: int, query: str = "") -> list[Json]:
         items: list[Json] = (await api.ok("GET", PATH + query))["items"]
         return items if len(items) == count else []
 
-    return await until(found, what=f"{count} rows") if count else (await api.ok("GET", PATH + query))["items"]
+    return (
+        await wait_until(found, what=f"{count} rows")
+        if count
+        else (await api.ok("GET", PATH + query))["items"]
+    )
 
 
 async def test_a_row_says_what_choose_answered_and_what_came_of_it(world: Api):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -120,7 +120,7 @@ async def test_with_pins_filters_exclusions_and_limits(api: Api):
         found = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
         return found.json()["asked"] if found.status_code == 200 else None
 
-    assert (await until(asked, what="the row"))["diverse"] == [0.5, "features"]  # type: ignore[index]
+    assert (await wait_until(asked, what="the row"))["diverse"] == [0.5, "features"]  # type: ignore[index]
 
 
 async def test_fewer_arms_than_places_and_an_event(api: Api):

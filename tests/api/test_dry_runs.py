@@ -10,7 +10,7 @@ import pytest
 from api_client import IS_GROUP, Api, Json
 from app.policies import elimination_state
 from center_brute_force import greedy, squared
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -149,7 +149,7 @@ async def test_nothing_is_left_of_it(api: Api, bandit: Json, request_: Json):
     async def is_logged() -> bool:
         return len(await api.listed("/v1/bandits/b/log")) == 5
 
-    await until(is_logged, what="the rows are written")
+    await wait_until(is_logged, what="the rows are written")
     states = held_states(api)
     stored, counted = await api.stored(), await metrics(api)
     for seed in (None, *range(6)):
@@ -164,7 +164,7 @@ async def test_nothing_is_left_of_it(api: Api, bandit: Json, request_: Json):
         rows = await api.listed("/v1/bandits/b/log")
         return rows if any(row["decision"] == last["decision"] for row in rows) else []
 
-    assert len(await until(is_last_logged, what="the row is written")) == 6
+    assert len(await wait_until(is_last_logged, what="the row is written")) == 6
 
 
 def held_states(api: Api) -> list[tuple[Any, int]]:
@@ -247,7 +247,7 @@ async def test_it_eliminates_nothing(api: Api):
     async def shares() -> bool:
         return not IS_GROUP or index._adopted is not None
 
-    await until(shares, what="the arms are shared: that begins elimination anew")
+    await wait_until(shares, what="the arms are shared: that begins elimination anew")
     names = ["b", "chosen", "untouched"]
     for name in names:
         await api.bandit(name, "c", policy="sub_elim", exploration=1.5, horizon=10**8)
@@ -303,7 +303,7 @@ async def test_an_explanation_leaves_elimination_as_it_was(api: Api):
         found = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
         return found.status_code == 200 and found.json()
 
-    assert (await until(explained, what="the row is written"))["repeated"] is True
+    assert (await wait_until(explained, what="the row is written"))["repeated"] is True
     assert held_states(api) == states
 
 

@@ -16,7 +16,7 @@ from app.decision_log.rows import Row
 from app.measuring.export import NdjsonEncoder
 from server import evaluation_files
 from server.cli import main
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +74,7 @@ async def logged(api: Api, name: str, settings: Json, asks: list[Json]) -> list[
         found[:] = [msgspec.convert(item, Row) for item in await api.listed(f"/v1/bandits/{name}/log")]
         return len(found) == 40
 
-    await until(written, what="all rows are in the log")
+    await wait_until(written, what="all rows are in the log")
     return found
 
 
@@ -367,7 +367,7 @@ async def test_learners_that_knew_more_than_the_log_says(
         rows[:] = [msgspec.convert(item, Row) for item in await shared.listed(f"/v1/bandits/{name}/log")]
         return len(rows) == 30 and all(row.rewards for row in rows)
 
-    await until(written, what="all rows are in the log")
+    await wait_until(written, what="all rows are in the log")
     log, arms, out = write_log(rows, tmp_path / "log.ndjson"), write_arms(tmp_path), tmp_path / "out.json"
     states = tmp_path / "learners.ndjson"
     listed = (await shared.ok("GET", f"/v1/bandits/{name}/learners?include=state"))["items"]

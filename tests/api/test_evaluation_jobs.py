@@ -13,7 +13,7 @@ from app.measuring import evaluation_jobs
 from app.measuring.evaluation_jobs import EvaluationJobs
 from app.storage import redis_keys
 from logged_rows import MemoryLog
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def ended(api: Api, name: str, job: str) -> Json:
         answer: Json = await api.ok("GET", path(name, job))
         return None if answer["state"] in ("waiting", "running") else answer
 
-    answer: Json = await until(found, what="the evaluation has ended")
+    answer: Json = await wait_until(found, what="the evaluation has ended")
     return answer
 
 

@@ -21,7 +21,7 @@ from app.measuring import evaluations
 from app.measuring import evaluator as evaluators
 from app.policies import thompson
 from logged_rows import MemoryLog, row_of
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -637,7 +637,7 @@ async def test_the_log_of_the_service_is_read(shared: Api):
         log.rows = [msgspec.convert(item, Row) for item in await shared.listed("/v1/bandits/real/log")]
         return len(log.rows) == 24 and all(row.rewards for row in log.rows)
 
-    await until(written, what="all rows are in the log")
+    await wait_until(written, what="all rows are in the log")
     shared.app.service.evaluations._pages = shared.app.service.decision_log
     answer = await evaluate(shared, "real", {"temperature": 0.2})
     for place, row in enumerate(log.rows):

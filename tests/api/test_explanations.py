@@ -9,7 +9,7 @@ import pytest
 
 from api_client import Api, Json
 from app.serving import remake
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ async def explained(api: Api, choice: Json) -> Json:
         answer = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": choice["decision"]})
         return answer.json() if answer.status_code == 200 else None
 
-    return await until(found, what="the row")  # type: ignore[return-value]
+    return await wait_until(found, what="the row")  # type: ignore[return-value]
 
 
 async def taught(api: Api, **changes: Any) -> None:

@@ -182,7 +182,7 @@ async def test_fewer_arms_than_centres_and_none(api: Api):
 
 async def test_centres_follow_the_catalogue(api: Api, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.policies.warm_up.REFRESH_S", 0.0)
-    monkeypatch.setattr("app.policies.warm_up.REST", 0.0)
+    monkeypatch.setattr("app.policies.warm_up.COOLDOWN_FACTOR", 0.0)
     await build(api)
     assert await shown(api) == CENTERS[:1]
     await api.put_arms("c", {"far": [90.0, 0.0, 0.0]})

@@ -16,7 +16,7 @@ from app.platform.errors import StartupError
 from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -288,7 +288,7 @@ async def test_keys_are_replaced_while_the_service_runs(store_url: str, tmp_path
             async def changed(expected: tuple[int, int] = expected) -> bool:
                 return await statuses() == expected
 
-            await until(changed, what="the keys are read again")
+            await wait_until(changed, what="the keys are read again")
         for broken in ("", "app:read:short", "app:everything:" + "0" * 64):
             write(broken)
         # What cannot be used changes nothing; the next good file counts again.
@@ -297,7 +297,7 @@ async def test_keys_are_replaced_while_the_service_runs(store_url: str, tmp_path
         async def both() -> bool:
             return await statuses() == (200, 200)
 
-        await until(both, what="the good file is read")
+        await wait_until(both, what="the good file is read")
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from app.api.mips import VectorsMipsBody
 from app.api.rewards import RewardsBody
 from app.api.sampling import SampleBody
 from app.api.slates import SlateBody
-from app.api.strict_json import LARGE, StrictModel, read_body, whole
+from app.api.strict_json import LARGE_BODY_BYTES, StrictModel, read_body, whole
 from app.platform.errors import Invalid, ShortlistError, TooLarge
 
 pytestmark = pytest.mark.anyio
 
-FILLER = " " * LARGE
+FILLER = " " * LARGE_BODY_BYTES
 
 
 def text(body: Any) -> bytes:
@@ -128,7 +128,7 @@ async def test_the_unknown_and_the_long_are_refused_unparsed(monkeypatch: pytest
         data = b"{%b}" % unknown if not where else b'{"requests":[{%b}]}' % unknown
         error = await refusal(model, data)
         assert error.errors == [((*where, "u0"), "Extra inputs are not permitted")]
-    error = await refusal(ChooseBody, b'{"c4nary!":1,"key":"%b"}' % (b"x" * LARGE))
+    error = await refusal(ChooseBody, b'{"c4nary!":1,"key":"%b"}' % (b"x" * LARGE_BODY_BYTES))
     assert error.errors[0][0] == ("?",)
 
 

@@ -11,7 +11,7 @@ import pytest
 from api_client import Api, Json, running
 from app.storage import redis_keys
 from shortlist.linear import learned_prior, scales
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +76,7 @@ async def fitted(world: Api, version: int, bandit: str = "b") -> Json:
         found: Json = await world.ok("GET", path)
         return found if found["version"] >= version else None
 
-    return await until(is_there, what=f"version {version} of the prior") or {}
+    return await wait_until(is_there, what=f"version {version} of the prior") or {}
 
 
 # --- the setting ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from app.milvus.index import MilvusIndex
 from app.platform.errors import StartupError
 from app.replication import health
 from milvus import MilvusApi, running_on_milvus
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +58,7 @@ async def test_a_catalogue_says_that_it_is_in_milvus_and_how_good_that_is(shared
     async def is_measured() -> bool:
         return (await shared.ok("GET", "/v1/catalogues/says"))["index"]["measured_arms"] == 200
 
-    await until(is_measured, what="recall is measured")
+    await wait_until(is_measured, what="recall is measured")
     index = (await shared.ok("GET", "/v1/catalogues/says"))["index"]
     assert (index["state"], index["recall_at_1"], index["ratio_min"]) == ("ready", 1.0, 1.0)
 
@@ -308,7 +308,7 @@ async def test_a_decision_is_logged_and_explained_as_ever(shared):
         found = await shared.ok("GET", "/v1/bandits/logged/log")
         return found["items"][0] if found["items"] else None
 
-    logged = await until(row, what="the row is written")
+    logged = await wait_until(row, what="the row is written")
     assert [arm["id"] for arm in logged["arms"]] == [arm["id"] for arm in choice["arms"]]
     assert logged["eligible"] is None
     explained = await shared.ok("POST", "/v1/bandits/logged/log/explain", {"decision": choice["decision"]})

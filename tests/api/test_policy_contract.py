@@ -14,7 +14,7 @@ from scipy import stats
 
 from api_client import Api, Json
 from app.policies.registry import POLICIES
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -150,7 +150,7 @@ async def test_a_choice_is_made_again_from_its_log(api: Api, policy: str):
             answer = await api.call("POST", "/v1/bandits/b/log/explain", {"decision": token})
             return answer.json() if answer.status_code == 200 else None
 
-        explained = await until(found, what="the row")
+        explained = await wait_until(found, what="the row")
         assert explained is not None
         assert (explained["repeated"], explained["changed"]) == (True, [])
 

@@ -11,7 +11,7 @@ from api_client import Api, Json
 from app.learning.replay import compare
 from ridge_estimate import ridge_estimate
 from store_server import patient_store
-from waiting import until
+from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
 
@@ -74,7 +74,7 @@ async def test_signals_defaults_and_contexts_know_places(world: Api):
     async def counted() -> bool:
         return bool((await world.learner("b"))["observations"] == 3)
 
-    await until(counted, what="the defaults are counted")
+    await wait_until(counted, what="the defaults are counted")
     for at, value in enumerate((3.0, 4.0)):
         await world.reward({"decision": token, "arm": arms[2], "signal": "buy", "value": value, "at": at})
     learner = await world.learner("b")
@@ -112,7 +112,7 @@ async def test_learners_are_what_their_log_says(world: Api, store_url: str):
         learners = [await world.learner("b", f"k{i}") for i in range(3)]
         return sum(each["observations"] for each in learners) == 60
 
-    await until(counted, what="the defaults are counted")
+    await wait_until(counted, what="the defaults are counted")
     await world.stored()
     store = patient_store(store_url)
     await store.open()
@@ -142,7 +142,7 @@ async def served(world: Api, count: int, **settings: Any) -> None:
         groups = (await world.ok("GET", "/v1/bandits/b/report"))["groups"]
         return sum(group["decisions"] for group in groups) == count
 
-    await until(logged, what="all decisions are logged")
+    await wait_until(logged, what="all decisions are logged")
 
 
 async def test_an_evaluation_predicts_what_a_place_earns(world: Api):
@@ -170,7 +170,7 @@ async def test_a_choice_is_explained(world: Api):
         answer = await world.call("POST", "/v1/bandits/b/log/explain", body)
         return answer.json() if answer.status_code == 200 else None
 
-    answer = await until(explained, what="the decision is logged")
+    answer = await wait_until(explained, what="the decision is logged")
     assert answer["repeated"] is True
 
 

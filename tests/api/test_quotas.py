@@ -14,7 +14,7 @@ from api_client import Api, Json
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.filter import Filter
 from app.storage.types import Held
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -320,10 +320,10 @@ async def test_a_deferred_choice_reserves_and_gives_back_when_it_expires(api: Ap
     assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     shares = api.app.service.quotas.shares.get((await api.app.service.bandits.get("b")).uid)
     assert shares is not None
-    await shares.look()
+    await shares.sync_with_store()
     assert (await state(api))["used"] == 20
     await expire_deferred(api)
-    await shares.look()
+    await shares.sync_with_store()
     assert (await state(api))["used"] == 19
     assert "a0" in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
     assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
@@ -354,13 +354,13 @@ async def test_deferred_decisions_hold_at_most_a_tenth_of_what_is_left(api: Api)
     assert not sum(campaigns(each).count(0) for each in answer["results"])
     shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
     await expire_deferred(api)
-    await shares.look()
+    await shares.sync_with_store()
     await state(api)
     first = await api.choose("b", k=12, activate=False)
     assert campaigns(first).count(0) == 4
     await api.ok("POST", "/v1/decisions/activate", {"decisions": [first["decision"]]})
     shares = api.app.service.quotas.shares[(await api.app.service.bandits.get("b")).uid]
-    await shares.look()
+    await shares.sync_with_store()
     held = [campaigns(await api.choose("b", k=12, activate=False)).count(0) for _ in range(4)]
     assert held == [4, 4, 2, 0]  # of the 92 that are left, rounded up
 
@@ -420,7 +420,7 @@ async def test_the_log_says_what_was_barred_and_explanations_choose_without_it(a
         rows = {row["decision"]: row["barred"] for row in await api.listed("/v1/bandits/b/log")}
         return rows if len(rows) == len(wanted) else None
 
-    assert await until(logged, what="all rows are written") == wanted
+    assert await wait_until(logged, what="all rows are written") == wanted
     for token, barred in wanted.items():
         found = await api.ok("GET", f"/v1/bandits/b/log/{token}")
         if barred is None:
@@ -436,7 +436,7 @@ async def barred_of(api: Api, count: int) -> dict[str, Json | None]:
         rows = {row["decision"]: row.get("barred", {}) for row in await api.listed("/v1/bandits/b/log")}
         return rows if len(rows) == count else None
 
-    return await until(logged, what="all rows are written")
+    return await wait_until(logged, what="all rows are written")
 
 
 async def test_whether_a_list_is_evaluated_does_not_depend_on_what_was_drawn(api: Api):
@@ -502,7 +502,7 @@ async def test_an_arm_counts_for_64_quotas(api: Api):
         text = (await api.call("GET", "/metrics")).text
         return "shortlist_arms_beyond_quotas 1.0" in text
 
-    await until(measured, what="the metric counts it")
+    await wait_until(measured, what="the metric counts it")
     await api.ok("DELETE", "/v1/bandits/b/quotas/q7", status=204)
     assert "a3" not in {
         arm["id"] for arm in (await api.choose("b", k=20))["arms"]
@@ -561,7 +561,7 @@ async def test_evaluations_know_which_arms_were_left_out(api: Api):
         done = answer.status_code == 200 and found["logged"]["decisions"] + found["logged"]["left_out"] == 150
         return found if done else None
 
-    found = await until(evaluated, what="all rows are written")
+    found = await wait_until(evaluated, what="all rows are written")
     assert found is not None
     mean = sum(reward["value"] for reward in rewards) / 150
     assert found["logged"]["left_out"] == 0

@@ -12,7 +12,7 @@ import pytest
 from api_client import Api, Json
 from app.bandits.settings import RepeatsRule
 from app.serving import frequency_caps
-from app.serving.frequency_caps import Repeats, Subject
+from app.serving.frequency_caps import FrequencyCapKey, Repeats
 from app.storage import quotas
 from app.storage.types import Had, LearnerId
 
@@ -98,7 +98,7 @@ async def test_what_was_had_counts_from_when_it_was_had_not_from_when_it_was_hea
         async def take_repeats(self, key: LearnerId, shown: Any, **terms: int) -> Had:
             return Had(allowed=True, remembered=True, now_ms=9_600, arms=[("a0", 5_000)])
 
-    subject = Subject(RepeatsRule(most=1, within_s=5.0), LearnerId("b", "ann"))
+    subject = FrequencyCapKey(RepeatsRule(most=1, within_s=5.0), LearnerId("b", "ann"))
     known = Repeats(HadLongAgo(), unlimited=lambda: None)  # type: ignore[arg-type]
     assert await known.had(subject, dry_run=True) == {"a0": 1}
     for seconds, counts in ((0.3, {"a0": 1}), (0.2, {})):

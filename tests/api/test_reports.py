@@ -20,7 +20,7 @@ from app.measuring.export import Exports
 from app.measuring.report import AT_ONCE, Reports
 from app.platform.errors import Unavailable
 from logged_rows import LogInMemory, row
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -238,7 +238,7 @@ async def test_a_report_ends_when_the_client_leaves(api: Api):
     log = Held()
     await bandit(api, log)
     request = Asgi(api, REPORT)
-    await until(lambda: log.reads(1), what="the report reads the log")
+    await wait_until(lambda: log.reads(1), what="the report reads the log")
     request.leave()
     await request.task
     assert (request.sent, log.under_way) == ([], 0)
@@ -280,7 +280,7 @@ async def test_too_many_exports_at_once_are_told_to_come_again(api: Api):
     log = Held()
     await bandit(api, log)
     requests = [Asgi(api, EXPORT) for _ in range(export.AT_ONCE)]
-    await until(lambda: log.reads(export.AT_ONCE), what="the exports read the log")
+    await wait_until(lambda: log.reads(export.AT_ONCE), what="the exports read the log")
     answer = await api.http.get(EXPORT)
     assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
     assert answer.headers["retry-after"]

@@ -15,7 +15,7 @@ from app.learning.replay import compare
 from ridge_estimate import ridge_estimate
 from server.evaluation_files import rows_of
 from store_server import patient_store
-from waiting import until
+from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
 
@@ -116,7 +116,7 @@ async def test_it_takes_the_place_of_a_default_and_of_each_other(world: Api, ban
     async def counted() -> bool:
         return bool((await world.learner("b"))["observations"] == 4)
 
-    await until(counted, what="the defaults are counted")
+    await wait_until(counted, what="the defaults are counted")
     await reward(0, 4.0, 3)
     await reward(1, 7.0, 5)
     await reward(1, 1.0, 6)
@@ -245,7 +245,7 @@ async def test_an_evaluation_knows_what_was_known_then(world: Api, bandit: Json,
         answer = await world.ok("POST", "/v1/bandits/b/evaluations", {"policy": {"temperature": 0.5}})
         return answer if answer["logged"]["decisions"] == 60 else None
 
-    found = await until(evaluated, what="all decisions are logged")
+    found = await wait_until(evaluated, what="all decisions are logged")
     assert found["learners"]["begin"] == "known"
 
 
@@ -260,7 +260,7 @@ async def test_a_quota_of_rewards_counts_a_decision_once(world: Api):
     async def used() -> bool:
         return bool((await world.ok("GET", path))["used"] == 1)
 
-    await until(used, what="the reward is counted")
+    await wait_until(used, what="the reward is counted")
 
 
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])

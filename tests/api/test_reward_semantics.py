@@ -12,7 +12,7 @@ from api_client import Api, Json, running
 from app.records.records import LoggedDecision, unpack
 from app.storage import redis_keys
 from ridge_estimate import ridge_estimate
-from waiting import until
+from waiting import wait_until
 from workers import housekeeping
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
@@ -36,7 +36,7 @@ async def learned(api: Api, bandit: str, observations: int, key: str = "_global"
         learner = await api.learner(bandit, key)
         return learner if learner["observations"] == observations else None
 
-    found = await until(there, what=f"{bandit} has {observations} observations")
+    found = await wait_until(there, what=f"{bandit} has {observations} observations")
     assert found is not None
     return found
 
@@ -124,7 +124,7 @@ async def nothing_due(api: Api) -> None:
         counts = [await api.store.zcard(redis_keys.due(partition)) for partition in range(16)]
         return not any(counts)
 
-    await until(idle, what="no decision is waited for")
+    await wait_until(idle, what="no decision is waited for")
     await api.stored()
 
 
@@ -260,9 +260,9 @@ async def test_the_pool_forgets_with_the_learner(world: Api):
         return bool(np.allclose(found["theta"], expected, rtol=1e-8))
 
     both = theta(*[("a2", 2.0)] * 9, *[("a1", -5.0)] * 9)
-    await until(lambda: pool(both), what="the pool has both")
+    await wait_until(lambda: pool(both), what="the pool has both")
     await world.ok("DELETE", "/v1/bandits/b/learners/zoe", status=204)
-    await until(lambda: pool(only_max), what="the pool is without zoe")
+    await wait_until(lambda: pool(only_max), what="the pool is without zoe")
     assert (await world.learner("b", "new"))["version"] == 0
 
 

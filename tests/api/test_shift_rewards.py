@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +81,7 @@ async def test_a_late_reward_replaces_a_default(api: Api):
     async def defaulted() -> bool:
         return bool((await api.learner("b"))["version"])
 
-    await until(defaulted, what="the default counts")
+    await wait_until(defaulted, what="the default counts")
     assert_learned(await api.learner("b", precision=True), [row], [-1.0])
     await api.reward({"decision": choice["decision"], "value": 0.25})
     assert_learned(await api.learner("b", precision=True), [row], [0.25])

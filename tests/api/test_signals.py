@@ -13,7 +13,7 @@ from app.learning.replay import compare
 from ridge_estimate import ridge_estimate
 from server.evaluation_files import rows_of
 from store_server import patient_store
-from waiting import until
+from waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
 
@@ -171,7 +171,7 @@ async def test_a_decision_that_waits_counts_once_whatever_comes_first(world: Api
         learner = await world.learner("b")
         return learner if learner["observations"] == 3 else None
 
-    await until(counted, what="the defaults are counted")
+    await wait_until(counted, what="the defaults are counted")
     for name in ("purchase", "hide"):
         await world.reward({"decision": choices[1]["decision"], "signal": name, "value": 2})
     learner = await world.learner("b")
@@ -224,7 +224,7 @@ async def test_explaining_makes_the_choice_again_by_the_weights_of_then(world: A
             answer = await world.call("POST", "/v1/bandits/b/log/explain", body)
             return answer.json() if answer.status_code == 200 else None
 
-        answer = await until(explained, what="the decision is logged")
+        answer = await wait_until(explained, what="the decision is logged")
         assert answer["repeated"] is True
 
 
@@ -289,7 +289,7 @@ async def test_the_report_is_of_each_signal_and_of_their_sum(world: Api):
         report: Json = await world.ok("GET", "/v1/bandits/b/report")
         return report if report["groups"][0]["decisions"] == 300 else None
 
-    report = await until(written, what="all decisions are logged")
+    report = await wait_until(written, what="all decisions are logged")
     means = {each["signal"]: each["groups"][0]["mean_reward"] for each in report["signals"]}
     assert means == pytest.approx({name: total / 300 for name, total in got.items()})
     whole = report["groups"][0]
@@ -314,7 +314,7 @@ async def test_an_evaluation_is_of_the_weighted_sum_with_what_was_known_then(wor
         answer: Json = await world.ok("POST", "/v1/bandits/b/evaluations", {"policy": {}, **body})
         return answer if answer["logged"]["decisions"] + answer["logged"]["left_out"] == 200 else None
 
-    now = await until(lambda: evaluated(learners="now"), what="all decisions are logged")
+    now = await wait_until(lambda: evaluated(learners="now"), what="all decisions are logged")
     mean = 0.5 + 3 * (0.2 * 1 + 0.8 * 0.5)
     assert now["logged"]["value"] == pytest.approx(mean)
     before = await evaluated()

@@ -11,7 +11,7 @@ import pytest
 
 from api_client import Api, Json, running
 from app.learning.tokens import Decision, TokenSigner
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -131,7 +131,7 @@ async def test_a_token_expires(store_url: str, tmp_path: Path):
             tokens.append((await api.choose("b"))["decision"])
             return bool((await api.reward({"decision": tokens[-1], "value": 1}))["accepted"])
 
-        await until(rewarded, what="a reward comes within the second, even where the machine is busy")
+        await wait_until(rewarded, what="a reward comes within the second, even where the machine is busy")
 
         async def expired() -> bool:
             answer = await api.reward({"decision": tokens[-1], "value": 1})
@@ -141,14 +141,14 @@ async def test_a_token_expires(store_url: str, tmp_path: Path):
                 return False
             return bool(answer["rejected"] == [{"index": 0, "code": "expired"}])
 
-        await until(expired, what="the token expires")
+        await wait_until(expired, what="the token expires")
         assert (await api.learner("b"))["observations"] == 1
         event = await api.choose("b", event_id="e")
 
         async def decided_again() -> bool:
             return bool((await api.choose("b", event_id="e"))["decision"] != event["decision"])
 
-        await until(decided_again, what="the event is free again when its token has expired")
+        await wait_until(decided_again, what="the event is free again when its token has expired")
 
 
 async def test_tokens_outlive_the_service_but_not_its_store(store_url: str, tmp_path: Path):

@@ -22,8 +22,8 @@ from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.caps import membership_filters
 from app.caps.membership import Membership
-from app.caps.shares import Shares
-from app.caps.snapshot import Moment as QuotaSnapshot
+from app.caps.shares import QuotaLedger
+from app.caps.snapshot import QuotaSnapshot
 from app.catalogues.catalogues import Catalogues
 from app.indexes.live import LiveIndex
 from app.learning import fold, rewards
@@ -117,11 +117,11 @@ async def nothing_is_hidden(store: Any, deferred: Any) -> set[int]:
     return set()
 
 
-def given_back_by_nobody(self: Shares, taken: Any) -> None:
+def given_back_by_nobody(self: QuotaLedger, taken: Any) -> None:
     pass
 
 
-async def held_for_good(self: Shares, decision: str, taken: Any, *, expires_ms: int) -> None:
+async def held_for_good(self: QuotaLedger, decision: str, taken: Any, *, expires_ms: int) -> None:
     pass
 
 
@@ -364,7 +364,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose", "put_quotas", "upsert_or_refuse"), {"requests": is_shown}),
     ),
     "a list may take more than is left of a quota": (
-        Shares,
+        QuotaLedger,
         "few",
         lambda *_, **__: None,
         Focus(("choose", "choose", "put_quotas"), {"quotas": is_small, "requests": is_long}),
@@ -376,13 +376,13 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose",), {"bandits": filters}),
     ),
     "a share that is given back still counts": (
-        Shares,
+        QuotaLedger,
         "give_back",
         given_back_by_nobody,
         Focus(("choose_batch", "choose_batch", "put_quotas"), {"quotas": is_small, "requests": is_shown}),
     ),
     "a batch that fails leaves what its deferred choices hold": (
-        Shares,
+        QuotaLedger,
         "drop",
         held_for_good,
         Focus(("choose_batch", "choose_batch", "put_quotas"), {"quotas": is_small}),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.caps.rules import BanditQuota, QuotaRule
-from app.caps.shares import TOGETHER, Shares
+from app.caps.shares import BATCH_SIZE, QuotaLedger
 from app.storage.types import Share, ShareAsked
 from store_by_clock import OneQuota, OwnClock, StoreByClock
 
@@ -36,7 +36,7 @@ class Counting(StoreByClock):
 class QuotaOfRow(OneQuota):
     """Every row counts for the quota of its number."""
 
-    def __init__(self, shares: Shares, count: int) -> None:
+    def __init__(self, shares: QuotaLedger, count: int) -> None:
         super().__init__(shares)
         self.sizes = np.full(count, 1_000, dtype=np.int32)
         self.beyond = np.zeros(count, dtype=np.bool_)
@@ -45,16 +45,16 @@ class QuotaOfRow(OneQuota):
         return [row]
 
 
-async def shares_of(count: int) -> tuple[Shares, Counting, OwnClock, asyncio.Event]:
+async def shares_of(count: int) -> tuple[QuotaLedger, Counting, OwnClock, asyncio.Event]:
     clock, low = OwnClock(), asyncio.Event()
     store = Counting(clock, {f"q{number}": RULE.terms("u") for number in range(count)})
-    shares = Shares(store, None, "b", low, clock=clock)  # type: ignore[arg-type]
+    shares = QuotaLedger(store, None, "b", low, clock=clock)  # type: ignore[arg-type]
     await shares.become([BanditQuota(f"q{number}", "u", RULE) for number in range(count)])
     QuotaOfRow(shares, count)
     return shares, store, clock, low
 
 
-async def show(shares: Shares, row: int) -> None:
+async def show(shares: QuotaLedger, row: int) -> None:
     assert await shares.take(None, [row]) is not None  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ async def test_quotas_that_are_shown_now_and_then_are_not_asked_for_again():
         await show(shares, row)
     for _ in range(40):
         clock.seconds += 1.0
-        await shares.look()
+        await shares.sync_with_store()
     before = store.calls
     for row in range(300):
         await show(shares, row)
@@ -74,14 +74,14 @@ async def test_quotas_that_are_shown_now_and_then_are_not_asked_for_again():
 
 
 async def test_a_list_waits_for_one_script_however_many_quotas_there_are():
-    count = 3 * TOGETHER
+    count = 3 * BATCH_SIZE
     shares, store, _, low = await shares_of(count)
     before = store.calls
     await shares.stock(5)
     assert store.calls == before + 1
     few = shares.few(5, deferred=False)
     assert few is not None
-    assert len(few.left) == count - TOGETHER  # of them it is known before anything is drawn
+    assert len(few.left) == count - BATCH_SIZE  # of them it is known before anything is drawn
     assert low.is_set()
     await shares.refill()
     assert shares.few(5, deferred=False) is None

@@ -112,7 +112,7 @@ class Town:
             if self.followed._update is not None:
                 await asyncio.wait({self.followed._update})
 
-    async def look(self) -> None:
+    async def sync_with_store(self) -> None:
         """What is eligible may be shown, and counts for what its filters say."""
         snapshot, out = self.snapshot, self.random_out()
         eligible = await self.followed.eligible(snapshot, out)
@@ -142,7 +142,7 @@ async def test_arms_count_for_what_their_filters_say(seed: int):
     town.write(40, is_new=True)
     for _ in range(40):
         await town.step()
-        await town.look()
+        await town.sync_with_store()
     await town.settle()
     members = town.followed.members
     counts = {arm: town.counts_for(arm) for arm in town.arms}
@@ -160,7 +160,7 @@ async def test_what_is_not_known_yet_is_not_eligible(seed: int, monkeypatch: pyt
     """Arms are written and described while filters are evaluated in a thread, by several callers at once."""
     monkeypatch.setattr(membership_filters, "MOST_AT_ONCE", -1)
     monkeypatch.setattr(live, "_LEAST_DEAD", 8)
-    monkeypatch.setattr(followed_membership, "TOGETHER", 7)
+    monkeypatch.setattr(followed_membership, "BATCH_SIZE", 7)
     monkeypatch.setattr(membership, "_GARBAGE", 50)
     town = Town(random.Random(seed))
     town.write(40, is_new=True)
@@ -183,7 +183,7 @@ async def test_what_is_not_known_yet_is_not_eligible(seed: int, monkeypatch: pyt
     await asyncio.gather(*(caller() for _ in range(4)))
     assert seen[0] > 100
     await town.settle()
-    await town.look()
+    await town.sync_with_store()
 
 
 @pytest.mark.usefixtures("way")
@@ -197,7 +197,7 @@ async def test_an_arm_beyond_a_limit_is_not_eligible_until_there_is_room(
     town.write(40, is_new=True)
     for _ in range(40):
         await town.step()
-        await town.look()
+        await town.sync_with_store()
         assert (town.followed.members.counts <= 3).all()
         assert town.followed.members.total <= 60
     assert town.followed.beyond > 0

@@ -13,7 +13,7 @@ from scipy.optimize import linprog
 
 from app.caps.pacing import SLICE_S
 from app.caps.rules import BanditQuota, QuotaRule
-from app.caps.shares import Shares
+from app.caps.shares import QuotaLedger
 from store_by_clock import OneQuota, OwnClock, StoreByClock
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,9 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
     store = StoreByClock(clock, {"q": rule.terms("u")})
     all_shares = []
     for number in range(processes):
-        shares = Shares(store, None, "b", asyncio.Event(), clock=clock, rng=np.random.default_rng(number))  # type: ignore[arg-type]
+        shares = QuotaLedger(
+            store, None, "b", asyncio.Event(), clock=clock, rng=np.random.default_rng(number)
+        )  # type: ignore[arg-type]
         await shares.become([BanditQuota("q", "u", rule)])
         OneQuota(shares)
         all_shares.append(shares)
@@ -46,7 +48,7 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
                 shown += await shares.take(None, [0]) is not None  # type: ignore[arg-type]
         if not step % round(1.0 / SLICE_S):
             for shares in all_shares:
-                await shares.look()
+                await shares.sync_with_store()
         if not step % (slices // 10):
             errors.append(shown / most - step / slices)
     assert shown <= most
@@ -97,7 +99,7 @@ async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: 
         QuotaRule(int(most), arm=f"a{arm}", per_s=DAY_S, pace="even") for arm, most in enumerate(town.most)
     ]
     store = StoreByClock(clock, {f"q{arm}": rule.terms("u") for arm, rule in enumerate(rules)})
-    shares = Shares(store, None, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
+    shares = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
     await shares.become([BanditQuota(f"q{arm}", f"u{arm}", rule) for arm, rule in enumerate(rules)])
     QuotaOfRow(shares)
     earned, counts, slices = 0.0, np.zeros(arms), round(DAY_S / SLICE_S)
@@ -113,7 +115,7 @@ async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: 
             earned += town.means[context, arm]
             counts[arm] += 1
         if not step % round(1.0 / SLICE_S):
-            await shares.look()
+            await shares.sync_with_store()
     assert (counts[:-1] <= town.most).all()
     assert earned >= 0.9 * town.best() * counts.sum() / visits
 

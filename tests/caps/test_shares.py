@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 from app.caps.rules import IDLE, BanditQuota, QuotaRule, QuotaShare
-from app.caps.shares import Shares
-from app.caps.snapshot import LeftOutBlocks
+from app.caps.shares import QuotaLedger
+from app.caps.snapshot import QuotaBlockNames
 from app.platform.errors import Unavailable
 from app.storage.store import RedisStore
 from clock_shim import Clocks
+from deployment import Redis
 from lossy_store import LossyStore
 from store_by_clock import OneQuota
 from store_server import ON_CLUSTER, patient_store
-from town import Redis
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ class Process:
         self.ahead_s = 0.0
         self.shown = Counter[int]()
         self.low = asyncio.Event()
-        self.shares = Shares(
+        self.shares = QuotaLedger(
             store.quotas, store.write_once, UID, self.low, clock=lambda: time.monotonic() + self.ahead_s
         )
 
@@ -101,8 +101,8 @@ async def test_an_answer_that_comes_after_the_end_of_a_window_gives_nothing_back
     for _ in range(9):
         await process.show()
     lossy.hold["quotas.share"] = asyncio.Event()
-    looking = asyncio.create_task(process.shares.look())
-    await until(lambda: _held(lossy), what="an answer is on its way")
+    looking = asyncio.create_task(process.shares.sync_with_store())
+    await wait_until(lambda: _held(lossy), what="an answer is on its way")
     process.ahead_s = 86_400.0
     process.shares.now()  # ends the window
     process.ahead_s = 0.0  # as if the window went on for longer by the answer
@@ -136,10 +136,10 @@ async def test_what_goes_back_is_not_spent_while_the_store_is_asked(store: Redis
     for _ in range(5):
         await one.show()
     while one.live.idle < IDLE - 1:
-        await one.shares.look()
+        await one.shares.sync_with_store()
     held, lossy.hold["quotas.share"] = one.live.left, asyncio.Event()
-    looking = asyncio.create_task(one.shares.look())
-    await until(lambda: _held(lossy), what="the store has taken back what was not used")
+    looking = asyncio.create_task(one.shares.sync_with_store())
+    await wait_until(lambda: _held(lossy), what="the store has taken back what was not used")
     await all_that_is_left(other)
     spending = [asyncio.create_task(one.show()) for _ in range(held)]
     await asyncio.gather(*(asyncio.sleep(0) for _ in spending))
@@ -152,7 +152,7 @@ async def test_what_goes_back_is_not_spent_while_the_store_is_asked(store: Redis
 
 async def test_rows_of_each_day_name_blocks_that_are_stored_that_day(store: RedisStore):
     (process,) = await processes(store, 1, quota_of(16))
-    blocks, out = LeftOutBlocks(store.write_once, UID, process.low, process.shares.slots), np.ones(1, bool)
+    blocks, out = QuotaBlockNames(store.write_once, UID, process.low, process.shares.slots), np.ones(1, bool)
     names = [blocks.named(out, day=day, ttl_ms=1_000) for day in (1, 1, 2)]
     assert names[0] == names[1] != names[2]
     assert len(blocks._unkept) == 2
@@ -185,7 +185,7 @@ async def test_whatever_happens_no_window_has_more_than_there_is(store: RedisSto
             alive[alive.index(process)] = another = Process(lossy)
             await another.serve(rule)
         elif what < 0.2:
-            await _unless_lost(process.shares.look())
+            await _unless_lost(process.shares.sync_with_store())
         elif what < 0.3 and (taken := await _unless_lost(process.shares.take(None, [0, 0]))):  # type: ignore[arg-type]
             process.shares.give_back(taken)
         else:
@@ -212,7 +212,7 @@ class Jumping:
 
     async def jump_to(self, offset_s: int) -> None:
         self.clocks.store.jump_to(offset_s)
-        await until(lambda: self._is_at(offset_s), what="the store sees the new time")
+        await wait_until(lambda: self._is_at(offset_s), what="the store sees the new time")
 
     async def _is_at(self, offset_s: int) -> bool:
         now_ms, _ = await self.store.quotas.share(UID, "nobody", 1, [])
@@ -243,7 +243,7 @@ async def test_the_clock_of_the_store_jumps(jumping: Jumping):
         await jumping.jump_to(200 * step + draw.choice([0, 0, 0, 1_800, -3_600, -86_400]))
         for process in alive:
             process.ahead_s = draw.choice([0.0, 3_600.0])
-            await process.shares.look()
+            await process.shares.sync_with_store()
             for _ in range(3):
                 await process.show()
     shown = sum((process.shown for process in alive), Counter[int]())
@@ -258,10 +258,10 @@ async def test_what_was_released_cannot_be_activated_when_the_clock_goes_back(ju
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
     assert taken is not None
     await process.shares.hold("decision", taken, expires_ms=now_ms + HOUR_MS)
-    await process.shares.look()
+    await process.shares.sync_with_store()
     await jumping.jump_to(2 * 3_600)
-    await process.shares.look()  # releases it
-    await process.shares.look()
+    await process.shares.sync_with_store()  # releases it
+    await process.shares.sync_with_store()
     await jumping.jump_to(0)
     assert await process.show() == 1
     assert await process.shares.confirm("decision", expires_ms=now_ms + HOUR_MS) == "expired"
@@ -273,10 +273,10 @@ async def test_what_was_taken_in_one_window_is_not_given_back_in_the_next(jumpin
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
     assert taken is not None
     await jumping.jump_to(3_600)
-    await process.shares.look()
+    await process.shares.sync_with_store()
     await all_that_is_left(process)
     process.shares.give_back(taken)
-    await process.shares.look()
+    await process.shares.sync_with_store()
     await all_that_is_left(process)
     assert process.shown.total() == 3
 
@@ -292,7 +292,7 @@ async def test_an_activation_in_another_window_counts_there_or_is_refused(jumpin
         assert taken is not None
         assert not await process.shares.hold("another", taken, expires_ms=expires_ms)
         await jumping.jump_to(window * 3_600)
-        await process.shares.look()
+        await process.shares.sync_with_store()
     assert await process.show() == 1
     assert [await process.shares.confirm("first", expires_ms=expires_ms) for _ in range(2)] == ["counts"] * 2
     assert await process.shares.confirm("second", expires_ms=expires_ms) == "used_up"

@@ -50,7 +50,7 @@ async def test_choices_that_need_more_than_there_is_are_refused_and_others_go_on
     after = await chosen(world, bandit, 40)
     assert after["a0"] > 0
     assert after["refused"] == 0
-    await shares.look()
+    await shares.sync_with_store()
     state = await world.service.quotas.get(bandit, "q")
     assert state.used == before["a0"] + found["a0"] + after["a0"]
 

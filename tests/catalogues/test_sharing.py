@@ -16,7 +16,7 @@ from app.platform.settings import Settings
 from server.application import create_app
 from server.composition import SHARED
 from store_clients import connect, flush
-from waiting import until
+from waiting import wait_until
 from workers import index_maintenance
 
 pytestmark = pytest.mark.anyio
@@ -84,13 +84,13 @@ async def test_all_answer_from_what_one_has_made(
     async def is_shared() -> bool:
         return bool(shared(tmp_path))
 
-    await until(is_shared, what="the arms are shared")
+    await wait_until(is_shared, what="the arms are shared")
     for client in pair:
 
         async def sees(client: httpx.AsyncClient = client) -> bool:
             return await evens(client) == EVENS
 
-        await until(sees, what="all see the tags")
+        await wait_until(sees, what="all see the tags")
     monkeypatch.setattr(ResidentArms, "_load_arms", None)
     monkeypatch.setattr(ResidentArms, "_take", None)
     async with service(store_url, tmp_path, 2) as third:
@@ -105,7 +105,7 @@ async def test_a_service_that_finds_no_room_at_its_start_reads_the_store(
     async def is_shared() -> bool:
         return bool(shared(tmp_path))
 
-    await until(is_shared, what="the arms are shared")
+    await wait_until(is_shared, what="the arms are shared")
 
     def full(folder: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -130,7 +130,7 @@ async def test_all_say_why_nothing_can_be_shared_until_there_is_room(
     async def is_shared() -> bool:
         return bool(shared(tmp_path))
 
-    await until(is_shared, what="the arms are shared")
+    await wait_until(is_shared, what="the arms are shared")
     monkeypatch.setattr(shared_files, "write_all", full)
     more = [{**arm, "id": f"more-{arm['id']}"} for arm in ARMS]
     await put(pair[1], more)
@@ -142,12 +142,12 @@ async def test_all_say_why_nothing_can_be_shared_until_there_is_room(
         async def sees(client: httpx.AsyncClient = client) -> bool:
             return await evens(client) == EVENS | {f"more-{arm_id}" for arm_id in EVENS}
 
-        await until(says, what="the status says why")
-        await until(sees, what="what came is seen")
+        await wait_until(says, what="the status says why")
+        await wait_until(sees, what="what came is seen")
     monkeypatch.setattr(shared_files, "write_all", written_all)
     for client in pair:
 
         async def is_well(client: httpx.AsyncClient = client) -> bool:
             return "No space left" not in await findings(client)
 
-        await until(is_well, what="it is shared again")
+        await wait_until(is_well, what="it is shared again")

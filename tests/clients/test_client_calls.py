@@ -13,7 +13,7 @@ from dropping_proxy import DroppingProxy
 from service_process import Service, serving
 from shortlist_client import AsyncClient, Client, bodies
 from shortlist_client.errors import Invalid, NotChangeable, NotFound, PreconditionFailed
-from waiting import wait_until
+from waiting import wait_until_sync
 
 ARMS, DIM = 2_500, 4
 
@@ -225,7 +225,7 @@ def test_the_decision_log(client: Client):
     def logged() -> bool:
         return len(list(client.log("logs", start=begin, page_size=2))) == 5
 
-    wait_until(logged, what="the rows are written")
+    wait_until_sync(logged, what="the rows are written")
     rows = {row.decision: row for row in client.log("logs")}
     assert rows.keys() == {choice.decision for choice in choices}
     [reward] = rows[choices[2].decision].rewards

@@ -21,7 +21,7 @@ from server.http_protocol import ShortlistProtocol
 from service_process import Service, serving
 from shortlist_client import AsyncClient, Client
 from shortlist_client.errors import ConnectionFailed, NotFound
-from waiting import until
+from waiting import wait_until
 
 DECISIONS = 300
 
@@ -93,7 +93,7 @@ async def test_an_answer_that_breaks_off_is_an_error(caplog: pytest.LogCaptureFi
     async def started() -> bool:
         return server.started
 
-    await until(started, what="the server listens")
+    await wait_until(started, what="the server listens")
     port = server.servers[0].sockets[0].getsockname()[1]
     file = io.BytesIO()
     async with AsyncClient(f"http://127.0.0.1:{port}") as client:

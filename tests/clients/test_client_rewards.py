@@ -13,7 +13,7 @@ from service_process import Service, serving
 from shortlist_client import AsyncClient, AsyncRewardSender, Client, Retry, RewardSender
 from shortlist_client.bodies import RewardItem
 from shortlist_client.errors import ConnectionFailed, InvalidArgument, RewardsUnsent
-from waiting import wait_until
+from waiting import wait_until_sync
 
 DROPPED = 1 / 12
 SOON = Retry(first_wait_s=0.001)
@@ -55,7 +55,7 @@ def decisions(service: Service, request: pytest.FixtureRequest) -> Callable[[int
 def assert_learned(service: Service, count: int) -> None:
     """The learner has seen every reward once."""
     with Client(service.url) as client:
-        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        wait_until_sync(lambda: client.ready().backlog == 0, what="all rewards are applied")
         assert client.get_learner("b").observations == count
 
 
@@ -105,9 +105,9 @@ def test_a_choice_whose_reply_is_lost_is_made_once(service: Service, proxy: Drop
         for _ in range(200):
             client.choose("waits")
         assert proxy.dropped
-        wait_until(lambda: direct.get_learner("waits").observations >= 200, what="defaults are applied")
+        wait_until_sync(lambda: direct.get_learner("waits").observations >= 200, what="defaults are applied")
         direct.choose("waits")
-        wait_until(lambda: direct.get_learner("waits").observations >= 201, what="one more is applied")
+        wait_until_sync(lambda: direct.get_learner("waits").observations >= 201, what="one more is applied")
         assert direct.get_learner("waits").observations == 201
 
 

@@ -16,7 +16,7 @@ from openapi_document import openapi_document
 from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.errors import BY_CODE
-from waiting import wait_until
+from waiting import wait_until_sync
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "typescript"
@@ -92,7 +92,7 @@ def test_a_session(module: Path, service: Service):
         client.put_bandit("home", catalogue="c", policy="sub_ts", scope="per_key")
     assert node(HERE / "session.mjs", module, service.url) == "done\n"
     with Client(service.url) as client:
-        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        wait_until_sync(lambda: client.ready().backlog == 0, what="all rewards are applied")
         assert client.get_learner("home", "user-42").observations == 2
 
 
@@ -149,7 +149,7 @@ def test_the_example_page_shows_arms_and_rewards_a_click(module: Path, service: 
     path.write_text("\n".join([*imports, PAGE, *rest, CLICK]))
     before = client_rewards(service)
     assert sorted(re.findall("[ab]", node(path))) == ["a", "b"]
-    wait_until(lambda: client_rewards(service) == before + 1, what="the click is a reward")
+    wait_until_sync(lambda: client_rewards(service) == before + 1, what="the click is a reward")
 
 
 def client_rewards(service: Service) -> int:
@@ -171,7 +171,7 @@ def test_rewards_through_a_connection_that_loses_replies(module: Path, service: 
             said = node(HERE / "rewards.mjs", module, url, given="\n".join(decisions), timeout_s=1_000)
             assert proxy.dropped > 0
         assert json.loads(said) == {"count": count, "rejected": []}
-        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        wait_until_sync(lambda: client.ready().backlog == 0, what="all rewards are applied")
         assert client.get_learner("b").observations == count
 
 

@@ -18,7 +18,7 @@ from app.api.api_keys import new_key
 from node import build
 from service_process import serving
 from shortlist_client import Client
-from waiting import wait_until
+from waiting import wait_until_sync
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = (
@@ -114,7 +114,7 @@ def reported(site: Site, page: str, profile: Path) -> Iterator[Any]:
     quiet = subprocess.DEVNULL
     with subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True) as browser:
         try:
-            wait_until(lambda: site.reports, what="the page reports")
+            wait_until_sync(lambda: site.reports, what="the page reports")
             yield site.reports.pop()
         finally:
             os.killpg(browser.pid, signal.SIGKILL)
@@ -139,7 +139,7 @@ def test_a_page_chooses_rewards_and_is_left(site: Site, tmp_path: Path):
             def is_learned() -> bool:
                 return client.get_learner("b", key).observations == count
 
-            wait_until(is_learned, what=f"{count} rewards are learned")
+            wait_until_sync(is_learned, what=f"{count} rewards are learned")
 
         with reported(site, "stay", tmp_path / "one") as found:
             assert found == [2, receipt, 0, True, 0]
@@ -150,5 +150,5 @@ def test_a_page_chooses_rewards_and_is_left(site: Site, tmp_path: Path):
         with reported(site, "leave?again#eve", tmp_path / "three") as found:
             assert found == [10, 0, 0], "what was not answered for was kept, and is sent again"
             await_learned("eve", 10)
-        wait_until(lambda: client.ready().backlog == 0, what="all is applied")
+        wait_until_sync(lambda: client.ready().backlog == 0, what="all is applied")
         assert client.get_learner("b", "eve").observations == 10, "what was sent twice counts once"

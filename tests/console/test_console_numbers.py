@@ -17,7 +17,7 @@ from console_browser import Console, console_of
 from node import node
 from service_process import Service, serving
 from shortlist_client import Client
-from waiting import wait_until
+from waiting import wait_until_sync
 
 MODULE = Path(__file__).parents[2] / "app/console/json.js"
 BIG = 2**53 + 1
@@ -160,7 +160,7 @@ def test_a_choice_is_asked_for_without_loss(browser: Browser, tmp_path: Path):
         assert f'"sku":{BIG + 2}' in sent["choose"]
         assert f'"seed":{SEED}' in sent["choose"]
         assert f"seed={SEED}" in page.url
-        wait_until(lambda: client.list_log("b").items, what="the decision is in the log")
+        wait_until_sync(lambda: client.list_log("b").items, what="the decision is in the log")
         page.get_by_role("link", name="explain it").click()
         expect(page.locator("main")).to_contain_text(f'"sku":{BIG + 2}')
 

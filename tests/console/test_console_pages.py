@@ -17,7 +17,7 @@ from console_browser import console_of
 from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.errors import NotFound
-from waiting import wait_until
+from waiting import wait_until_sync
 
 SHOP = "shop-window"
 # By name: its address, and what stands on it once all is there.
@@ -284,7 +284,7 @@ def is_logged(client: Client, decision: str) -> bool:
 def test_a_decision_is_explained(browser: Browser, stocked: Service):
     with console_of(browser, stocked) as console, Client(stocked.url) as client:
         choice = client.choose(SHOP, k=2, seed=5, context={"device": "desktop"})
-        wait_until(lambda: is_logged(client, choice.decision), what="the row is written")
+        wait_until_sync(lambda: is_logged(client, choice.decision), what="the row is written")
         page = console.open(f"decisions/{SHOP}")
         page.get_by_label("Decision", exact=True).fill(choice.decision)
         page.get_by_role("button", name="Explain it").click()

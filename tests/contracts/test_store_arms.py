@@ -7,7 +7,7 @@ import pytest
 
 from app.platform.errors import Invalid
 from app.storage.types import ArmWrite, Store
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -152,7 +152,7 @@ async def test_retired_features_live_for_their_time(store: Store, how):
         await retire("c", KEEP_MS)  # repeating the call does not make it live longer
         return await store.arms.retired_features(UID, 3) is None
 
-    await until(gone, what="the short-lived features expire")
+    await wait_until(gone, what="the short-lived features expire")
     assert await store.arms.retired_features(UID, 1) == vector(1)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.platform.errors import Invalid
 from app.storage.types import LearnerId, Store
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +42,7 @@ async def test_an_event_is_forgotten_after_its_time(store: Store):
     async def forgotten() -> bool:
         return await store.choices.get_event(ann, "e") is None
 
-    await until(forgotten, what="the event is forgotten")
+    await wait_until(forgotten, what="the event is forgotten")
 
 
 async def test_turns_are_taken_in_order_and_once_for_a_claim(store: Store):
@@ -97,4 +97,4 @@ async def test_turns_are_forgotten_after_a_while(store: Store):
             == 0
         )
 
-    await until(forgotten, what="the turns are forgotten")
+    await wait_until(forgotten, what="the turns are forgotten")

@@ -5,7 +5,7 @@ from test_store_folding import fill
 from test_store_rewards import append, forget, log_of, reward
 
 from app.storage.types import DeadLetter, Store
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +77,6 @@ async def test_lag_is_the_age_of_the_oldest_entry_that_waits(store: Store):
     async def aged():
         return (await store.rewards.lag(0)).age_s > 0
 
-    await until(aged, what="the entry grows old")
+    await wait_until(aged, what="the entry grows old")
     await store.learners.apply(0, expected="0-0", watermark=ids[1], states={})
     assert (await store.rewards.lag(0)).age_s == 0.0

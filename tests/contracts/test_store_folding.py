@@ -12,7 +12,7 @@ from app.storage import learner_states, redis_keys
 from app.storage.types import RewardWrite, Store, StoredLearner
 from learner_names import learner_in
 from store_clients import connect
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -168,7 +168,7 @@ async def test_nothing_young_is_trimmed(store: Store):
         ids = await fill(store, 1, tag=f"{next(TAGS)}-")
         return ids if order(ids[0])[0] > order(old[-1])[0] else None
 
-    [young] = await until(a_later_millisecond, what="the server's clock moves on")
+    [young] = await wait_until(a_later_millisecond, what="the server's clock moves on")
     await store.learners.apply(0, expected="0-0", watermark=young, states={})
     await store.rewards.trim(0, order(old[0])[0], pooled="_pool")
     assert (await log_of(store))[0].entry_id == old[0]

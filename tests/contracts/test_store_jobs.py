@@ -9,7 +9,7 @@ import pytest
 from app.platform.errors import Invalid
 from app.storage import jobs
 from app.storage.types import Store, StoredJob
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ async def test_a_lease_and_a_job_end_by_themselves(store: Store):
     async def ended() -> bool:
         return [(job.id, job.is_alive) for job in await store.jobs.jobs(UID)] == [("left", False)]
 
-    await until(ended, what="the lease of one job ends, and the other job")
+    await wait_until(ended, what="the lease of one job ends, and the other job")
     assert await store.jobs.keep(UID, "over", b"done", **LONG) == "missing"
     assert await store.jobs.keep(UID, "left", b"running", **LONG) == "kept"
     assert (await store.jobs.jobs(UID))[0].is_alive

@@ -3,7 +3,7 @@
 import pytest
 
 from app.storage.types import Store
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -21,4 +21,4 @@ async def test_workers_know_each_other_until_their_lease_runs_out(store: Store):
     async def alone():
         return await store.leases.join("lives", 1) == ["lives"]
 
-    await until(alone, what="the lease of the dead worker runs out")
+    await wait_until(alone, what="the lease of the dead worker runs out")

@@ -9,7 +9,7 @@ import pytest
 from app.platform.errors import Invalid
 from app.storage.types import LearnerId, RewardWrite, Store
 from learner_names import UID, learner_in
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -124,7 +124,7 @@ async def test_a_dedupe_key_may_be_used_again_after_its_time(store: Store):
     async def accepted_again():
         return await append(store, reward("x")) == ["accepted"]
 
-    await until(accepted_again, what="the key expires")
+    await wait_until(accepted_again, what="the key expires")
     assert await append(store, reward("x"), reward("y")) == ["duplicate", "duplicate"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.platform.errors import Invalid
 from app.storage.types import Store
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ async def test_a_value_lives_for_its_time(store: Store):
     async def gone():
         return await store.write_once.get(0, "short") is None
 
-    await until(gone, what="the value expires")
+    await wait_until(gone, what="the value expires")
     assert await store.write_once.get(0, "long") == b"1"
     assert await store.write_once.put(0, "short", b"2", ttl_ms=KEEP_MS) == b"2"
 

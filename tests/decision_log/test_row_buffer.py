@@ -60,8 +60,8 @@ async def test_rows_are_written_together_by_partition():
         buffer.add(row(n))
     await buffer.flush()
     assert store.written == Counter(str(n) for n in range(450))
-    assert len(store.calls) <= 4 + 450 // row_buffer.TOGETHER, "in the order of their partitions"
-    assert max(len(names) for _, names in store.calls) <= row_buffer.TOGETHER
+    assert len(store.calls) <= 4 + 450 // row_buffer.BATCH_SIZE, "in the order of their partitions"
+    assert max(len(names) for _, names in store.calls) <= row_buffer.BATCH_SIZE
     assert reported == {"written": 450}
     store.calls.clear()
     await buffer.flush()

@@ -16,7 +16,7 @@ import pytest
 from examples import demo, service
 from examples.environments import Environment
 from examples.play import Outcome, Player
-from waiting import wait_until
+from waiting import wait_until_sync
 
 ROOT = Path(__file__).parents[2]
 
@@ -139,7 +139,7 @@ def test_interrupted_it_leaves_nothing_behind(number: signal.Signals, tmp_path: 
         line = next(line for line in process.stdout if line.startswith("service on"))
         host, port = line.removeprefix("service on http://").strip().split(":")
         log = next(tmp_path.glob("shortlist-*/service.log"))
-        wait_until(lambda: reachable(host, int(port)), what=f"{log} answers")
+        wait_until_sync(lambda: reachable(host, int(port)), what=f"{log} answers")
         process.send_signal(number)
         assert process.wait(30) == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
     assert not reachable(host, int(port))

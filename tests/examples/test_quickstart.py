@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from examples.service import temporary_service
-from waiting import wait_until
+from waiting import wait_until_sync
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "quickstart.sh"
@@ -48,7 +48,7 @@ def test_the_readme_shows_the_python_session_and_it_runs() -> None:
         url = server.url
         exec(script.replace("http://127.0.0.1:8080", url), found := {})
         with found["client"] as client:
-            wait_until(lambda: client.get_learner("home", "user-42").observations, what="it is applied")
+            wait_until_sync(lambda: client.get_learner("home", "user-42").observations, what="it is applied")
     assert found["choice"].arms[0].id in {"alien", "amelie", "heat"}
 
 

@@ -21,7 +21,7 @@ from app.indexes.hnsw import HnswGraph, arm_bytes
 from app.indexes.live import IndexOptions, LiveIndex
 from app.records.records import CatalogueRecord
 from shortlist.types import NO_ROWS
-from waiting import wait_until
+from waiting import wait_until_sync
 
 DIM = 4
 
@@ -99,7 +99,7 @@ async def plan_two(monkeypatch) -> None:
     for wanted in filters:
         for _ in range(PLAN_AFTER):
             await views.of(catalogue, wanted)
-    await asyncio.to_thread(wait_until, begun.is_set, what="the first filter is planned")
+    await asyncio.to_thread(wait_until_sync, begun.is_set, what="the first filter is planned")
     upsert(catalogue, 100, 300)
     for wanted in filters:
         assert (await views.of(catalogue, wanted)).size == 150

@@ -241,7 +241,7 @@ def core_of(view, queries):
 
 def held(view, rows, queries, *, dead):
     """Share of the winners in ``rows`` after the death of the longest arms."""
-    return np.isin(solve(view, queries, reserve=dead).heirs, rows).mean()
+    return np.isin(solve(view, queries, reserve=dead).fallback_winners, rows).mean()
 
 
 @pytest.mark.parametrize("reserve", [0, 1, 700, 5_999, 6_000])
@@ -258,7 +258,7 @@ def test_heirs_win_when_the_longest_arms_are_dead(reserve):
     if reserve < 6_000:
         lengths = np.where(np.isin(np.arange(9_000), view.live_rows), view.norms, 0.0)
         scores[np.argsort(-lengths)[:reserve]] = -np.inf
-    assert probes.heirs.tolist() == scores.argmax(axis=0).tolist()
+    assert probes.fallback_winners.tolist() == scores.argmax(axis=0).tolist()
 
 
 def test_the_core_holds_short_arms_when_those_win():

@@ -8,7 +8,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import RewardRule
 from app.learning.replay import compare
 from app.platform.errors import Unavailable
-from waiting import until
+from waiting import wait_until
 from workers.housekeeping import Housekeeping
 from world import World
 
@@ -39,7 +39,7 @@ async def observations(world: World, bandit: Bandit, expected: int, key: str = "
         assert report.observations <= expected, "a default was counted twice"
         return report.observations == expected
 
-    await until(there, what=f"{expected} observations")
+    await wait_until(there, what=f"{expected} observations")
 
 
 @pytest.mark.parametrize("call", ["waiting.log", "waiting.append_defaults"])

@@ -16,7 +16,7 @@ from app.storage import redis_keys
 from app.storage.types import RewardWrite
 from app.storage.types.learner_id import LearnerId
 from store_clients import connect, traces
-from waiting import until
+from waiting import wait_until
 from workers.housekeeping import Housekeeping
 from world import World
 
@@ -54,7 +54,7 @@ async def expire(world: World, learner: LearnerId) -> None:
     async def folded() -> bool:
         return await world.store.rewards.backlog(partition) == 0
 
-    await until(folded, what="the learner is folded away")
+    await wait_until(folded, what="the learner is folded away")
     await housekeeping(world).sweep(partition, later_ms())
     assert not (await world.store.waiting.due(partition, 0, 10)).erase
 
@@ -303,7 +303,7 @@ async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
         async def folded() -> bool:
             return await world.store.rewards.backlog(partition) == 0
 
-        await until(folded, what="what was forgotten is folded")
+        await wait_until(folded, what="what was forgotten is folded")
         lives = (await world.service.learners.report(bandit, learner)).version == 1
         assert lives == (lives_for_s is None or at_s < lives_for_s), at_s
 

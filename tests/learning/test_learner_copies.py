@@ -13,7 +13,7 @@ from app.platform.errors import Conflict, Invalid
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.storage.types.learner_id import LearnerId
 from shortlist.linear import ridge
-from waiting import until
+from waiting import wait_until
 from world import World
 
 pytestmark = pytest.mark.anyio
@@ -169,7 +169,7 @@ async def test_a_forgotten_learner_takes_a_state_again(world: World):
     async def gone() -> bool:
         return KEYS[2] not in await copied(world, bandit)
 
-    await until(gone, what="the entry that forgets is folded")
+    await wait_until(gone, what="the entry that forgets is folded")
     assert await world.service.learner_copies.give(bandit, learner, data) is True
     assert (await copied(world, bandit))[KEYS[2]] == data
 

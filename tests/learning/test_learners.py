@@ -16,7 +16,7 @@ from app.learning.learners import Learners
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.storage.types import LearnerId
 from shortlist.linear import ridge, ridge_sums
-from waiting import until
+from waiting import wait_until
 from world import World
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +123,7 @@ async def test_a_read_during_which_the_worker_writes_does_not_win(world: World):
         async def held() -> bool:
             return world.store.held["learners.stored"] == 1
 
-        await until(held, what="the read is under way")
+        await wait_until(held, what="the read is under way")
         world.store.hold.clear()
         await world.observe(bandit, f"o{version + 1}")
         if evicted_meanwhile:
@@ -151,7 +151,7 @@ async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(world: Worl
     async def held() -> bool:
         return world.store.held["learners.stored"] == 1
 
-    await until(held, what="the read is under way")
+    await wait_until(held, what="the read is under way")
     tasks[0].cancel()
     world.store.hold.clear()
     gate.set()

@@ -25,7 +25,7 @@ from app.records.records import (
 from app.storage.types import LearnerId, LogEntry, StoredLearner
 from shortlist.linear import ridge, ridge_sums
 from shortlist.linear.pooled_prior import with_pooled_prior
-from waiting import until
+from waiting import wait_until
 from world import World
 
 pytestmark = pytest.mark.anyio
@@ -93,7 +93,7 @@ async def test_one_that_cannot_be_read_is_read_again(world: World, monkeypatch: 
         found = await world.service.learners.report(bandit, bandit.learner_for("ann"))
         return not np.array_equal(found.theta, first.theta)
 
-    await until(newer, what="the pooled prior is read again")
+    await wait_until(newer, what="the pooled prior is read again")
 
 
 async def test_one_that_nobody_asked_for_a_while_is_read_before_it_serves(world: World):

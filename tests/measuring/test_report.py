@@ -93,7 +93,7 @@ def test_groups_have_their_means_and_the_sequences_of_their_values():
 def test_a_policy_that_is_worse_for_certain_is_named(policy: float, worse: bool):
     rng = np.random.default_rng(4)
     rows = coins(rng, 1_000, policy, "policy") + coins(rng, 1_000, 0.5, "holdout")
-    assert report_of(rows).warnings == [reports.TRAILS] * worse
+    assert report_of(rows).warnings == [reports.POLICY_WORSE_THAN_HOLDOUT] * worse
 
 
 def test_rewards_without_bounds_have_asymptotic_intervals_and_none_at_first():

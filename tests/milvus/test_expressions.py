@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.filters.filter import Filter, parse
 from app.milvus import expressions
 from app.milvus.engine import ArmRow, Engine
-from app.milvus.expressions import Said, expression_of, said_of
+from app.milvus.expressions import ArmTerms, arm_terms, expression_of
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +54,7 @@ FILTERS = st.recursive(
 )
 
 
-def holds(expression: str, said: Said) -> bool:
+def holds(expression: str, said: ArmTerms) -> bool:
     """What an expression says of a row, by Python's own evaluation: missing paths are False, not unknown."""
     text = re.sub(r'ends\["(\w+)"\]', r'ends.get("\1")', expression) or "True"
     names: dict[str, Any] = {
@@ -78,7 +78,7 @@ def has_long(document: object) -> bool:
 @given(document=FILTERS, tags=TAGS, metadata=METADATA)
 def test_what_a_filter_lets_in_its_expression_lets_in(document, tags, metadata):
     wanted = parse(document)
-    said = holds(expression_of(wanted), said_of(tags, metadata))
+    said = holds(expression_of(wanted), arm_terms(tags, metadata))
     assert said >= wanted.matches(tags, metadata)
     if not has_long(document):
         assert said == wanted.matches(tags, metadata), "only long strings are not said exactly"
@@ -88,7 +88,7 @@ def test_what_a_filter_lets_in_its_expression_lets_in(document, tags, metadata):
 @given(document=FILTERS, tags=TAGS, metadata=METADATA)
 def test_an_arm_of_too_many_values_is_never_left_out(document, tags, metadata):
     crowded = {"0": list(range(expressions.MOST_TERMS)), **metadata}
-    said = said_of(tags, crowded)
+    said = arm_terms(tags, crowded)
     assert expressions.MORE in said.terms
     wanted = parse(document)
     assert holds(expression_of(wanted), said) >= wanted.matches(tags, crowded)
@@ -122,7 +122,7 @@ async def collection(milvus_uri):
         arms.append((f"arm-{number}", tags, metadata))
     rows = []
     for number, (arm, tags, metadata) in enumerate(arms):
-        said = said_of(tags, metadata)
+        said = arm_terms(tags, metadata)
         rows.append(ArmRow(arm, number, np.ones(2, np.float32), said.terms, said.ends))
     await engine.create("expressions", 2, m=16, ef_construction=100)
     await engine.write("expressions", rows, [])
@@ -141,5 +141,5 @@ async def test_the_engine_means_what_filters_mean(
     query = np.ones(2, np.float32)
     found = await engine.search("expressions", query, 256, expression=expression_of(wanted), ef=256)
     ids = {proposal.id for proposal in found}
-    assert ids == {arm for arm, *said in arms if holds(expression_of(wanted), said_of(*said))}
+    assert ids == {arm for arm, *said in arms if holds(expression_of(wanted), arm_terms(*said))}
     assert ids >= {arm for arm, *said in arms if wanted.matches(*said)}

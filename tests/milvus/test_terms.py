@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from app.filters.fields import ValueKind
 from app.milvus import expressions
-from app.milvus.expressions import MORE, MOST_TERMS, said_of
+from app.milvus.expressions import MORE, MOST_TERMS, arm_terms
 
 NUMBERS = st.one_of(
     st.integers(-(2**63), 2**64 - 1),
@@ -53,7 +53,7 @@ def test_values_have_one_term_exactly_if_filters_find_them_equal(one, other):
 
 
 def test_a_row_says_what_an_arm_has():
-    said = said_of(["new"], {"price": [3, 12.5], "name": "b", "none": None, "deep": {"at": True}})
+    said = arm_terms(["new"], {"price": [3, 12.5], "name": "b", "none": None, "deep": {"at": True}})
     assert set(said.terms) == {
         *map(expressions.exists, ["tags", "price", "name", "none", "deep", "deep.at"]),
         expressions.has("price", ValueKind.NUMBER), expressions.has("name", ValueKind.STRING),
@@ -70,13 +70,13 @@ def test_a_row_says_what_an_arm_has():
 
 
 def test_an_arm_of_more_terms_than_an_array_takes_says_so():
-    said = said_of([], {"many": list(range(MOST_TERMS))})
+    said = arm_terms([], {"many": list(range(MOST_TERMS))})
     assert len(said.terms) == MOST_TERMS
     assert said.terms[-1] == MORE
-    assert said_of([], {"few": list(range(100))}).terms[-1] != MORE
+    assert arm_terms([], {"few": list(range(100))}).terms[-1] != MORE
 
 
 def test_the_ends_of_the_most_fields_fit_into_a_field_of_json():
     fields = {f"f{i:03}": ["x" * 40, -math.pi, 2**63] for i in range(256)}
-    ends = said_of(["t"], fields).ends
+    ends = arm_terms(["t"], fields).ends
     assert sum(len(key) + len(value) + 6 for key, value in ends.items()) < 65_536

@@ -11,7 +11,7 @@ import pytest
 
 from service_process import serving
 from store_server import store_server
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ async def test_a_change_by_one_process_is_used_by_the_other_within_a_second(tmp_
                     choice = await ok(other, "POST", f"{PATH}/choose", {"key": "ann"})
                     return bool(choice["bandit_version"] == number)
 
-                await until(used, what="the change is used")
+                await wait_until(used, what="the change is used")
                 longest = max(longest, time.monotonic() - started)
                 one_tag, two_tag = [(await http.get(PATH)).headers["etag"] for http in (one, two)]
                 assert one_tag == two_tag
@@ -105,7 +105,7 @@ class Changes:
         async def reached() -> bool:
             return self.made >= made
 
-        await until(reached, what="changes are acknowledged")
+        await wait_until(reached, what="changes are acknowledged")
 
 
 async def test_changes_are_whole_after_kills(tmp_path: Path):

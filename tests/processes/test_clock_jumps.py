@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from clock_shim import Clocks
-from town import Town, town
-from waiting import until
+from deployment import Town, town
+from waiting import wait_until
 
 pytestmark = [
     pytest.mark.anyio,
@@ -79,7 +79,7 @@ async def dropped(made: Town, pattern: str) -> None:
         async def gone() -> bool:
             return not list(store.scan_iter(pattern))
 
-        await until(gone, what=f"{pattern} is dropped")
+        await wait_until(gone, what=f"{pattern} is dropped")
 
 
 @pytest.mark.parametrize("which", ["store", "all"])

@@ -14,7 +14,7 @@ from traffic import ARMS, KEYS, Traffic
 from redis_cluster import RedisCluster
 from service_process import run, serving
 from store_server import store_server
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,7 @@ async def test_two_processes_serve_one_bandit(tmp_path: Path):
                 assert same or len({each["catalogue_version"] for each in found}) > 1 or not current
                 return current and same
 
-            await until(learned, what="both have learned")
+            await wait_until(learned, what="both have learned")
 
 
 @pytest.mark.skipif(not RedisCluster.is_possible(), reason="redis-server is not installed")
@@ -108,7 +108,7 @@ async def test_two_processes_on_a_cluster(tmp_path: Path):
             async def enough() -> bool:
                 return traffic.acknowledged >= 150
 
-            await until(enough, what="rewards are acknowledged")
+            await wait_until(enough, what="rewards are acknowledged")
             stop.set()
             await asyncio.gather(*visitors)
             await traffic.settle(two)

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from service_process import run, serving
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ async def test_letters_and_replay_beside_a_running_service_and_without_one(tmp_p
             async def dead() -> bool:
                 return "shortlist_dead_letters 1.0" in (await http.get("/metrics")).text
 
-            await until(dead, what="the entry is a dead letter")
+            await wait_until(dead, what="the entry is a dead letter")
             assert (await http.get("/readyz")).json()["backlog"] == 0
             status, said = command("dead-letters", "list", folder=tmp_path)
             assert (status, said.splitlines()[-1]) == (0, "1 dead letter")
@@ -56,7 +56,7 @@ async def test_letters_and_replay_beside_a_running_service_and_without_one(tmp_p
                 "40 entries replayed: 2 learners are equal bit for bit, 0 differ, 0 are older than the log\n",
             )
             assert command("dead-letters", "replay", folder=tmp_path)[0] == 0
-            await until(dead, what="it is a dead letter again")
+            await wait_until(dead, what="it is a dead letter again")
         service.kill()
         store.close()
     assert command("dead-letters", "list", folder=tmp_path)[1].endswith("1 dead letter\n")

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from service_process import Service, serving
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -125,7 +125,7 @@ async def decided(traffic: Traffic, clients: list[asyncio.Task[None]], count: in
     async def enough() -> bool:
         return traffic.made - before >= count or all(client.done() for client in clients)
 
-    await until(enough, what="decisions are made")
+    await wait_until(enough, what="decisions are made")
 
 
 async def kill_again_and_again(folder: Path, *, kills: int, between: int) -> Traffic:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from service_process import Service, run, serving
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -75,9 +75,9 @@ class Traffic:
         async def applied() -> bool:
             return bool((await http.get("/readyz")).json().get("backlog") == 0)
 
-        await until(applied, what="late rewards are applied")
+        await wait_until(applied, what="late rewards are applied")
         for made in self.made:
-            learner = await until(lambda made=made: settled(http, made), what=f"{made.key} is counted")
+            learner = await wait_until(lambda made=made: settled(http, made), what=f"{made.key} is counted")
             x = np.array(ARMS[made.arm])
             V = np.array(learner["precision"])
             assert learner["observations"] == 1, made
@@ -112,7 +112,7 @@ async def one_kill(traffic: Traffic, service: Service, http: httpx.AsyncClient) 
     async def enough() -> bool:
         return len(traffic.made) - before > 60
 
-    await until(enough, what="decisions are made")
+    await wait_until(enough, what="decisions are made")
     service.kill()
     await asyncio.gather(*clients)
 

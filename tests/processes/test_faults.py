@@ -21,11 +21,11 @@ import redis
 from traffic import KEYS, Traffic
 
 from clock_shim import Clocks
+from deployment import Redis, Town, town
 from dropping_proxy import DroppingProxy
 from service_process import run, serving
 from store_server import ON_CLUSTER
-from town import Redis, Town, town
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ async def drive(traffic: Traffic, town: Town, rng: np.random.Generator, kills: C
     try:
         for what in rng.permutation(sorted(kills.elements())):
             goal = traffic.acknowledged + int(rng.integers(3, 25))
-            await until(lambda goal=goal: _reached(traffic, goal), what="rewards are acknowledged")
+            await wait_until(lambda goal=goal: _reached(traffic, goal), what="rewards are acknowledged")
             await asyncio.to_thread(kill, town, str(what), rng)
     finally:
         stop.set()
@@ -132,9 +132,9 @@ async def acknowledged(
     visitors = [asyncio.create_task(traffic.run(http, key, stop, endure=True)) for key in KEYS]
     try:
         if meanwhile is not None:
-            await until(lambda: _reached(traffic, goal - count // 2), what="half of the rewards")
+            await wait_until(lambda: _reached(traffic, goal - count // 2), what="half of the rewards")
             await asyncio.to_thread(meanwhile)
-        await until(lambda: _reached(traffic, goal), what="all of the rewards")
+        await wait_until(lambda: _reached(traffic, goal), what="all of the rewards")
     finally:
         stop.set()
         await asyncio.gather(*visitors)
@@ -153,7 +153,7 @@ async def test_a_worker_is_paused_beyond_its_lease(tmp_path: Path):
                 async def applied() -> bool:
                     return bool((await http.get("/readyz")).json()["backlog"] == 0)
 
-                await until(applied, what="the other worker has taken over")
+                await wait_until(applied, what="the other worker has taken over")
                 os.kill(pid, signal.SIGCONT)
         await settled(traffic, made)
 
@@ -226,7 +226,7 @@ async def test_the_store_is_slow_and_then_hangs(tmp_path: Path):
                 answer = await http.post("/v1/bandits/b/choose", json=choose)
                 return bool(answer.json().get("stale_s"))
 
-            await until(told, what="choices say that they are old")
+            await wait_until(told, what="choices say that they are old")
             proxy.mend()
             await acknowledged(traffic, http, 40)
         await settled(traffic, made)
@@ -291,7 +291,7 @@ async def test_the_disk_is_full(tmp_path: Path):
                     await traffic.step(http, key)
                 return 503 in traffic.statuses
 
-            await until(full, what="the disk is full")
+            await wait_until(full, what="the disk is full")
             before = traffic.acknowledged
             for key in KEYS:
                 answer = await http.post("/v1/bandits/b/choose", json={"key": key})

@@ -16,7 +16,7 @@ from broker_double import BrokerDouble
 from server.ingesting import source_of
 from service_process import Service, ShortlistProcess, run, serving
 from shortlist_client import Client
-from waiting import wait_until
+from waiting import wait_until_sync
 
 TOPIC = "rewards"
 SOON = "session.timeout.ms=6000\nheartbeat.interval.ms=500\n"  # until a member that was killed is left out
@@ -54,11 +54,11 @@ def decisions(client: Client, count: int) -> list[dict[str, object]]:
 
 
 def await_committed(broker: BrokerDouble, count: int) -> None:
-    wait_until(lambda: broker.committed(TOPIC) == count, what="all messages are done")
+    wait_until_sync(lambda: broker.committed(TOPIC) == count, what="all messages are done")
 
 
 def assert_learned_once(client: Client, rewards: int, observations: int = 0) -> None:
-    wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+    wait_until_sync(lambda: client.ready().backlog == 0, what="all rewards are applied")
     assert client.get_learner("b").observations == rewards + observations
     rows = list(client.log("b", page_size=1_000))
     assert sum(len(row.rewards) for row in rows) == rewards
@@ -90,7 +90,7 @@ def test_good_messages_teach_and_bad_ones_are_dead_letters_with_their_reason(tmp
         count = broker.send(TOPIC, [*good, *observed, *bad, *fitting, *good])
         with ingesting(tmp_path, broker, service.url, "--metrics", METRICS) as process:
             await_committed(broker, count)
-            wait_until(lambda: 'lag{partition="0"} 0.0' in metrics(), what="nothing is behind")
+            wait_until_sync(lambda: 'lag{partition="0"} 0.0' in metrics(), what="nothing is behind")
             text = metrics()
             process.send(signal.SIGTERM)
             assert process.wait() == 0, process.text()
@@ -128,16 +128,16 @@ def kill_again_and_again(folder: Path, *, rewards: int, kills: int, service_kill
                 if number == kills or number % 3 == 2:  # all: the double drops what is unread for long
                     await_committed(broker, sent)
                 elif number % 2:
-                    wait_until(partial(_moved, broker, committed), what="some are done")
+                    wait_until_sync(partial(_moved, broker, committed), what="some are done")
                 else:  # before it commits, most likely
-                    wait_until(partial(_learned, client, learned), what="some were sent")
+                    wait_until_sync(partial(_learned, client, learned), what="some were sent")
                 if number * service_kills // kills != (number + 1) * service_kills // kills:
                     port = service.port
                     service.kill()
                     service = Service(folder / "logs", folder / "data", "--port", str(port))
             last = some
         with ingesting(folder, broker, service.url, group="again"), Client(service.url) as client:
-            wait_until(lambda: broker.committed(TOPIC, "again") == sent, what="they came once more")
+            wait_until_sync(lambda: broker.committed(TOPIC, "again") == sent, what="they came once more")
             assert_learned_once(client, rewards)
     finally:
         service.kill()
@@ -165,7 +165,7 @@ def test_the_last_reward_is_that_of_the_latest_message(tmp_path: Path):
         )
         with ingesting(tmp_path, broker, service.url):
             await_committed(broker, sent)
-        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        wait_until_sync(lambda: client.ready().backlog == 0, what="all rewards are applied")
         (row,) = client.log("b")
     assert [each.value for each in row.rewards] == [5.0]
 
@@ -188,7 +188,7 @@ def test_times_of_messages_are_read_in_the_unit_that_their_producer_meant(tmp_pa
         sent += broker.send(TOPIC, [{"decision": plain[0]["decision"], "value": 1.0}], at_ms=2**63 - 1)
         with ingesting(tmp_path, broker, service.url):
             await_committed(broker, sent)
-        wait_until(lambda: client.ready().backlog == 0, what="all rewards are applied")
+        wait_until_sync(lambda: client.ready().backlog == 0, what="all rewards are applied")
         rows = {row.decision: [each.value for each in row.rewards] for row in client.log("b")}
     assert [rows[token] for token in tokens] == [[value] for value in units.values()]
     assert sum(map(len, rows.values())) == 2 * len(units)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from service_process import Service, serving
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +96,7 @@ async def under_way(clients: list[Client], service: Service, http: httpx.AsyncCl
     async def enough() -> bool:
         return sum(client.acknowledged for client in clients) - before > 120
 
-    await until(enough, what="totals are acknowledged")
+    await wait_until(enough, what="totals are acknowledged")
     service.kill()
     await asyncio.gather(*running)
 

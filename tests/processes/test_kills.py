@@ -10,7 +10,7 @@ import pytest
 from traffic import KEYS, Traffic
 
 from service_process import Service, serving
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +36,7 @@ async def one_kill(traffic: Traffic, service: Service, http: httpx.AsyncClient, 
     async def enough() -> bool:
         return traffic.acknowledged - before > 50 + 37 * number
 
-    await until(enough, what="rewards are acknowledged")
+    await wait_until(enough, what="rewards are acknowledged")
     service.kill()
     await asyncio.gather(*clients)
 
@@ -79,8 +79,8 @@ async def one_store_kill(traffic: Traffic, service: Service) -> None:
     async def server() -> int | None:
         return await asyncio.to_thread(service.store_pid)
 
-    await until(enough, what="rewards are acknowledged")
-    pid = await until(server, what="the store runs")
+    await wait_until(enough, what="rewards are acknowledged")
+    pid = await wait_until(server, what="the store runs")
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
 
@@ -142,7 +142,7 @@ async def test_without_its_store_the_service_says_so_everywhere(tmp_path: Path):
             async def ready() -> bool:
                 return (await http.get("/readyz")).status_code == 200
 
-            await until(ready, what="the service is ready again")
+            await wait_until(ready, what="the service is ready again")
             (await http.put("/v1/catalogues/c/arms", json=arm)).raise_for_status()
             assert (await http.get("/v1/catalogues/c/arms/new")).json()["features"] == [1, 2, 3]
             answer = (await http.post("/v1/rewards?wait=applied", json=reward)).json()

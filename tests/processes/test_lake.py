@@ -24,7 +24,7 @@ from server import exporting_lake
 from server.exporting_lake import export_lake
 from service_process import Service, run, serving
 from shortlist_client import Client
-from waiting import wait_until
+from waiting import wait_until_sync
 
 DIM = 3
 BANDITS: dict[str, dict[str, Any]] = {
@@ -79,14 +79,16 @@ def build(client: Client) -> None:
         for name in BANDITS:
             teach(client, name, rng, f"{turn}")
     late = client.choose("waits", key="k0", k=1)
-    wait_until(lambda: any(row.rewards for row in rows_of(client, late.decision)), what="the default counts")
+    wait_until_sync(
+        lambda: any(row.rewards for row in rows_of(client, late.decision)), what="the default counts"
+    )
     client.reward(late.decision, 0.75)
     client.delete_learner("keys", "k1")
     teach(client, "keys", rng, "after", keys=2)
     state = next(each for each in client.learners("pooled", include="state") if each.key == "k0").state
     client.put_learner("pooled", "given", state=str(state))
     client.observe("pooled", [{"id": "more", "arm": "a3", "value": 2.0, "key": "given"}])
-    wait_until(lambda: rests(client), what="all is learned")
+    wait_until_sync(lambda: rests(client), what="all is learned")
 
 
 def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: int = 4) -> None:
@@ -217,7 +219,7 @@ def test_a_lake_from_before_the_first_arm_learns_the_constant_of_the_intercept(
     assert Lake(folder).manifest["terms"]["constant"] is None
     client.upsert_arms("new", [[1.0, 2.0], [0.0, 3.0]], ids=["a", "b"])
     client.reward(client.choose("new").decision, 0.5)
-    wait_until(lambda: rests(client), what="it is learned")
+    wait_until_sync(lambda: rests(client), what="it is learned")
     export_lake(client, "new", folder)
     assert Lake(folder).manifest["terms"]["constant"] == pytest.approx(3.5**0.5)
     assert_equal(dict(rebuild.rebuilt(Lake(folder))), learners(client, "new"))
@@ -290,7 +292,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
 @pytest.mark.parametrize("step", [1, 2, 6])
 def test_killed_wherever_it_is_each_row_is_there_once(client: Client, tmp_path: Path, step: int, monkeypatch):
     monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)
-    monkeypatch.setattr(exporting_lake, "TOGETHER", 30)
+    monkeypatch.setattr(exporting_lake, "BATCH_SIZE", 30)
     monkeypatch.setattr(exporting_lake, "PAGE", 20)
     lake, kills, done = str(tmp_path / "lake"), 0, False
     while not done:
@@ -316,7 +318,7 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(
     client.put_bandit("late", catalogue="c", policy="sub_ts", log={}, reward={"aggregate": "sum"})
     early = client.choose("late")
     client.reward(early.decision, 1.0, reward_id="r0")
-    wait_until(lambda: [row for row in client.log("late") if row.rewards], what="it is logged")
+    wait_until_sync(lambda: [row for row in client.log("late") if row.rewards], what="it is logged")
     lake = str(tmp_path / "lake")
     with monkeypatch.context() as patch:  # as if the next seconds were read
         patch.setattr(exporting_lake, "LATE_MS", -5_000)
@@ -325,7 +327,7 @@ def test_late_rewards_are_rows_of_their_own_and_late_decisions_come_once(
     client.reward(early.decision, 2.0, reward_id="r1")
     late, never = client.choose("late"), client.choose("late")
     client.reward(late.decision, 4.0)
-    wait_until(lambda: len(list(client.log("late"))) == 3, what="all are logged")
+    wait_until_sync(lambda: len(list(client.log("late"))) == 3, what="all are logged")
     export_lake(client, "late", lake)
     found = rows(Lake(lake), "rewards")
     assert sorted(row["value"] for row in found) == [1.0, 2.0, 4.0]
@@ -440,7 +442,7 @@ def test_files_of_earlier_commits_that_are_gone_or_cut_short_are_refused(
     export_lake(client, "plain", str(lake))
     earlier = sorted(lake.glob("*/day=*/*.parquet"))
     client.observe("plain", [{"id": "after-that", "arm": "a1", "value": 1}])
-    wait_until(lambda: rests(client), what="it is learned")
+    wait_until_sync(lambda: rests(client), what="it is learned")
     export_lake(client, "plain", str(lake))
     assert len(sorted(lake.glob("*/day=*/*.parquet"))) > len(earlier) == 3
     for path in earlier:

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from traffic import ARMS, KEYS, Traffic
 
+from deployment import Town, town
 from redis_cluster import NODES, RedisCluster
-from town import Town, town
-from waiting import until
+from waiting import wait_until
 
 pytestmark = [
     pytest.mark.anyio,
@@ -67,7 +67,7 @@ async def through_kills(traffic: Traffic, made: Town, balancer: Any, kills: list
             async def reached(goal: int = goal) -> bool:
                 return traffic.acknowledged >= goal
 
-            await until(reached, what="rewards are acknowledged")
+            await wait_until(reached, what="rewards are acknowledged")
             await asyncio.to_thread(kill)
     finally:
         stop.set()
@@ -85,7 +85,7 @@ async def by_every_replica(
     """Every replica does it, all at once, again until it is done."""
 
     async def of(place: int) -> None:
-        await until(lambda: done(place, balancer.client(place)), what=f"{what}, replica {place}")
+        await wait_until(lambda: done(place, balancer.client(place)), what=f"{what}, replica {place}")
 
     await asyncio.gather(*map(of, range(len(made.replicas))))
 

@@ -13,7 +13,7 @@ import pytest
 
 from fork_server import ROOT
 from service_process import Service, run, serving
-from waiting import wait_until
+from waiting import wait_until_sync
 
 DIM = 3
 STAYS = 40
@@ -52,7 +52,7 @@ def shown(http: httpx.Client, k: int = 1_000) -> set[str]:
         assert answer.status_code in {200, 503}, answer.text
         return answer if answer.status_code == 200 else None
 
-    return {arm["id"] for arm in wait_until(answer, what="the engine answers").json()["arms"]}
+    return {arm["id"] for arm in wait_until_sync(answer, what="the engine answers").json()["arms"]}
 
 
 def await_followed(http: httpx.Client) -> None:
@@ -60,7 +60,7 @@ def await_followed(http: httpx.Client) -> None:
         index = http.get("/v1/catalogues/c").json()["index"]
         return bool(index["collection"]) and not index["pending"] and not index["overlay"]
 
-    wait_until(is_followed, what="the engine has everything")
+    wait_until_sync(is_followed, what="the engine has everything")
 
 
 def build(http: httpx.Client) -> dict[str, list[float]]:
@@ -117,7 +117,7 @@ def test_the_engine_ends_with_the_service_and_is_started_again_when_it_ends(tmp_
         assert shown(http) == set(arms)
         second = engine_pid(service)
         assert second not in {None, first}
-    wait_until(lambda: not is_alive(second), what="the engine ends with the service")
+    wait_until_sync(lambda: not is_alive(second), what="the engine ends with the service")
 
 
 def test_two_processes_of_a_service_share_an_engine(tmp_path):

@@ -21,9 +21,9 @@ import httpx
 import pytest
 
 from clock_shim import Clocks
+from deployment import Cluster, Redis
 from redis_cluster import RedisCluster
 from service_process import Service, serving
-from town import Cluster, Redis
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from dropping_proxy import DroppingProxy
 from redis_cluster import RedisCluster
 from service_process import run, serving
 from store_server import store_server
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +68,7 @@ async def test_everything_done_by_one_is_known_to_the_other(tmp_path: Path, url:
                 again = await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
                 return bool(again["learner_version"] == 1)
 
-            await until(learned, what="the learner is followed")
+            await wait_until(learned, what="the learner is followed")
             await ok(one, "POST", "/v1/catalogues/c/arms/delete", {"ids": ["a0", "a1"]})
             await ok(two, "PUT", "/v1/catalogues/c/arms", {"arms": [{"id": "new", "features": [2, 2]}]})
             for http in (one, two):
@@ -77,20 +77,20 @@ async def test_everything_done_by_one_is_known_to_the_other(tmp_path: Path, url:
                     page = await ok(http, "GET", "/v1/catalogues/c/arms")
                     return {arm["id"] for arm in page["items"]} == {"a2", "a3", "a4", "a5", "new"}
 
-                await until(complete, what="the arms are followed")
+                await wait_until(complete, what="the arms are followed")
             await ok(one, "DELETE", "/v1/bandits/b/learners/ann")
 
             async def forgotten() -> bool:
                 again = await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
                 return bool(again["learner_version"] == 0)
 
-            await until(forgotten, what="the deletion of the learner is followed")
+            await wait_until(forgotten, what="the deletion of the learner is followed")
             await ok(two, "DELETE", "/v1/bandits/b")
 
             async def gone() -> bool:
                 return (await one.get("/v1/bandits/b")).status_code == 404
 
-            await until(gone, what="the deletion of the bandit is followed")
+            await wait_until(gone, what="the deletion of the bandit is followed")
             await ok(one, "DELETE", "/v1/catalogues/c")
             assert first.process.poll() is second.process.poll() is None
             for process in (first, second):
@@ -134,7 +134,7 @@ async def test_a_paused_process_catches_up_before_it_answers(tmp_path: Path, url
                 assert (await ok(two, "GET", "/v1/catalogues/c"))["version"] == version
                 return True
 
-            await until(current, what="it is ready, and then it is up to date")
+            await wait_until(current, what="it is ready, and then it is up to date")
 
 
 async def test_a_process_that_is_cut_off_says_so_and_catches_up(tmp_path: Path):
@@ -156,7 +156,7 @@ async def test_a_process_that_is_cut_off_says_so_and_catches_up(tmp_path: Path):
                 choice = await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
                 return bool(choice.get("stale_s"))
 
-            await until(told, what="choices say that they are old")
+            await wait_until(told, what="choices say that they are old")
             reward = {"rewards": [{"decision": before["decision"], "value": 1}]}
             answer = await two.post("/v1/rewards", json=reward)
             assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
@@ -170,7 +170,7 @@ async def test_a_process_that_is_cut_off_says_so_and_catches_up(tmp_path: Path):
             async def ready() -> bool:
                 return (await two.get("/readyz")).status_code == 200
 
-            await until(ready, what="it is ready again")
+            await wait_until(ready, what="it is ready again")
             assert (await ok(two, "GET", "/v1/catalogues/c/arms/n"))["features"] == [9, 9]
             assert (await ok(two, "POST", "/v1/rewards?wait=applied", reward))["accepted"] == 1
             assert "stale_s" not in await ok(two, "POST", "/v1/bandits/b/choose", {"key": "ann"})
@@ -197,10 +197,10 @@ async def test_a_service_on_a_cluster_of_which_a_node_is_killed(tmp_path: Path):
                 async def reached(goal: int) -> bool:
                     return traffic.acknowledged >= goal
 
-                await until(lambda goal=goal: reached(goal), what="rewards are acknowledged")
+                await wait_until(lambda goal=goal: reached(goal), what="rewards are acknowledged")
                 await asyncio.to_thread(cluster.kill, node)
                 await asyncio.to_thread(cluster.restart, node)
-                await until(lambda goal=goal: reached(goal + 40), what="rewards are acknowledged again")
+                await wait_until(lambda goal=goal: reached(goal + 40), what="rewards are acknowledged again")
                 stop.set()
                 await asyncio.gather(*visitors)
             await traffic.settle(two)
@@ -239,7 +239,7 @@ async def test_several_processes_on_one_address(tmp_path: Path):
                 now = children(service.pid)
                 return len(now) == 2 and victim not in now
 
-            await until(replaced, what="the killed process is replaced")
+            await wait_until(replaced, what="the killed process is replaced")
             assert set(others) <= set(children(service.pid))
         assert accepted == 60
         async with service.client() as http:
@@ -260,7 +260,7 @@ async def test_the_processes_end_with_their_parent(tmp_path: Path):
         async def ended() -> bool:
             return not any(map(_is_alive, pids))
 
-        await until(ended, what="the processes end")
+        await wait_until(ended, what="the processes end")
 
 
 def _is_alive(pid: int) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from service_process import Service, ShortlistProcess, serving
-from waiting import until, wait_until
+from waiting import wait_until, wait_until_sync
 
 DIM, ARMS = 64, 9_000
 TOGETHER = 3_000
@@ -60,7 +60,7 @@ async def every_process_finds(service: Service, features: np.ndarray, rng: np.ra
                 answer = await http.post("/v1/catalogues/c/mips", json=body)
                 return bool(answer.raise_for_status().json()["arms"][0]["id"] == best)
 
-        await until(found, what="the best arm is found")
+        await wait_until(found, what="the best arm is found")
 
 
 def current(folder: Path) -> str | None:
@@ -80,7 +80,7 @@ async def test_any_process_is_killed_and_another_takes_its_part(tmp_path: Path) 
         async def published() -> bool:
             return current(tmp_path) is not None
 
-        await until(published, what="the arms are shared")
+        await wait_until(published, what="the arms are shared")
         for victim in children(service.pid):  # one of them is the maker
             before = current(tmp_path)
             os.kill(victim, signal.SIGKILL)
@@ -92,7 +92,7 @@ async def test_any_process_is_killed_and_another_takes_its_part(tmp_path: Path) 
             async def made_again(before: str | None = before) -> bool:
                 return current(tmp_path) not in {before, None}
 
-            await until(made_again, what="a process makes what is shared")
+            await wait_until(made_again, what="a process makes what is shared")
             await every_process_finds(service, features, rng)
         folder = tmp_path / "data" / "indexes" / "shared"
         for path in [folder, *folder.rglob("*")]:
@@ -115,7 +115,7 @@ async def test_what_a_killed_service_shared_is_cleared_at_the_next_start(tmp_pat
         async def published() -> bool:
             return current(tmp_path) is not None
 
-        await until(published, what="the arms are shared")
+        await wait_until(published, what="the arms are shared")
         pids = children(service.pid)
         for pid in [service.pid, *pids]:
             os.kill(pid, signal.SIGKILL)
@@ -130,7 +130,7 @@ async def test_what_a_killed_service_shared_is_cleared_at_the_next_start(tmp_pat
 def test_a_process_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: Path) -> None:
     service = starting(tmp_path)
     try:
-        victims = wait_until(lambda: children(service.pid), what="a process starts")
+        victims = wait_until_sync(lambda: children(service.pid), what="a process starts")
         os.kill(victims[0], signal.SIGKILL)
         service.await_message("ended with status -9; starting it again")
         port = int(service.await_message('"port"')["port"])

@@ -18,7 +18,7 @@ from traffic import ARMS, KEYS, LOST
 
 from service_process import Service, run, serving
 from store_server import store_server
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -117,7 +117,7 @@ class SignalTraffic:
         async def applied() -> bool:
             return bool((await http.get("/readyz")).json().get("backlog") == 0)
 
-        await until(applied, what="the backlog is applied")
+        await wait_until(applied, what="the backlog is applied")
         for key in KEYS:
             learner = (await http.get(f"/v1/bandits/b/learners/{key}?include=precision")).json()
             rows = [each for each in self.shown if each.key == key and each.came]
@@ -150,7 +150,7 @@ async def traffic_until_killed(
     async def enough() -> bool:
         return traffic.acknowledged - before > rewards
 
-    await until(enough, what="rewards are acknowledged")
+    await wait_until(enough, what="rewards are acknowledged")
     killed.kill()
     stop.set()
     await asyncio.gather(*clients)

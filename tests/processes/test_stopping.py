@@ -13,7 +13,7 @@ import pytest
 
 from server.serving import GRACE_S
 from service_process import Service, serving
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -78,7 +78,7 @@ async def test_what_is_in_flight_is_answered(tmp_path: Path):
             async def busy() -> bool:
                 return sum(acknowledged.values()) > 200
 
-            await until(busy, what="rewards are being answered")
+            await wait_until(busy, what="rewards are being answered")
             await ended(service)
             await asyncio.gather(*workers)
     assert statuses == {200}
@@ -109,7 +109,7 @@ async def test_a_request_under_way_is_finished(tmp_path: Path):
                 for i in range(3_000):
                     if i == 1_500:
                         service.send(signal.SIGTERM)
-                        await until(refuses, what="the service takes no new connection")
+                        await wait_until(refuses, what="the service takes no new connection")
                     yield json.dumps({"id": f"x{i}", "features": [i, 1]}).encode() + b"\n"
 
             answer = await http.post("/v1/catalogues/c/import", content=rows())
@@ -148,7 +148,7 @@ async def test_a_service_that_builds_an_index_ends_at_once(tmp_path: Path):
             async def building() -> bool:
                 return (await http.get("/v1/catalogues/big")).json()["index"]["state"] == "building"
 
-            await until(building, what="the index is being built")
+            await wait_until(building, what="the index is being built")
             await ended(service)
 
 

@@ -15,7 +15,7 @@ from fork_server import ROOT
 from service_process import serving
 from store_clients import connect
 from store_server import store_server
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -96,7 +96,7 @@ async def test_the_older_one_serves_what_it_does_not_know_keeps_it_and_does_not_
         async def seen() -> bool:
             return bool((await ok(older, "GET", PATH))["version"] == 2)
 
-        await until(seen, what="the older one knows the change")
+        await wait_until(seen, what="the older one knows the change")
         decision = (await ok(newer, "POST", f"{PATH}/choose", {}))["decision"]
         reward = {"rewards": [{"decision": decision, "value": 1.0}]}
         assert (await ok(older, "POST", "/v1/rewards", reward))["accepted"] == 1
@@ -144,4 +144,4 @@ async def test_a_value_that_the_older_one_does_not_know_is_not_served_there(
         async def served() -> bool:
             return (await older.get(PATH)).status_code == 200
 
-        await until(served, what="the older one serves it")
+        await wait_until(served, what="the older one serves it")

@@ -15,7 +15,7 @@ import redis
 from app.storage.embedded.server import EmbeddedServer
 from service_process import Service, ShortlistProcess, run, serving
 from store_server import store_server
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +81,7 @@ async def test_rewards_wait_for_a_worker_and_are_applied_by_it(tmp_path: Path, u
                 choice = (await http.post("/v1/bandits/b/choose", json={"key": "ann"})).json()
                 return bool(choice["learner_version"] == 6)
 
-            await until(chosen_from, what="the cached learner is read again")
+            await wait_until(chosen_from, what="the cached learner is read again")
             process.send(signal.SIGTERM)
             assert await asyncio.to_thread(process.wait) == 0
             assert [r for r in process.records() if r["level"] in {"ERROR", "WARNING"}] == []
@@ -98,9 +98,11 @@ async def test_a_worker_learns_the_prior_of_bandits_that_it_does_not_serve(tmp_p
             found = (await http.get("/v1/bandits/b/prior")).json()
             return found if found["version"] > after else {}
 
-        first = await until(lambda: prior(0), what="a prior")
+        first = await wait_until(lambda: prior(0), what="a prior")
         (await http.delete("/v1/bandits/b/learners/u3")).raise_for_status()
-        second = await until(lambda: prior(first["version"]), what="the next one after a key was forgotten")
+        second = await wait_until(
+            lambda: prior(first["version"]), what="the next one after a key was forgotten"
+        )
         assert second["keys"] == 6
         choice = (await http.post("/v1/bandits/b/choose", json={"key": "new"})).json()
         assert choice["prior_version"] >= 2
@@ -147,14 +149,14 @@ async def test_a_worker_that_is_killed_while_it_fits_changes_nothing_and_the_nex
                 found = (await http.get("/v1/bandits/b/prior")).json()
                 return found if found["version"] else {}
 
-            found = await until(prior, what="the prior of the next worker")
+            found = await wait_until(prior, what="the prior of the next worker")
             assert (found["version"], found["keys"], found["observations"]) == (1, keys, 2 * keys)
 
             async def chosen_by_it() -> bool:
                 choice = (await http.post("/v1/bandits/b/choose", json={"key": "u7"})).json()
                 return bool(choice["prior_version"] == 1)
 
-            await until(chosen_by_it, what="choices are made by it")
+            await wait_until(chosen_by_it, what="choices are made by it")
 
 
 async def test_a_burst_applies_what_is_there_and_ends(tmp_path: Path, url: str):
@@ -187,7 +189,7 @@ async def test_a_backlog_beyond_its_bound_is_not_ready(tmp_path: Path, url: str)
             async def ready() -> bool:
                 return (await http.get("/readyz")).status_code == 200
 
-            await until(ready, what="the backlog is applied")
+            await wait_until(ready, what="the backlog is applied")
 
 
 @pytest.mark.slow
@@ -212,7 +214,7 @@ async def test_workers_that_are_killed_and_race_apply_every_reward_once(tmp_path
             async def enough() -> bool:
                 return sum(sent.values()) > wanted
 
-            await until(enough, what="rewards are accepted")
+            await wait_until(enough, what="rewards are accepted")
 
         clients = [asyncio.create_task(client(key)) for key in sent]
         async with worker(tmp_path, url):
@@ -226,7 +228,7 @@ async def test_workers_that_are_killed_and_race_apply_every_reward_once(tmp_path
             async def applied() -> bool:
                 return bool((await http.get("/readyz")).json()["backlog"] == 0)
 
-            await until(applied, what="the backlog is applied")
+            await wait_until(applied, what="the backlog is applied")
         for key, count in sent.items():
             learner = (await http.get(f"/v1/bandits/b/learners/{key}?include=precision")).json()
             assert learner["observations"] == learner["version"] == count
@@ -246,7 +248,7 @@ async def test_a_worker_beside_a_service_with_its_own(tmp_path: Path, url: str):
                 choice = (await http.post("/v1/bandits/b/choose", json={"key": "ann"})).json()
                 return bool(choice["learner_version"] == 30)
 
-            await until(chosen_from, what="the service notices what the other worker did")
+            await wait_until(chosen_from, what="the service notices what the other worker did")
 
 
 async def test_a_worker_waits_for_a_store_that_is_away(tmp_path: Path):
@@ -261,7 +263,7 @@ async def test_a_worker_waits_for_a_store_that_is_away(tmp_path: Path):
                 first.stop()
                 process.await_message("not available")
                 with EmbeddedServer(tmp_path / "redis", **options):
-                    answer = await until(lambda: accepted(http), what="rewards are accepted again")
+                    answer = await wait_until(lambda: accepted(http), what="rewards are accepted again")
                     assert answer.status_code == 200
                     learner = (await http.get("/v1/bandits/b/learners/ann")).json()
                     assert learner["observations"] == 2

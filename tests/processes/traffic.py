@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import pytest
 
-from waiting import until
+from waiting import wait_until
 
 KEYS = [f"u{i}" for i in range(12)]
 ARMS = {f"a{i}": [1.0, float(i % 3), float(i)] for i in range(8)}
@@ -89,12 +89,12 @@ class Traffic:
     async def settle(self, http: httpx.AsyncClient) -> None:
         """Send again what was not acknowledged, and compare every learner with what it must be, exactly."""
         for key in list(self.pending):
-            await until(lambda key=key: self.step(http, key), what="the reward is acknowledged")
+            await wait_until(lambda key=key: self.step(http, key), what="the reward is acknowledged")
 
         async def applied() -> bool:
             return bool((await http.get("/readyz")).json().get("backlog") == 0)  # none while it is not ready
 
-        await until(applied, what="the backlog is applied")
+        await wait_until(applied, what="the backlog is applied")
         for key in KEYS:
             learner = (await http.get(f"/v1/bandits/b/learners/{key}?include=precision")).json()
             rows = self.expected[key]

@@ -27,7 +27,7 @@ from app.storage import redis_keys
 from app.storage.store import RedisStore
 from lossy_store import LossyStore
 from server.composition import Service
-from waiting import until
+from waiting import wait_until
 from world import World
 
 pytestmark = pytest.mark.anyio
@@ -254,9 +254,9 @@ async def test_a_pool_taught_by_another_process_is_the_prior_here(
     async def known() -> bool:
         return bool((await two.service.learners.report(there, there.learner_for("new"))).theta.any())
 
-    await until(known, what="the pool is read again")
+    await wait_until(known, what="the pool is read again")
     await one.service.forgetting.forget(bandit.learner_for("ann"))
-    await until(lambda: forgotten(two, there), what="the pool has forgotten")
+    await wait_until(lambda: forgotten(two, there), what="the pool has forgotten")
 
 
 async def test_a_prior_fitted_by_another_process_is_that_of_here_after_a_poll(
@@ -355,13 +355,13 @@ async def test_the_partitions_are_shared_and_taken_over(store: RedisStore, tmp_p
             async def shared() -> bool:
                 return len(leases._owned) == len(others._owned) == store.partitions // 2
 
-            await until(shared, what="each has half")
+            await wait_until(shared, what="each has half")
             assert set(leases._owned) | set(others._owned) == everything
 
         async def alone() -> bool:
             return set(leases._owned) == everything
 
-        await until(alone, what="the partitions of the one that left are taken over")
+        await wait_until(alone, what="the partitions of the one that left are taken over")
 
 
 async def test_a_service_alone_with_its_store_has_all_partitions_whoever_had_one(

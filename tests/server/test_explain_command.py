@@ -11,7 +11,7 @@ from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.errors import NotFound
-from waiting import wait_until
+from waiting import wait_until_sync
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -46,7 +46,7 @@ def test_a_token_that_is_too_long_for_an_argument_comes_from_standard_input(
         client.upsert_arms("long", [[1.0]] * 600, ids=[f"{number:03}{'x' * 125}" for number in range(600)])
         client.put_bandit("many", catalogue="long", policy="sub_ts", log={})
         token = client.choose("many", k=600).decision
-        wait_until(lambda: _explained(client, token, "many"), what="the row")
+        wait_until_sync(lambda: _explained(client, token, "many"), what="the row")
     monkeypatch.setattr("sys.stdin", StringIO(f"{token}\n"))
     status, said, err = run("-", "--bandit", "many", "--url", service.url)
     assert (status, err) == (0, "")
@@ -59,7 +59,7 @@ def test_a_decision_is_explained_as_text_and_what_is_wrong_is_one_line(service: 
         client.upsert_arms("films", [[1.0, float(number)] for number in range(6)], ids=[*"abcdef"])
         client.put_bandit("home", catalogue="films", policy="softmax", scope="per_key", log={})
         token = client.choose("home", key="ann", k=2, exclude=["c"]).decision
-        first = wait_until(lambda: _explained(client, token), what="the row")
+        first = wait_until_sync(lambda: _explained(client, token), what="the row")
         status, said, err = run(token, "--bandit", "home", "--url", service.url)
         assert (status, err) == (0, "")
         lines = said.splitlines()

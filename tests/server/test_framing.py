@@ -18,7 +18,7 @@ import pytest
 
 from app.api import limits
 from service_process import Service, serving
-from waiting import wait_until
+from waiting import wait_until_sync
 
 KEY = "sl_" + "k" * 43
 DIGEST = "0" * 64  # of another key
@@ -207,7 +207,7 @@ def test_http_1_0_gets_no_chunks(service: Service) -> None:
     path = "/v1/bandits/streamed/log/export"
     call(service, "PUT", "/v1/bandits/streamed", {"catalogue": "c", "policy": "linear_ts", "log": {}})
     call(service, "POST", "/v1/bandits/streamed/choose", {"k": 1})
-    whole = wait_until(lambda: call(service, "GET", path), what="the decision is in the log")
+    whole = wait_until_sync(lambda: call(service, "GET", path), what="the decision is in the log")
     with Wire(service) as wire:
         wire.send(head(path, "connection: keep-alive", method="GET", length=None, version="1.0"))
         answer = wire.answer()

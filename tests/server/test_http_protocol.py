@@ -20,7 +20,7 @@ from app.platform.answers import Unread
 from app.platform.deadlines import Caller
 from server import http_protocol
 from server.http_protocol import ShortlistProtocol
-from waiting import wait_until
+from waiting import wait_until_sync
 
 
 class Recorder:
@@ -101,11 +101,11 @@ async def test_it_says_when_a_caller_has_left(address: tuple[str, int]) -> None:
     writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
     assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
     writer.write(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
-    await asyncio.to_thread(wait_until, lambda: len(CALLERS) == 2, what="the request is read")
+    await asyncio.to_thread(wait_until_sync, lambda: len(CALLERS) == 2, what="the request is read")
     assert not any(caller.left for caller in CALLERS)
     writer.close()
     first, second = CALLERS
-    await asyncio.to_thread(wait_until, lambda: first.left and second.left, what="the caller has left")
+    await asyncio.to_thread(wait_until_sync, lambda: first.left and second.left, what="the caller has left")
 
 
 @pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 from app.catalogues.catalogues import Arm
 from app.platform.errors import NotFound, Unavailable
 from app.records.records import CatalogueRecord
-from waiting import until
+from waiting import wait_until
 from world import World, bandit_record
 
 pytestmark = pytest.mark.anyio
@@ -92,7 +92,7 @@ async def test_a_reward_whose_reply_was_lost_is_applied_though_nobody_asks_again
     async def chosen_from() -> bool:
         return (await world.choose(bandit)).learner_version == 1
 
-    await until(chosen_from, what="the worker has looked by itself")
+    await wait_until(chosen_from, what="the worker has looked by itself")
 
 
 async def test_an_event_asked_again_is_the_same_decision(world: World):
@@ -143,7 +143,7 @@ async def test_a_store_that_is_away_for_a_while_delays_and_loses_nothing(world: 
     async def tried() -> bool:
         return world.store.calls["learners.watermark"] > 20
 
-    await until(tried, what="the worker tries again")
+    await wait_until(tried, what="the worker tries again")
     assert (await world.choose(bandit)).learner_version == 1, "choices go on from memory"
     assert not waiting.done()
     world.store.refuse.clear()
@@ -160,7 +160,7 @@ async def test_making_during_a_deletion_makes_a_new_one(world: World):
     async def held() -> bool:
         return world.store.held["registry.delete_bandit"] == 1
 
-    await until(held, what="the deletion is under way")
+    await wait_until(held, what="the deletion is under way")
     making = asyncio.create_task(world.bandit())
     await asyncio.sleep(0)
     world.store.hold.pop("registry.delete_bandit").set()
@@ -180,7 +180,7 @@ async def test_a_bandit_is_not_served_again_by_who_finds_it_just_before_its_dele
     async def held() -> bool:
         return world.store.held["registry.create_bandit"] == 1
 
-    await until(held, what="the record was found")
+    await wait_until(held, what="the record was found")
     deleting = asyncio.create_task(world.service.bandits.delete("b"))
     for _ in range(200):
         await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from app.measuring.report import ReportFold
 from logged_rows import row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded
-from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, LEAST, Unbounded
+from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, MIN_REWARDS, Unbounded
 
 EXPERIMENTS, DECISIONS, ALPHA, SHARE = 500, 2_000, 0.05, 0.3
 MOST = int(stats.binom.ppf(1 - 1e-4, EXPERIMENTS, ALPHA))
@@ -103,7 +103,7 @@ def variance_of_difference(paths: Paths) -> np.ndarray:
 def of_one_look(paths: Paths) -> np.ndarray:
     """The broken variant: the 95 % interval for a number of decisions that was fixed beforehand."""
     half = stats.norm.ppf(1 - ALPHA / 2) * np.sqrt(variance_of_difference(paths))
-    return np.where((paths.counts >= LEAST).all(axis=0), half, np.inf)
+    return np.where((paths.counts >= MIN_REWARDS).all(axis=0), half, np.inf)
 
 
 @cache
@@ -115,10 +115,10 @@ def for_many(paths: Paths) -> np.ndarray:
     """The radius grows as the root of the variance, so that of 1 does for all; some are checked."""
     variances = variance_of_difference(paths)
     half = np.sqrt(variances) * asymptotic_radii_of_variance_1()
-    for look in range(LEAST, DECISIONS, DECISIONS // 8):
+    for look in range(MIN_REWARDS, DECISIONS, DECISIONS // 8):
         own = asymptotic.radius(look + 1, float(variances[look]), alpha=ALPHA)
         assert half[look] == pytest.approx(own, rel=1e-12)
-    return np.where((paths.counts >= LEAST).all(axis=0) & paths.even, half, np.inf)
+    return np.where((paths.counts >= MIN_REWARDS).all(axis=0) & paths.even, half, np.inf)
 
 
 def fooled(all_paths: list[Paths], radius: Callable[[Paths], np.ndarray]) -> int:
@@ -164,7 +164,7 @@ def means_missed(draw: Callable[[np.random.Generator], np.ndarray], mean: float,
         scatter = np.maximum((values**2).cumsum() - t * means**2, 0.0)
         low, high = np.minimum.accumulate(values), np.maximum.accumulate(values)
         largest = np.maximum(high - means, means - low) ** 2
-        begun = (t >= LEAST) & (low < high) & (any_rewards | (largest <= LARGEST * scatter))
+        begun = (t >= MIN_REWARDS) & (low < high) & (any_rewards | (largest <= LARGEST * scatter))
         half = radii * np.sqrt(scatter / (t * np.maximum(t - 1.0, 1.0)))
         missed += bool((begun & (np.abs(means - mean) > half)).any())
     return missed

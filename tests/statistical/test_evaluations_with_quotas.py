@@ -27,7 +27,7 @@ from app.bandits.bandit import Bandit, bandit_of
 from app.bandits.settings import BanditRecord, RepeatsRule, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
 from app.caps.rules import BanditQuota, QuotaRule
-from app.caps.shares import Shares
+from app.caps.shares import QuotaLedger
 from app.catalogues.catalogues import Catalogue
 from app.decision_log.rows import LoggedArm, Row
 from app.filtering.filtered_snapshots import FilteredSnapshots
@@ -40,7 +40,7 @@ from app.policies.warm_up import Covers
 from app.records.left_out import NOTHING_BARRED, Barred, barred_of
 from app.records.records import CatalogueRecord
 from app.serving.constraints import within
-from app.serving.frequency_caps import often, without
+from app.serving.frequency_caps import over_cap, without
 from app.storage.types import LearnerId
 from logged_rows import reward_of, row
 from shortlist.linear import ridge, ridge_sums
@@ -115,7 +115,7 @@ class Words:
         return value
 
 
-async def shares_of(clock: OwnClock, words: Words, seed: int) -> Shares:
+async def shares_of(clock: OwnClock, words: Words, seed: int) -> QuotaLedger:
     rules = {
         "budget": QuotaRule(DECISIONS // 5, {"campaign": 0}, per_s=2 * WINDOW_S),
         "paced": QuotaRule(DECISIONS // 6, {"campaign": 1}, per_s=WINDOW_S, pace="even"),
@@ -123,7 +123,7 @@ async def shares_of(clock: OwnClock, words: Words, seed: int) -> Shares:
     }
     store = StoreByClock(clock, {name: rule.terms("u") for name, rule in rules.items()})
     rng = np.random.default_rng(seed)
-    shares = Shares(store, words, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
+    shares = QuotaLedger(store, words, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
     await shares.become([BanditQuota(name, name, rule) for name, rule in rules.items()])
     return shares
 
@@ -147,7 +147,7 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
     for number in range(DECISIONS):
         clock.seconds = (number + 1) * WINDOW_S / (DECISIONS + 2)
         if number % 3 == 0:
-            await shares.look()
+            await shares.sync_with_store()
         key = int(rng.integers(KEYS))
         asked = SelectionRequest(own, LearnerId("0" * 16, f"k{key}"), 1, (), None, rng)
         request = await within(shares, without(asked, REPEATS, had[key], whole), deferred=False)
@@ -160,7 +160,7 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
         await shares.refill()  # stores what that names
         barred = barred_of(named, words.kept)
         assert barred is not None
-        barred = Barred(barred.filters, [*barred.arms, *often(REPEATS, had[key])])
+        barred = Barred(barred.filters, [*barred.arms, *over_cap(REPEATS, had[key])])
         of, out = shares.membership.members.of, request.quotas.out
         took_part = [arm for arm in range(ARMS) if not out[[*of(arm), -1]].any() and not had[key][f"a{arm}"]]
         p = probabilities(policy, world.estimates[took_part], **evaluated)

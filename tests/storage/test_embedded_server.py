@@ -19,7 +19,7 @@ from app.platform.directory_lock import lock_directory
 from app.platform.errors import StartupError
 from app.storage.embedded import server as server_binary
 from app.storage.embedded.server import EmbeddedServer, find_binary, wheel_binary
-from waiting import wait_until
+from waiting import wait_until_sync
 
 ROOT = Path(__file__).parents[2]
 
@@ -169,7 +169,7 @@ def test_no_orphan_is_left_when_the_service_is_killed(tmp_path, service, lifelin
     assert running(pid), "the server must not end with the thread that called start"
     process.kill()
     process.wait()
-    wait_until(lambda: not running(pid), what="the server ends with its service")
+    wait_until_sync(lambda: not running(pid), what="the server ends with its service")
     with EmbeddedServer(tmp_path) as server, client(server) as connection:
         assert connection.get("kept") == b"1"
 
@@ -182,14 +182,14 @@ def children(pid):
 def test_a_watcher_slow_to_end_does_not_hold_the_directory(tmp_path):
     server = EmbeddedServer(tmp_path, lifeline=True)
     server.start()
-    [watcher] = wait_until(lambda: children(server.pid), what="the watcher is there")
+    [watcher] = wait_until_sync(lambda: children(server.pid), what="the watcher is there")
     os.kill(watcher, signal.SIGSTOP)
     try:
         server.stop()
         os.close(lock_directory(tmp_path, wait_s=0.0))
     finally:
         os.kill(watcher, signal.SIGCONT)
-    wait_until(lambda: not running(watcher), what="the watcher ends with the server it watches")
+    wait_until_sync(lambda: not running(watcher), what="the watcher ends with the server it watches")
 
 
 def test_nobody_takes_the_directory_while_the_server_of_a_killed_service_lives(tmp_path, service):
@@ -218,7 +218,7 @@ def test_a_server_that_dies_is_started_again(tmp_path, lifeline, caplog):
                 assert connection.incr("lives") == n + 1
             pid = server.pid
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda pid=pid: server.pid != pid and answers(server), what="another server")
+            wait_until_sync(lambda pid=pid: server.pid != pid and answers(server), what="another server")
             assert not running(pid)
     assert caplog.text.count("starting it again") == 3
     assert not running(server.pid)
@@ -229,7 +229,7 @@ def test_pauses_between_starts_grow(tmp_path, monkeypatch, caplog):
     with caplog.at_level(logging.ERROR, "shortlist.store"), EmbeddedServer(tmp_path) as server:
         monkeypatch.setattr(server, "_arguments", lambda: ["--no-such-option", "1"])
         os.kill(server.pid, signal.SIGKILL)
-        wait_until(lambda: caplog.text.count("starting it again") >= 4, what="four failed starts")
+        wait_until_sync(lambda: caplog.text.count("starting it again") >= 4, what="four failed starts")
     pauses = [record.args[1] for record in caplog.records[:4]]
     assert pauses == [0.1, 0.2, 0.4, 0.8]
 
@@ -238,7 +238,7 @@ def test_stopping_during_a_pause_does_not_wait_for_it(tmp_path, monkeypatch, cap
     monkeypatch.setattr("app.storage.embedded.server._FIRST_PAUSE_S", 1_000.0)
     with caplog.at_level(logging.ERROR, "shortlist.store"), EmbeddedServer(tmp_path) as server:
         os.kill(server.pid, signal.SIGKILL)
-        wait_until(lambda: "starting it again" in caplog.text, what="the server's death is noticed")
+        wait_until_sync(lambda: "starting it again" in caplog.text, what="the server's death is noticed")
     assert not running(server.pid)
 
 

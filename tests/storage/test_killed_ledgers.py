@@ -11,7 +11,7 @@ from app.platform.errors import Unavailable
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import RedisStore
 from app.storage.types import DecisionId, LearnerId, LoggedReward, RewardWrite, RowWrite
-from waiting import until
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -66,10 +66,10 @@ async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
         for cycle in range(3):
             enough = len(done) + 200
             working = asyncio.gather(*(leave(100 * cycle + n) for n in range(20)))
-            await until(many, what="writes are under way")
+            await wait_until(many, what="writes are under way")
             os.kill(server.pid, signal.SIGKILL)
             await working
-            await until(answers, what="the server is back")
+            await wait_until(answers, what="the server is back")
             async with Redis.from_url(server.url) as client:
                 assert dict(await store.usage.read()) == await recounted(client)
         await store.close()

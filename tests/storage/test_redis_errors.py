@@ -21,7 +21,7 @@ from app.storage.embedded.server import EmbeddedServer
 from app.storage.redis_client import RedisClient, translated
 from app.storage.store import RedisStore
 from app.storage.types import ArmWrite, LearnerId, RewardWrite
-from waiting import until
+from waiting import wait_until
 
 UID = "0123456789abcdef"
 ANN = LearnerId(UID, "ann")
@@ -127,7 +127,7 @@ async def test_a_server_that_is_silent_is_unavailable():
 async def test_a_pool_without_a_free_connection_is_unavailable(server):
     async with opened(server.url, max_connections=1, pool_timeout_s=0.05) as store:
         blocked = asyncio.create_task(store._redis.command("BLPOP", "nothing", 0))
-        await until(lambda: _blocked_clients(server.url), what="the only connection is taken")
+        await wait_until(lambda: _blocked_clients(server.url), what="the only connection is taken")
         with pytest.raises(Unavailable):
             await store.ping()
         async with Redis.from_url(server.url) as client:
@@ -315,11 +315,11 @@ def test_callers_of_a_server_that_is_killed_see_unavailable_and_nothing_else(ser
         async with opened(server.url) as store:
             outcomes = []
             calls = asyncio.gather(*(call(store, outcomes, n) for n in range(30)))
-            await until(lambda: store.write_once.get(0, "0-20"), what="calls are under way")
+            await wait_until(lambda: store.write_once.get(0, "0-20"), what="calls are under way")
             os.kill(server.pid, signal.SIGKILL)
             await calls
             assert len(outcomes) == 30
-            await until(lambda: _answers(store), what="the server is back")
+            await wait_until(lambda: _answers(store), what="the server is back")
             assert await store.write_once.get(0, "0-20")
 
     with asyncio.Runner(loop_factory=new_loop) as runner:

@@ -22,7 +22,7 @@ from app.platform.errors import Unavailable
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import RedisStore
 from app.storage.types import ArmWrite, LearnerId, RewardWrite
-from waiting import DEADLINE_S, until
+from waiting import DEADLINE_S, wait_until
 
 UID = "0123456789abcdef"
 PARTITIONS = 2
@@ -150,10 +150,10 @@ async def kill_during_traffic(server, kills, rng):
     async def killing():
         for _ in range(kills):
             goal = traffic.acknowledged + int(rng.integers(20, 150))
-            await until(lambda goal=goal: enough(traffic, goal), what="writes are acknowledged")
+            await wait_until(lambda goal=goal: enough(traffic, goal), what="writes are acknowledged")
             pid = server.pid
             os.kill(pid, signal.SIGKILL)
-            await until(lambda pid=pid: another(server, pid), what="another server is started")
+            await wait_until(lambda pid=pid: another(server, pid), what="another server is started")
 
     try:
         await traffic.run(killing())

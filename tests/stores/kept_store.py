@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import redis
 
-from waiting import wait_until
+from waiting import wait_until_sync
 
 Json = Any
 
@@ -135,8 +135,8 @@ def settle(http: httpx.Client, store: redis.Redis, *, due: bool = True) -> None:
         return not any(store.keys(f"shortlist:{{p:*}}:{name}") for name in ("due", "idle"))
 
     if due:
-        wait_until(nothing_due, what="what is due by the clock is done")
-    wait_until(lambda: http.get("/readyz").json().get("backlog") == 0, what="rewards are applied")
+        wait_until_sync(nothing_due, what="what is due by the clock is done")
+    wait_until_sync(lambda: http.get("/readyz").json().get("backlog") == 0, what="rewards are applied")
 
 
 def differences(found: Json, expected: Json, place: str = "") -> list[str]:

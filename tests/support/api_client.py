@@ -17,7 +17,7 @@ from app.storage import redis_keys
 from server.application import Application, create_app
 from server.composition import SHARED
 from store_clients import Client, connect, flush
-from waiting import until
+from waiting import wait_until
 from workers import index_maintenance
 
 PROBLEM = "application/problem+json"
@@ -149,7 +149,7 @@ class Api:
             backlog = (await self.ok("GET", "/readyz"))["backlog"]
             return backlog == 0 and not await self.store.exists(redis_keys.DELETED)
 
-        await until(settled, what="rewards are applied and deletions finished")
+        await wait_until(settled, what="rewards are applied and deletions finished")
         every = [name async for name in self.store.scan_iter(count=1_000)]
         names = sorted(name for name in every if name != redis_keys.WORKERS.encode())
         async with self.store.pipeline(transaction=False) as pipeline:

@@ -9,7 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from waiting import wait_until
+from waiting import wait_until_sync
 
 PARTITIONS = 4
 
@@ -66,7 +66,7 @@ class BrokerDouble:
                 found.extend(each for each in consumer.consume(500, timeout=0.5) if not each.error())
                 return len(found) == sum(ends.values())
 
-            wait_until(whole, what=f"{topic} is read")
+            wait_until_sync(whole, what=f"{topic} is read")
             return found
 
     @contextmanager

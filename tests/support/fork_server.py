@@ -22,7 +22,7 @@ from threading import Lock
 from typing import Any
 
 from server.cli import main
-from waiting import wait_until
+from waiting import wait_until_sync
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +43,7 @@ class ForkedProcess:
 
     def wait(self, _timeout_s: float | None = None) -> int:
         """Wait for the end, as long as tests wait for anything."""
-        wait_until(lambda: self.poll() is not None, what=f"process {self.pid} ends")
+        wait_until_sync(lambda: self.poll() is not None, what=f"process {self.pid} ends")
         assert self.returncode is not None
         return self.returncode
 

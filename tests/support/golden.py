@@ -105,10 +105,10 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "Allowed", "ArmRevision", "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates",
+    "ConstrainedSelection", "ArmRevision", "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates",
     "ChooseRequest", "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "FieldError", "LearnedReward", "LoggedArm", "LoggedReward", "Problem", "QuotaState", "Ranking",
-    "ReadSnapshot", "Row", "Selection", "SelectionRequest", "Spent", "_Made", "_Served",
+    "ReadSnapshot", "Row", "Selection", "SelectionRequest", "Charges", "SignedChoice", "_Served",
 }  # fmt: skip
 
 

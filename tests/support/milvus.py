@@ -12,7 +12,7 @@ import httpx
 
 from api_client import Api, running
 from app.milvus.embedded_engine import EmbeddedEngine
-from waiting import until
+from waiting import wait_until
 
 CATALOGUE = re.compile(r"/v1/catalogues/[^/]+")
 
@@ -32,7 +32,7 @@ class MilvusApi(Api):
             index = (await self.ok("GET", f"/v1/catalogues/{name}"))["index"]
             return bool(index["collection"]) and not index["pending"] and not index["overlay"]
 
-        await until(is_followed, what="the engine has every arm")
+        await wait_until(is_followed, what="the engine has every arm")
         index: dict[str, Any] = (await self.ok("GET", f"/v1/catalogues/{name}"))["index"]
         return index
 

@@ -10,7 +10,7 @@ from typing import Self
 
 import redis
 
-from waiting import wait_until
+from waiting import wait_until_sync
 
 SLOTS = 16_384
 NODES = 3
@@ -69,7 +69,7 @@ class RedisCluster:
                 node.flushall()
 
     def await_ok(self) -> None:
-        wait_until(
+        wait_until_sync(
             lambda: all(_is_ok(port, self._nodes) for port in self.ports),
             what="all nodes of the cluster agree",
         )
@@ -89,7 +89,7 @@ class RedisCluster:
     def _join(self) -> None:
         nodes = [redis.Redis(port=port) for port in self.ports]
         for node in nodes:
-            wait_until(lambda node=node: _answers(node), what="a node answers")  # type: ignore[misc]
+            wait_until_sync(lambda node=node: _answers(node), what="a node answers")  # type: ignore[misc]
         for number, node in enumerate(nodes):
             first, last = (place * SLOTS // self._nodes for place in (number, number + 1))
             node.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from fork_server import ROOT, ForkedProcess, fork_server
-from waiting import wait_until
+from waiting import wait_until_sync
 
 
 def environment(**settings: str) -> dict[str, str]:
@@ -62,7 +62,7 @@ class ShortlistProcess:
             assert match or self.process.poll() is None, self.text()
             return json.loads(match) if match else None
 
-        record = wait_until(found, what=f"the log says {words}")
+        record = wait_until_sync(found, what=f"the log says {words}")
         assert record is not None
         return record
 

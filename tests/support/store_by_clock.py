@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.caps.shares import Shares
+from app.caps.shares import QuotaLedger
 from app.storage.types import QuotaTerms, Share, ShareAsked
 
 
@@ -63,7 +63,7 @@ class OneQuota:
     sizes = np.full(1, 2**30, dtype=np.int32)
     beyond = np.zeros(1_000, dtype=np.bool_)
 
-    def __init__(self, shares: Shares) -> None:
+    def __init__(self, shares: QuotaLedger) -> None:
         shares.membership = self  # type: ignore[assignment]
 
     @property

@@ -11,7 +11,7 @@ DEADLINE_S = 60.0
 POLL_S = 0.005
 
 
-async def until(condition: Callable[[], Awaitable[T]], *, what: str) -> T:
+async def wait_until(condition: Callable[[], Awaitable[T]], *, what: str) -> T:
     """Return the first true value of ``condition``; fail after ``DEADLINE_S``."""
     deadline = time.monotonic() + DEADLINE_S
     while not (value := await condition()):
@@ -20,7 +20,7 @@ async def until(condition: Callable[[], Awaitable[T]], *, what: str) -> T:
     return value
 
 
-def wait_until(condition: Callable[[], T], *, what: str) -> T:
+def wait_until_sync(condition: Callable[[], T], *, what: str) -> T:
     """Return the first true value of ``condition``; fail after ``DEADLINE_S``."""
     deadline = time.monotonic() + DEADLINE_S
     while not (value := condition()):

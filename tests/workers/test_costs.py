@@ -27,7 +27,7 @@ from app.storage.types import LearnerId, LogEntry, RewardWrite, StoredLearner
 from shortlist.linear import ridge_sums
 from store_clients import connect
 from store_server import patient_store
-from workers.batches import Kept
+from workers.batches import CheckpointedLearner
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +115,7 @@ async def test_the_worker_keeps_no_more_in_memory_than_it_may(own: RedisStore, d
         before = taken(0)
         for number in range(3 * capacity // (2 * len(data) + 1_800)):
             learner = LearnerId("".join(UID), name_of(number))
-            kept = Kept(restored(learner, StoredLearner(data)), 1_000 + number)
+            kept = CheckpointedLearner(restored(learner, StoredLearner(data)), 1_000 + number)
             mine._keep(0, {learner: kept})
         del kept, learner
         assert 0.6 * capacity < taken(before) <= capacity

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from waiting import until
+from waiting import wait_until
 from workers import index_maintenance
 
 pytestmark = pytest.mark.anyio
@@ -84,7 +84,7 @@ async def test_one_failure_rests_and_the_others_go_on(
         async def went_on() -> bool:
             return outcomes.count("done") >= 20
 
-        await until(went_on, what="the good one is maintained again and again")
+        await wait_until(went_on, what="the good one is maintained again and again")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -99,7 +99,7 @@ async def test_one_failure_rests_and_the_others_go_on(
     async def again() -> bool:
         return outcomes.count("failed") >= 3
 
-    await until(again, what="it is tried again after its rest")
+    await wait_until(again, what="it is tried again after its rest")
     task.cancel()
 
 
@@ -112,7 +112,7 @@ async def test_a_stop_does_not_wait_for_long_work():
     async def begun() -> bool:
         return bool(long.index.begun)
 
-    await until(begun, what="the work has begun")
+    await wait_until(begun, what="the work has begun")
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -31,7 +31,7 @@ from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import plus, scaled, weight
 from store_clients import connect, flush
 from store_server import patient_store
-from waiting import until
+from waiting import wait_until
 from workers import batches as worker_batches
 from workers import reward_ingestion
 from workers.batches import States, batches
@@ -350,7 +350,7 @@ async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.Monk
                 each.stop()
         return await one.rewards.backlog(0) == 0
 
-    await until(done, what="the log is applied")
+    await wait_until(done, what="the log is applied")
     for each in crew:
         each.stop()
     await asyncio.gather(*running)
@@ -382,7 +382,7 @@ async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: RedisStore,
         async def written() -> bool:
             return bool(lossy.held["learners.apply"])
 
-        await until(written, what="the states are written")
+        await wait_until(written, what="the states are written")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -462,7 +462,7 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: RedisStore,
     async def done() -> bool:
         return seen.entries == store.partitions + 1
 
-    await until(done, what="all partitions are applied")
+    await wait_until(done, what="all partitions are applied")
     assert [len(await store.rewards.dead_letters(p)) for p in range(store.partitions)] == [1] + [0] * 15
     going.stop()
     await running

@@ -11,9 +11,9 @@ The interval is
 
 It holds for all t from a first look on, with a probability that tends to 1 - alpha as that first look comes
 later. How late is late enough depends on the rewards: 100 are too few if one of them is not 0. So there is
-none before ``LEAST`` rewards, and none while a single one makes more than ``LARGEST`` of the sum of squared
-distances from the mean. Of rewards that are 1 now and then and else 0, there are 15 ones by then. Simulations
-chose it: tests/statistical/test_differences_that_are_not_there.py.
+none before ``MIN_REWARDS`` rewards, and none while a single one makes more than ``LARGEST`` of the sum of
+squared distances from the mean. Of rewards that are 1 now and then and else 0, there are 15 ones by then.
+Simulations chose it: tests/statistical/test_differences_that_are_not_there.py.
 
 Source: Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas, "Time-uniform central limit theory and asymptotic
 confidence sequences" (2024), Theorem 2.2. For a difference of two groups to which decisions are drawn with
@@ -32,7 +32,7 @@ import numpy as np
 from shortlist import checks
 from shortlist.types import Vector
 
-LEAST = 100  # rewards of a group
+MIN_REWARDS = 100  # rewards of a group
 LARGEST = 1 / 15  # part of the scatter that one reward may make
 _TUNED_AT = 1_000.0
 
@@ -61,7 +61,7 @@ class Unbounded:
     @property
     def missing(self) -> Missing | None:
         """Why there is no interval; None where there is one."""
-        if self.count < LEAST:
+        if self.count < MIN_REWARDS:
             return "few"
         if self.low == self.high:
             return "alike"

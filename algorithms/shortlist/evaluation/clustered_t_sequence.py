@@ -20,8 +20,9 @@ The j-th interval is r +- sqrt(v) t, with t the quantile of Student's distributi
 
 These sum to alpha, so all intervals hold together with probability 1 - alpha whatever their dependence
 (Boole), as far as each holds at its own level. That is so the better the more keys there are, and the more
-alike they weigh. So there is none below ``LEAST`` keys, nor while one key makes more than ``LARGEST`` of the
-sum of all e_k^2: a condition like Lindeberg's. Simulations chose it: tests/statistical/test_lift_of_keys.py.
+alike they weigh. So there is none below ``MIN_KEYS`` keys, nor while one key makes more than ``LARGEST`` of
+the sum of all e_k^2: a condition like Lindeberg's. Simulations chose it:
+tests/statistical/test_lift_of_keys.py.
 
 For a difference of two groups variances are added, and the degrees of freedom, K - 1 of each, are joined as
 Welch and Satterthwaite do.
@@ -45,7 +46,7 @@ from shortlist import checks
 from shortlist.evaluation.asymptotic_confidence_sequence import Missing
 from shortlist.types import Vector
 
-LEAST = 30  # keys of a group
+MIN_KEYS = 30  # keys of a group
 LARGEST = 1 / 5  # part of the sum of all e_k^2 that one key may make
 _ROUNDING = 1e-9
 
@@ -65,7 +66,7 @@ class Summary:
     @property
     def missing(self) -> Missing | None:
         """Why there is no interval; None where there is one."""
-        if self.keys < LEAST:
+        if self.keys < MIN_KEYS:
             return "few"
         if self.variance <= 0.0:
             return "alike"

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist import checks
-from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, LEAST, radius
+from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, MIN_REWARDS, radius
 from shortlist.types import Matrix, Vector
 
 
@@ -94,7 +94,7 @@ def estimates(lists: RandomLists, *, level: float = 0.95) -> list[Examined]:
     """The examination of each place relative to that of the first, each with an interval of this level.
 
     An interval holds its p_k / p_1 for all times together with probability about ``level``. None before
-    ``LEAST`` lists, and while one reward makes more than ``LARGEST`` of the sum of squares.
+    ``MIN_REWARDS`` lists, and while one reward makes more than ``LARGEST`` of the sum of squares.
 
     Cost: O(K). Raises: InvalidParameter (level).
     """
@@ -107,7 +107,7 @@ def _estimate(lists: RandomLists, place: int, alpha: float) -> Examined:
     value = total / first if first else None
     if place == 0 or value is None:
         return Examined(value, None if value is None else (1.0, 1.0))
-    if lists.counts[place] < LEAST or _is_uneven(lists, 0) or _is_uneven(lists, place):
+    if lists.counts[place] < MIN_REWARDS or _is_uneven(lists, 0) or _is_uneven(lists, place):
         return Examined(value, None)
     factor = radius(int(lists.counts[place]), 1.0, alpha=alpha) ** 2
     square = first**2 - factor * float(lists.first_squares[place])

@@ -44,7 +44,7 @@ from shortlist.linear import ridge as regression
 from shortlist.linear import scales
 from shortlist.linear.ridge import Factored, Posterior
 from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.linear.signals import Known
+from shortlist.linear.signals import SignalPosteriors
 from shortlist.types import Matrix, Vector
 
 Tensor = NDArray[np.float64]
@@ -112,7 +112,7 @@ class LearnedPrior:
         """S (D, D), in units of the noise. Cost: O(D^3)."""
         return _inverse(self.precision)
 
-    def known(self, sums: RidgeSums) -> Known:
+    def known(self, sums: RidgeSums) -> SignalPosteriors:
         """Return what a key with these sums knows of all signals. Cost: O(D^3 + J D^2).
 
         Raises: InvalidShape (of another dimension, or more signals than the prior has).
@@ -130,7 +130,7 @@ class LearnedPrior:
         forms = np.stack((self.residuals, self.residuals))
         for array in (thetas, root, forms):
             array.setflags(write=False)
-        return Known(thetas, root, self.ridge, 1.0, forms, noise_given=True)
+        return SignalPosteriors(thetas, root, self.ridge, 1.0, forms, noise_given=True)
 
     def posterior(self, sums: RidgeSums) -> Posterior:
         """Return the posterior of a key with these sums, of a prior without signals. Cost: O(D^3).

@@ -112,7 +112,7 @@ class WeighedSum:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
+class SignalPosteriors:
     """What is known of all signals. Shapes: thetas (J, d), root (d, d), forms (2, J, J): P and R.
 
     ``noise_given``: both forms are S, which a learned prior has estimated from all keys.
@@ -159,7 +159,7 @@ class Known:
         return math.sqrt(sigma**2 + given) if given else sigma
 
 
-def known(sums: RidgeSums, scales: Scales) -> Known:
+def known(sums: RidgeSums, scales: Scales) -> SignalPosteriors:
     """Return what these sums say of all their signals. Cost: O(d^3 + J d^2)."""
     moments, products = sums.moments, sums.products
     columns = moments[0] if len(moments) == 1 else moments.T
@@ -168,7 +168,7 @@ def known(sums: RidgeSums, scales: Scales) -> Known:
     forms = np.stack((products, products - _products(moments, thetas)))
     for array in (thetas, root, forms):
         array.setflags(write=False)
-    return Known(thetas, root, used, sums.weight, forms)
+    return SignalPosteriors(thetas, root, used, sums.weight, forms)
 
 
 def _products(moments: Matrix, thetas: Matrix) -> Matrix:

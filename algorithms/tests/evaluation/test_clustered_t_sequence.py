@@ -10,7 +10,7 @@ from scipy import stats
 
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.evaluation import clustered_t_sequence as sequence
-from shortlist.evaluation.clustered_t_sequence import LARGEST, LEAST, Looks, Summary
+from shortlist.evaluation.clustered_t_sequence import LARGEST, MIN_KEYS, Looks, Summary
 
 RNG = np.random.default_rng(1)
 COUNTS = RNG.integers(1, 9, 80).astype(float)
@@ -87,10 +87,10 @@ def test_each_interval_is_wider_than_the_one_before_but_for_what_was_learned():
     ("group", "why"),
     [
         (Summary(), "few"),
-        (Summary(LEAST - 1, 0.5, 0.1, 0.1), "few"),
-        (Summary(LEAST, 0.5, 0.0, 0.0), "alike"),
-        (Summary(LEAST, 0.5, 0.1, LARGEST + 1e-9), "uneven"),
-        (Summary(LEAST, 0.5, 0.1, LARGEST), None),
+        (Summary(MIN_KEYS - 1, 0.5, 0.1, 0.1), "few"),
+        (Summary(MIN_KEYS, 0.5, 0.0, 0.0), "alike"),
+        (Summary(MIN_KEYS, 0.5, 0.1, LARGEST + 1e-9), "uneven"),
+        (Summary(MIN_KEYS, 0.5, 0.1, LARGEST), None),
     ],
 )
 def test_there_is_no_interval_where_it_could_not_hold(group: Summary, why: str | None):

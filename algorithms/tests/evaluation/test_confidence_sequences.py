@@ -13,7 +13,7 @@ from scipy import integrate
 from shortlist.errors import InvalidArgument, InvalidParameter, InvalidShape, NonFinite
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded
-from shortlist.evaluation.asymptotic_confidence_sequence import LEAST, Unbounded
+from shortlist.evaluation.asymptotic_confidence_sequence import MIN_REWARDS, Unbounded
 
 
 @pytest.mark.parametrize("rho", [0.7, 3.0, 40.0])
@@ -112,7 +112,7 @@ def test_without_rewards_all_is_possible():
     assert Unbounded().mean is None
     few, alike, uneven = (
         asymptotic.add(Unbounded(), values)
-        for values in (np.arange(LEAST - 1.0), np.full(500, 0.1), np.arange(1_000) < 14.0)
+        for values in (np.arange(MIN_REWARDS - 1.0), np.full(500, 0.1), np.arange(1_000) < 14.0)
     )
     for group, why in ((Unbounded(), "few"), (few, "few"), (alike, "alike"), (uneven, "uneven")):
         assert group.interval() is None
@@ -124,7 +124,7 @@ def test_intervals_narrow_and_a_higher_level_is_wider():
     values = np.random.default_rng(5).random(100_000)
     for start, add, shortest in (
         (bounded.start(0, 1), bounded.add, 100),
-        (Unbounded(), asymptotic.add, LEAST),
+        (Unbounded(), asymptotic.add, MIN_REWARDS),
     ):
         widths = []
         for count in (shortest, 1_000, 10_000, 100_000):

@@ -13,7 +13,7 @@ import redis
 from app.storage.embedded.server import find_binary
 from redis_cluster import NODES, RedisCluster
 from service_process import Service, ShortlistProcess, run
-from waiting import wait_until
+from waiting import wait_until_sync
 
 
 class Redis:
@@ -55,7 +55,7 @@ class Redis:
                 env={**os.environ, **self._preload},
                 restore_signals=False,  # SIGXFSZ stays ignored: a full disk is an error of a write
             )
-        wait_until(self._answers, what="the store answers")
+        wait_until_sync(self._answers, what="the store answers")
         return process
 
     def _answers(self) -> bool:
