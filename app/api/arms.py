@@ -181,7 +181,7 @@ async def delete_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues])
     """Delete one arm."""
     done = await catalogues.use(catalogue, lambda result: catalogues.remove(result, [arm]))
     if done.missing:
-        raise NotFound("no arm of this id in the catalogue")
+        raise NotFound("the catalogue has no arm with this id")
     return Response(status_code=204)
 
 

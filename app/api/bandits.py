@@ -91,7 +91,7 @@ async def create(
     absent, record = FIELDS.keys() - body.model_fields_set, record_of(body)
     # Only a bandit that was changed to elimination has both: its learners have a number for the intercept.
     if record.intercept and POLICIES[record.policy].fixed_scales:
-        raise Invalid(f"intercept does not go with the policy {record.policy}", path=("intercept",))
+        raise Invalid(f"intercept cannot be combined with the policy {record.policy}", path=("intercept",))
     made, new = await bandits.create(bandit, record, absent, by=key_name(request))
     if new:  # no learner has rewards
         return _answer(made, made.begins_with, 201)

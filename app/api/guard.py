@@ -162,7 +162,7 @@ def check_scope(request: Request, needed: str) -> None:
 
 
 def _lacks(scope: str) -> Forbidden:
-    return Forbidden(f"the API key has not the scope {scope}")
+    return Forbidden(f"the API key lacks the scope {scope}")
 
 
 def _only(name: bytes, before: bytes | None, value: bytes) -> bytes:

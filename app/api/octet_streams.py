@@ -47,7 +47,7 @@ async def body_or_octets(request: Request, model: type[M]) -> M | bytes:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == OCTETS:
         return await body_of(request)
     for name in request.query_params:
-        raise Invalid("belongs into the JSON body", path=(Part.QUERY, name))
+        raise Invalid("must be sent in the JSON body, not in the query", path=(Part.QUERY, name))
     return await read_body(model, await body_of(request, model))
 
 
@@ -69,7 +69,7 @@ def shape(n: int | None, dim: int | None) -> tuple[int, int]:
     """Both of them. Raises Invalid."""
     if n is None or dim is None:
         missing = "n" if n is None else "dim"
-        raise Invalid("must be given with an octet-stream", path=(Part.QUERY, missing))
+        raise Invalid("is required with an octet-stream", path=(Part.QUERY, missing))
     return n, dim
 
 

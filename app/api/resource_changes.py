@@ -38,7 +38,7 @@ def if_match(request: Request) -> frozenset[str] | None:
 def check(etag: str, allowed: frozenset[str] | None) -> None:
     """Raise PreconditionFailed unless the current tag is among those that are allowed."""
     if allowed is not None and etag not in allowed:
-        raise PreconditionFailed("it is no longer what If-Match names: read it again")
+        raise PreconditionFailed("the resource has changed since this ETag: read it again")
 
 
 def merged(target: Any, patch: Any) -> Any:

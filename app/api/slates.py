@@ -46,7 +46,7 @@ class SlateRulesBody(StrictModel):
     @classmethod
     def _one_rule(cls, at_most: list[AtMostBody]) -> list[AtMostBody]:
         if len(at_most) > 1:
-            raise ValueError("a campaign takes one rule: slates under two of them are no matroid")
+            raise ValueError("a campaign takes one rule: slates under two rules are not a matroid")
         return at_most
 
 

@@ -62,7 +62,7 @@ def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> Band
         reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
         raise Invalid(reason, path=("prior",))
     if record.intercept and record.shift_rewards:
-        reason = "intercept does not go with shift_rewards, which has a constant of its own"
+        reason = "intercept cannot be combined with shift_rewards, which has a constant of its own"
         raise Invalid(reason, path=("intercept",))
     if record.prior == "learned" and (missing := _no_learned_prior(record)):
         raise Invalid(f"prior: learned {missing}", path=("prior",))
@@ -81,11 +81,11 @@ def _no_learned_prior(record: BanditRecord) -> str | None:
     if record.scope == "global":
         return "needs scope: per_key; a global bandit has one learner"
     if record.exploration == "theory":
-        return "does not go with exploration: theory, which is proved for the plain prior"
+        return "cannot be combined with exploration: theory, which is proved for the plain prior"
     if record.ridge != AUTO:
         return 'needs ridge: "auto": the prior has a precision of its own'
     if record.shift_rewards:
-        return "does not go with shift_rewards"
+        return "cannot be combined with shift_rewards"
     return None
 
 
@@ -93,10 +93,12 @@ def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
     if record.position is None:
         return
     if policy.max_signals is not None:
-        message = f"position does not go with the policy {record.policy}: what it eliminates is so for good"
+        message = (
+            f"position cannot be combined with the policy {record.policy}: what it eliminates is so for good"
+        )
         raise Invalid(message, path=("position",))
     if record.shift_rewards:
-        raise Invalid("position does not go with shift_rewards", path=("position",))
+        raise Invalid("position cannot be combined with shift_rewards", path=("position",))
 
 
 def check_size(record: BanditRecord, dim: int) -> None:

@@ -136,13 +136,14 @@ class Bandits:
         data = first_version(record, by)
         standing = await self._store.registry.create_bandit(name, data, catalogue=record.catalogue)
         if standing is None:
-            raise NotFound("the catalogue was deleted meanwhile")
+            raise NotFound("the catalogue was deleted during the request")
         check_known(standing)
         _, version = bytes_to_version(standing)
         if different := differences(record, version.record, absent):
             changed = "" if version.number == 1 else ", as it was changed since it was made"
             raise Conflict(
-                f"a bandit of this name exists with another {', '.join(different)}{changed}: PATCH changes it"
+                f"a bandit with this name exists and has another {', '.join(different)}{changed}: "
+                "PATCH changes it"
             )
         return self._current(name, standing, catalogue), standing == data
 
@@ -271,7 +272,7 @@ class Bandits:
         try:
             return self._served[name]
         except KeyError:
-            raise NotFound("no bandit of this name") from None
+            raise NotFound("there is no bandit with this name") from None
 
     def _completed(self, record: BanditRecord) -> BanditRecord:
         """The record with its policy's defaults, and those of its context. Raises Invalid."""

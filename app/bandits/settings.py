@@ -142,7 +142,7 @@ class ServedArms(Document, frozen=True):
 
     def checked(self) -> Self:
         if len(set(self.arms)) < len(self.arms):
-            raise ValueError("an arm must not be named twice")
+            raise ValueError("an arm must not be listed twice")
         return self
 
 

@@ -48,7 +48,7 @@ def check_names(signals: Mapping[str, SignalRule], named: Iterable[str], field: 
 
 
 def check(record: BanditRecord, *, most: int | None) -> None:
-    """Raise Invalid for what does not go with signals. ``most``: how many the policy takes; None: any."""
+    """Raise Invalid for what signals cannot be combined with. ``most``: how many the policy takes; None: any."""
     unknown = [
         (("guardrails", place, "signal"), "no such signal")
         for place, rule in enumerate(record.guardrails or ())
@@ -64,10 +64,10 @@ def check(record: BanditRecord, *, most: int | None) -> None:
         message = f"the policy {record.policy} takes one signal: what is eliminated is so by one reward"
         raise Invalid(message, path=("signals",))
     if record.shift_rewards:
-        raise Invalid("shift_rewards does not go with signals", path=("shift_rewards",))
+        raise Invalid("shift_rewards cannot be combined with signals", path=("shift_rewards",))
     plain = RewardRule(wait_s=record.reward.wait_s)
     refused = [
-        (("reward", name), f"{name} does not go with signals: each signal has its own")
+        (("reward", name), f"{name} cannot be combined with signals: each signal has its own")
         for name in ("min", "max", "aggregate", "default")
         if getattr(record.reward, name) != getattr(plain, name)
     ]
@@ -80,10 +80,10 @@ def check_change(before: BanditRecord, after: BanditRecord) -> None:
     had, has = before.signals, after.signals or {}
     gone = [name for name in had or {} if name not in has]
     if gone:
-        raise Conflict(f"a signal cannot be removed, learners have its sums: {', '.join(gone)}")
+        raise Conflict(f"signals that learners have learned cannot be removed: {', '.join(gone)}")
     if had is None:
         if has:
-            raise Conflict("signals cannot be added to a bandit without any: it has learned one reward")
+            raise Conflict("signals cannot be added to a bandit that learns a single reward")
         return
     refused = [
         (

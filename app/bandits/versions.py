@@ -145,7 +145,7 @@ class BanditVersions:
             data, change = new
             stored = await self._store.registry.change_bandit(name, uid, change, expected=known, record=data)
             if stored is None:
-                raise NotFound("no bandit of this name")
+                raise NotFound("there is no bandit with this name")
             if stored == data:
                 return data
             known = stored

@@ -100,7 +100,7 @@ class Campaigns(Generic[P, S, Q_co]):
         _, existing = split_uid(standing, CampaignRecord)
         different = differing(unpack(existing.parameters, self._algorithm.parameters), parameters)
         if different := different + ["seed"] * (existing.seed != seed):
-            raise Conflict(f"a campaign of this id exists with another {', '.join(different)}")
+            raise Conflict(f"a campaign with this id exists and has another {', '.join(different)}")
         return await self.get(name), standing == data
 
     async def get(self, name: str) -> Campaign[P, S]:
@@ -166,7 +166,7 @@ class Campaigns(Generic[P, S, Q_co]):
                 if event is None or await self._append(campaign, event):
                     moved = replace(campaign, state=state, position=campaign.position + (event is not None))
                     return await self._keep(moved, ended=state.done and not campaign.state.done), outcome
-        raise Unavailable("others change this campaign all the time; try again")
+        raise Unavailable("concurrent updates changed this campaign; retry")
 
     async def _append(self, campaign: Campaign[P, S], event: Event) -> bool:
         uid, position = campaign.uid, campaign.position
@@ -223,4 +223,4 @@ class Campaigns(Generic[P, S, Q_co]):
 
 
 def _no_campaign() -> NotFound:
-    return NotFound("there is no campaign of this id")
+    return NotFound("there is no campaign with this id")

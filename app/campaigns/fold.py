@@ -211,6 +211,6 @@ def numbers_of(campaign: Campaign[Any, Any], results: Sequence[tuple[str, float]
     numbers = [int(match[1]) if match else -1 for match in matches]
     unknown = [place for place, number in enumerate(numbers) if not 0 <= number < campaign.state.issued]
     if unknown:
-        message = f"this campaign asked for no {field} of this id"
+        message = f"this campaign did not ask for a {field} with this id"
         raise Invalid.many([(("results", place, field), message) for place in unknown[:MOST_NAMED]])
     return numbers

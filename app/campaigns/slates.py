@@ -77,7 +77,7 @@ def given(arms: Sequence[str], metadata: Metadata, rules: SlateRules) -> dict[st
     Raises Invalid: metadata of other arms, an arm with several values, a field that no arm has.
     """
     if not metadata.keys() <= set(arms):
-        raise Invalid("metadata must be of arms of the campaign", path=("metadata",))
+        raise Invalid("metadata must name arms of the campaign", path=("metadata",))
     name = rules.rule.field
     values = [fields_of((), metadata.get(arm, {})).get(name, []) for arm in arms]
     return _of_one_value(arms, values, name)
@@ -257,7 +257,7 @@ async def best_slate(slates: SlateCampaigns, name: str) -> Sequence[str]:
 def finished(campaign: SlateCampaign) -> SlateCampaign:
     """Return the campaign. Raises Conflict while it is sampling."""
     if not campaign.state.done:
-        raise Conflict("the slate campaign is still sampling")
+        raise Conflict("the slate campaign has not finished sampling")
     return campaign
 
 

@@ -80,7 +80,7 @@ class Quotas:
             standing = await self._store.quotas.record(bandit.uid, quota_id)
             known = BanditQuota.of(quota_id, standing) if standing else None
             if known is not None and known.rule.identity != rule.identity:
-                raise Conflict("this quota counts something else: only most, pace and to can be changed")
+                raise Conflict("only most, pace and to of a quota can be changed")
             if known is None:
                 shares = self.shares.get(bandit.uid)
                 membership = FollowedMembership(lambda: None) if shares is None else shares.membership
@@ -108,7 +108,7 @@ class Quotas:
             shares = self.shares.get(bandit.uid)
         live = None if shares is None else shares.by_id.get(quota_id)
         if shares is None or live is None:
-            raise NotFound("no quota of this id")
+            raise NotFound("there is no quota with this id")
         await shares.refresh(live)
         return _state(live, shares.now_ms)
 
@@ -130,7 +130,7 @@ class Quotas:
         if was_there or is_known:  # it may have been deleted by a call whose answer was lost
             await self._changed(bandit.uid)
         if not was_there:
-            raise NotFound("no quota of this id")
+            raise NotFound("there is no quota with this id")
 
     async def rewarded(self, bandit: Bandit, rewarded: Sequence[tuple[str, str | None]]) -> None:
         """Count rewards for the quotas that count them: (arm, signal or None). Raises Unavailable."""
@@ -212,9 +212,9 @@ def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
     """Raise Invalid for an arm that is not there, a field that no arm has, a signal that the bandit lacks."""
     index = bandit.catalogue.index
     if rule.signal is not None and rule.signal not in (bandit.record.signals or {}):
-        raise Invalid("the bandit has no signal of this name", path=("signal",))
+        raise Invalid("the bandit has no signal with this name", path=("signal",))
     if rule.arm is not None and rule.arm not in index:
-        raise Invalid("no arm of this id", path=("arm",))
+        raise Invalid("no arm has this id", path=("arm",))
     arm_filter = rule.parsed
     names = index.snapshot().attributes.names.fields
     for field in () if arm_filter is None else sorted(arm_filter.fields):

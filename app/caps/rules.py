@@ -50,9 +50,9 @@ class QuotaRule(msgspec.Struct, frozen=True):
         if self.pace == "even" and self.per_s is None and not is_bounded:
             raise Invalid("pace needs a window: per_s, or from and to", path=("pace",))
         if self.pace == "even" and self.counts == "rewarded":
-            raise Invalid("pace goes with what is shown", path=("pace",))
+            raise Invalid("pace needs counts: shown", path=("pace",))
         if self.signal is not None and self.counts != "rewarded":
-            raise Invalid('signal goes with "counts": "rewarded"', path=("signal",))
+            raise Invalid('signal needs "counts": "rewarded"', path=("signal",))
         return self
 
     @property

@@ -252,7 +252,7 @@ class QuotaLedger:
                 for some in _batches(asked.items(), BATCH_SIZE):
                     await self._ask(dict(some), grows=True)
         else:
-            raise Unavailable("a window of a quota is over before the store has answered")
+            raise Unavailable("the window of a quota ended before the store answered; try again")
         taken: list[tuple[QuotaShare, int, int]] = []
         for live, count in needed.items():
             if live.holds:

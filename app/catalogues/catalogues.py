@@ -213,7 +213,7 @@ class Catalogues:
             standing = await self._store.registry.create_catalogue(name, data)
             uid, existing = split_uid(standing, CatalogueRecord)
             if existing != record:
-                raise Conflict(f"a catalogue of this name exists: {_difference(existing, record)}")
+                raise Conflict(f"a catalogue with this name exists: {_difference(existing, record)}")
             catalogue = self._served.get(name)
             if catalogue is None or catalogue.uid != uid:
                 catalogue = self._served[name] = await self._open(name, uid, existing)
@@ -224,7 +224,7 @@ class Catalogues:
         try:
             return self._served[name]
         except KeyError:
-            raise NotFound("no catalogue of this name") from None
+            raise NotFound("there is no catalogue with this name") from None
 
     async def get(self, name: str) -> Catalogue:
         """The catalogue, also when another process has just made it. Raises NotFound, Unavailable."""
@@ -339,7 +339,7 @@ class Catalogues:
             self._still_served(catalogue)
             found = await self._kept(catalogue).find([arm_id])
             if not found.ids:
-                raise NotFound("no arm of this id in the catalogue")
+                raise NotFound("the catalogue has no arm with this id")
             return (await self._with_documents(catalogue, found, 1))[0]
 
     async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
@@ -416,12 +416,12 @@ class Catalogues:
         """The arms of a catalogue. Raises NotFound."""
         kept = self._arms.get(catalogue.uid)
         if kept is None:
-            raise NotFound("the catalogue was deleted meanwhile")
+            raise NotFound("the catalogue was deleted during the request")
         return kept
 
     def _still_served(self, catalogue: Catalogue) -> None:
         if self._served.get(catalogue.name) is not catalogue:
-            raise NotFound("the catalogue was deleted meanwhile")
+            raise NotFound("the catalogue was deleted during the request")
 
     async def _drop(self, uid: str) -> None:
         kept = self._arms.pop(uid, None)

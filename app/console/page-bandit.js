@@ -262,7 +262,7 @@ export class PatchEditor {
     this.form.values();
     const at = path`/v1/bandits/${this.bandit.id}`;
     const { headers, answer } = await ask({ method: "GET", path: at });
-    if (answer.version !== this.bandit.version) throw new Problem({ status: 412, title: "Changed meanwhile", detail: `It is at version ${answer.version} now, and you look at ${this.bandit.version}: load the page again.` });
+    if (answer.version !== this.bandit.version) throw new Problem({ status: 412, title: "Changed since this ETag", detail: `It is at version ${answer.version} now, and you look at ${this.bandit.version}: load the page again.` });
     await send({ ...this.call(), headers: { "if-match": headers.get("etag") ?? "*" } });
     this.view.go(["bandits", this.bandit.id, "settings"]);
   }

@@ -147,7 +147,7 @@ class DecisionLog:
     ) -> tuple[Sequence[Row], str | None]:
         """The first rows after the cursor, and the cursor of the next page. Large rows make a page shorter.
 
-        Raises Invalid: the cursor is not one of this list, in this order.
+        Raises Invalid: the cursor does not belong to this list, in this order.
         """
         between, last = _Between(_after(from_ms), _before(to_ms), newest_first), ""
         if cursor is not None:

@@ -101,7 +101,7 @@ class AttributeTable:
         Raises: InvalidShape for other than one document for each row.
         """
         if len(rows) != len(documents):
-            raise InvalidShape("documents must be one for each row", argument="documents")
+            raise InvalidShape("documents must have one entry for each row", argument="documents")
         for first in range(0, len(documents), MAX_ENTRIES):
             part = slice(first, first + MAX_ENTRIES)
             self._push(self._block(documents[part]), rows[part])

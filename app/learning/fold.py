@@ -366,7 +366,7 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
 
 def _features(rows: Sequence[bytes]) -> Matrix:
     if len(set(map(len, rows))) > 1:
-        raise InvalidShape("features must be as many as in the other rewards", argument="features")
+        raise InvalidShape("features must have the same length as in the other rewards", argument="features")
     return bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
 
 

@@ -167,7 +167,7 @@ def _after(bandit: Bandit, cursor: str | None) -> str:
     if not slash or not (milliseconds.isdecimal() and number.isdecimal()) or len(entry_id) > 32:
         raise foreign()
     if uid != bandit.uid:
-        raise Invalid("the cursor is of a bandit of this name that was deleted", path=("cursor",))
+        raise Invalid("the cursor belongs to a deleted bandit with the same name", path=("cursor",))
     return entry_id
 
 

@@ -80,7 +80,7 @@ class LearnerCopies:
         hold(COPIES * size_of(bandit))
         read = await self._read(learner.partition(self._store.partitions), [learner])
         if not read:
-            raise NotFound("the learner has no rewards, so nothing is stored of it")
+            raise NotFound("the learner has no rewards, so it has no stored state")
         return await REQUESTS.run(partial(state_to_bytes, read[0][1]))
 
     async def give(self, bandit: Bandit, learner: LearnerId, data: bytes) -> bool:
@@ -96,7 +96,7 @@ class LearnerCopies:
                 return False
             await self._append(bandit, learner, data, state)
             if not await self._stands(learner, data):
-                raise Unavailable("the state is not taken yet; safe to try again")
+                raise Unavailable("the state is not stored yet; safe to try again")
         return True
 
     async def _append(self, bandit: Bandit, learner: LearnerId, data: bytes, state: LearnerState) -> None:

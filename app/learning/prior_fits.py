@@ -162,7 +162,7 @@ class PriorFits:
         )
         stands = await self._store.priors.write(bandit.name, bandit.uid, write)
         if stands is None:
-            raise NotFound("no bandit of this name")
+            raise NotFound("there is no bandit with this name")
         newest = await self._priors.newest(bandit)
         return Fitted(newest, bool(stands), len(sums), seconds)
 

@@ -157,7 +157,9 @@ class RewardEntries:
             return None
         if signal is None:
             names = ", ".join(signals)
-            raise Invalid(f"the bandit of this decision has several rewards: {names}", path=("signal",))
+            raise Invalid(
+                f"the bandit of this decision has several signals, name one: {names}", path=("signal",)
+            )
         if (judged := SignalRef.of(signals, signal)) is not None:
             return judged
         if newest is not None and signal in (newest.record.signals or {}):
@@ -231,9 +233,9 @@ def _observed_values(
             raise Invalid("is required", path=("value",))
         return [(bandit.record.reward, observation.value)]
     if observation.value is not None:
-        raise Invalid("the bandit has several rewards: values says them by name", path=("value",))
+        raise Invalid("the bandit has signals: send values, with one number for each signal", path=("value",))
     if not observation.values:
-        raise Invalid(f"says some of {', '.join(signals)}", path=("values",))
+        raise Invalid(f"must name at least one of: {', '.join(signals)}", path=("values",))
     check_names(signals, observation.values, "values")
     return [(signals[name], value) for name, value in observation.values.items()]
 

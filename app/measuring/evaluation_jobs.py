@@ -39,7 +39,7 @@ KEEP_MS = 3_600_000
 MOST_OWN = 8  # jobs of one process that wait or run
 LOST = "the process that ran this evaluation has ended: start the evaluation again"
 NO_ROOM = "the results of evaluations take as much as they may: delete some, or ask for fewer weights"
-UNKNOWN = "no evaluation of this id: results are kept for an hour"
+UNKNOWN = "there is no evaluation with this id: results are kept for an hour"
 
 State = Literal["waiting", "running", "done", "failed", "lost"]
 Ended = Literal["done", "failed", "cancelled"]

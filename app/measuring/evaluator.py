@@ -482,7 +482,7 @@ def check_estimators(estimators: Sequence[str]) -> None:
     if errors:
         raise Invalid.many(errors)
     if not estimators:
-        raise Invalid("estimators must name one at least", path=("estimators",))
+        raise Invalid("estimators must name at least one", path=("estimators",))
 
 
 def _estimate(posterior: Posterior) -> Posterior:

@@ -52,7 +52,7 @@ class HeldSource:
         index = bandit.catalogue.index.snapshot()
         rows = index.table.row_of_each([arm for _, arm in shown])
         if (rows < 0).any():
-            raise Invalid("an arm of a logged decision is not among the arms")
+            raise Invalid("an arm of a logged decision is missing from the arms")
         return index.features_of(rows), [True] * len(shown)
 
     async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:  # noqa: ARG002 - as below

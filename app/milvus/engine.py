@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 INSTALL = "pip install 'shortlist-service[milvus]'"
 NOT_INSTALLED = f"SHORTLIST_MILVUS_URI is set, but pymilvus is not installed: {INSTALL}"
-GONE = "the engine has not the collection of this catalogue, or not in memory"
+GONE = "Milvus lacks the collection of this catalogue, or has not loaded it"
 AWAY = "the engine of the arms (Milvus) does not answer"
 LEAST_VERSIONS: Mapping[str, tuple[int, int]] = {"milvus": (2, 5), "milvus_lite": (3, 0)}
 MOST_FOUND = 16_384  # of one search, by Milvus
@@ -293,7 +293,7 @@ class Engine:
             return CollectionGone(GONE)
         if isinstance(code, int) and code > _UNEXPECTED:
             log.error("the engine of the arms refused a call", exc_info=error)
-            return Unavailable("the engine of the arms (Milvus) refused a call")
+            return Unavailable("Milvus refused a call")
         self._away_until, self._is_known = time.monotonic() + REST_S, False
         log.warning("%s: %s", AWAY, error)
         return Unavailable(AWAY)

@@ -149,7 +149,7 @@ class MilvusIndex:
         if COLLECTION in self.failures:
             raise Unavailable(self.failures[COLLECTION])
         if self.is_behind:
-            raise Unavailable("the engine of the arms (Milvus) is being filled: it lacks too many changes")
+            raise Unavailable("Milvus is still loading the arms: it lacks too many changes")
         return self.engine
 
     def put(
@@ -202,7 +202,7 @@ class MilvusIndex:
         ends = time.monotonic() + ROOM_S
         while self.is_behind or len(self._places) > self._room:
             if time.monotonic() > ends:
-                raise Unavailable("the engine of the arms (Milvus) does not keep up with what is written")
+                raise Unavailable("Milvus is too far behind the writes")
             await asyncio.sleep(LOOK_S)
             self.saw(await self.store.look(self.uid))
 

@@ -208,7 +208,7 @@ class MilvusSnapshot(Snapshot):
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
         except TimeoutError:
-            raise Unavailable("the engine of the arms (Milvus) is too slow") from None
+            raise Unavailable("Milvus did not answer in time") from None
 
     async def _found(self, query: Vector, k: int, exclude: Rows) -> TopK:
         """Ask for more while too many proposals are gone, changed, or not let in after all."""

@@ -32,7 +32,9 @@ class Answers:
     def take(self, more: int, own: int) -> None:
         """For an answer that has taken ``own`` so far. Raises Unavailable."""
         if more > 0 and self.bytes > own and self.bytes + more > self._most:
-            raise Unavailable("answers under way take as much memory as they may; try again soon")
+            raise Unavailable(
+                "answers in progress use all the memory that is allowed for them; try again soon"
+            )
         self.bytes += more
 
 

@@ -44,7 +44,7 @@ def number_in(position: str) -> int:
 
 def foreign() -> Invalid:
     """The refusal of a cursor that the list has not made."""
-    return Invalid("the cursor is not one of this list", path=("cursor",))
+    return Invalid("the cursor does not belong to this list", path=("cursor",))
 
 
 def page_by_name(

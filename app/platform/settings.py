@@ -121,7 +121,7 @@ class Settings(BaseSettings):
         256, description="Memory for large answers that are being made or sent, of a process. Beyond: 503."
     )
     max_backlog: Annotated[int, Field(ge=1)] = Field(
-        100_000, description="Unapplied rewards beyond which /readyz says no."
+        100_000, description="Number of unapplied rewards above which /readyz answers 503."
     )
     accept_loss: bool = Field(
         False, description="Start although the store has lost data, and record that (--accept-loss)."

@@ -137,7 +137,7 @@ class Policy(ABC):
         for option, absent in SPECIAL_OPTIONS.items():
             if option not in self.options and getattr(record, option) != absent:
                 reason = f": {REASONS[option]}" if option in REASONS else ""
-                yield (option,), f"{option} does not go with the policy {self.name}{reason}"
+                yield (option,), f"{option} cannot be combined with the policy {self.name}{reason}"
         if self.needs_exploration and record.exploration == 0:
             yield ("exploration",), f"exploration must be > 0 for the policy {self.name}"
         if record.exploration == "theory" and record.ridge == AUTO:

@@ -292,7 +292,7 @@ def _ladder_promise(request: MipsRequest) -> Guarantee:
 
 def _refuse_nearest(request: MipsRequest) -> None:
     if request.objective == "nearest":
-        raise Invalid("graphs are of inner products; take another method", path=("objective",))
+        raise Invalid("graphs hold inner products only; use another method", path=("objective",))
 
 
 _BOUNDED_ME = _Sampler(bounded_me.bounded_me, bounded_me.few_coordinates, bounded_me.is_quicker)

@@ -367,7 +367,7 @@ def _numbers(
     usual = Counter(lengths).most_common(1)[0][0]
     for place, length in enumerate(lengths):
         if length != usual:
-            raise Invalid("all rows must have as many numbers", path=("log_factors", place))
+            raise Invalid("all rows must have the same length", path=("log_factors", place))
     if log_prior is None:
         return _array(log_factors), np.zeros(len(log_factors))
     if len(log_prior) != len(log_factors):

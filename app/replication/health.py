@@ -184,7 +184,7 @@ class Health:
         except TimeoutError:
             raise Unavailable("the store does not answer") from None
         if await self._sync.confirm(PROBE_S):
-            raise Unavailable("this process is behind the store")
+            raise Unavailable("this process has not yet read all changes from the store")
         if not self.ready:
             raise Unavailable("catalogues are being loaded, or the service is stopping")
         await self._reach_engine()
@@ -204,7 +204,7 @@ class Health:
             now = time.monotonic()
             self._engine_lost_at = self._engine_lost_at or now
             if now - self._engine_lost_at < ENGINE_START_S:
-                raise Unavailable("the engine of the arms (Milvus) does not answer yet") from None
+                raise Unavailable("Milvus does not answer yet") from None
         else:
             self._engine_lost_at = 0.0
 

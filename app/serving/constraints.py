@@ -91,7 +91,7 @@ class Allowance:
                 return allowed
             if state is not None:
                 request.rng.bit_generator.state = state  # as if there had been no other try
-        raise Unavailable("quotas or repeats changed faster than a choice could be made")
+        raise Unavailable("quotas or repeats changed too often while the choice was made; try again")
 
     async def left(self, request: SelectionRequest, visitor: str | None) -> SelectionRequest:
         """The request of a dry run, for what is left now: nothing is taken. Raises Invalid, Unavailable."""

@@ -102,9 +102,9 @@ class DryRuns:
 
 def _check(request: ChooseRequest) -> None:
     if request.event_id is not None:
-        raise Invalid("event_id is not used by a dry run: it decides nothing", path=("event_id",))
+        raise Invalid("event_id cannot be used in a dry run, which makes no decision", path=("event_id",))
     if not request.activate:
-        raise Invalid("activate is not used by a dry run: it decides nothing", path=("activate",))
+        raise Invalid("activate cannot be used in a dry run, which makes no decision", path=("activate",))
 
 
 async def _measured(request: SelectionRequest, selection: Selection) -> list[DryRunArm]:

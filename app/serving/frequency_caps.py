@@ -95,7 +95,7 @@ def subject_of(bandit: Bandit, learner: LearnerId, visitor: str | None) -> Frequ
     """Whom the bandit limits repeats for; None: nobody. Raises Invalid: the visitor is of no use."""
     rule = bandit.record.repeats
     if visitor is not None and (rule is None or bandit.record.scope == "per_key"):
-        raise Invalid("visitor goes with a bandit of scope global that has repeats", path=("visitor",))
+        raise Invalid("visitor needs a bandit of scope global that has repeats", path=("visitor",))
     if rule is None or (bandit.record.scope == "global" and visitor is None):
         return None
     return FrequencyCapKey(rule, learner if visitor is None else LearnerId(bandit.uid, visitor))

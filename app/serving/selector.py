@@ -95,7 +95,7 @@ class Selector:
         if request.rules.diverse is not None and not policy.lists_by_score:
             what = f"the policy {own.name}" if request.arms is None else "a baseline"
             reason = "its lists have propensities, or are not in the order of scores"
-            raise Invalid(f"diverse does not go with {what}: {reason}", path=("rules", "diverse"))
+            raise Invalid(f"diverse cannot be combined with {what}: {reason}", path=("rules", "diverse"))
         if rule is not None and group == "holdout":
             policy = serving(rule)
         if request.rules.pins:
@@ -129,7 +129,7 @@ class Selector:
         if missing:
             raise Invalid.many(
                 [
-                    (("rules", "pin", position, "arm"), "no arm of this id")
+                    (("rules", "pin", position, "arm"), "no arm has this id")
                     for position, arm in enumerate(pinned)
                     if arm in missing
                 ]

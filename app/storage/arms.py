@@ -117,5 +117,5 @@ def _written_keys(uid: str) -> list[str]:
 
 def _of_a_catalogue(answer: Any) -> Any:
     if answer is None:
-        raise NotFound("no catalogue of this name: it was deleted meanwhile")
+        raise NotFound("the catalogue was deleted during the request")
     return answer

@@ -33,7 +33,7 @@ def copy(source: str, target: str, *, watched: Watched) -> int:
     """
     with translated(), _connected(source, "the source") as old, _connected(target, "the target") as new:
         if next(new.scan_iter(f"{PREFIX}*", count=BATCH), None) is not None:
-            raise Conflict("the target holds a store already: empty it first")
+            raise Conflict("the target already holds a store: empty it first")
         keys = sorted(set(old.scan_iter(f"{PREFIX}*", count=BATCH)))
         if not keys:
             raise NotFound("the source holds no store: there is nothing to copy")

@@ -56,7 +56,7 @@ async def test_a_catalogue_is_made_once(api: Api):
         assert f"index.{name} is " in told["detail"]
         assert f", not {value}" in told["detail"]
     told = await api.refused("PUT", "/v1/catalogues/c", {"dim": 4}, status=409, code="conflict")
-    assert told["detail"] == "a catalogue of this name exists: dim is 3, not 4"
+    assert told["detail"] == "a catalogue with this name exists: dim is 3, not 4"
     assert await api.stored() == before
     assert await api.ok("GET", "/v1/catalogues/c") == made
 
@@ -69,7 +69,7 @@ async def test_the_target_of_recall_is_shown_and_kept(api: Api):
         assert await api.ok("PUT", f"/v1/catalogues/{name}", body, 200) == made
         assert await api.ok("GET", f"/v1/catalogues/{name}") == made
     told = await api.refused("PUT", "/v1/catalogues/least", {"dim": 2}, status=409, code="conflict")
-    assert told["detail"] == "a catalogue of this name exists: index.target_recall is 0.8, not 0.95"
+    assert told["detail"] == "a catalogue with this name exists: index.target_recall is 0.8, not 0.95"
 
 
 async def test_a_target_of_recall_that_is_none_is_refused(api: Api):

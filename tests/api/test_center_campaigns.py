@@ -122,7 +122,7 @@ async def test_a_campaign_that_is_made_again_is_the_same_one(api: Api):
     await api.ok("POST", "/v1/centers", body, 200)
     for change in ({"k": 4}, {"points": NAMES[::-1]}, {"seed": 2}, {"epsilon": 0.1}):
         told = await api.refused("POST", "/v1/centers", body | change, status=409, code="conflict")
-        assert told["detail"] == f"a campaign of this id exists with another {next(iter(change))}"
+        assert told["detail"] == f"a campaign with this id exists and has another {next(iter(change))}"
     assert await api.listed("/v1/centers", limit=1) == [{"id": "c"}]
     queries = await ask(api, 3)
     await api.ok("DELETE", "/v1/centers/c", status=204)

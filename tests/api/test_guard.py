@@ -143,11 +143,11 @@ async def test_a_choice_with_a_key_that_may_only_look_is_refused_as_any_call_wit
     assert (refused.status_code, refused.json(), refused.headers["content-type"]) == (
         (other.status_code, other.json(), other.headers["content-type"])
     )
-    assert refused.json()["detail"] == "the API key has not the scope choose"
+    assert refused.json()["detail"] == "the API key lacks the scope choose"
     dry = await guarded.refused(
         "POST", path, {"dry_run": True}, status=403, code="forbidden", headers=bearer("choose")
     )
-    assert dry["detail"] == "the API key has not the scope read"
+    assert dry["detail"] == "the API key lacks the scope read"
     # What is no choice at all tells nothing of the service that its documents do not.
     for body in ({"k": 0}, {"dry_run": 1}, {"mood": 1}):
         await guarded.refused("POST", path, body, headers=bearer("read"))

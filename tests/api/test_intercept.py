@@ -50,7 +50,7 @@ async def test_a_new_bandit_has_one_where_it_can(api: Api):
         can = policy in LEARNED and not shift_rewards
         if not can:
             problem = await api.refused("PUT", path, {**body, "intercept": True}, loc=["body", "intercept"])
-            assert problem["errors"][0]["message"].startswith("intercept does not go with")
+            assert problem["errors"][0]["message"].startswith("intercept cannot be combined with")
         made = await api.ok("PUT", path, body, 201)
         assert made["intercept"] is can
         assert await api.ok("PUT", path, body, 200) == await api.ok("GET", path) == made

@@ -112,7 +112,7 @@ async def test_made_once(shared: Api):
     for change in ({"k": 2}, {"seed": 2}, {"arms": ARMS[::-1]}, {"epsilon": 0.4}, {"method": "icb"}):
         body = {"id": "once", "arms": ARMS, "k": 3, "epsilon": 0.5, "noise_std": 0.3, "seed": 1, **change}
         told = await shared.refused("POST", "/v1/slates", body, status=409, code="conflict")
-        assert told["detail"] == f"a campaign of this id exists with another {next(iter(change))}"
+        assert told["detail"] == f"a campaign with this id exists and has another {next(iter(change))}"
 
 
 async def test_deleted_is_gone(api: Api):

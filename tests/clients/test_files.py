@@ -365,10 +365,10 @@ def test_what_is_there_is_not_replaced(client: Client, run: Run, tmp_path: Path)
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (("catalogue", "none", "a.csv"), "404 not_found: no catalogue of this name"),
+        (("catalogue", "none", "a.csv"), "404 not_found: there is no catalogue with this name"),
         (("catalogue", "c", "a.txt"), "must end with"),
         (("catalogue", "c", "nowhere/a.csv"), "cannot be written: No such file"),
-        (("learners", "none", "a.csv"), "404 not_found: no bandit of this name"),
+        (("learners", "none", "a.csv"), "404 not_found: there is no bandit with this name"),
         (("learners", "b", "a.npy"), "learners are kept in"),
         (("log", "b", "a.csv"), "a log is kept in"),
         (("log", "none", "a.ndjson"), "404 not_found"),
@@ -480,7 +480,7 @@ def test_keys(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch):
         for key, words in (
             ((), "401 unauthorized: an API key is needed"),
             (("--key", "sl_other"), "401 unauthorized: the API key is not known"),
-            (("--key", reader), "403 forbidden: the API key has not the scope admin"),
+            (("--key", reader), "403 forbidden: the API key lacks the scope admin"),
             (("--key", "bad\nkey"), "key must be printable ASCII"),
         ):
             status, said, err = run("import", "c", path, *key, url=service.url)

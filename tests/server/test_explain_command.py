@@ -79,7 +79,10 @@ def test_a_decision_is_explained_as_text_and_what_is_wrong_is_one_line(service: 
         assert said.splitlines()[-1].split()[-1] == "0.5"
     for arguments, told in (
         (("none", "--bandit", "home", "--url", service.url), "404 not_found: the decision"),
-        ((token, "--bandit", "nobody", "--url", service.url), "404 not_found: no bandit of this name"),
+        (
+            (token, "--bandit", "nobody", "--url", service.url),
+            "404 not_found: there is no bandit with this name",
+        ),
         ((token, "--bandit", "home", "--url", "http://127.0.0.1:1"), "nobody can be reached"),
         ((token, "--bandit", "home", "--url", "nowhere"), "url must begin with http://"),
         ((token, "--bandit", "home", "--key", "é", "--url", service.url), "key must be printable ASCII"),

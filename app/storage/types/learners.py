@@ -64,7 +64,7 @@ class PriorStore(Protocol):
         """Store the version under the next number, and return that, if the newest is the expected one.
 
         0: it is another one, and nothing was done. After a lost reply that may be one's own. None: there is
-        no bandit of this name and uid.
+        there is no bandit with this name and uid.
         """
         ...
 
