@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Required, TypedDict
 
-Policy = Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"]
+Policy = Literal[
+    "sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"
+]
 
 
 class RewardRule(TypedDict, total=False):
@@ -107,7 +109,11 @@ class PositionRule(TypedDict, total=False):
 
 class BanditBody(TypedDict, total=False):
     catalogue: Required[str]
-    policy: Required[Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"]]
+    policy: Required[
+        Literal[
+            "sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"
+        ]
+    ]
     scope: Literal["global", "per_key"]
     ridge: float | Literal["auto"]
     exploration: float | Literal["auto", "theory"]
@@ -183,7 +189,12 @@ class PositionRulePatch(TypedDict, total=False):
 
 class BanditPatch(TypedDict, total=False):
     catalogue: str | None
-    policy: Literal["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"] | None
+    policy: (
+        Literal[
+            "sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"
+        ]
+        | None
+    )
     scope: Literal["global", "per_key"] | None
     ridge: float | Literal["auto"] | None
     exploration: float | Literal["auto", "theory"] | None
