@@ -48,7 +48,7 @@ def check_names(signals: Mapping[str, SignalRule], named: Iterable[str], field: 
 
 
 def check(record: BanditRecord, *, most: int | None) -> None:
-    """Raise Invalid for what signals cannot be combined with. ``most``: how many it takes; None: any number."""
+    """Raise Invalid for what signals cannot be combined with. ``most``: how many it takes; None: any."""
     unknown = [
         (("guardrails", place, "signal"), "no such signal")
         for place, rule in enumerate(record.guardrails or ())
