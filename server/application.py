@@ -66,12 +66,12 @@ ENDPOINTS = (
     mips,
     slates,
     bandits,
-    decision_log,
     evaluations,
     observations,
     learners,
     reports,
     learned_log,
+    decision_log,  # its last path takes any name, also those of learned_log
     priors,
     policies,
     quotas,

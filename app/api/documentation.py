@@ -62,10 +62,16 @@ def document(app: FastAPI) -> dict[str, Any]:
     return result
 
 
+# What is sent to them is read only to refuse fields that nobody knows.
+WITHOUT_BODY = {("POST", "/v1/bandits/{bandit}/prior/refresh")}
+
+
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:
     """Add the key that a call needs, an example of its body, and names that the examples make."""
     if scope_of(method, re.sub(r"\{\w+\}", "_", path)) is not None:
         operation["security"] = [{"key": []}, {}]
+    if (method, path) in WITHOUT_BODY:
+        operation.pop("requestBody", None)
     if (method, path) in EXAMPLES:
         operation["requestBody"]["content"]["application/json"]["example"] = EXAMPLES[method, path]
     for parameter in operation.get("parameters", ()):

@@ -234,7 +234,7 @@ class Policy(ABC):
         rank = partial(
             self.rank,
             snapshot.posterior,
-            Candidates.of(request, snapshot.arms),
+            Candidates(request, snapshot.arms, request.excluded(snapshot.arms)),
             request.k,
             request.rng,
             prepared,

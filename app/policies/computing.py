@@ -18,7 +18,6 @@ from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.platform.deadlines import yield_to_others
 from app.platform.long_work import REQUESTS, SEARCHES, LongWork
 from app.policies.selection import SelectionRequest
 
@@ -74,10 +73,7 @@ async def computed(
         us += drawn_us(request.k, candidates=request.searched)
     if arms.plain.waits:
         return await SEARCHES.run(work)
-    if us > INLINE_US:
-        return await threads.run(work)
-    await yield_to_others()  # one reply of the store may have brought what many choices waited for
-    return work()
+    return work() if us <= INLINE_US else await threads.run(work)
 
 
 def drawn_us(k: int, *, candidates: int = 0) -> float:

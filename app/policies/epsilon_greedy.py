@@ -96,7 +96,8 @@ def _scanned(
     """Within limits: all arms are ranked. Cost: K d."""
     arms, rows = candidates.arms.plain, candidates.scan()
     scores = scores_of(arms.table, rows, theta)
-    left = None if candidates.limits is None else candidates.limits.over(rows)
+    limits = candidates.limits
+    left = None if limits is None else limits.over(rows)
     drawn = algorithm.choose(
         scores,
         k=k,

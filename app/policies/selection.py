@@ -86,7 +86,9 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     def limited(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, within the rules: what the limits allow, and of that different arms."""
         limits = self.limits(arms)
-        return self.diversified(arms, solver if limits is None else LimitedSolver(arms, solver, limits))
+        if limits is not None:
+            solver = LimitedSolver(arms, solver, limits)
+        return solver if self.rules.diverse is None else self.diversified(arms, solver)
 
     def diversified(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, whose lists are reordered where the request wants different arms."""
@@ -161,11 +163,10 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
     request: SelectionRequest
     arms: LearnerSnapshot
     exclude: Rows
-    limits: Limits | None
 
-    @classmethod
-    def of(cls, request: SelectionRequest, arms: LearnerSnapshot) -> Candidates:
-        return cls(request, arms, request.excluded(arms), request.limits(arms))
+    @property
+    def limits(self) -> Limits | None:
+        return self.request.limits(self.arms)
 
     @property
     def bandit(self) -> Bandit:

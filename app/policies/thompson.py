@@ -86,15 +86,11 @@ class ThompsonSampling(Policy):
         rng: np.random.Generator,
         prepared: MipsSolver,
     ) -> Ranking:
+        bandit = candidates.request.bandit
         hits = algorithm.choose(
-            posterior,
-            prepared,
-            k=k,
-            exploration=candidates.bandit.exploration,
-            rng=rng,
-            exclude=candidates.exclude,
+            posterior, prepared, k=k, exploration=bandit.exploration, rng=rng, exclude=candidates.exclude
         )
-        return Ranking(candidates.bandit.observed(hits), drawn=True)
+        return Ranking(bandit.observed(hits), drawn=True)
 
     async def target(self, covers: Covers, pool: Pool) -> ThompsonTarget:  # noqa: ARG002 - as all targets
         draws = DRAWS if pool.bandit.exploration else 1

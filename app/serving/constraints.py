@@ -17,6 +17,7 @@ from app.bandits.exposure_history import kept_of
 from app.caps.quotas import Quotas
 from app.caps.rules import Taken
 from app.caps.shares import QuotaLedger
+from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable
 from app.policies.rules import Pin
 from app.policies.selection import Selection, SelectionRequest
@@ -127,6 +128,7 @@ class Allowance:
         had, index = list[str](), request.bandit.catalogue.index
         if subject is not None:
             counts = await self._repeats.had(subject, dry_run=False)
+            await yield_to_others()  # one read of the store may bring what many choices waited for
             had = over_cap(subject.rule, counts)
             request = without(request, subject.rule, counts, index.snapshot())
         request = await within(quotas, request, deferred=deferred_ms is not None)

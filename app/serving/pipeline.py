@@ -119,6 +119,7 @@ class Choosing:
             return await self._new_choice(bandit, learner, request, context)
         digest = request.digest(context)
         kept = await self._store.choices.get_event(learner, request.event_id)
+        await yield_to_others()  # one read of the store may bring what many choices waited for
         if kept is None:
             try:
                 made = await self._new_choice(bandit, learner, request, context)

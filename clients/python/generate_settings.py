@@ -55,7 +55,8 @@ from typing import Any, Literal, Required, TypedDict
 
 def generated() -> str:
     """The text of the module."""
-    parts = [HEAD + f"\nPolicy = {text(FIELDS['policy'][0])}"]
+    names = ", ".join(map(json.dumps, get_args(FIELDS["policy"][0])))
+    parts = [HEAD + f"\nPolicy = Literal[\n    {names}\n]"]
     parts += [typed_dict(rule.__name__, fields_of(rule), rule.__doc__) for rule in RULES]
     parts.append(typed_dict("BanditBody", FIELDS))
     parts += [patch(f"{rule.__name__}Patch", fields_of(rule)) for rule in PATCHED]
@@ -88,20 +89,22 @@ def answer() -> str:
         '    """As they are answered. A service that lacks one acts by its default; words may be new."""\n'
     )
     for field, (hint, default) in FIELDS.items():
-        kind = re.sub(r"Literal\[[^]]*\]", "str", text(hint))
+        kind = re.sub(r"Literal\[[^]]*\]|^Policy$", "str", text(hint))
         is_plain = default is None or isinstance(default, str | int | float)
         value = json.dumps(default) if isinstance(default, str) else default
         lines.append(f"    {field}: {kind}" + (f" = {value}" if is_plain else ""))  # others must be there
     return "\n".join(lines)
 
 
-def text(hint: Any) -> str:
+def text(hint: Any) -> str:  # noqa: PLR0911 - one for each kind of type
     """A type as the client writes it."""
     arguments, origin = get_args(hint), get_origin(hint)
     if origin is Annotated:
         return text(arguments[0])
     if origin in {Union, UnionType}:
         return " | ".join(map(text, arguments))
+    if hint == FIELDS["policy"][0]:
+        return "Policy"
     if origin is Literal:
         return f"Literal[{', '.join(map(json.dumps, arguments))}]"
     if origin is list:

@@ -20,7 +20,7 @@ FULL: Json = {
     "temperature": None, "gamma": None, "explore": None,
     "shift_rewards": False, "solver": "shortlist", "filter": None, "holdout": None, "log": None,
     "context": None, "interactions": None, "repeats": None, "signals": None, "guardrails": None,
-    "position": None, "intercept": True,
+    "position": None, "intercept": True, "epsilon": None, "alpha": None,
 }  # fmt: skip
 
 
@@ -47,8 +47,8 @@ async def test_a_bandit_is_made_once(world: Api):
         "holdout": {"share": 0.5}, "context": {"dim": 2}, "log": {}, "repeats": {"most": 1, "within_s": 60},
         "position": {"examination": [1.0, 0.5]}, "intercept": False,
     }  # fmt: skip
-    # Options of softmax, of igw, of a context and of signals, which have their own tests.
-    others = {"temperature", "gamma", "interactions", "signals", "guardrails"}
+    # Options of other policies, of a context and of signals, which have their own tests.
+    others = {"temperature", "gamma", "epsilon", "alpha", "interactions", "signals", "guardrails"}
     assert changes.keys() == FULL.keys() - others
     for name, value in changes.items():
         keyed = {"scope": "per_key"} if name == "prior" else {}
@@ -57,7 +57,7 @@ async def test_a_bandit_is_made_once(world: Api):
             fixed["intercept"] = False
         changed = {**FULL, **keyed, **fixed, name: value}
         told = await world.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
-        assert re.search(rf"exists with another ([\w, ]*, )?{name}\b.*: PATCH changes it", told["detail"])
+        assert re.search(rf"exists and has another ([\w, ]*, )?{name}\b.*: PATCH changes it", told["detail"])
     for rule in ({"max": 1}, {"aggregate": "sum"}):
         await world.refused("PUT", "/v1/bandits/b", {**FULL, "reward": rule}, status=409, code="conflict")
     assert await world.stored() == before

@@ -1,13 +1,16 @@
 """Names in paths, methods, query parameters and the problem documents of what is not there."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from endpoints import ALL, DELETES, IMPORT, READS, WRITES, Endpoint, build_world, with_token
+from starlette.routing import Route
 
 from api_client import Api, Json, assert_problem, running
+from server.application import ENDPOINTS
 
 pytestmark = pytest.mark.anyio
 
@@ -254,3 +257,17 @@ async def test_health_does_not_ask_for_anything(world: tuple[Api, str]):
     api, _ = world
     assert await api.ok("GET", "/healthz?from=probe") == {"status": "ok"}
     assert (await api.ok("GET", "/readyz?verbose"))["status"] == "ready"
+
+
+def test_no_path_takes_what_another_one_is_for():
+    """Routes are tried in their order: one that takes any name stands after those of fixed names."""
+    routes = [route for module in ENDPOINTS for route in module.router.routes if isinstance(route, Route)]
+    taken = [
+        (route.path, earlier.path)
+        for number, route in enumerate(routes)
+        for earlier in routes[:number]
+        if (route.methods or set()) & (earlier.methods or set())
+        and earlier.path_regex.match(re.sub(r"\{[^}]*\}", "some", route.path))
+    ]
+    assert len(routes) > 80
+    assert taken == []

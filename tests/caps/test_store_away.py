@@ -37,6 +37,7 @@ async def test_choices_that_need_more_than_there_is_are_refused_and_others_go_on
     await world.service.quotas.put(bandit, "over", QuotaRule(0, arm="a1"))
     before = await chosen(world, bandit, 40)
     shares = world.service.quotas.shares[bandit.uid]
+    await shares.refill()  # none is on its way when the store is gone
     world.store.refuse |= AWAY
     left = shares.by_id["q"].left
     assert left > 0

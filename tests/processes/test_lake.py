@@ -84,14 +84,18 @@ def build(client: Client) -> None:
     )
     client.reward(late.decision, 0.75)
     client.delete_learner("keys", "k1")
-    teach(client, "keys", rng, "after", keys=2)
+    written = teach(client, "keys", rng, "after", keys=2)
     state = next(each for each in client.learners("pooled", include="state") if each.key == "k0").state
     client.put_learner("pooled", "given", state=str(state))
     client.observe("pooled", [{"id": "more", "arm": "a3", "value": 2.0, "key": "given"}])
     wait_until_sync(lambda: rests(client), what="all is learned")
+    wait_until_sync(
+        lambda: written <= {row.decision for row in client.log("keys")}, what="the last rows are written"
+    )
 
 
-def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: int = 4) -> None:
+def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: int = 4) -> set[str]:
+    """The decisions that were made."""
     settings, count = BANDITS[name], 30
     names = list(settings.get("signals", ()))
 
@@ -116,6 +120,7 @@ def teach(client: Client, name: str, rng: random.Random, run_id: str, *, keys: i
     client.reward_batch(rewards)
     seen = [{"id": f"{run_id}-{i}", "arm": f"a{i % 12}", **told(names, rng), **who(i)} for i in range(count)]
     client.observe(name, seen)
+    return {each.decision for each in choices}
 
 
 def told(names: Sequence[str], rng: random.Random) -> dict[str, Any]:

@@ -109,11 +109,7 @@ class PositionRule(TypedDict, total=False):
 
 class BanditBody(TypedDict, total=False):
     catalogue: Required[str]
-    policy: Required[
-        Literal[
-            "sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"
-        ]
-    ]
+    policy: Required[Policy]
     scope: Literal["global", "per_key"]
     ridge: float | Literal["auto"]
     exploration: float | Literal["auto", "theory"]
@@ -189,12 +185,7 @@ class PositionRulePatch(TypedDict, total=False):
 
 class BanditPatch(TypedDict, total=False):
     catalogue: str | None
-    policy: (
-        Literal[
-            "sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw", "epsilon_greedy", "linucb"
-        ]
-        | None
-    )
+    policy: Policy | None
     scope: Literal["global", "per_key"] | None
     ridge: float | Literal["auto"] | None
     exploration: float | Literal["auto", "theory"] | None
