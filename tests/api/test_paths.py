@@ -269,5 +269,5 @@ def test_no_path_takes_what_another_one_is_for():
         if (route.methods or set()) & (earlier.methods or set())
         and earlier.path_regex.match(re.sub(r"\{[^}]*\}", "some", route.path))
     ]
-    assert len(routes) > 80
+    assert len(routes) > 60
     assert taken == []
