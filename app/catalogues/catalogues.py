@@ -46,7 +46,8 @@ from app.records.records import (
     vector_to_bytes,
     with_uid,
 )
-from app.storage.types import ArmWrite, Deleted, Store, Upserted
+from app.storage.store import Store
+from app.storage.types import ArmWrite, Deleted, Upserted
 from shortlist.types import Vector
 
 T = TypeVar("T")

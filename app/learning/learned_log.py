@@ -27,7 +27,8 @@ from app.records.records import (
     bytes_to_vector,
     unpack,
 )
-from app.storage.types import LogEntry, Store, entry_order
+from app.storage.store import Store
+from app.storage.types import LogEntry, entry_order
 
 READ_TOGETHER = 1_000  # entries of the log
 ENTRY_BYTES = 2_000  # about what one takes besides its features, as objects and as JSON

@@ -30,7 +30,8 @@ from app.measuring.evaluations import Progress
 from app.platform.background import end
 from app.platform.errors import NotFound, QuotaReached, ShortlistError, Unavailable
 from app.platform.long_work import MEASURING
-from app.storage.types import JobStore, StoredJob
+from app.storage.jobs import JobStore
+from app.storage.types import StoredJob
 
 log = logging.getLogger("shortlist.evaluations")
 

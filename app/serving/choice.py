@@ -31,7 +31,7 @@ from app.platform.deadlines import yield_to_others
 from app.platform.errors import TooLarge
 from app.policies.selection import Selection, SelectionRequest
 from app.records.records import attributes_of
-from app.storage.types import ArmStore
+from app.storage.arms import ArmStore
 
 _PLAIN, _COMPRESSED = b"\x01", b"\x02"
 _FEW_BYTES = 512  # of a token: a shorter one is hardly made shorter

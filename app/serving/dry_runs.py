@@ -20,7 +20,7 @@ from app.serving.choice import ARM_BYTES, ChosenArm, arms_of, described
 from app.serving.constraints import Allowance
 from app.serving.request import ChooseRequest
 from app.serving.selector import Selector, group_of_choice
-from app.storage.types import ArmStore
+from app.storage.arms import ArmStore
 
 
 class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=True):

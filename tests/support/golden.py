@@ -37,7 +37,7 @@ from app.records import left_out, logged, records
 from app.serving import choice
 from app.storage import redis_keys
 from app.storage.embedded import losses
-from app.storage.types import learner_id
+from app.storage.types import DecisionId, LearnerId
 from openapi_document import openapi_document
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -182,7 +182,7 @@ def _type(hint: Any) -> str:
     return f"<{names[hint]}>" if hint in names else text
 
 
-LEARNER = learner_id.LearnerId(UID, "<learner>")
+LEARNER = LearnerId(UID, "<learner>")
 # Arguments of the functions that name keys, by the type that they ask for, or by name where they have none.
 EXAMPLES = {
     "partition": 7,
@@ -192,7 +192,7 @@ EXAMPLES = {
     "str": "<text>",
     "LearnerId": LEARNER,
     "LearnerId | None": LEARNER,
-    "DecisionId": learner_id.DecisionId(LEARNER, "<decision>"),
+    "DecisionId": DecisionId(LEARNER, "<decision>"),
 }
 
 
