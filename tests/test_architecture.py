@@ -20,7 +20,7 @@ SOURCES = sorted(
 ARROWS = {
     "platform": set(),
     "storage": {"platform"},
-    "records": {"storage", "shortlist"},
+    "records": {"platform", "storage", "shortlist"},
     "filters": {"platform", "shortlist"},
     "indexes": {"platform", "filters", "shortlist"},
     "milvus": {"platform", "storage", "records", "filters", "indexes", "shortlist"},

@@ -105,10 +105,13 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "ConstrainedSelection", "ArmRevision", "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates",
-    "ChooseRequest", "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
-    "FieldError", "LearnedReward", "LoggedArm", "LoggedReward", "Problem", "QuotaState", "Ranking",
-    "ReadSnapshot", "Row", "Selection", "SelectionRequest", "Charges", "SignedChoice", "_Served",
+    "_Served", "ActivationView", "Answer", "Arm", "ArmRevision", "Bandit", "BanditQuota", "Barred",
+    "Block", "Bucket", "Candidates", "Charges", "ChooseRequest", "ConstantSnapshot",
+    "ConstrainedSelection", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "FieldError",
+    "LearnedPageView", "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "PolicyNeeds",
+    "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaState", "Ranking",
+    "ReadSnapshot", "ReceiptView", "RejectedView", "RevisionsView", "Row", "Selection",
+    "SelectionRequest", "SetsView", "SignedChoice", "SlateToldView", "StageView", "UsedView",
 }  # fmt: skip
 
 
