@@ -29,7 +29,7 @@ import redis
 from app.learning.fold import fold
 from app.records.records import RewardPayload, pack, vector_to_bytes
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite
 from examples.service import temporary_service
 from shortlist_client import Client
@@ -127,7 +127,7 @@ def _apply(rounds: int, entries: int) -> dict[str, Any]:
 
 async def _drain(url: str, log: list[LogEntry]) -> tuple[float, float, float]:
     """Seconds of the worker's CPU, of the store's, and of the clock."""
-    store = RedisStore(url, partitions=16)
+    store = Store(url, partitions=16)
     await store.open()
     for number, first in enumerate(range(0, len(log), BATCH)):
         writes = [

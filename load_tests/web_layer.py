@@ -27,13 +27,14 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from app.api.choose import ChoiceView, ChooseBody
+from app.api.choose import ChooseBody
 from app.api.gateway import Gateway
 from app.api.guard import Guard
 from app.api.strict_json import Provided, json_router, reply
 from app.platform.answers import Unread
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
+from app.serving.choice import Choice
 from server.http_protocol import ShortlistProtocol
 
 REQUESTS = 50
@@ -62,7 +63,7 @@ class Service:
 def ours() -> APIRouter:
     router = json_router(tags=[])
 
-    @router.post(PATH, response_model=ChoiceView)
+    @router.post(PATH, response_model=Choice)
     async def choose(
         bandit: str,
         body: ChooseBody,
@@ -91,7 +92,7 @@ def frameworks() -> APIRouter:
         return reply(one.choose(bandit, body))
 
     choose.__annotations__ |= {"one": One, "two": Two, "three": Three}
-    router.post(PATH, response_model=ChoiceView)(choose)
+    router.post(PATH, response_model=Choice)(choose)
     return router
 
 

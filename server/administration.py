@@ -12,7 +12,7 @@ from app.platform.errors import StartupError
 from app.platform.settings import Settings
 from app.storage.copying import copy
 from app.storage.embedded.server import EmbeddedServer, answers
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import UID_LENGTH
 from shortlist_client.files.progress import progress
 
@@ -75,9 +75,9 @@ async def _check_replay(settings: Settings) -> int:
 
 
 @contextlib.asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[RedisStore]:
+async def opened(settings: Settings) -> AsyncIterator[Store]:
     with _url(settings) as url:
-        store = RedisStore(url, partitions=settings.partitions)
+        store = Store(url, partitions=settings.partitions)
         try:
             await store.open()
             yield store

@@ -47,7 +47,7 @@ from app.platform.background import end
 from app.platform.logs import provider, telemetry
 from app.platform.metrics import Metrics
 from app.platform.settings import VERSION, Settings
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import KINDS
 from server.composition import Service
 
@@ -96,7 +96,7 @@ def create_app(settings: Settings, *, name: str | None = None, group_dir: Path |
     if settings.redis_url is None:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
     bounds = {kind: getattr(settings, f"max_{kind}_mb") << 20 for kind in KINDS}
-    store = RedisStore(
+    store = Store(
         settings.redis_url.get_secret_value(),
         partitions=settings.partitions,
         bounds=bounds,

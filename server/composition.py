@@ -62,7 +62,7 @@ from app.serving.frequency_caps import Repeats
 from app.serving.pipeline import Choosing
 from app.serving.selector import Selector
 from app.storage.embedded.losses import Losses
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import LearnerChanges
 from workers import arm_following, index_maintenance
 from workers.housekeeping import Housekeeping
@@ -85,7 +85,7 @@ class Service:
     def __init__(  # noqa: PLR0915 - one after the other
         self,
         settings: Settings,
-        store: RedisStore,
+        store: Store,
         metrics: Metrics,
         *,
         name: str | None = None,

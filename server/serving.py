@@ -35,7 +35,7 @@ from app.platform.settings import VERSION, Settings
 from app.replication.expected_store import ExpectedStore
 from app.serving.choice import known_entry_of
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from server.application import create_app
 from server.http_protocol import ShortlistProtocol
 from workers.housekeeping import Housekeeping
@@ -185,11 +185,11 @@ def work(settings: Settings, *, burst: bool = False) -> None:
         raise StartupError("shortlist worker needs --redis-url: the embedded store has its own worker")
     set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)  # a fit of a prior takes one core
-    store = RedisStore(settings.redis_url.get_secret_value(), partitions=settings.partitions)
+    store = Store(settings.redis_url.get_secret_value(), partitions=settings.partitions)
     uvloop.run(_work_once(settings, store) if burst else _work(settings, store))
 
 
-async def _work(settings: Settings, store: RedisStore) -> None:
+async def _work(settings: Settings, store: Store) -> None:
     expected = await _opened(settings, store)
     leases = Leases(store, secrets.token_hex(8), lease_s=settings.lease_s)
     worker = _worker(settings, store, leases.owns)
@@ -226,7 +226,7 @@ def _log_fit(outcome: str, *, seconds: float, keys: int) -> None:
     log.debug("a fit of a prior from %d keys took %.3f s of a core: %s", keys, seconds, outcome)
 
 
-async def _work_once(settings: Settings, store: RedisStore) -> None:
+async def _work_once(settings: Settings, store: Store) -> None:
     """Apply what is in the log, without a lease. A worker with a lease may do the same work in vain."""
     expected = await _opened(settings, store)
     await _worker(settings, store, OnlyWorker().owns).drain()
@@ -234,7 +234,7 @@ async def _work_once(settings: Settings, store: RedisStore) -> None:
     await store.close()
 
 
-async def _opened(settings: Settings, store: RedisStore) -> ExpectedStore:
+async def _opened(settings: Settings, store: Store) -> ExpectedStore:
     """Open the store, and make sure that it has what it must have. Raises StartupError, Unavailable."""
     await store.open()
     expected = ExpectedStore(store, settings.data_dir, accept_loss=settings.accept_loss)
@@ -242,7 +242,7 @@ async def _opened(settings: Settings, store: RedisStore) -> ExpectedStore:
     return expected
 
 
-def _worker(settings: Settings, store: RedisStore, owns: Callable[[int], bool]) -> RewardWorker:
+def _worker(settings: Settings, store: Store, owns: Callable[[int], bool]) -> RewardWorker:
     return RewardWorker(
         store,
         applied=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),

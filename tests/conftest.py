@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from clock_shim import Clocks
 from lossy_store import LossyStore
 from milvus import embedded_engine
@@ -85,7 +85,7 @@ def milvus_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-async def store(store_url: str) -> AsyncIterator[RedisStore]:
+async def store(store_url: str) -> AsyncIterator[Store]:
     """An open, empty store (``@pytest.mark.anyio``)."""
     async with connect(store_url) as client:
         await flush(client)
@@ -98,7 +98,7 @@ async def store(store_url: str) -> AsyncIterator[RedisStore]:
 
 
 @pytest.fixture
-async def world(store: RedisStore, tmp_path: Path) -> AsyncIterator[World]:
+async def world(store: Store, tmp_path: Path) -> AsyncIterator[World]:
     """A service with a catalogue ``c`` and its worker, without its HTTP face, over an empty store."""
     lossy: Any = LossyStore(store)
     settings = Settings(redis_url="unix:///not-used", data_dir=tmp_path)

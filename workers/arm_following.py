@@ -26,7 +26,8 @@ from app.milvus.index import COLLECTION, LAST_ARM, MilvusIndex, MilvusQuality, P
 from app.platform.background import end
 from app.platform.errors import Unavailable
 from app.records.records import attributes_of, bytes_to_vector
-from app.storage.types import DescribedArm, Followed, Position, Store
+from app.storage.store import Store
+from app.storage.types import DescribedArm, Followed, Position
 
 log = logging.getLogger("shortlist.milvus")
 

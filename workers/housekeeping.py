@@ -18,7 +18,8 @@ from app.bandits.versions import BanditVersion, StoredVersions
 from app.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.learning.forgetting import Forgetting
 from app.platform.background import repeat
-from app.storage.types import LearnerId, Store
+from app.storage.store import Store
+from app.storage.types import LearnerId
 
 EVERY_S = 1.0
 ROUNDS_TO_DROP = 10  # what has expired is in nobody's way: it is dropped every so many rounds

@@ -17,7 +17,8 @@ from app.bandits.versions import bytes_to_version
 from app.platform.background import repeat
 from app.platform.errors import Unavailable
 from app.records.records import CatalogueRecord, split_uid
-from app.storage.types import Registry, Store
+from app.storage.store import Store
+from app.storage.types import Registry
 
 EVERY_S = 0.5
 

@@ -17,7 +17,8 @@ import logging
 from app.platform.background import end, repeat
 from app.platform.errors import Unavailable
 from app.replication.sync import RemoteWorkers
-from app.storage.types import LearnerChanges, Store
+from app.storage.store import Store
+from app.storage.types import LearnerChanges
 from workers.reward_ingestion import RewardWorker
 
 log = logging.getLogger("shortlist.worker")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from app.bandits.versions import StoredVersions
 from app.platform.background import repeat
-from app.storage.types import Store
+from app.storage.store import Store
 
 EVERY_S = 10.0
 STEP = 500

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from app.learning.checkpoints import restored
 from app.records.records import POOLED, state_to_bytes
-from app.storage.types import LearnerId, Store, StoredLearner
+from app.storage.store import Store
+from app.storage.types import LearnerId, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 

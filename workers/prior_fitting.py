@@ -29,7 +29,8 @@ from app.learning.learned_priors import LearnedPriors
 from app.learning.prior_fits import Fittable, PriorFits
 from app.platform.background import repeat
 from app.platform.errors import NotFound
-from app.storage.types import FoldedCounts, PriorStore
+from app.storage.priors import PriorStore
+from app.storage.types import FoldedCounts
 
 IDLE_S = 2.0  # without news: others may have lost the partition
 PAUSE_S = 0.05  # after a round, for each bandit that was looked at: it takes some calls of the store

@@ -28,7 +28,8 @@ from app.learning.fold import is_short, learners_of
 from app.platform.answers import Budget
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
-from app.storage.types import LearnerId, LogEntry, Store, StoredLearner, entry_order
+from app.storage.store import Store
+from app.storage.types import LearnerId, LogEntry, StoredLearner, entry_order
 from workers.batches import (
     MOST_NUMBERS,
     Before,

@@ -11,7 +11,7 @@ import msgspec
 from fastapi import Query, Request, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
-from app.api.fields import Feature, Identifier, Page, PageLimit
+from app.api.fields import Feature, Identifier, PageLimit, page_of
 from app.api.limits import (
     MAX_ARMS,
     MAX_BODY_BYTES,
@@ -120,13 +120,6 @@ class ArmIdsBody(StrictModel):
     ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_ARMS)]
 
 
-class ArmView(BaseModel):
-    id: str
-    features: list[float]
-    tags: list[str]
-    metadata: dict[str, Any]
-
-
 class UpsertedView(BaseModel):
     added: int
     updated: int
@@ -148,7 +141,7 @@ async def upsert(catalogue: str, body: ArmsBody, catalogues: Provided[Catalogues
     return UpsertedView(added=done.added, updated=done.updated, version=done.version)
 
 
-@router.get("/{catalogue}/arms", response_model=Page[ArmView])
+@router.get("/{catalogue}/arms", response_model=page_of(Arm))
 async def list_arms(
     catalogue: str,
     catalogues: Provided[Catalogues],
@@ -165,15 +158,15 @@ async def list_arms(
         if cursor is not None:
             raise Invalid("a sample has no further pages", path=(Part.QUERY, "cursor"))
         drawn = await catalogues.use(catalogue, lambda result: catalogues.sample(result, sample_seed, limit))
-        return reply({"items": [_document(arm) for arm in drawn], "next": None})
+        return reply({"items": drawn, "next": None})
     arms, following = await catalogues.use(catalogue, lambda result: catalogues.arms(result, cursor, limit))
-    return reply({"items": [_document(arm) for arm in arms], "next": following})
+    return reply({"items": arms, "next": following})
 
 
-@router.get("/{catalogue}/arms/{arm}", response_model=ArmView)
-async def get_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) -> ArmView:
+@router.get("/{catalogue}/arms/{arm}", response_model=Arm)
+async def get_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) -> Arm:
     """One arm with its features."""
-    return _arm_view(await catalogues.use(catalogue, lambda result: catalogues.arm(result, arm)))
+    return await catalogues.use(catalogue, lambda result: catalogues.arm(result, arm))
 
 
 @router.delete("/{catalogue}/arms/{arm}", status_code=204)
@@ -195,11 +188,3 @@ async def delete_arms(catalogue: str, body: ArmIdsBody, catalogues: Provided[Cat
 
 def as_arm(body: ArmBody) -> Arm:
     return Arm(body.id, body.features, body.tags, body.metadata)
-
-
-def _document(arm: Arm) -> dict[str, Any]:
-    return {"id": arm.id, "features": arm.features, "tags": arm.tags, "metadata": arm.metadata}
-
-
-def _arm_view(arm: Arm) -> ArmView:
-    return ArmView(id=arm.id, features=list(arm.features), tags=list(arm.tags), metadata=arm.metadata)

@@ -14,6 +14,7 @@ from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_I
 from app.api.problems import problems
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.campaigns.noisy_centers import CenterCampaign, CenterCampaigns, CenterParameters, answer
+from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
 
@@ -60,14 +61,14 @@ class TellDistancesBody(StrictModel):
     results: Annotated[list[DistanceItem], Field(min_length=1, max_length=MAX_ASKED)]
 
 
-class QueryView(BaseModel):
+class QueryView(Answer, frozen=True):
     """Asks how far apart the two points of ``pair`` are."""
 
     query: str
     pair: list[str]
 
 
-class QueriesView(BaseModel):
+class QueriesView(Answer, frozen=True):
     queries: list[QueryView]
     done: bool
 
@@ -122,15 +123,16 @@ async def list_all(
 
 
 @router.post("/{campaign}/ask", response_model=QueriesView, responses=problems(429))
-async def ask(campaign: str, body: AskQueriesBody, center_campaigns: Provided[CenterCampaigns]) -> Response:
+async def ask(
+    campaign: str, body: AskQueriesBody, center_campaigns: Provided[CenterCampaigns]
+) -> QueriesView:
     """Ask for pairs of points whose distance should be measured next; none when all centres are found."""
     asked, queries = await center_campaigns.ask(campaign, body.count)
     points = asked.parameters.points
     shown = [
-        {"query": asked.pull_id(query.number), "pair": [points[point] for point in query.pair]}
-        for query in queries
+        QueryView(asked.pull_id(each.number), [points[point] for point in each.pair]) for each in queries
     ]
-    return reply({"queries": shown, "done": asked.state.done})
+    return QueriesView(shown, asked.state.done)
 
 
 @router.post("/{campaign}/tell", response_model=CenterToldView, responses=problems(429))

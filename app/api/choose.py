@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, Field
@@ -25,8 +25,8 @@ from app.bandits.registry import Bandits
 from app.campaigns.slates import SlateCampaigns, best_slate
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.errors import Invalid, within
-from app.serving.choice import METADATA
-from app.serving.dry_runs import DryRuns
+from app.serving.choice import METADATA, Choice
+from app.serving.dry_runs import DryRun, DryRuns
 from app.serving.pipeline import Choosing
 from app.serving.request import ChooseRequest
 
@@ -87,73 +87,11 @@ class ChooseBatchBody(StrictModel):
     requests: Annotated[list[ChooseItem], Field(min_length=1, max_length=MAX_BATCH)]
 
 
-class ChosenArmView(BaseModel):
-    """``propensity``: the probability of this arm given those before it, of a policy that knows it and of the
-    holdout.
-    ``pinned``: the arm stands here because of a rule. ``metadata``: where ``include`` asks for them.
-    """
-
-    id: str
-    score: float
-    propensity: float | None = None
-    pinned: bool = False
-    metadata: dict[str, Any] | None = None
-
-
-class ChoiceView(BaseModel):
-    """``eligible``: how many arms the filters let in, where there is one. ``group``: "policy" or "holdout",
-    of a bandit that has a holdout. ``weights``: by which signals were weighed, of a bandit that has some.
-    ``prior_version``: of the learned prior, 0 while there is none; absent of a bandit with another prior.
-    """
-
-    decision: str
-    arms: list[ChosenArmView]
-    policy: str
-    learner_version: int
-    catalogue_version: int
-    exact: bool
-    stale_s: float | None = None
-    eligible: int | None = None
-    bandit_version: int | None = None
-    group: str | None = None
-    weights: dict[str, float] | None = None
-    prior_version: int | None = None
-
-
-class DryRunArmView(ChosenArmView):
-    """``estimate``: the reward that the learner expects of the arm. ``width``: the standard deviation of the
-    estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values; null of
-    the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of the estimate
-    that a new key has too, by the learned prior; the rest is what this key was rewarded for. Absent without.
-    """
-
-    estimate: float
-    width: float
-    draw: float | None
-    prior: float | None = None
-
-
-class DryRunView(BaseModel):
-    """As a choice, without a decision."""
-
-    arms: list[DryRunArmView]
-    policy: str
-    learner_version: int
-    catalogue_version: int
-    exact: bool
-    bandit_version: int
-    stale_s: float | None = None
-    eligible: int | None = None
-    group: str | None = None
-    weights: dict[str, float] | None = None
-    prior_version: int | None = None
-
-
 class ChoicesView(BaseModel):
-    results: list[ChoiceView]
+    results: list[Choice]
 
 
-@router.post("/{bandit}/choose", response_model=ChoiceView | DryRunView, responses=problems(409))
+@router.post("/{bandit}/choose", response_model=Choice | DryRun, responses=problems(409))
 async def choose(
     bandit: str,
     body: ChooseBody,

@@ -9,75 +9,21 @@ import msgspec
 from fastapi import Query, Response
 from pydantic import BaseModel
 
-from app.api.fields import From, Page, PageLimit, To, Token, span
+from app.api.fields import From, PageLimit, To, Token, page_of, span
 from app.api.limits import MAX_IDS_BYTES
 from app.api.problems import problems
 from app.api.streamed import Streamed
 from app.api.strict_json import Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
 from app.decision_log.reading import DecisionLog
+from app.decision_log.rows import Row
 from app.measuring.explain import Explanation, Explanations
 from app.measuring.export import MEDIA_TYPES, Exports, FormatName
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
 
 
-class LoggedArmView(BaseModel):
-    """``propensity``: the probability of this arm given those before it; null where the policy knows none."""
-
-    id: str
-    place: int
-    score: float
-    propensity: float | None
-    pinned: bool
-
-
-class LoggedRewardView(BaseModel):
-    """``default``: nobody sent it, it stands for a reward that did not come in time; of all signals, where
-    there are some. ``signal``: which one it is; absent without signals. ``revised``: how many earlier ones it
-    has taken the place of; absent where of none.
-    """
-
-    arm: str
-    value: float
-    time: int
-    default: bool
-    signal: str | None = None
-    revised: int = 0
-
-
-class BarredView(BaseModel):
-    """The arms that one of ``filters`` lets in, and these ``arms``."""
-
-    filters: list[dict[str, Any]]
-    arms: list[str]
-
-
-class RowView(BaseModel):
-    """Times in ms since 1970. ``decision``: the token. ``filter``: what all arms had to be like, the bandit's
-    and the request's. ``rewards``: in the order in which they came. ``barred``: what quotas and repeats did
-    not allow; left out where there is none, null where that is not known. ``prior_version``: as of a choice.
-    """
-
-    decision: str
-    time: int
-    key: str | None
-    bandit_version: int
-    learner_version: int
-    catalogue_version: int
-    policy: str
-    group: str | None
-    context: list[float] | None
-    filter: dict[str, Any] | None
-    eligible: int | None
-    arms: list[LoggedArmView]
-    rewards: list[LoggedRewardView]
-    weights: dict[str, float] | None = None
-    barred: BarredView | None = None
-    prior_version: int | None = None
-
-
-@router.get("/{bandit}/log", response_model=Page[RowView])
+@router.get("/{bandit}/log", response_model=page_of(Row))
 async def log(
     bandit: str,
     bandits: Provided[Bandits],
@@ -151,8 +97,7 @@ class AskedView(BaseModel):
 @dataclass(frozen=True)
 class ExplanationView(Explanation):
     __doc__ = Explanation.__doc__
-    row: RowView  # type: ignore[assignment]  # as pydantic documents it
-    asked: AskedView | None  # type: ignore[assignment]
+    asked: AskedView | None  # type: ignore[assignment]  # LoggedRequest is an array where it is stored
 
 
 @router.post("/{bandit}/log/explain", response_model=ExplanationView)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from fastapi import Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.api.fields import Token
 from app.api.limits import MAX_BATCH, MAX_BODY_BYTES
 from app.api.rewards import RejectedView
-from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router
 from app.learning.decisions import Decisions
+from app.platform.documents import Answer
 
 router = json_router(prefix="/v1", tags=["choices"])
 
@@ -24,15 +24,15 @@ class ActivationsBody(StrictModel):
     decisions: Annotated[list[Token], Field(min_length=1, max_length=MAX_BATCH)]
 
 
-class ActivationView(BaseModel):
+class ActivationView(Answer, frozen=True):
     activated: int
     duplicate: int
     rejected: list[RejectedView]
 
 
 @router.post("/decisions/activate", response_model=ActivationView)
-async def activate(body: ActivationsBody, decisions: Provided[Decisions]) -> Response:
+async def activate(body: ActivationsBody, decisions: Provided[Decisions]) -> ActivationView:
     """Say that decisions made with ``"activate": false`` were shown: from now on rewards count."""
     outcome = await decisions.activate(body.decisions)
-    rejected = [{"index": index, "code": code} for index, code in outcome.rejected]
-    return reply({"activated": outcome.activated, "duplicate": outcome.duplicate, "rejected": rejected})
+    rejected = [RejectedView(index, code) for index, code in outcome.rejected]
+    return ActivationView(outcome.activated, outcome.duplicate, rejected)

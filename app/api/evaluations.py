@@ -14,7 +14,7 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.bandits import BanditPatch, changed_record
-from app.api.fields import Page, PageLimit, Weights, span
+from app.api.fields import PageLimit, Weights, page_of, span
 from app.api.problems import from_path, problems
 from app.api.resource_changes import as_json
 from app.api.streamed import while_connected
@@ -22,7 +22,7 @@ from app.api.strict_json import JSON, Provided, StrictModel, encoded, json_route
 from app.bandits.registry import Bandits
 from app.bandits.settings import BanditRecord, must_be
 from app.bandits.versions import BanditVersion
-from app.measuring.evaluation_jobs import EvaluationJobs, State
+from app.measuring.evaluation_jobs import EvaluationJob, EvaluationJobs, JobHead
 from app.measuring.evaluations import Evaluation, Evaluations, Progress, When, answer_of
 from app.measuring.evaluator import ESTIMATOR_NAMES
 from app.platform.errors import Invalid, within
@@ -75,29 +75,6 @@ class EvaluationBody(StrictModel):
         list[EstimatorName],
         Field(min_length=1, max_length=len(ESTIMATOR_NAMES), default_factory=lambda: list(ESTIMATOR_NAMES)),
     ]
-
-
-class EvaluationProgress(BaseModel):
-    """How many decisions were evaluated, ``of`` how many; null while that is not known."""
-
-    decisions: int
-    of: int | None
-
-
-class EvaluationJobHead(BaseModel):
-    """``created``: in ms since 1970. ``error``: why it failed, or is lost: its process has ended."""
-
-    id: str
-    created: int
-    state: State
-    progress: EvaluationProgress
-    error: str | None
-
-
-class EvaluationJobView(EvaluationJobHead):
-    """``result``: once it is done, for an hour."""
-
-    result: Evaluation | None
 
 
 class StartedView(BaseModel):
@@ -168,7 +145,7 @@ def _in_thread(found: Sequence[Evaluation], *, several: bool) -> Awaitable[bytes
     return MEASURING.run(lambda: encoded(answer_of(found, several=several)))
 
 
-@router.get("/{bandit}/evaluations", response_model=Page[EvaluationJobHead])
+@router.get("/{bandit}/evaluations", response_model=page_of(JobHead))
 async def list_evaluations(
     bandit: str,
     bandits: Provided[Bandits],
@@ -182,7 +159,7 @@ async def list_evaluations(
     return reply({"items": items, "next": following})
 
 
-@router.get("/{bandit}/evaluations/{evaluation}", response_model=EvaluationJobView)
+@router.get("/{bandit}/evaluations/{evaluation}", response_model=EvaluationJob)
 async def get_evaluation(
     bandit: str, evaluation: str, bandits: Provided[Bandits], evaluation_jobs: Provided[EvaluationJobs]
 ) -> Response:

@@ -16,6 +16,7 @@ from app.api.strict_json import JSON, encoded
 from app.bandits import settings
 from app.platform import ids
 from app.platform.deadlines import yield_to_others
+from app.platform.documents import Answer, schema_of
 from app.platform.errors import Invalid
 from app.platform.pages import encode_cursor
 
@@ -56,6 +57,11 @@ class CampaignName(BaseModel):
 class Page(BaseModel, Generic[T]):
     items: list[T]
     next: str | None
+
+
+def page_of(kind: type[Answer]) -> Any:
+    """The model of a page of answers. ``Page[kind]`` would have the name of the class, not of its schema."""
+    return Page.__class_getitem__(schema_of(kind))
 
 
 async def page_reply(items: Iterable[tuple[str, object]], following: str | None) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Query, Response
 from pydantic import BaseModel, BeforeValidator, Field
@@ -12,9 +12,10 @@ from app.api.strict_json import Provided, json_router, reply
 from app.bandits.prior_version import exported
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import NUMBER_BYTES, Catalogues
-from app.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog
+from app.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog, LearnedReward
 from app.learning.learned_priors import LearnedPriors
 from app.platform.answers import hold
+from app.platform.documents import Answer
 from app.platform.pages import decode_cursor, decode_number, encode_cursor
 
 router = json_router(prefix="/v1/bandits", tags=["measuring"])
@@ -22,63 +23,29 @@ router = json_router(prefix="/v1/bandits", tags=["measuring"])
 Partition = Annotated[int, BeforeValidator(digits), Field(ge=0, lt=1_024)]
 
 
-class ArmRevisionView(BaseModel):
-    id: str
-    revision: int
-    features: list[float]
-
-
-class LearnedRewardView(BaseModel):
-    """Times in ms since 1970. ``kind``: reward, default, observation; other (of no arm that was noted),
-    forget (the learner begins anew), state (a learner without rewards takes it).
-    """
-
-    number: int
-    time: int
-    kind: str
-    key: str | None
-    id: str | None
-    arm: str | None
-    revision: int | None
-    value: float | None
-    decided: int | None
-    first: bool
-    before: float
-    replaces: float | None
-    context: list[float] | None
-    logged: bool
-    replayed: int | None
-    features: list[float] | None
-    state: str | None
-    examined: float | None
-    signal: str | None
-    signal_number: int | None
-    had: list[float] | None
-
-
-class LearnedPageView(BaseModel):
+class LearnedPageView(Answer, frozen=True):
     """``position``: the cursor to go on from at any time; ``next``: the same, null when there is no more now.
 
     ``missing``: entries, of any bandit, that were trimmed before they could be read from here, or erased
     with a learner that was forgotten.
     """
 
-    items: list[LearnedRewardView]
-    arms: list[ArmRevisionView]
+    items: list[LearnedReward]
+    arms: list[ArmRevision]
     next: str | None
     position: str
     missing: int
 
 
-class RevisionsView(BaseModel):
+class RevisionsView(Answer, frozen=True):
     """``position``, ``next``: as with rewards."""
 
-    items: list[ArmRevisionView]
+    items: list[ArmRevision]
     next: str | None
     position: str | None
 
 
-class LearningTermsView(BaseModel):
+class LearningTermsView(Answer, frozen=True):
     """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
     ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
 
@@ -149,7 +116,7 @@ async def rewards(
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
     include: Annotated[Literal["arms"] | None, Query()] = None,
-) -> Response:
+) -> LearnedPageView:
     """All that learners of the bandit have learned, logged or not, in the order in which they learn it.
 
     Of one partition; with ``include=arms`` also the arms that are named, as they were learned from.
@@ -157,15 +124,8 @@ async def rewards(
     """
     owner = await bandits.get(bandit)
     page = await learned_log.page(owner, partition, cursor, limit, with_arms=include is not None)
-    return reply(
-        {
-            "items": page.items,
-            "arms": list(page.arms.values()),
-            "next": page.position if page.more else None,
-            "position": page.position,
-            "missing": page.missing,
-        }
-    )
+    following = page.position if page.more else None
+    return LearnedPageView(page.items, [*page.arms.values()], following, page.position, page.missing)
 
 
 @router.get("/{bandit}/log/arms", response_model=RevisionsView)
@@ -176,7 +136,7 @@ async def arms(
     *,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
-) -> Response:
+) -> RevisionsView:
     """The arms of the bandit's catalogue by their revisions: those that are new or changed come last."""
     catalogue = (await bandits.get(bandit)).catalogue
     after = None if cursor is None else decode_cursor(cursor)
@@ -186,23 +146,24 @@ async def arms(
     columns = found.ids[:most], found.revisions[:most], found.features[:most].tolist()
     items = list(map(ArmRevision, *columns))
     position = encode_cursor(found.places[len(items) - 1]) if items else cursor
-    return reply({"items": items, "next": position if len(found.ids) > most else None, "position": position})
+    return RevisionsView(items, position if len(found.ids) > most else None, position)
 
 
 @router.get("/{bandit}/log/terms", response_model=LearningTermsView)
-async def terms(bandit: str, bandits: Provided[Bandits], learned_log: Provided[LearnedLog]) -> Response:
+async def terms(
+    bandit: str, bandits: Provided[Bandits], learned_log: Provided[LearnedLog]
+) -> LearningTermsView:
     """How rewards become what learners know. It never changes: a bandit that is made anew has another id."""
     owner = await bandits.get(bandit)
     context, record = owner.context, owner.record
-    answer: dict[str, Any] = {
-        "id": owner.uid,
-        "partitions": learned_log.partitions,
-        "features": owner.catalogue.dim,
-        "context": None if context is None else context.encoding.dim,
-        "directions": None if context is None or context.directions is None else context.directions.tolist(),
-        "half_life_s": record.half_life_s,
-        "pooled": record.prior == "pooled",
-        "shifted": record.shift_rewards,
-        "constant": record.constant,
-    }
-    return reply(answer)
+    return LearningTermsView(
+        id=owner.uid,
+        partitions=learned_log.partitions,
+        features=owner.catalogue.dim,
+        context=None if context is None else context.encoding.dim,
+        directions=None if context is None or context.directions is None else context.directions.tolist(),
+        half_life_s=record.half_life_s,
+        pooled=record.prior == "pooled",
+        shifted=record.shift_rewards,
+        constant=record.constant,
+    )

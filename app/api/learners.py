@@ -24,13 +24,14 @@ from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import LearnerCopies
 from app.learning.learners import LearnerReport, Learners
 from app.platform.answers import hold
+from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.serving.selector import Selector
 
 
-class UsedView(BaseModel):
+class UsedView(Answer, frozen=True):
     """``noise`` is the sigma that multiplies widths: 1 where it is not learned. Of elimination
     ``exploration`` is the radius.
     """
@@ -40,9 +41,8 @@ class UsedView(BaseModel):
     exploration: float
 
 
-def used(bandit: Bandit, ridge: float, noise: float) -> dict[str, float]:
-    """A ``UsedView``."""
-    return {"ridge": ridge, "noise": noise, "exploration": bandit.exploration}
+def used(bandit: Bandit, ridge: float, noise: float) -> UsedView:
+    return UsedView(ridge, noise, bandit.exploration)
 
 
 router = json_router(prefix="/v1/bandits", tags=["bandits"])
@@ -95,12 +95,12 @@ class LearnerView(BaseModel):
     signals: dict[str, SignalView] | None = None
 
 
-class StageView(BaseModel):
+class StageView(Answer, frozen=True):
     stage: int
     size: int
 
 
-class SetsView(BaseModel):
+class SetsView(Answer, frozen=True):
     """``threshold``: null without arms."""
 
     stages: list[StageView]
@@ -224,12 +224,11 @@ async def learner(
 @router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
 async def sets(
     bandit: str, key: LearnerKey, bandits: Provided[Bandits], selector: Provided[Selector]
-) -> Response:
+) -> SetsView:
     """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
     owner = await bandits.get(bandit)
     result = await selector.sets(owner, owner.learner_named(key))
-    stages = [{"stage": stage, "size": size} for stage, size in result.stages]
-    return reply({"stages": stages, "eliminated": result.eliminated, "threshold": result.threshold})
+    return SetsView([StageView(*each) for each in result.stages], result.eliminated, result.threshold)
 
 
 @router.delete("/{bandit}/learners/{key}", status_code=204)

@@ -9,17 +9,19 @@ from pydantic import BaseModel, create_model
 
 from app.api.strict_json import StrictModel, json_router, reply
 from app.bandits.settings import BanditSettings
-from app.platform.documents import fields_of
+from app.platform.documents import Answer, fields_of
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
 
 router = json_router(prefix="/v1/policies", tags=["bandits"])
 
 
-class PolicyNeeds(BaseModel):
+class PolicyNeeds(Answer, frozen=True):
     """``arms_in_memory``: not for catalogues of kind milvus. ``max_dim``: of the arms. ``max_work``: of their
     number times the square of their dimension. ``max_signals``: of the bandit. null: any.
     """
+
+    schema_name = "PolicyNeeds"
 
     arms_in_memory: bool
     max_dim: int | None
@@ -27,7 +29,7 @@ class PolicyNeeds(BaseModel):
     max_signals: int | None
 
 
-class PolicyView(BaseModel):
+class PolicyView(Answer, frozen=True):
     """``options``: JSON schema of the settings of a bandit that change what the policy does.
 
     ``propensities``: whether each arm of a choice comes with its exact probability.
@@ -50,20 +52,9 @@ async def list_all() -> Response:
     return reply({"items": [_view(policy) for policy in POLICIES.values()]})
 
 
-def _view(policy: Policy) -> dict[str, Any]:
-    needs = {
-        "arms_in_memory": not policy.proposed,
-        "max_dim": policy.max_dim,
-        "max_work": policy.max_work,
-        "max_signals": policy.max_signals,
-    }
-    return {
-        "name": policy.name,
-        "summary": policy.summary,
-        "options": _schema(policy),
-        "needs": needs,
-        "propensities": policy.has_propensities,
-    }
+def _view(policy: Policy) -> PolicyView:
+    needs = PolicyNeeds(not policy.proposed, policy.max_dim, policy.max_work, policy.max_signals)
+    return PolicyView(policy.name, policy.summary, _schema(policy), needs, policy.has_propensities)
 
 
 def _schema(policy: Policy) -> dict[str, Any]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Annotated
 
 from fastapi import Query, Request, Response
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from app.api.fields import From, To, digits, span
 from app.api.limits import MAX_BUCKET_S
 from app.api.streamed import while_connected
 from app.api.strict_json import Provided, json_router, reply
 from app.bandits.registry import Bandits
-from app.measuring.report import MAX_BUCKETS, GroupCounts, Report, Reports, too_many_buckets
+from app.measuring.report import MAX_BUCKETS, Report, Reports, too_many_buckets
 
 _OF_SIGNALS = {"weights", "signals", "guardrails"}
 
@@ -23,17 +23,8 @@ router = json_router(prefix="/v1/bandits", tags=["measuring"])
 BucketSeconds = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_BUCKET_S)]
 
 
-class BucketView(BaseModel):
-    """Decisions of a piece of time. ``from``: its begin, in ms since 1970."""
-
-    from_: Annotated[int, Field(alias="from")]
-    groups: list[GroupCounts]
-
-
-@dataclass(frozen=True)
 class ReportView(Report):
     __doc__ = Report.__doc__
-    buckets: list[BucketView]  # type: ignore[assignment]  # pydantic documents it by other means than msgspec
 
 
 @router.get("/{bandit}/report", response_model=ReportView)

@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 from fastapi import Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.api.fields import Identifier, Token, Value
 from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.learning.reward_entries import Reward
 from app.learning.rewards import Receipt, Rewards
+from app.platform.documents import Answer
 
 
-class RejectedView(BaseModel):
+class RejectedView(Answer, frozen=True):
     index: int
     code: str
 
 
-class ReceiptView(BaseModel):
+class ReceiptView(Answer, frozen=True):
     accepted: int
     duplicate: int
     rejected: list[RejectedView]
@@ -29,11 +30,8 @@ async def receipt_reply(rewards: Rewards, receipt: Receipt, wait: Literal["appli
     """200 when the caller asked to wait and everything was applied in time, else 202."""
     if wait is not None:
         await rewards.wait(receipt)
-    answer = {
-        "accepted": receipt.accepted,
-        "duplicate": receipt.duplicate,
-        "rejected": [{"index": index, "code": code} for index, code in receipt.rejected],
-    }
+    rejected = [RejectedView(index, code) for index, code in receipt.rejected]
+    answer = ReceiptView(receipt.accepted, receipt.duplicate, rejected)
     return reply(answer, 200 if receipt.applied else 202)
 
 

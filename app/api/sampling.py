@@ -71,14 +71,7 @@ class _HowBody(StrictModel):
     seed: Seed | None = None
 
     def request(self) -> SampleRequest:
-        return SampleRequest(
-            method=self.method,
-            delta=self.delta,
-            draws=self.draws,
-            variance=self.variance,
-            setting=self.setting,
-            seed=self.seed,
-        )
+        return SampleRequest(self.method, self.delta, self.draws, self.variance, self.setting, self.seed)
 
 
 class SampleBody(_HowBody):

@@ -30,6 +30,7 @@ from app.campaigns.slates import SlateCampaign, SlateCampaigns, SlateParameters,
 from app.campaigns.slates import create as create_campaign
 from app.catalogues.catalogues import Catalogues
 from app.learning.rewards import Rewards
+from app.platform.documents import Answer
 from app.platform.errors import Invalid
 
 router = json_router(prefix="/v1/slates", tags=["slates"])
@@ -178,17 +179,17 @@ class SlateView(BaseModel):
     metadata: dict[str, dict[str, str | bool | int | float]] | None
 
 
-class PullView(BaseModel):
+class PullView(Answer, frozen=True):
     pull: str
     slate: list[str]
 
 
-class PullsView(BaseModel):
+class PullsView(Answer, frozen=True):
     pulls: list[PullView]
     done: bool
 
 
-class SlateToldView(BaseModel):
+class SlateToldView(Answer, frozen=True):
     """``observed`` and ``duplicate`` count the results of this call, ``outside`` totals of the campaign."""
 
     observed: int
@@ -235,7 +236,7 @@ async def delete(campaign: str, slates: Provided[SlateCampaigns]) -> Response:
 
 
 @router.post("/{campaign}/ask", response_model=PullsView, responses=problems(429))
-async def ask(campaign: str, body: AskBody, slates: Provided[SlateCampaigns]) -> Response:
+async def ask(campaign: str, body: AskBody, slates: Provided[SlateCampaigns]) -> PullsView:
     """Ask which slates to show next; none when the campaign is done."""
     most = MAX_ASKED_ARMS // (await slates.get(campaign)).parameters.k
     if body.count > most:
@@ -243,17 +244,15 @@ async def ask(campaign: str, body: AskBody, slates: Provided[SlateCampaigns]) ->
         raise Invalid(message, path=("count",))
     asked, pulls = await slates.ask(campaign, body.count)
     arms = asked.parameters.arms
-    shown = [
-        {"pull": asked.pull_id(pull.number), "slate": [arms[arm] for arm in pull.slate]} for pull in pulls
-    ]
-    return reply({"pulls": shown, "done": asked.state.done})
+    shown = [PullView(asked.pull_id(pull.number), [arms[arm] for arm in pull.slate]) for pull in pulls]
+    return PullsView(shown, asked.state.done)
 
 
 @router.post("/{campaign}/tell", response_model=SlateToldView, responses=problems(429))
-async def tell(campaign: str, body: TellBody, slates: Provided[SlateCampaigns]) -> Response:
+async def tell(campaign: str, body: TellBody, slates: Provided[SlateCampaigns]) -> SlateToldView:
     """Tell totals, in any order; of a pull that was told before the first total counts."""
     told, receipt = await slates.tell(campaign, [(item.pull, item.total) for item in body.results])
-    return reply(asdict(receipt) | {"done": told.state.done, "outside": told.state.outside})
+    return SlateToldView(receipt.observed, receipt.duplicate, told.state.done, told.state.outside)
 
 
 @router.post(

@@ -31,7 +31,7 @@ from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.long_work import REQUESTS
 from app.platform.pages import page_by_name
 from app.records.records import vector_to_bytes
-from app.storage.types import Store
+from app.storage.store import Store
 
 log = logging.getLogger("shortlist")
 EARLIER_BYTES = 4 << 20  # of earlier versions that are kept in memory

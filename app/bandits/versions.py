@@ -20,7 +20,8 @@ from app.bandits.settings import BanditRecord, stored_settings
 from app.platform.documents import unknown_fields
 from app.platform.errors import Conflict, NotFound, QuotaReached, Unavailable
 from app.platform.pages import decode_number, encode_cursor
-from app.storage.types import UID_LENGTH, BanditChange, Store
+from app.storage.store import Store
+from app.storage.types import UID_LENGTH, BanditChange
 
 MAX_VERSIONS = 1_000
 MARGIN_MS = 60_000  # the clocks of processes may differ by so much

@@ -53,7 +53,8 @@ from app.platform.errors import Conflict, NotFound, Unavailable
 from app.platform.long_work import LongWork
 from app.platform.pages import page_by_name
 from app.records.records import differing, pack, split_uid, unpack, with_uid
-from app.storage.types import Store, StoredCampaign
+from app.storage.store import Store
+from app.storage.types import StoredCampaign
 
 SNAPSHOT_EVENTS = 500
 READ_EVENTS = 2_000

@@ -21,7 +21,7 @@ from app.caps.rules import BanditQuota, QuotaRule, QuotaShare
 from app.caps.shares import STATES, QuotaLedger
 from app.platform.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
 from app.platform.pages import page_by_name
-from app.storage.types import Store
+from app.storage.store import Store
 
 log = logging.getLogger("shortlist.quotas")
 

@@ -31,7 +31,9 @@ from app.caps.rules import NEVER, UNBOUNDED, BanditQuota, QuotaShare, Taken
 from app.caps.snapshot import QuotaBlockNames, QuotaSnapshot, RemainingQuotas
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import QuotaReached, Unavailable
-from app.storage.types import LEAVES, Confirmed, Held, QuotaStore, Share, ShareAsked, WriteOnce
+from app.storage.quotas import QuotaStore
+from app.storage.registry import WriteOnce
+from app.storage.types import LEAVES, Confirmed, Held, Share, ShareAsked
 
 T = TypeVar("T")
 

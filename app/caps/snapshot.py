@@ -17,7 +17,7 @@ from app.caps.rules import QuotaShare
 from app.filtering.filtered_snapshot import without_rows
 from app.indexes.snapshot import Snapshot
 from app.records.left_out import BLOCK, MOST_BLOCKS, NOT_KEPT, Counted, block_name, packed, text_of, today
-from app.storage.types import WriteOnce
+from app.storage.registry import WriteOnce
 from shortlist.types import Rows
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +28,7 @@ from app.milvus.engine import Engine
 from app.milvus.index import MilvusIndex
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
+from app.platform.documents import Answer
 from app.platform.errors import (
     Conflict,
     DimensionMismatch,
@@ -46,7 +48,8 @@ from app.records.records import (
     vector_to_bytes,
     with_uid,
 )
-from app.storage.types import ArmWrite, Deleted, Store, Upserted
+from app.storage.store import Store
+from app.storage.types import ArmWrite, Deleted, Upserted
 from shortlist.types import Vector
 
 T = TypeVar("T")
@@ -60,14 +63,13 @@ MAX_DOCUMENT_BYTES = 50_000  # about, of one
 NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(Answer, frozen=True):
     """One arm as a user gives and gets it."""
 
     id: str
     features: Sequence[float]
     tags: Sequence[str] = ()
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from app.milvus.engine import Engine
 from app.milvus.index import MilvusIndex
 from app.platform.errors import Invalid
 from app.records.records import CatalogueRecord
-from app.storage.types import Store
+from app.storage.store import Store
 
 MILVUS = "milvus"
 LEAST_DIM = 2  # that Milvus takes

@@ -19,7 +19,8 @@ from app.indexes.table import TableSnapshot
 from app.platform.deadlines import yield_to_others
 from app.platform.pages import number_in
 from app.records.records import attributes_of
-from app.storage.types import ArmStore, Deleted, StoredArm, Upserted
+from app.storage.arms import ArmStore
+from app.storage.types import Deleted, StoredArm, Upserted
 from shortlist.types import Rows, Vector
 
 log = logging.getLogger("shortlist.catalogues")

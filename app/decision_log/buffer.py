@@ -17,7 +17,8 @@ from itertools import groupby
 from typing import Literal
 
 from app.platform.errors import Unavailable
-from app.storage.types import RowWrite, Store
+from app.storage.store import Store
+from app.storage.types import RowWrite
 
 log = logging.getLogger("shortlist.decision_log")
 

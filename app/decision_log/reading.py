@@ -25,7 +25,9 @@ from app.platform.deadlines import yield_to_others
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.left_out import NOTHING_BARRED, Barred, barred_of, block_name, names_in
 from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
-from app.storage.types import Store, StoredRow, WriteOnce
+from app.storage.registry import WriteOnce
+from app.storage.store import Store
+from app.storage.types import StoredRow
 
 READ_TOGETHER = 500  # rows of one partition
 READ_BYTES = 8 << 20  # of all partitions, about

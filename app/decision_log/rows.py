@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from app.bandits.bandit import Bandit
+from app.platform.documents import Answer
 from app.records.left_out import NOTHING_BARRED, Barred
 
 
-class LoggedArm(msgspec.Struct, frozen=True, gc=False):
-    """``place``: from 1. ``propensity``: given the arms before it; None where the policy knows none."""
+class LoggedArm(Answer, frozen=True, gc=False):
+    """``propensity``: the probability of this arm given those before it; null where the policy knows none."""
 
     id: str
     place: int
@@ -24,10 +23,10 @@ class LoggedArm(msgspec.Struct, frozen=True, gc=False):
     pinned: bool
 
 
-class LoggedReward(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """``default``: nobody sent it, it stands for a reward that did not come in time, of all signals if there
-    are some. ``signal``: left out of a bandit without. ``revised``: how many earlier ones it has taken the
-    place of; left out where it has of none.
+class LoggedReward(Answer, frozen=True, omit_defaults=True, gc=False):
+    """``default``: nobody sent it, it stands for a reward that did not come in time; of all signals, where
+    there are some. ``signal``: which one it is; absent without signals. ``revised``: how many earlier ones it
+    has taken the place of; absent where of none.
     """
 
     arm: str
@@ -38,14 +37,10 @@ class LoggedReward(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     revised: int = 0
 
 
-class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``decision``: the token that choose has answered. ``context``: as it was encoded.
-
-    ``key``, ``group``, ``context``, ``filter``, ``eligible``: None where there was none.
-    ``weights``: of the signals; left out of a bandit without. ``barred``: arms that quotas and repeats did
-    not allow; left out where there are none, None where that is not known any more.
-    ``rewards``: in the order in which they came; a late one stands beside the default that it replaces.
-    ``prior_version``: as of a choice; left out of a bandit with another prior.
+class Row(Answer, frozen=True, omit_defaults=True):
+    """Times in ms since 1970. ``decision``: the token. ``filter``: what all arms had to be like, the bandit's
+    and the request's. ``rewards``: in the order in which they came. ``barred``: what quotas and repeats did
+    not allow; left out where there is none, null where that is not known. ``prior_version``: as of a choice.
     """
 
     decision: str
@@ -56,11 +51,11 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     catalogue_version: int
     policy: str
     group: str | None
-    context: list[float] | None
+    context: list[float] | None  # as it was encoded
     filter: Mapping[str, Any] | None
     eligible: int | None
     arms: list[LoggedArm]
-    rewards: list[LoggedReward]
+    rewards: list[LoggedReward]  # a late one stands beside the default that it replaces
     weights: dict[str, float] | None = None
     barred: Barred | None = NOTHING_BARRED
     prior_version: int | None = None

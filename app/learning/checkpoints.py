@@ -19,7 +19,8 @@ from app.learning.fold import continued, is_short
 from app.platform.cache import BoundedCache
 from app.platform.long_work import LEARNERS
 from app.records.records import LearnerState, bytes_to_state, state_bytes
-from app.storage.types import LearnerId, LearnerStates, LogEntry, StoredLearner
+from app.storage.learner_states import LearnerStates
+from app.storage.types import LearnerId, LogEntry, StoredLearner
 
 WAIT_S = 10.0
 

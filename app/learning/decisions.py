@@ -34,7 +34,8 @@ from app.learning.tokens import BadToken, Decision, TokenSigner, raw_of
 from app.platform.deadlines import yield_to_others
 from app.records.logged import RewardOfRow, reward_bytes
 from app.records.records import LoggedDecision, RewardPayload, RewardSource, pack, unpack
-from app.storage.types import DecisionId, DefaultWrite, LoggedReward, RowWrite, Store
+from app.storage.store import Store
+from app.storage.types import DecisionId, DefaultWrite, LoggedReward, RowWrite
 
 
 def row_of(bandit: Bandit, decision: Decision, token: str | bytes) -> RowWrite | None:

@@ -55,7 +55,8 @@ from typing import Protocol
 from app.learning.checkpoints import Workers
 from app.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
 from app.records.records import state_payload
-from app.storage.types import Knew, LearnerId, Store
+from app.storage.store import Store
+from app.storage.types import Knew, LearnerId
 
 FORGET = state_payload()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.learning.fold import replaced_by, signals_before, signals_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
+from app.platform.documents import Answer, ShownAs
 from app.platform.errors import Invalid
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.records import (
@@ -27,7 +28,8 @@ from app.records.records import (
     bytes_to_vector,
     unpack,
 )
-from app.storage.types import LogEntry, Store, entry_order
+from app.storage.store import Store
+from app.storage.types import LogEntry, entry_order
 
 READ_TOGETHER = 1_000  # entries of the log
 ENTRY_BYTES = 2_000  # about what one takes besides its features, as objects and as JSON
@@ -37,7 +39,7 @@ PAGE_NUMBERS = 1 << 17  # of features on one page, about
 Kind = Literal["reward", "default", "observation", "other", "forget", "state"]
 
 
-class LearnedReward(msgspec.Struct, frozen=True, gc=False):
+class LearnedReward(Answer, frozen=True, gc=False):
     """One entry of the reward log.
 
     ``number``     its place in the log of its partition: each is greater than the one before
@@ -61,7 +63,7 @@ class LearnedReward(msgspec.Struct, frozen=True, gc=False):
 
     number: int
     time: int
-    kind: Kind
+    kind: Annotated[Kind, ShownAs(str)]
     key: str | None
     id: str | None = None
     arm: str | None = None
@@ -82,7 +84,7 @@ class LearnedReward(msgspec.Struct, frozen=True, gc=False):
     had: list[float] | None = None
 
 
-class ArmRevision(msgspec.Struct, frozen=True, gc=False):
+class ArmRevision(Answer, frozen=True, gc=False):
     """The features that an arm has, or had, at a revision. Revisions ascend within a catalogue."""
 
     id: str

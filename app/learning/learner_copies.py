@@ -31,7 +31,8 @@ from app.records.records import (
     state_payload,
     state_to_bytes,
 )
-from app.storage.types import LearnerId, RewardWrite, Store
+from app.storage.store import Store
+from app.storage.types import LearnerId, RewardWrite
 from shortlist.errors import InvalidArgument
 from shortlist.linear import ridge
 

@@ -26,7 +26,8 @@ from app.platform.deadlines import task_for_all
 from app.platform.errors import Unavailable
 from app.platform.long_work import LEARNERS, REQUESTS
 from app.records.records import LearnerState
-from app.storage.types import LearnerChanges, LearnerId, Store, entry_order
+from app.storage.store import Store
+from app.storage.types import LearnerChanges, LearnerId, entry_order
 from shortlist.linear import ridge_sums
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums

@@ -33,7 +33,8 @@ from app.learning.learned_priors import HasUid, LearnedPriors
 from app.platform.errors import NotFound
 from app.platform.long_work import LongWork
 from app.records.records import POOLED, LearnerState, state_bytes
-from app.storage.types import FoldedCounts, LearnerId, PriorWrite, Store, StoredLearner
+from app.storage.store import Store
+from app.storage.types import FoldedCounts, LearnerId, PriorWrite, StoredLearner
 from shortlist.linear import learned_prior
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge_sums import RidgeSums

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from app.learning.checkpoints import restored
 from app.learning.fold import fold
 from app.records.records import POOLED, LearnerState, bytes_to_state, state_to_bytes
-from app.storage.types import UID_LENGTH, LearnerId, LogEntry, Store, StoredLearner, entry_order
+from app.storage.store import Store
+from app.storage.types import UID_LENGTH, LearnerId, LogEntry, StoredLearner, entry_order
 
 PAGE = 2_000
 

@@ -23,7 +23,8 @@ from app.learning.tokens import Decision
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable, within
 from app.records.records import RewardSource, unpack
-from app.storage.types import Appended, LearnerId, RewardWrite, Store
+from app.storage.store import Store
+from app.storage.types import Appended, LearnerId, RewardWrite
 
 APPEND_BATCH = 500
 

@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from app.platform.errors import ShortlistError, Unavailable
 from app.records.logged import LogPart
 from app.records.records import bytes_to_context
-from app.storage.types import DecisionId, LearnerId, Store
+from app.storage.store import Store
+from app.storage.types import DecisionId, LearnerId
 
 TAG_LENGTH = 16
 NUMBER_LENGTH = 4

@@ -21,16 +21,18 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from app.bandits.bandit import Bandit
-from app.measuring.evaluations import Progress
+from app.measuring.evaluations import Evaluation, Progress
 from app.platform.background import end
+from app.platform.documents import Answer, ShownAs
 from app.platform.errors import NotFound, QuotaReached, ShortlistError, Unavailable
 from app.platform.long_work import MEASURING
-from app.storage.types import JobStore, StoredJob
+from app.storage.jobs import JobStore
+from app.storage.types import StoredJob
 
 log = logging.getLogger("shortlist.evaluations")
 
@@ -45,15 +47,19 @@ State = Literal["waiting", "running", "done", "failed", "lost"]
 Ended = Literal["done", "failed", "cancelled"]
 
 
-class JobProgress(msgspec.Struct, frozen=True):
+class JobProgress(Answer, frozen=True):
     """How many decisions were evaluated, ``of`` how many; null while that is not known."""
+
+    schema_name = "EvaluationProgress"
 
     decisions: int = 0
     of: int | None = None
 
 
-class JobHead(msgspec.Struct, frozen=True):
-    """``created``: in ms since 1970. ``error``: why it failed, or is lost."""
+class JobHead(Answer, frozen=True):
+    """``created``: in ms since 1970. ``error``: why it failed, or is lost: its process has ended."""
+
+    schema_name = "EvaluationJobHead"
 
     id: str
     created: int
@@ -63,9 +69,9 @@ class JobHead(msgspec.Struct, frozen=True):
 
 
 class EvaluationJob(JobHead, frozen=True):
-    """``result``: what the evaluation answers, once it is done."""
+    """``result``: once it is done, for an hour."""
 
-    result: msgspec.Raw | None = None
+    result: Annotated[msgspec.Raw | None, ShownAs(Evaluation | None)] = None
 
 
 Work = Callable[[Progress], Awaitable[bytes]]

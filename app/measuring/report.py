@@ -19,7 +19,6 @@ from functools import partial
 from itertools import zip_longest
 from typing import Literal
 
-import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
@@ -27,6 +26,7 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import MAX_EXAMINATION, GuardrailRule
 from app.decision_log.rows import CompleteLog, Row
 from app.measuring.outcomes import Terms, counted_rewards, terms_then, value_of
+from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.long_work import MEASURING, Slots
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
@@ -104,8 +104,8 @@ class Lift:
     interval: Interval | None
 
 
-class Bucket(msgspec.Struct, frozen=True, rename={"from_ms": "from"}):
-    """Decisions of a piece of time."""
+class Bucket(Answer, frozen=True, rename={"from_ms": "from"}):
+    """Decisions of a piece of time. ``from``: its begin, in ms since 1970."""
 
     from_ms: int
     groups: list[GroupCounts]

@@ -3,7 +3,7 @@
 Notation
     overlay     the arms that changed a moment ago, in memory: the engine may not have them yet, or may not
                 show them yet
-    position    of the follower: the engine has all changes up to it (``storage.types.FollowedArms``)
+    position    of the follower: the engine has all changes up to it (``storage.followed_arms``)
 
 No arm is held but those of the overlay, which is bounded: while it is full no arm is written, and a process
 that is further behind than that does not choose until the follower has come on.
@@ -37,7 +37,9 @@ from app.milvus.snapshot import MilvusSnapshot, asked_for
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import NotPossibleHere, Unavailable
 from app.records.records import bytes_to_vector
-from app.storage.types import Followed, FollowedArms, Position, Store
+from app.storage.followed_arms import FollowedArms
+from app.storage.store import Store
+from app.storage.types import Followed, Position
 from shortlist.types import Matrix, Vector
 
 OVERLAY_BYTES = 16 << 20

@@ -29,7 +29,7 @@ from app.milvus.engine import MOST_FOUND, CollectionGone, Engine, Proposal
 from app.milvus.expressions import expression_of
 from app.platform.errors import NotPossibleHere, Unavailable
 from app.records.records import attributes_of, bytes_to_vector
-from app.storage.types import FollowedArms
+from app.storage.followed_arms import FollowedArms
 from shortlist import checks
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 

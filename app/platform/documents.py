@@ -1,14 +1,16 @@
-"""Documents: parts of stored records that requests give too, each defined once.
+"""Documents: parts of stored records that requests give too, and answers; each is defined once.
 
 A class has the types of its fields with their bounds, as annotations of pydantic. A request is held to all of
-them. What is stored is read by its types alone, and may have fields that only a newer version knows.
+them. What is stored is read by its types alone, and may have fields that only a newer version knows. An
+answer is what msgspec encodes; pydantic only makes its schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, create_model
@@ -33,6 +35,43 @@ class Document(msgspec.Struct, frozen=True):
         sent = core_schema.plain_serializer_function_ser_schema(msgspec.to_builtins)
         schema = handler.generate_schema(_model_of(cls))
         return core_schema.no_info_after_validator_function(made, schema, serialization=sent)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Base of what is encoded as an answer. Its schema in /openapi.json has the name of the class and "View".
+
+    Where the class omits defaults a field may be absent, and the schema does not require it.
+
+    ``schema_name``: another name that clients know; it is not inherited
+    """
+
+    schema_name: ClassVar[str]
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(schema_of(cls))
+
+
+@dataclass(frozen=True)
+class ShownAs:
+    """Of a field with the schema of another type: ``Annotated[msgspec.Raw, ShownAs(dict[str, Any])]``."""
+
+    kind: Any
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return handler.generate_schema(self.kind)
+
+
+@cache
+def schema_of(kind: type[Answer]) -> type[BaseModel]:
+    """A model with the fields of an answer, as they are encoded. It is never made an object of."""
+    fields = fields_of(kind)
+    if not kind.__struct_config__.omit_defaults:
+        fields = {name: (hint, ...) for name, (hint, _) in fields.items()}
+    encoded = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
+    named = {encoded[name]: field for name, field in fields.items()}
+    name = vars(kind).get("schema_name", f"{kind.__name__.removesuffix('View')}View")
+    return create_model(name, __doc__=kind.__doc__, **named)
 
 
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -66,6 +105,6 @@ def _model_of(kind: type[Document]) -> type[BaseModel]:
 
 
 def _default(field: msgspec.structs.FieldInfo) -> Any:
-    if isinstance(field.default, Document):
+    if isinstance(field.default, msgspec.Struct):
         return Field(default_factory=lambda: field.default)
     return ... if field.required else field.default

@@ -37,7 +37,7 @@ from app.platform.deadlines import task_for_all
 from app.platform.long_work import REQUESTS
 from app.policies.limits import LimitedSolver, Limits
 from app.policies.selection import ReadSnapshot, SelectionRequest
-from app.storage.types import Store
+from app.storage.store import Store
 from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 

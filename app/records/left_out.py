@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from app.platform.documents import Answer
+
 BLOCK = 64
 MOST_BLOCKS = 16
 NAME_BYTES = 6
@@ -28,14 +30,14 @@ class Counted(NamedTuple):
     arm: str | None
 
 
-class Barred(msgspec.Struct, frozen=True):
-    """Arms that one of ``filters`` lets in, and these ``arms``."""
+class Barred(Answer, frozen=True):
+    """The arms that one of ``filters`` lets in, and these ``arms``."""
 
-    filters: list[Mapping[str, Any]] = []
-    arms: list[str] = []
+    filters: list[Mapping[str, Any]]
+    arms: list[str]
 
 
-NOTHING_BARRED = Barred()
+NOTHING_BARRED = Barred([], [])
 
 
 def today() -> int:

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from app.platform.errors import StartupError, Unavailable
 from app.storage.embedded.losses import Losses, read_sealed, write_sealed
-from app.storage.types import UID_LENGTH, Store
+from app.storage.store import Store
+from app.storage.types import UID_LENGTH
 
 log = logging.getLogger("shortlist.store")
 

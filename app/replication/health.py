@@ -22,7 +22,8 @@ from app.platform.metrics import Metrics
 from app.replication.sync import Sync
 from app.storage.embedded.losses import Loss, Losses
 from app.storage.redis_client import DISK_FULL, is_full
-from app.storage.types import Kind, Lag, Store
+from app.storage.store import Store
+from app.storage.types import Kind, Lag
 from app.storage.types.registry import KINDS, SIXTEENTHS_FOR_NEW
 
 NEARLY_FULL = 0.8

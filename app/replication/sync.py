@@ -26,7 +26,8 @@ from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.platform.deadlines import task_for_all
 from app.platform.errors import Unavailable
-from app.storage.types import LearnerChanges, Store, entry_order
+from app.storage.store import Store
+from app.storage.types import LearnerChanges, entry_order
 
 POLL_S = 0.005
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -28,10 +28,11 @@ import numpy as np
 from app.learning.tokens import decision_of, raw_of, text_of
 from app.platform.answers import FREE_BYTES, hold
 from app.platform.deadlines import yield_to_others
+from app.platform.documents import Answer, ShownAs
 from app.platform.errors import TooLarge
 from app.policies.selection import Selection, SelectionRequest
 from app.records.records import attributes_of
-from app.storage.types import ArmStore
+from app.storage.arms import ArmStore
 
 _PLAIN, _COMPRESSED = b"\x01", b"\x02"
 _FEW_BYTES = 512  # of a token: a shorter one is hardly made shorter
@@ -41,29 +42,24 @@ _UPPER, _LOWER = 2, 6  # bytes of a number
 ARM_BYTES = 400  # about what an arm of an answer takes, with its part of the token, the row and the JSON
 
 
-class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """``propensity`` where the policy knows it: given the arms before this one. ``pinned``: by a rule.
-
-    ``metadata``: as JSON, where they were asked for; they are read anew for every answer, and not kept for
-    an event.
+class ChosenArm(Answer, frozen=True, omit_defaults=True, gc=False):
+    """``propensity``: the probability of this arm given those before it, of a policy that knows it and of the
+    holdout.
+    ``pinned``: the arm stands here because of a rule. ``metadata``: where ``include`` asks for them.
     """
 
     id: str
     score: float
     propensity: float | None = None
     pinned: bool = False
-    metadata: msgspec.Raw | None = None
+    # Read anew for every answer, and not kept for an event.
+    metadata: Annotated[msgspec.Raw | None, ShownAs(dict[str, Any] | None)] = None
 
 
-class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The answer to a ChooseRequest: the best arm first, or in the order drawn.
-
-    ``stale_s`` is left out unless nothing was heard of the store for so long: what it holds may be newer.
-    ``eligible``: how many arms the filter let in; left out without one.
-    ``group``: of a bandit with a holdout.
-    ``bandit_version``: left out of choices that version 0.1.0 has made.
-    ``weights``: by which the signals were weighed; left out of a bandit without.
-    ``prior_version``: of the learned prior, 0 while there is none; left out of a bandit with another prior.
+class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
+    """``eligible``: how many arms the filters let in, where there is one. ``group``: "policy" or "holdout",
+    of a bandit that has a holdout. ``weights``: by which signals were weighed, of a bandit that has some.
+    ``prior_version``: of the learned prior, 0 while there is none; absent of a bandit with another prior.
     """
 
     decision: str
@@ -72,9 +68,9 @@ class Choice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     learner_version: int
     catalogue_version: int
     exact: bool
-    stale_s: float | None = None
+    stale_s: float | None = None  # nothing was heard of the store for so long: what it holds may be newer
     eligible: int | None = None
-    bandit_version: int | None = None
+    bandit_version: int | None = None  # version 0.1.0 made choices without
     group: str | None = None
     weights: dict[str, float] | None = None
     prior_version: int | None = None

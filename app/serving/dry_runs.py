@@ -11,6 +11,7 @@ from app.bandits.bandit import Bandit
 from app.learning.learned_priors import LearnedPriors
 from app.learning.tokens import new_decision_id
 from app.platform.answers import hold
+from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
 from app.policies.computing import generator
@@ -20,24 +21,24 @@ from app.serving.choice import ARM_BYTES, ChosenArm, arms_of, described
 from app.serving.constraints import Allowance
 from app.serving.request import ChooseRequest
 from app.serving.selector import Selector, group_of_choice
-from app.storage.types import ArmStore
+from app.storage.arms import ArmStore
 
 
 class DryRunArm(ChosenArm, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """``estimate``: x.theta^, the expected reward. ``width``: how uncertain it is, sigma ||x||_{V^-1}.
-
-    ``draw``: x.theta~, where the policy chose it by a drawn value; else null. ``prior``: the part of the
-    estimate that a new key has too, by the learned prior; absent without one.
+    """``estimate``: the reward that the learner expects of the arm. ``width``: the standard deviation of the
+    estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values; null of
+    the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of the estimate
+    that a new key has too, by the learned prior; the rest is what this key was rewarded for. Absent without.
     """
 
-    estimate: float
-    width: float
-    draw: float | None
+    estimate: float  # x.theta^
+    width: float  # sigma ||x||_{V^-1}
+    draw: float | None  # x.theta~
     prior: float | None = None
 
 
-class DryRun(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What a choice would be: as ``Choice``, without a decision."""
+class DryRun(Answer, frozen=True, omit_defaults=True, gc=False):
+    """As a choice, without a decision."""
 
     arms: list[DryRunArm]
     policy: str

@@ -28,7 +28,8 @@ from app.platform.errors import Invalid
 from app.policies.limits import AtMost, CappedValues
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
-from app.storage.types import Choices, Had, LearnerId
+from app.storage.choices import Choices
+from app.storage.types import Had, LearnerId
 
 CACHE_BYTES = 16 << 20
 HAD_BYTES = 120

@@ -31,7 +31,8 @@ from app.serving.constraints import NOTHING, Allowance, Charges
 from app.serving.remake import log_part
 from app.serving.request import ChooseRequest
 from app.serving.selector import group_of_choice
-from app.storage.types import LearnerId, RowWrite, Store
+from app.storage.store import Store
+from app.storage.types import LearnerId, RowWrite
 
 LOGGED_TOGETHER = 100
 

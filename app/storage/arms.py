@@ -16,12 +16,19 @@ _SCAN_BATCH = 1_000
 _BULK_BYTES = 1 << 16
 
 
-class RedisArms(RedisPart):
-    """Implements ``protocol.ArmStore``."""
+class ArmStore(RedisPart):
+    """Arms by the uid of their catalogue. Writing to a deleted catalogue raises NotFound."""
 
     async def upsert(
         self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int, keeps_changes: bool = False
     ) -> Upserted:
+        """Insert or replace, in the given order: of several arms with one id the last one stays.
+
+        ``keeps_changes``: no change is dropped from the log of changes, see ``FollowedArms``.
+
+        Features that are replaced stay readable by revision for ``keep_ms``. What changes nothing makes no
+        new version.
+        """
         check_positive("keep_ms", keep_ms)
         arguments: list[Argument] = [keep_ms, _kept(keeps_changes)]
         for arm in arms:
@@ -33,6 +40,7 @@ class RedisArms(RedisPart):
     async def delete(
         self, uid: str, ids: Sequence[str], *, keep_ms: int, keeps_changes: bool = False
     ) -> Deleted:
+        """Remove arms; their features stay readable by revision for ``keep_ms``."""
         check_positive("keep_ms", keep_ms)
         arguments: list[Argument] = [keep_ms, _kept(keeps_changes), *ids]
         done = await self._redis.script("delete_arms", _written_keys(uid), arguments)
@@ -41,7 +49,12 @@ class RedisArms(RedisPart):
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
 
     async def scan(self, uid: str) -> AsyncIterator[StoredArms]:
-        """One round trip per batch, the next one while a batch is used.
+        """All arms, each once, in batches, in no order.
+
+        Not a snapshot: an arm that is written meanwhile comes in its old or its new version, or not at all
+        if it is new or deleted.
+
+        One round trip per batch, the next one while a batch is used.
 
         Servers repeat some arms while a table shrinks: those are left out.
         """
@@ -66,14 +79,20 @@ class RedisArms(RedisPart):
         return await self._redis.bulk("HSCAN", keys.features(uid), cursor, "COUNT", _SCAN_BATCH)
 
     async def version(self, uid: str) -> int:
+        """Number of calls that changed something; 0 of a catalogue without arms."""
         return int(await self._redis.command("HGET", keys.counters(uid), "version") or 0)
 
     async def has_documents(self, uid: str) -> bool:
+        """Whether any arm has a document."""
         return bool(await self._redis.command("HLEN", keys.documents(uid)))
 
     async def documents(
         self, uid: str, ids: Sequence[str], *, most_bytes: int | None = None
     ) -> Sequence[bytes]:
+        """The documents of these arms, b"" where there is none.
+
+        With ``most_bytes`` those of the first of them: one at least, and as many as take no more together.
+        """
         if not ids:
             return []
         if most_bytes is None:
@@ -86,10 +105,12 @@ class RedisArms(RedisPart):
         return [value or b"" for value in values]
 
     async def retired_features(self, uid: str, revision: int) -> bytes | None:
+        """Features that were replaced or deleted, while they are kept."""
         kept: bytes | None = await self._redis.command("GET", keys.retired(uid, revision))
         return kept
 
     async def changed(self, uid: str, since: int) -> ArmChanges:
+        """What was written after the version ``since``; one that is above the version is not known."""
         names = [keys.counters(uid), keys.arm_changes(uid)]
         version, *listed = await self._redis.script("changed_arms", names, [since, keys.CHANGES_KEPT])
         if not listed:
@@ -98,6 +119,7 @@ class RedisArms(RedisPart):
         return ArmChanges(version, None if ids is None else [id_.decode() for id_ in ids])
 
     async def read(self, uid: str, ids: Sequence[str]) -> Sequence[StoredArm | None]:
+        """These arms as they are now; None for those that are not there."""
         if not ids:
             return []
         values = await self._redis.bulk("HMGET", keys.features(uid), *ids)

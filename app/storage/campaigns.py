@@ -18,12 +18,20 @@ _LEAST = 1_024  # bytes that a campaign takes besides its record
 _CHUNK = 16_384  # bytes that are reserved at a time, so that few results need another round trip
 
 
-class RedisCampaigns(RedisPart):
-    """Implements ``protocol.CampaignStore``."""
+class CampaignStore(RedisPart):
+    """Campaigns by kind and name. A record begins with a uid of 16 characters.
+
+    What would make all campaigns together larger than their bound raises ``QuotaReached``, and changes
+    nothing; a snapshot is then not saved.
+    """
 
     async def create(self, kind: str, name: str, record: bytes) -> bytes:
-        """Four round trips. Bytes are reserved first; a crash afterwards leaves them reserved. The name is
-        listed next, with the uid: a crash then leaves a listed name that ``campaigns`` passes over, for no
+        """Store ``record`` if the name is free; return the one that the name has now.
+
+        In two steps; a crash in between leaves nothing that anybody sees.
+
+        Four round trips. Bytes are reserved first; a crash afterwards leaves them reserved. The name is
+        listed next, with the uid: a crash then leaves a listed name that ``names`` passes over, for no
         record has its uid, and never a campaign that nobody finds.
         """
         key = keys.campaign(kind, name)[0]
@@ -39,7 +47,10 @@ class RedisCampaigns(RedisPart):
         return bytes(standing)
 
     async def names(self, kind: str) -> Sequence[str]:
-        """A round trip, and one for each name."""
+        """Names of all campaigns of a kind, ascending. Not a snapshot: each was there at some moment.
+
+        A round trip, and one for each name.
+        """
         listed = [item.decode() for item in await self._redis.command("SMEMBERS", keys.campaigns(kind))]
         pairs = [(name, uid) for name, _, uid in (item.partition(" ") for item in listed)]
         uids = await asyncio.gather(
@@ -53,6 +64,10 @@ class RedisCampaigns(RedisPart):
     async def read(
         self, kind: str, name: str, *, uid: str, position: int, count: int
     ) -> StoredCampaign | None:
+        """At most ``count`` events: from ``position`` on if its uid is ``uid``, else from its snapshot.
+
+        None when there is no such campaign.
+        """
         result = await self._redis.script("read_campaign", keys.campaign(kind, name), [uid, position, count])
         if result is None:
             return None
@@ -62,6 +77,10 @@ class RedisCampaigns(RedisPart):
     async def append(
         self, kind: str, name: str, *, uid: str, position: int, event: bytes
     ) -> Literal["appended", "overtaken", "missing"]:
+        """Compare and append: only if there are exactly ``position`` events, else "overtaken".
+
+        After a lost reply that may be by one's own call: read the campaign again.
+        """
         names, arguments = keys.campaign(kind, name), (uid, position, event)
         answer = await self._redis.script("append_event", names, [*arguments, 0])
         while isinstance(answer, int):
@@ -71,7 +90,10 @@ class RedisCampaigns(RedisPart):
         return outcome
 
     async def save_snapshot(self, kind: str, name: str, *, uid: str, position: int, state: bytes) -> None:
-        """One round trip, or three when the campaign needs more space."""
+        """Keep the state after ``position`` events, unless a newer one is kept or the campaign is gone.
+
+        One round trip, or three when the campaign needs more space.
+        """
         names, arguments = keys.campaign(kind, name), (uid, position, state)
         needed = await self._redis.script("save_snapshot", names, [*arguments, 0])
         if needed > 1:
@@ -80,7 +102,10 @@ class RedisCampaigns(RedisPart):
                 await self._redis.script("save_snapshot", names, [*arguments, reserved])
 
     async def delete(self, kind: str, name: str) -> bool:
-        """Three round trips. A crash in between leaves a listed name that is passed over, as above."""
+        """Remove the campaign with its events; False when it was not there.
+
+        Three round trips. A crash in between leaves a listed name that is passed over, as in ``create``.
+        """
         names = keys.campaign(kind, name)
         record, _ = await self._redis.transaction([("GET", names[0]), ("UNLINK", *names)])
         if record is None:

@@ -9,14 +9,18 @@ from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument
 from app.storage.types import Had
-from app.storage.types.learner_id import LearnerId
+from app.storage.types.decisions import LearnerId
 from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_NEW
 
 
-class RedisChoices(RedisPart):
-    """Implements ``protocol.Choices``."""
+class Choices(RedisPart):
+    """An event of a learner has one value, written once; it goes when the learner is erased.
+
+    The slots 0, 1, 2 ... of a learner's warm-up are taken once each; they go when the learner is forgotten.
+    """
 
     async def put_event(self, learner: LearnerId, event: str, value: bytes, *, ttl_ms: int) -> bytes:
+        """Store ``value`` for ``ttl_ms`` unless the event has one; return the one that it has now."""
         check_positive("ttl_ms", ttl_ms)
         partition, now_ms = self._partition(learner), time.time_ns() // 1_000_000
         names = [keys.event(partition, learner, event), keys.events(partition, learner)]
@@ -36,6 +40,11 @@ class RedisChoices(RedisPart):
     async def take_warm_up_slots(
         self, learner: LearnerId, *, count: int, most: int, claim: str, ttl_ms: int
     ) -> int:
+        """Take the next ``count`` slots; return the first of them, at least ``most`` if all are taken.
+
+        The same ``claim`` gets the same slots: with one that is not empty the call is idempotent. All slots
+        of the learner are free again ``ttl_ms`` after the last call that took some.
+        """
         check_positive("count", count)
         check_positive("ttl_ms", ttl_ms)
         partition = self._partition(learner)
@@ -49,6 +58,12 @@ class RedisChoices(RedisPart):
     async def take_repeats(
         self, key: LearnerId, shown: Sequence[tuple[str, str]], *, within_ms: int, most: int, kept: int
     ) -> Had:
+        """Write what a key has now, (name, arm) each once, unless it has an arm more than ``most`` times.
+
+        ``most`` 0: any number. The last ``kept`` are kept, for ``within_ms``. They go with the learner.
+        Without room what is new takes the place of the oldest that the key has had; of a key that has had
+        nothing, nothing is kept.
+        """
         partition = self._partition(key)
         names = [keys.had(partition, key), keys.ledger(partition)]
         arguments: list[Argument] = [within_ms, most, kept]
@@ -65,10 +80,12 @@ class RedisChoices(RedisPart):
         return Had(bool(written), bool(is_whole), now_ms, list(zip(arms, times, strict=True)))
 
     async def drop_repeats(self, key: LearnerId, shown: Sequence[tuple[str, str]]) -> None:
+        """As if these had not been written."""
         members = [f"{decision}:{arm}" for decision, arm in shown]
         await self._redis.command("ZREM", keys.had(self._partition(key), key), *members)
 
     async def next_warm_up_slot(self, learner: LearnerId) -> int:
+        """The slot that ``take_warm_up_slots`` would take next without a claim; none is taken."""
         key = keys.warm_up_slots(self._partition(learner), learner)
         taken: bytes | None = await self._redis.command("HGET", key, "taken")
         return int(taken or 0)

@@ -8,16 +8,19 @@ from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument, RedisClient
 from app.storage.types import RowWrite, StoredRow, StoredRows, entry_order
-from app.storage.types.learner_id import DecisionId, LearnerId
+from app.storage.types.decisions import DecisionId, LearnerId
 
 _FROM = ":from"
 STEP = 500
 
 
-class RedisDecisionRows(RedisPart):
-    """Implements ``protocol.DecisionRows``."""
+class DecisionRows(RedisPart):
+    """The decision log. What has a row, and no other rows, goes when the learner is erased or the bandit
+    deleted. A row that was dropped is never made again.
+    """
 
     async def write(self, partition: int, rows: Sequence[RowWrite]) -> None:
+        """Keep those that are not there, unless their learner was forgotten or their bandit deleted."""
         by_learner: dict[LearnerId, list[RowWrite]] = {}
         for row in rows:
             by_learner.setdefault(row.decision.learner, []).append(row)
@@ -48,6 +51,11 @@ class RedisDecisionRows(RedisPart):
         most_bytes: int,
         newest_first: bool = False,
     ) -> StoredRows:
+        """The first rows after the position ``after`` and before ``before``, of all learners of a partition.
+
+        Ends of positions will do: any text that a position begins with. ``count`` rows at most, and no more
+        once they have ``most_bytes``. With ``newest_first`` the last of them, in descending order.
+        """
         check_positive("count", count)
         names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
         # A member goes on after its position, with a slash: below "0", as all that ids are made of is not.
@@ -62,15 +70,22 @@ class RedisDecisionRows(RedisPart):
         return StoredRows(rows, following.decode())
 
     async def logs(self, partition: int) -> Mapping[str, int]:
+        """For how many ms rows are kept, of each bandit that has any in the partition, by its uid."""
         result = await self._redis.command("HGETALL", keys.row_logs(partition))
         pairs = ((name.decode(), int(value)) for name, value in result.items())
         return {name: value for name, value in pairs if not name.endswith(_FROM)}
 
     async def kept_from(self, partition: int, bandit_uid: str) -> int:
+        """The ms before which rows of a bandit in the partition were dropped; 0: none was."""
         result = await self._redis.command("HGET", keys.row_logs(partition), bandit_uid + _FROM)
         return 0 if result is None else int(result)
 
     async def sizes(self, partition: int, bandit_uid: str, *, pieces: int) -> Sequence[tuple[int, float]]:
+        """What the rows of a bandit in the partition take, in at most so many pieces of one length.
+
+        Of each piece, the oldest first: when one of its rows was decided, in ms, and how many bytes all its
+        rows take, if they are like this one. Exact where there are no more rows than pieces.
+        """
         check_positive("pieces", pieces)
         names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
         rows, *result = await self._redis.script("row_sizes", names, [pieces])
@@ -80,6 +95,11 @@ class RedisDecisionRows(RedisPart):
     async def trim(
         self, partition: int, bandit_uid: str, *, before_ms: int, count: int, keep_ms: int | None = None
     ) -> int:
+        """Drop the oldest rows that were decided before then, at most ``count``; return how many.
+
+        If there are any, no row from before then is made from now on. ``keep_ms``: for how long rows of the
+        bandit are kept from now on.
+        """
         check_positive("count", count)
         how = [before_ms, count, "" if keep_ms is None else keep_ms]
         return await drop_rows(self._redis, partition, bandit_uid, how)

@@ -1,4 +1,12 @@
-"""The order of changes of arms, and the follower of it, on Redis."""
+"""The order of changes of arms, and the follower of it, for an engine that has a copy of a catalogue.
+
+Notation
+    position    (version, arm) of a change: an arm stands at its last change alone, deleted ones too. Within a
+                version arms stand in the order of the bytes of their ids.
+
+The engine is a copy that a follower keeps, one at a time of all processes: it holds the lease. Everything
+up to ``Followed.position`` is in ``Followed.collection`` of the engine, as it was then or later.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +21,16 @@ from app.storage.types import DescribedArm, Followed, Position
 READ_TOGETHER = 2_000
 
 
-class RedisFollowedArms(RedisPart):
-    """Implements ``protocol.FollowedArms``."""
+class FollowedArms(RedisPart):
+    """By the uid of a catalogue, whose changes are never dropped: it is written with ``keeps_changes``."""
 
     async def changes(
         self, uid: str, after: Position, limit: int, *, newest: int | None = None
     ) -> Sequence[Position]:
+        """The first ``limit`` changes after a position, up to the version ``newest``, in their order.
+
+        Cost: O(log arms + limit).
+        """
         arguments: list[Argument] = [*after, limit, optional(newest)]
         flat = await self._redis.script("changes_after", [keys.arm_changes(uid)], arguments, bulk=True)
         return [
@@ -26,6 +38,7 @@ class RedisFollowedArms(RedisPart):
         ]
 
     async def at_ranks(self, uid: str, ranks: Sequence[int]) -> Sequence[str]:
+        """The arms at these places of the order of changes, counted from 0; deleted ones are among them."""
         if not ranks:
             return []
         name = keys.arm_changes(uid)
@@ -33,10 +46,14 @@ class RedisFollowedArms(RedisPart):
         return [arm.decode() for some in found for arm in some]
 
     async def noted(self, uid: str) -> int:
+        """How many arms stand in the order of changes."""
         return int(await self._redis.command("ZCARD", keys.arm_changes(uid)))
 
     async def read(self, uid: str, ids: Sequence[str]) -> Sequence[DescribedArm | None]:
-        """A round trip for each ``READ_TOGETHER`` arms: those were there at one moment."""
+        """These arms as they are now; None for those that are not there.
+
+        A round trip for each ``READ_TOGETHER`` arms: those were there at one moment.
+        """
         result: list[DescribedArm | None] = []
         for start in range(0, len(ids), READ_TOGETHER):
             some = ids[start : start + READ_TOGETHER]
@@ -47,23 +64,32 @@ class RedisFollowedArms(RedisPart):
         return result
 
     async def look(self, uid: str) -> Followed:
+        """What is known now. It takes no lease."""
         return await self.follow(uid, "", 1)
 
     async def follow(self, uid: str, owner: str, ttl_ms: int) -> Followed:
+        """The same; and take the lease, or begin it anew, unless another owner holds it."""
         names = [keys.counters(uid), keys.features(uid), keys.arm_changes(uid), keys.follower(uid)]
         return _followed(await self._redis.script("follow_arms", names, [owner, ttl_ms]))
 
     async def advance(
         self, uid: str, owner: str, *, collection: str, before: Position, after: Position, quality: bytes
     ) -> bool:
+        """The engine has everything up to ``after``. False: the lease was lost, and nothing is noted.
+
+        Then what was written after ``before`` may have come after what a later follower wrote. So that one
+        begins again at ``before``, if it writes to the same collection.
+        """
         arguments: list[Argument] = [owner, collection, *before, *after, quality]
         names = [keys.counters(uid), keys.follower(uid)]
         return bool(await self._redis.script("advance_follower", names, arguments))
 
     async def leave(self, uid: str, owner: str) -> None:
+        """Let go of the lease, if it is the owner's."""
         await self._redis.script("leave_arms", [keys.follower(uid)], [owner])
 
     async def forget(self, uid: str, deleted: Sequence[Position]) -> None:
+        """Drop arms from the order of changes that are deleted, and did not change since."""
         if deleted:
             arguments: list[Argument] = [part for version, arm in deleted for part in (arm, version)]
             names = [keys.features(uid), keys.arm_changes(uid)]

@@ -7,32 +7,44 @@ from collections.abc import Sequence
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument
-from app.storage.types.campaigns import KeptJob, StoredJob
+from app.storage.types.registry import KeptJob, StoredJob
 
 MOST_JOBS, MOST_OF_BANDIT = 100, 20
 MOST_RESULT_BYTES = 64 << 20
 
 
-class RedisJobs(RedisPart):
-    """Implements ``protocol.JobStore``."""
+class JobStore(RedisPart):
+    """Jobs by bandit and id. All times are by the clock of the store; what is over is not there any more.
+
+    All jobs, those of one bandit, and the bytes of all results are bounded: see ``jobs``.
+    """
 
     async def add(self, bandit_uid: str, job_id: str, head: bytes, *, lease_ms: int, keep_ms: int) -> bool:
+        """Begin a job, whose process has a lease; False, and nothing is changed, where there are too many."""
         arguments: list[Argument] = [_name(bandit_uid, job_id), head, b"", lease_ms, keep_ms]
         return await self._keep(arguments, "new") == "kept"
 
     async def keep(
         self, bandit_uid: str, job_id: str, head: bytes, *, lease_ms: int, keep_ms: int, result: bytes = b""
     ) -> KeptJob:
+        """Say how a job stands, and begin its lease and its time anew.
+
+        ``missing``: it was deleted, or its time is over. ``full``: there is no room for the result. Nothing
+        is changed then.
+        """
         arguments: list[Argument] = [_name(bandit_uid, job_id), head, result, lease_ms, keep_ms]
         return await self._keep(arguments, "known")
 
     async def read(self, bandit_uid: str, job_id: str) -> StoredJob | None:
+        """A job, with its result."""
         return next(iter(await self._read(_name(bandit_uid, job_id))), None)
 
     async def jobs(self, bandit_uid: str) -> Sequence[StoredJob]:
+        """All jobs of a bandit, without results, in ascending order of their ids."""
         return sorted(await self._read(_name(bandit_uid, "")), key=lambda job: job.id)
 
     async def delete(self, bandit_uid: str, job_id: str) -> bool:
+        """Drop a job; False if it was not there."""
         name = _name(bandit_uid, job_id)
         heads, results, *times = keys.JOBS
         dropped = [("HDEL", heads, name), ("HDEL", results, name), *(("ZREM", key, name) for key in times)]

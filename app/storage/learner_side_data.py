@@ -11,31 +11,48 @@ from app.storage.decision_rows import erase_all_rows, erase_rows
 from app.storage.part import RedisPart, check_positive
 from app.storage.registry import drop_states
 from app.storage.types import Knew, entry_order
-from app.storage.types.learner_id import LearnerId
+from app.storage.types.decisions import LearnerId
 
 _STEP = 1_000
 
 Goes = Callable[[bytes | None], bool]
 
 
-class RedisLearnerSideData(RedisPart):
-    """Implements ``protocol.LearnerSideData``."""
+class LearnerSideData(RedisPart):
+    """Forgetting is an entry of the reward log: the state goes when it is folded, the rest by ``erase``."""
 
     async def touch(self, learner: LearnerId, *, expires_ms: int) -> None:
+        """The learner is not idle before then. Never makes the time shorter."""
         await self._redis.command(
             "ZADD", keys.idle(self._partition(learner)), "GT", expires_ms, learner.member
         )
 
     async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
+        """Append an entry that forgets the learner, and return its id.
+
+        In the same step all rewards of decisions from before are refused: for ``ttl_ms`` at least, and until
+        the store refuses all that is as old (``drop_expired``). The learner is no longer idle, has taken no
+        slot of a warm-up, and is noted as one to ``erase``. Idempotent by ``now_ms``: repeated, it returns
+        the id of the first entry.
+        """
         return await self._forget("append_forget", learner, payload, now_ms, ttl_ms) or ""
 
     async def expire(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str | None:
+        """As ``append_forget`` if the learner is idle since before ``now_ms``, else None without effect."""
         return await self._forget("expire", learner, payload, now_ms, ttl_ms)
 
     async def erase(
         self, learner: LearnerId, entry_id: str, *, decision_knew: Knew, event_knew: Knew
     ) -> bool:
-        """A few round trips per thousand entries of the partition's log, waiting decisions, or events."""
+        """Remove log entries up to ``entry_id``, dead letters, rows, decisions that wait, choices for events.
+
+        ``entry_id`` is that of the entry that forgot the learner. What was decided knowing of it stays: the
+        learner may have come back before all is erased, and several processes may erase at the same time.
+        ``decision_knew`` reads the record of a decision that waits, ``event_knew`` that of a choice for an
+        event. In steps. False, and nothing is done, while that entry is not folded.
+
+        A few round trips per thousand entries of the partition's log, waiting decisions, or events.
+        """
         partition, number = self._partition(learner), entry_order(entry_id)[1]
         if not await self._erase_entries(partition, learner, entry_id):
             return False
@@ -48,7 +65,13 @@ class RedisLearnerSideData(RedisPart):
         return True
 
     async def erase_bandit(self, uid: str) -> None:
-        """Some round trips per partition, and one per thousand entries, members and keys of the store."""
+        """Remove everything that is kept of all learners of a deleted bandit, under any key.
+
+        In steps; ``RegistryStore.deletions`` names the bandit until all is gone. Costs a scan of all keys of
+        the store, and of the logs of all partitions.
+
+        Some round trips per partition, and one per thousand entries, members and keys of the store.
+        """
         everybody = LearnerId(uid, "")
         for partition in range(self.partitions):
             await drop_states(self._redis, partition, uid)

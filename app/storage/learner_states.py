@@ -10,22 +10,28 @@ from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, log_entry
 from app.storage.redis_client import Argument
 from app.storage.types import DeadLetter, FoldedCounts, LearnerChanges, LogEntry, StoredLearner
-from app.storage.types.learner_id import UID_LENGTH, LearnerId
+from app.storage.types.decisions import UID_LENGTH, LearnerId
 
 MOST_LISTED = 10_000  # names of learners in one answer, and those of one more partition
 _CHANGES_OF = keys.log, keys.watermark, keys.learner_changes
 
 
-class RedisLearnerStates(RedisPart):
-    """Implements ``protocol.LearnerStates``."""
+class LearnerStates(RedisPart):
+    """Checkpoints and tails, by partition and learner."""
 
     async def watermark(self, partition: int) -> str:
+        """The watermark; "0-0" before the first."""
         entry_id: bytes | None = await self._redis.command("GET", keys.watermark(partition))
         return (entry_id or b"0-0").decode()
 
     async def stored(
         self, partition: int, learners: Sequence[LearnerId], known: Mapping[LearnerId, str] | None = None
     ) -> Sequence[StoredLearner]:
+        """What the partition holds of these learners; all at one moment.
+
+        ``known`` names the last entry that the caller has folded of a learner. If that is in the tail, only
+        what comes after it is read (``continues``).
+        """
         if not learners:
             return []
         numbers = _numbered(learners)
@@ -42,6 +48,7 @@ class RedisLearnerStates(RedisPart):
     async def all_stored(
         self, partition: int, uids: Sequence[str]
     ) -> tuple[str, Mapping[LearnerId, StoredLearner]]:
+        """The watermark, and all learners of these bandits, at one moment: for offline use."""
         names = [keys.watermark(partition), keys.log(partition), *_of_bandits(partition, uids)]
         watermark, *bandits = await self._redis.script("all_stored", names, bulk=True)
         result: dict[LearnerId, StoredLearner] = {}
@@ -56,6 +63,7 @@ class RedisLearnerStates(RedisPart):
         return watermark.decode(), result
 
     async def names(self, partition: int, uid: str) -> Sequence[str]:
+        """The names of the learners of a bandit in the partition, in order. Cost: one step for each."""
         names = [keys.states(partition, uid), keys.tails(partition, uid)]
         return sorted({name.decode() for name in await self._redis.script("learner_names", names)})
 
@@ -70,6 +78,15 @@ class RedisLearnerStates(RedisPart):
         dead: Sequence[DeadLetter] = (),
         folded: Mapping[str, FoldedCounts] | None = None,
     ) -> bool:
+        """Compare and set: if the watermark is ``expected``, set it with all states, tails and dead letters.
+
+        ``states`` are checkpoints: the tail of the learner goes. None removes the learner. ``tails`` are ids
+        of entries, in log order, that are put at the end of the tail of a learner, which keeps its
+        checkpoint. Learners of a deleted bandit are left out. A watermark that stays where it is says that
+        no learner has changed: they only get checkpoints. False: the watermark is another one, and nothing
+        was done. After a lost reply that may be one's own: read the watermark again.
+        ``folded``: by uid, what this adds to ``PriorStore.folded``; of bandits that have a learner here.
+        """
         tails = tails or {}
         numbers = _numbered([*states, *tails])
         arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead)]
@@ -95,6 +112,10 @@ class RedisLearnerStates(RedisPart):
         return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
     async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
+        """Whose states have changed in each of these partitions, after its watermark ``since``.
+
+        A watermark of "" and one above that of the partition are not known.
+        """
         one_by_one = [{partition: known} for partition, known in since.items()]
         together = one_by_one if self._redis.is_cluster else [since]
         found = await asyncio.gather(*map(self._changed, together))

@@ -1,4 +1,4 @@
-"""What all parts of ``RedisStore`` stand on: one client, and the number of partitions."""
+"""What all parts of ``Store`` stand on: one client, and the number of partitions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from app.platform.errors import Invalid
 from app.storage.redis_client import RedisClient
 from app.storage.space import SpaceBudget
 from app.storage.types import LogEntry
-from app.storage.types.learner_id import LearnerId
+from app.storage.types.decisions import LearnerId
 
 
 class RedisPart:
-    """Base of every part. A part implements one protocol and calls no other part.
+    """Base of every part. A part is one concern and calls no other part.
 
     Each call of a part is one round trip unless it says otherwise.
     """

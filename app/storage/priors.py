@@ -15,24 +15,33 @@ MOST_VERSION_BYTES = 16 << 20  # of all versions of a bandit
 REPLACED = ":replaced"
 
 
-class RedisPriors(RedisPart):
-    """Implements ``protocol.PriorStore``."""
+class PriorStore(RedisPart):
+    """Versions are numbered from 1, without a gap. The newest is kept for as long as the bandit."""
 
     async def changes(self) -> int:
+        """A number that grows with every version of any bandit."""
         return int(await self._redis.command("GET", keys.PRIOR_CHANGES) or 0)
 
     async def numbers(self) -> Mapping[str, int]:
+        """The number of the newest version of each bandit that has any, by its uid."""
         found = await self._redis.command("HGETALL", keys.PRIORS)
         return {uid.decode(): int(number) for uid, number in found.items()}
 
     async def read(self, bandit_uid: str, number: int) -> bytes | None:
+        """The record of a version; None: it is not kept."""
         record: bytes | None = await self._redis.command("HGET", keys.priors(bandit_uid)[0], number)
         return record
 
     async def kept(self, bandit_uid: str) -> Sequence[int]:
+        """The numbers of the versions that are kept, in order."""
         return sorted(map(int, await self._redis.command("HKEYS", keys.priors(bandit_uid)[0])))
 
     async def write(self, name: str, bandit_uid: str, version: PriorWrite) -> int | None:
+        """Store the version under the next number, and return that, if the newest is the expected one.
+
+        0: it is another one, and nothing was done. After a lost reply that may be one's own. None: there is
+        there is no bandit with this name and uid.
+        """
         names = [keys.BANDITS, keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(bandit_uid)]
         arguments: list[Argument] = [name, bandit_uid, version.expected, version.since_ms, version.record]
         arguments += (version.named_after_ms, MOST_VERSIONS, MOST_VERSION_BYTES)
@@ -40,6 +49,7 @@ class RedisPriors(RedisPart):
         return number
 
     async def folded(self, bandit_uids: Sequence[str]) -> Sequence[FoldedCounts]:
+        """What was folded for these bandits, in all partitions. A call for each partition."""
         fields = [field for uid in bandit_uids for field in (uid, uid + REPLACED)]
         if not fields:
             return []

@@ -16,10 +16,11 @@ MOST_HELD = 1_000_000  # deferred decisions of a bandit, of some 150 bytes
 _CONFIRMED: Mapping[int, Confirmed] = {1: "counts", 0: "expired", -1: "used_up"}
 
 
-class RedisQuotas(RedisPart):
-    """Implements ``protocol.QuotaStore``."""
+class QuotaStore(RedisPart):
+    """All quotas of a bandit are in one place: one script counts for many of them."""
 
     async def changes(self, bandit_uid: str, after: int) -> QuotaChanges:
+        """What has changed since a number; all records for one of another time, or too long ago."""
         names = [keys.quotas(bandit_uid), keys.quota_changes(bandit_uid)]
         number, is_all, *found = await self._redis.script("changed_quotas", names, [after])
         records = {
@@ -29,12 +30,17 @@ class RedisQuotas(RedisPart):
         return QuotaChanges(number, records, bool(is_all))
 
     async def record(self, bandit_uid: str, quota_id: str) -> bytes:
+        """b"": there is none."""
         record: bytes | None = await self._redis.command("HGET", keys.quotas(bandit_uid), quota_id)
         return record or b""
 
     async def put(
         self, bandit_uid: str, quota_id: str, record: bytes, terms: QuotaTerms, *, expected: bytes, most: int
     ) -> bytes | None:
+        """Store ``record`` in place of ``expected`` (b"": none); return what stands then.
+
+        Counts go on for the same ``terms.uid``, else they begin anew. None: there are ``most`` already.
+        """
         names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id), keys.quota_changes(bandit_uid)]
         arguments: list[Argument] = [quota_id, record, expected, *terms, most, MOST_CHANGES]
         current: bytes | None = await self._redis.script("put_quota", names, arguments)
@@ -45,11 +51,17 @@ class RedisQuotas(RedisPart):
         return bool(await self._redis.script("delete_quota", names, [quota_id, MOST_CHANGES]))
 
     async def changed(self, bandit_uid: str) -> None:
+        """Tell all processes that the quotas of a bandit have changed (``Registry.quotas``)."""
         await self._redis.script("note_quotas", [keys.QUOTAS, keys.REGISTRY_VERSION], [bandit_uid])
 
     async def share(
         self, bandit_uid: str, process: str, number: int, asked: Sequence[ShareAsked]
     ) -> tuple[int, Sequence[Share]]:
+        """Change the shares of a process, as far as there is something left; (the store's time in ms, them).
+
+        A process that wants less than it holds has stopped to spend the rest when it asks.
+        ``number`` ascends with every call of a process: one that arrives after a later one changes nothing.
+        """
         names = [name for each in asked for name in _of_quota(bandit_uid, each.id)]
         arguments: list[Argument] = [process, number]
         for each in asked:
@@ -58,28 +70,41 @@ class RedisQuotas(RedisPart):
         return now_ms, [Share(bool(known), bool(holds), *rest) for known, holds, *rest in answers]
 
     async def reward(self, bandit_uid: str, counts: Mapping[str, int]) -> None:
+        """Count rewards of the arms of these quotas, in their windows of now; each call, repeated or not."""
         names = [name for quota_id in counts for name in _of_quota(bandit_uid, quota_id)]
         await self._redis.script("reward_quotas", names, [*counts.values()])
 
     async def hold(
         self, bandit_uid: str, decision: str, taken: Sequence[Held], *, expires_ms: int
     ) -> Sequence[int] | None:
+        """Know what a deferred decision took, unless it is more than deferred decisions may hold.
+
+        How much that is of each quota, before this one. None: no space.
+        """
         arguments: list[Argument] = [decision, msgspec.msgpack.encode(taken), expires_ms, MOST_HELD]
         names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
         answer: Sequence[int] | None = await self._redis.script("hold_quotas", names, arguments)
         return answer
 
     async def confirm(self, bandit_uid: str, decision: str, *, expires_ms: int, margin_ms: int) -> Confirmed:
+        """It was shown: nothing of it is given back. The call may be repeated.
+
+        What it took in a window that is over counts in that of now, if as much is left there.
+        """
         arguments: list[Argument] = [decision, expires_ms, margin_ms]
         names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
         return _CONFIRMED[await self._redis.script("confirm_quotas", names, arguments)]
 
     async def release(self, bandit_uid: str, *, margin_ms: int, count: int) -> int:
+        """Give back what decisions took that have expired so long ago; how many, ``count`` at most."""
         names = [*keys.quotas_held(bandit_uid), *_of_quota(bandit_uid, "")]
         return int(await self._redis.script("release_quotas", names, [margin_ms, count]))
 
     async def erase(self, bandit_uid: str) -> None:
-        """Two round trips."""
+        """Remove everything of a deleted bandit.
+
+        Two round trips.
+        """
         names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, "")]
         names += [*keys.quotas_held(bandit_uid), keys.quota_changes(bandit_uid)]
         await self._redis.script("erase_quotas", names)

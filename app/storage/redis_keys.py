@@ -114,7 +114,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from app.storage.types.learner_id import DecisionId, LearnerId
+from app.storage.types.decisions import DecisionId, LearnerId
 
 PREFIX = "shortlist:"
 CHANGES_KEPT = 50_000

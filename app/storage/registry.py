@@ -11,8 +11,8 @@ from app.storage.redis_client import Argument, RedisClient
 from app.storage.types import BanditChange, Registry
 
 
-class RedisRegistry(RedisPart):
-    """Implements ``protocol.RegistryStore``."""
+class RegistryStore(RedisPart):
+    """Records of catalogues and bandits by name. A record begins with a uid of 16 characters."""
 
     async def read(self) -> Registry:
         version, catalogues, bandits, quotas = await self._redis.transaction(
@@ -30,12 +30,18 @@ class RedisRegistry(RedisPart):
         return int(await self._redis.command("GET", keys.REGISTRY_VERSION) or 0)
 
     async def create_catalogue(self, name: str, record: bytes) -> bytes:
+        """Store ``record`` if the name is free; return the record that the name has now."""
         names = [keys.CATALOGUES, keys.REGISTRY_VERSION]
         current: bytes = await self._redis.script("create_catalogue", names, [name, record])
         return current
 
     async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
-        """Three round trips. The arms go even if the name is gone: an earlier call may have failed there."""
+        """Remove the catalogue, then its arms: two steps, and ``deletions`` names it in between.
+
+        From then on its arms cannot be written: NotFound.
+
+        Three round trips. The arms go even if the name is gone: an earlier call may have failed there.
+        """
         outcome: Literal["deleted", "missing", "in_use"]
         names = [keys.CATALOGUES, keys.users(name), keys.REGISTRY_VERSION, keys.DELETED]
         outcome = (await self._redis.script("delete_catalogue", names, [name, uid])).decode()
@@ -44,6 +50,7 @@ class RedisRegistry(RedisPart):
         return outcome
 
     async def create_bandit(self, name: str, record: bytes, *, catalogue: str) -> bytes | None:
+        """As ``create_catalogue``; None when the catalogue does not exist."""
         names = [keys.CATALOGUES, keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION]
         current: bytes | None = await self._redis.script("create_bandit", names, [catalogue, name, record])
         return current
@@ -51,6 +58,11 @@ class RedisRegistry(RedisPart):
     async def change_bandit(
         self, name: str, uid: str, change: BanditChange, *, expected: bytes, record: bytes
     ) -> bytes | None:
+        """Store ``record`` in place of ``expected``, if the name has exactly that.
+
+        Return the record that the name has then: another one when somebody else has changed it, None when
+        there is none. A version that is kept already stays as it is. ``uid`` is that of both records.
+        """
         names = [keys.BANDITS, keys.REGISTRY_VERSION, keys.versions(uid)]
         kept = [part for pair in change.kept.items() for part in pair]
         arguments = [name, expected, record, len(change.kept), *kept, *change.dropped]
@@ -58,13 +70,21 @@ class RedisRegistry(RedisPart):
         return current
 
     async def bandit_versions(self, uid: str, versions: Sequence[int]) -> Sequence[bytes | None]:
+        """The records that were kept of these versions, in their order; None: none was."""
         if not versions:
             return []
         result: Sequence[bytes | None] = await self._redis.command("HMGET", keys.versions(uid), *versions)
         return result
 
     async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
-        """One round trip, and one per partition. The states go even if the name is gone, as above."""
+        """Remove the bandit with its versions, then the states of its learners: a step for each partition.
+
+        From then on no state of it is written (``LearnerStates.apply``). False when it was not there. The
+        rest that is kept of its learners is left to ``LearnerSideData.erase_bandit``; ``deletions`` names it
+        until they are gone.
+
+        One round trip, and one per partition. The states go even if the name is gone, as above.
+        """
         names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.PRIORS]
         names += [keys.versions(uid), *keys.priors(uid)]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
@@ -74,21 +94,29 @@ class RedisRegistry(RedisPart):
         return bool(outcome == b"deleted")
 
     async def deletions(self) -> Mapping[str, Literal["bandit", "catalogue"]]:
+        """What was deleted and is not all gone yet, by uid."""
         unfinished = await self._redis.command("HGETALL", keys.DELETED)
         return {
             uid.decode(): "bandit" if kind == b"bandit" else "catalogue" for uid, kind in unfinished.items()
         }
 
     async def erase_catalogue(self, uid: str) -> None:
-        """Two round trips."""
+        """Remove the remains of a deleted catalogue. In steps; ``deletions`` names it until it is gone.
+
+        Two round trips.
+        """
         await self._redis.script("erase_catalogue", keys.catalogue(uid), [keys.DELETED_KEPT_MS])
         await self._redis.command("HDEL", keys.DELETED, uid)
 
 
-class RedisWriteOnce(RedisPart):
-    """Implements ``protocol.WriteOnce``."""
+class WriteOnce(RedisPart):
+    """Write-once registers by name, in the registry (``partition`` None) or in a partition."""
 
     async def put(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
+        """Store ``value`` unless the name has one; return the one that it has now.
+
+        ``ttl_ms`` None: it stays for ever.
+        """
         if ttl_ms is not None:
             check_positive("ttl_ms", ttl_ms)
         args: list[Argument] = [value, "" if ttl_ms is None else ttl_ms]
@@ -100,14 +128,16 @@ class RedisWriteOnce(RedisPart):
         return current
 
 
-class RedisLeases(RedisPart):
-    """Implements ``protocol.WorkerLeases``."""
+class WorkerLeases(RedisPart):
+    """Leases of workers by name, by the clock of the store. A lease is no lock: it only saves work."""
 
     async def join(self, name: str, lease_ms: int) -> Sequence[str]:
+        """Begin a worker's lease, or begin it anew; return the names of all that hold one."""
         names = await self._redis.script("join_workers", [keys.WORKERS], [name, lease_ms])
         return [name.decode() for name in names]
 
     async def leave(self, name: str) -> None:
+        """End the lease of a worker."""
         await self._redis.command("ZREM", keys.WORKERS, name)
 
 

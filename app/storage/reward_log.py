@@ -15,10 +15,15 @@ from app.storage.types import UID_LENGTH, Appended, DeadLetter, Lag, LearnerId, 
 _TRIM_STEP = 256
 
 
-class RedisRewardLog(RedisPart):
-    """Implements ``protocol.RewardLog``."""
+class RewardLog(RedisPart):
+    """The logs of all partitions. Entries of one log are in the order in which they were appended."""
 
     async def append(self, partition: int, rewards: Sequence[RewardWrite]) -> Sequence[Appended]:
+        """Append those that are neither duplicates nor expired nor of a forgotten learner.
+
+        Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter. Raises
+        StoreFull, and none is appended: there is no space for the dedupe keys of all that are new.
+        """
         if not rewards:
             return []
         names = [*_partition_keys(partition)]
@@ -44,11 +49,13 @@ class RedisRewardLog(RedisPart):
         return [_appended(answer) for answer in answers]
 
     async def read(self, partition: int, after: str, count: int) -> Sequence[LogEntry]:
+        """The first ``count`` entries after the entry id ``after``."""
         check_positive("count", count)
         entries = await self._redis.command("XRANGE", keys.log(partition), f"({after}", "+", "COUNT", count)
         return [log_entry(entry_id, fields) for entry_id, fields in entries]
 
     async def backlog(self, partition: int) -> int:
+        """Number of entries that are not yet folded."""
         return int(await self._redis.script("backlog", [keys.log(partition), keys.watermark(partition)]))
 
     async def lag(self, partition: int) -> Lag:
@@ -57,6 +64,11 @@ class RedisRewardLog(RedisPart):
         return Lag(age_ms / 1_000, dead)
 
     async def trim(self, partition: int, before_ms: int, *, pooled: str) -> Trimmed:
+        """Drop some of the entries that are both older than ``before_ms`` and at or below the watermark.
+
+        None that is in the tail of its learner, or of the one named ``pooled``, and none after such a one.
+        A few hundred at most: see ``Trimmed``.
+        """
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.tails)
         result = await self._redis.script("trim_log", names, [before_ms, _TRIM_STEP, pooled])
         more, *members = result
@@ -64,11 +76,17 @@ class RedisRewardLog(RedisPart):
         return Trimmed(bool(more), held)
 
     async def dead_letters(self, partition: int) -> Sequence[DeadLetter]:
+        """Entries that were left out and not replayed, in order."""
         letters = await self._redis.command("XRANGE", keys.dead(partition), "-", "+")
         return [DeadLetter(log_entry(id_, fields), fields[b"r"].decode()) for id_, fields in letters]
 
     async def replay_dead(self, partition: int, letters: Sequence[DeadLetter]) -> Sequence[str]:
-        """New ids come in the order of the letters."""
+        """Put dead letters at the end of the log: the new ids, or "forgotten" (dropped), or "missing".
+
+        Repeated, it answers "missing": nothing is put back twice.
+
+        New ids come in the order of the letters.
+        """
         if not letters:
             return []
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.dead)

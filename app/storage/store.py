@@ -11,27 +11,27 @@ from pathlib import Path
 
 from app.platform.errors import StartupError
 from app.storage import redis_keys as keys
-from app.storage.arms import RedisArms
-from app.storage.campaigns import RedisCampaigns
-from app.storage.choices import RedisChoices
-from app.storage.decision_rows import RedisDecisionRows
-from app.storage.followed_arms import RedisFollowedArms
-from app.storage.jobs import RedisJobs
-from app.storage.learner_side_data import RedisLearnerSideData
-from app.storage.learner_states import RedisLearnerStates
-from app.storage.priors import RedisPriors
-from app.storage.quotas import RedisQuotas
+from app.storage.arms import ArmStore
+from app.storage.campaigns import CampaignStore
+from app.storage.choices import Choices
+from app.storage.decision_rows import DecisionRows
+from app.storage.followed_arms import FollowedArms
+from app.storage.jobs import JobStore
+from app.storage.learner_side_data import LearnerSideData
+from app.storage.learner_states import LearnerStates
+from app.storage.priors import PriorStore
+from app.storage.quotas import QuotaStore
 from app.storage.redis_client import RedisClient
-from app.storage.registry import RedisLeases, RedisRegistry, RedisWriteOnce
-from app.storage.reward_log import RedisRewardLog
+from app.storage.registry import RegistryStore, WorkerLeases, WriteOnce
+from app.storage.reward_log import RewardLog
 from app.storage.space import SpaceBudget
-from app.storage.types import Kind, Store
-from app.storage.usage import RedisUsage
-from app.storage.waiting_decisions import RedisWaitingDecisions
+from app.storage.types import Kind
+from app.storage.usage import Usage
+from app.storage.waiting_decisions import WaitingDecisions
 
 
-class RedisStore(Store):
-    """Implements ``protocol.Store`` on one Redis server or cluster: redis://, rediss:// or unix://.
+class Store:
+    """One Redis server or cluster (redis://, rediss:// or unix://), by concern. It must be opened before use.
 
     ``url``                of the server, or of any node of the cluster
     ``partitions``         of the reward log; the first to open a store fixes them for good
@@ -63,25 +63,25 @@ class RedisStore(Store):
         self._redis = client
         self.partitions = partitions
         shared = client, partitions, SpaceBudget(bounds or {})
-        self.arms = RedisArms(*shared)
-        self.followed_arms = RedisFollowedArms(*shared)
-        self.registry = RedisRegistry(*shared)
-        self.rewards = RedisRewardLog(*shared)
-        self.learners = RedisLearnerStates(*shared)
-        self.side_data = RedisLearnerSideData(*shared)
-        self.waiting = RedisWaitingDecisions(*shared)
-        self.rows = RedisDecisionRows(*shared)
-        self.choices = RedisChoices(*shared)
-        self.campaigns = RedisCampaigns(*shared)
-        self.quotas = RedisQuotas(*shared)
-        self.jobs = RedisJobs(*shared)
-        self.priors = RedisPriors(*shared)
-        self.write_once = RedisWriteOnce(*shared)
-        self.leases = RedisLeases(*shared)
-        self.usage = RedisUsage(*shared)
+        self.arms = ArmStore(*shared)
+        self.followed_arms = FollowedArms(*shared)
+        self.registry = RegistryStore(*shared)
+        self.rewards = RewardLog(*shared)
+        self.learners = LearnerStates(*shared)
+        self.side_data = LearnerSideData(*shared)
+        self.waiting = WaitingDecisions(*shared)
+        self.rows = DecisionRows(*shared)
+        self.choices = Choices(*shared)
+        self.campaigns = CampaignStore(*shared)
+        self.quotas = QuotaStore(*shared)
+        self.jobs = JobStore(*shared)
+        self.priors = PriorStore(*shared)
+        self.write_once = WriteOnce(*shared)
+        self.leases = WorkerLeases(*shared)
+        self.usage = Usage(*shared)
 
     def __repr__(self) -> str:
-        return f"RedisStore({self._redis.address!r}, partitions={self.partitions})"
+        return f"Store({self._redis.address!r}, partitions={self.partitions})"
 
     async def open(self) -> None:
         """Connect and check the server. Raises StartupError when it is not one that we can use."""
@@ -95,10 +95,13 @@ class RedisStore(Store):
         await self.usage.read()
 
     async def durability(self) -> str:
+        """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown"."""
         return await self._redis.durability()
 
     async def ping(self) -> None:
+        """Return when the store answers."""
         await self._redis.ping()
 
     async def close(self) -> None:
+        """Wait for what was asked, then let go of all connections."""
         await self._redis.close()

@@ -12,15 +12,24 @@ from app.storage.types import Kind
 _EXPIRING: Sequence[Kind] = ("events", "turns", "activations", "dedupe", "log", "repeats")
 
 
-class RedisUsage(RedisPart):
-    """Implements ``protocol.Usage``."""
+class Usage(RedisPart):
+    """All figures are bytes of the store's memory, as far as they can be known: rather too many than too few.
+
+    A call that would make a kind larger than its bound raises ``StoreFull``, or ``QuotaReached`` where
+    nothing expires, and changes nothing; of "log" the oldest rows go instead, soon, and of "repeats" less is
+    remembered. What is held stays until its time. Counting and writing are one step, so no crash parts them.
+    """
 
     @property
     def bounds(self) -> Mapping[Kind, int]:
+        """In bytes, of each kind."""
         return self._quota.bounds
 
     async def read(self) -> Mapping[Kind, int]:
-        """One round trip for each partition and one for campaigns, side by side."""
+        """What all partitions hold now. Further writes of this process are held against it.
+
+        One round trip for each partition and one for campaigns, side by side.
+        """
         campaigns, *result = await asyncio.gather(
             self._redis.command("HGET", keys.CAMPAIGN_BYTES, "all"),
             *map(self._held_by, range(self.partitions)),

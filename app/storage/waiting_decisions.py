@@ -10,13 +10,19 @@ from app.storage.part import RedisPart, optional
 from app.storage.redis_client import Argument
 from app.storage.space import full
 from app.storage.types import Activated, DefaultWrite, Due, Kind, RowWrite
-from app.storage.types.learner_id import DecisionId, LearnerId
+from app.storage.types.decisions import DecisionId, LearnerId
 
 _ACTIVATION: Sequence[Kind] = ("activations", "waiting")  # what an activation may add to
 
 
-class RedisWaitingDecisions(RedisPart):
-    """Implements ``protocol.WaitingDecisions``."""
+class WaitingDecisions(RedisPart):
+    """What bandits need that wait for rewards, or activate decisions later. Records are opaque.
+
+    Any number of processes may do what is due at the same time.
+
+    ``issued_ms``, ``expires_ms``, ``known_entry``: of the decision, as in ``RewardWrite``. One whose rewards
+    the store refuses as expired is neither logged nor activated.
+    """
 
     async def log(
         self,
@@ -28,6 +34,7 @@ class RedisWaitingDecisions(RedisPart):
         known_entry: int | None = None,
         row: RowWrite | None = None,
     ) -> None:
+        """Keep the decision until its defaults are appended, from ``due_ms`` on; and its row."""
         partition = self._partition(decision.learner)
         names = keys.of_partition(partition, keys.decisions, keys.due, keys.refused, keys.ledger)
         arguments: list[Argument] = [decision.member, record, due_ms, expires_ms, optional(known_entry)]
@@ -52,6 +59,7 @@ class RedisWaitingDecisions(RedisPart):
         due_ms: int,
         row: RowWrite | None = None,
     ) -> Activated:
+        """Say that the decision was shown, for ``ttl_ms``, and log it if there is a record; keep its row."""
         partition = self._partition(decision.learner)
         names = [keys.active(partition, decision), keys.decisions(partition), keys.due(partition)]
         names += [
@@ -79,6 +87,7 @@ class RedisWaitingDecisions(RedisPart):
         return bool(await self._redis.command("EXISTS", key))
 
     async def due(self, partition: int, now_ms: int, count: int) -> Due:
+        """At most about ``count`` of each kind."""
         names = keys.of_partition(partition, keys.decisions, keys.due, keys.idle, keys.erase)
         members, records, idle, erase = await self._redis.script("due", names, [now_ms, count])
         decisions = [DecisionId.of_member(member.decode()) for member in members]
@@ -91,6 +100,11 @@ class RedisWaitingDecisions(RedisPart):
     async def append_defaults(
         self, partition: int, decisions: Sequence[DecisionId], writes: Sequence[DefaultWrite]
     ) -> str | None:
+        """Append the defaults that these decisions of a partition still owe, and remove them from the logged.
+
+        Returns the last entry id, if any. Of several calls for one decision only one appends. Their dedupe
+        keys are counted, and never refused: a decision that waits is owed its default.
+        """
         if not decisions:
             return None
         names = keys.of_partition(
@@ -111,12 +125,19 @@ class RedisWaitingDecisions(RedisPart):
         return last.decode() if last else None
 
     async def drop_expired(self, partition: int, *, margin_ms: int, count: int) -> int:
+        """Drop what is kept of decisions that expired ``margin_ms`` ago by the store's clock.
+
+        Their dedupe keys go, and what is known of learners that were forgotten before all of them. In the
+        same step, rewards of all decisions that may need any of it are refused from now on, for good. At most
+        ``count`` of each kind; returns how many were dropped.
+        """
         names = keys.of_partition(partition, keys.log, keys.watermark, keys.refused, keys.seen_ends, keys.due)
         names += [keys.forgotten_until(partition), keys.seen_until(partition), keys.forgotten(partition)]
         names.append(keys.ledger(partition))
         return int(await self._redis.script("drop_expired", names, [margin_ms, count]))
 
     async def count_dedupe_keys(self, partition: int) -> int:
+        """How many dedupe keys of decisions are kept. Cost: a step for each ten minutes of a token's life."""
         names = keys.of_partition(partition, keys.seen_ends, keys.seen_until)
         return int(await self._redis.script("count_dedupe_keys", names, []))
 

@@ -36,8 +36,8 @@ from app.serving.constraints import NOTHING, Allowance
 from app.serving.frequency_caps import Repeats
 from app.serving.pipeline import Choosing
 from app.storage import redis_keys
-from app.storage.choices import RedisChoices
-from app.storage.quotas import RedisQuotas
+from app.storage.choices import Choices
+from app.storage.quotas import QuotaStore
 from app.storage.types import LearnerId
 from shortlist.types import NO_ROWS
 
@@ -108,7 +108,7 @@ async def by_the_terms_of_now(self: Bandits, uid: str, version: int) -> Any:
     return self._by_uid.get(uid)
 
 
-async def events_of_all(self: RedisChoices, learner: Any, event: str) -> Any:
+async def events_of_all(self: Choices, learner: Any, event: str) -> Any:
     SHARED.setdefault((learner.bandit_uid, event), learner)
     return await get_event(self, SHARED[learner.bandit_uid, event], event)
 
@@ -138,7 +138,7 @@ async def taken_by_a_dry_run(self: Allowance, request: Any, visitor: Any) -> Any
     return left
 
 
-async def taken_for_good(self: RedisQuotas, uid: str, *, margin_ms: int, count: int) -> int:
+async def taken_for_good(self: QuotaStore, uid: str, *, margin_ms: int, count: int) -> int:
     late = await self._redis.command("ZRANGEBYSCORE", redis_keys.quotas_held(uid)[1], 0, 1)
     for decision in late:
         await self.confirm(uid, decision.decode(), expires_ms=2**50, margin_ms=0)
@@ -164,7 +164,7 @@ def of_any_key(subject: Any, bandit: Any, *_: Any) -> Any:
 
 SHARED: dict[tuple[str, str], Any] = {}
 fold_rows, joint = fold._rows, Bandit.joint_features
-get_event = RedisChoices.get_event
+get_event = Choices.get_event
 left_for_a_dry_run, choice_of_a_request = Allowance.left, Choosing._choice
 REWARDED = ("choose", "reward_some")
 LATE = (*REWARDED, "time_passes")
@@ -323,7 +323,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(REWARDED, {"bandits": has_context, "requests": is_shown}),
     ),
     "keys share their events": (
-        RedisChoices,
+        Choices,
         "get_event",
         events_of_all,
         Focus(("choose",), {"bandits": is_per_key, "events": lambda event: event is not None}),
@@ -394,7 +394,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose", "put_quotas")),
     ),
     "what expired decisions hold is not given back": (
-        RedisQuotas,
+        QuotaStore,
         "release",
         taken_for_good,
         Focus(("choose", "choose", "put_quotas", "deferred_expire"), {"requests": is_deferred}),

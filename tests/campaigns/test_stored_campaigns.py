@@ -23,7 +23,7 @@ from app.campaigns.fold import CampaignRecord, pack_state, unpack_event, unpack_
 from app.campaigns.noisy_centers import NoisyCenters
 from app.campaigns.slates import Slates
 from app.records.records import pack, unpack
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import UID_LENGTH
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +62,7 @@ def assert_same(found: bytes, expected: bytes) -> None:
     assert unpacked(one, lambda value: value) == unpacked(other, about)
 
 
-async def written(store: RedisStore, old: dict[str, Any], *, snapshot: bool) -> Campaigns[Any, Any, Any]:
+async def written(store: Store, old: dict[str, Any], *, snapshot: bool) -> Campaigns[Any, Any, Any]:
     """Put everything into the store that version 0.1.0 had put there."""
     kind, uid = old["kind"], old["uid"]
     await store.campaigns.create(kind, "c", bytes.fromhex(old["record"]))
@@ -78,7 +78,7 @@ async def written(store: RedisStore, old: dict[str, Any], *, snapshot: bool) -> 
 
 @methods
 @pytest.mark.parametrize("snapshot", [True, False], ids=["from its snapshot", "from its log"])
-async def test_it_goes_on_as_it_would_have(store: RedisStore, old: dict[str, Any], snapshot: bool):
+async def test_it_goes_on_as_it_would_have(store: Store, old: dict[str, Any], snapshot: bool):
     campaigns = await written(store, old, snapshot=snapshot)
     campaign = await campaigns.get("c")
     assert campaign.position == len(old["events"])

@@ -18,7 +18,7 @@ from app.caps.rules import IDLE, BanditQuota, QuotaRule, QuotaShare
 from app.caps.shares import QuotaLedger
 from app.caps.snapshot import QuotaBlockNames
 from app.platform.errors import Unavailable
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from clock_shim import Clocks
 from deployment import Redis
 from lossy_store import LossyStore
@@ -35,7 +35,7 @@ HOUR_MS = 3_600_000
 class Process:
     """The shares of one process. Its clock is ``ahead_s`` of the true one."""
 
-    def __init__(self, store: RedisStore | LossyStore) -> None:
+    def __init__(self, store: Store | LossyStore) -> None:
         self.ahead_s = 0.0
         self.shown = Counter[int]()
         self.low = asyncio.Event()
@@ -61,11 +61,11 @@ class Process:
         return count if taken else 0
 
 
-async def put(store: RedisStore | LossyStore, rule: QuotaRule) -> None:
+async def put(store: Store | LossyStore, rule: QuotaRule) -> None:
     await store.quotas.put(UID, "q", b"r", rule.terms("u"), expected=b"", most=9)
 
 
-async def processes(store: RedisStore | LossyStore, count: int, rule: QuotaRule) -> list[Process]:
+async def processes(store: Store | LossyStore, count: int, rule: QuotaRule) -> list[Process]:
     await put(store, rule)
     made = [Process(store) for _ in range(count)]
     for process in made:
@@ -84,7 +84,7 @@ def quota_of(most: int, **fields: object) -> QuotaRule:
     return QuotaRule(most, arm="a", **fields).checked()  # type: ignore[arg-type]
 
 
-async def test_a_window_that_a_process_thinks_is_over_goes_on_where_it_was(store: RedisStore):
+async def test_a_window_that_a_process_thinks_is_over_goes_on_where_it_was(store: Store):
     """It counts the time from before it asks, so it is always a little early."""
     (process,) = await processes(store, 1, quota_of(20, per_s=86_400))
     for _ in range(9):
@@ -95,7 +95,7 @@ async def test_a_window_that_a_process_thinks_is_over_goes_on_where_it_was(store
     assert len(process.shown) == 1
 
 
-async def test_an_answer_that_comes_after_the_end_of_a_window_gives_nothing_back(store: RedisStore):
+async def test_an_answer_that_comes_after_the_end_of_a_window_gives_nothing_back(store: Store):
     lossy = LossyStore(store)
     (process,) = await processes(lossy, 1, quota_of(20, per_s=86_400))
     for _ in range(9):
@@ -116,7 +116,7 @@ async def _held(lossy: LossyStore) -> bool:
     return lossy.held["quotas.share"] == 1
 
 
-async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store: RedisStore):
+async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store: Store):
     (process,) = await processes(store, 1, quota_of(3, per_s=86_400))
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
     assert taken is not None
@@ -128,7 +128,7 @@ async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store
     assert process.shown.total() == 3
 
 
-async def test_what_goes_back_is_not_spent_while_the_store_is_asked(store: RedisStore):
+async def test_what_goes_back_is_not_spent_while_the_store_is_asked(store: Store):
     lossy = LossyStore(store)
     (one,) = await processes(lossy, 1, quota_of(16))
     other = Process(store)
@@ -150,7 +150,7 @@ async def test_what_goes_back_is_not_spent_while_the_store_is_asked(store: Redis
     assert one.shown.total() + other.shown.total() == 16
 
 
-async def test_rows_of_each_day_name_blocks_that_are_stored_that_day(store: RedisStore):
+async def test_rows_of_each_day_name_blocks_that_are_stored_that_day(store: Store):
     (process,) = await processes(store, 1, quota_of(16))
     blocks, out = QuotaBlockNames(store.write_once, UID, process.low, process.shares.slots), np.ones(1, bool)
     names = [blocks.named(out, day=day, ttl_ms=1_000) for day in (1, 1, 2)]
@@ -158,7 +158,7 @@ async def test_rows_of_each_day_name_blocks_that_are_stored_that_day(store: Redi
     assert len(blocks._unkept) == 2
 
 
-async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store: RedisStore):
+async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store: Store):
     rule = quota_of(5, per_s=86_400)
     (process,) = await processes(store, 1, rule)
     clock = process.shares._clock
@@ -168,7 +168,7 @@ async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_no_window_has_more_than_there_is(store: RedisStore, seed: int):
+async def test_whatever_happens_no_window_has_more_than_there_is(store: Store, seed: int):
     """Replies are lost, processes are killed, their clocks jump; some give back what they took."""
     draw, lossy, rule = random.Random(seed), LossyStore(store), quota_of(300, per_s=86_400)
     alive = await processes(lossy, 3, rule)
@@ -207,7 +207,7 @@ async def _unless_lost(awaitable):  # type: ignore[no-untyped-def]
 class Jumping:
     """A store, and its clock."""
 
-    store: RedisStore
+    store: Store
     clocks: Clocks
 
     async def jump_to(self, offset_s: int) -> None:

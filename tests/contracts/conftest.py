@@ -1,4 +1,4 @@
-"""The contract of ``app.storage.types.Store``, held against every server that is at hand."""
+"""The contract of ``app.storage.store.Store``, held against every server that is at hand."""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.storage.embedded.server import EmbeddedServer, wheel_binary
-from app.storage.types import Store
+from app.storage.store import Store
 from redis_cluster import RedisCluster
 from store_clients import connect, flush
 from store_server import patient_store

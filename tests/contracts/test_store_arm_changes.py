@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.storage import redis_keys
-from app.storage.types import ArmWrite, Store
+from app.storage.store import Store
+from app.storage.types import ArmWrite
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from app.platform.errors import Invalid
-from app.storage.types import ArmWrite, Store
+from app.storage.store import Store
+from app.storage.types import ArmWrite
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio

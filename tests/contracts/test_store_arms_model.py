@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_store_arms import KEEP_MS, arms_of, vector
 
-from app.storage.types import ArmWrite, Store
+from app.storage.store import Store
+from app.storage.types import ArmWrite
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from app.storage.types import Store, StoredCampaign
+from app.storage.store import Store
+from app.storage.types import StoredCampaign
 
 pytestmark = pytest.mark.anyio
 

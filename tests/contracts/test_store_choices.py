@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from app.platform.errors import Invalid
-from app.storage.types import LearnerId, Store
+from app.storage.store import Store
+from app.storage.types import LearnerId
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio

@@ -4,7 +4,8 @@ import pytest
 from test_store_folding import fill
 from test_store_rewards import append, forget, log_of, reward
 
-from app.storage.types import DeadLetter, Store
+from app.storage.store import Store
+from app.storage.types import DeadLetter
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.storage.store import Store
 from app.storage.types import (
     DecisionId,
     DefaultWrite,
@@ -15,7 +16,6 @@ from app.storage.types import (
     LoggedReward,
     RewardWrite,
     RowWrite,
-    Store,
     StoredRow,
 )
 from learner_names import learner_in

@@ -10,7 +10,8 @@ import pytest
 
 from app.platform.errors import Invalid
 from app.storage import redis_keys as keys
-from app.storage.types import DecisionId, DefaultWrite, LearnerId, RewardWrite, Store
+from app.storage.store import Store
+from app.storage.types import DecisionId, DefaultWrite, LearnerId, RewardWrite
 from learner_names import UID, learner_in
 from store_clients import connect
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from test_store_rewards import ANN, TTL_MS, UID, append, forget, log_of, order, reward
 
 from app.storage import learner_states, redis_keys
-from app.storage.types import RewardWrite, Store, StoredLearner
+from app.storage.store import Store
+from app.storage.types import RewardWrite, StoredLearner
 from learner_names import learner_in
 from store_clients import connect
 from waiting import wait_until

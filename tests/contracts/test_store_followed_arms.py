@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.storage.types import ArmWrite, Position, Store
+from app.storage.store import Store
+from app.storage.types import ArmWrite, Position
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,8 @@ import pytest
 
 from app.platform.errors import Invalid
 from app.storage import jobs
-from app.storage.types import Store, StoredJob
+from app.storage.store import Store
+from app.storage.types import StoredJob
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio

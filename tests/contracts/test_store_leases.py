@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.storage.types import Store
+from app.storage.store import Store
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio

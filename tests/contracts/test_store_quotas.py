@@ -8,7 +8,8 @@ import random
 import pytest
 
 from app.storage import quotas
-from app.storage.types import LEAVES, Held, QuotaChanges, QuotaTerms, Share, ShareAsked, Store
+from app.storage.store import Store
+from app.storage.types import LEAVES, Held, QuotaChanges, QuotaTerms, Share, ShareAsked
 
 pytestmark = pytest.mark.anyio
 

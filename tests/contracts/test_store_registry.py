@@ -11,7 +11,8 @@ from test_store_folding import checkpoints
 
 from app.platform.errors import NotFound, Unavailable
 from app.storage.redis_client import RedisClient
-from app.storage.types import ArmWrite, BanditChange, Store
+from app.storage.store import Store
+from app.storage.types import ArmWrite, BanditChange
 
 pytestmark = pytest.mark.anyio
 

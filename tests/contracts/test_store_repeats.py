@@ -9,7 +9,8 @@ import pytest
 from test_store_usage import PARTITIONS, PERIOD_MS, TTL_MS, bounded, pass_time
 
 from app.storage import redis_keys
-from app.storage.types import Had, LearnerId, Store
+from app.storage.store import Store
+from app.storage.types import Had, LearnerId
 from learner_names import learner_in
 from store_clients import connect
 

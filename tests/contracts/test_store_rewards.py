@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from app.platform.errors import Invalid
-from app.storage.types import LearnerId, RewardWrite, Store
+from app.storage.store import Store
+from app.storage.types import LearnerId, RewardWrite
 from learner_names import UID, learner_in
 from waiting import wait_until
 

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from app.platform.errors import Unavailable
-from app.storage.learner_side_data import RedisLearnerSideData
-from app.storage.types import DeadLetter, DecisionId, LearnerId, RewardWrite, Store
+from app.storage.learner_side_data import LearnerSideData
+from app.storage.store import Store
+from app.storage.types import DeadLetter, DecisionId, LearnerId, RewardWrite
 from learner_names import UID, learner_in
 from store_clients import connect, traces
 
@@ -249,7 +250,7 @@ async def test_erasing_a_bandit_that_was_broken_off_goes_on(store: Store, monkey
 
     for step in ("decisions", "members", "entries", "dead_letters", "keys"):
         with monkeypatch.context() as broken:
-            broken.setattr(RedisLearnerSideData, f"_erase_{step}", breaks)
+            broken.setattr(LearnerSideData, f"_erase_{step}", breaks)
             with pytest.raises(Unavailable):
                 await store.side_data.erase_bandit(UID)
         assert await store.registry.deletions() == {UID: "bandit"}

@@ -12,8 +12,8 @@ import pytest
 
 from app.platform.errors import QuotaReached, StoreFull
 from app.storage import redis_keys
-from app.storage.store import RedisStore
-from app.storage.types import DecisionId, DefaultWrite, Kind, LearnerId, RewardWrite, Store
+from app.storage.store import Store
+from app.storage.types import DecisionId, DefaultWrite, Kind, LearnerId, RewardWrite
 from learner_names import learner_in
 from store_clients import connect, flush
 from store_server import patient_store
@@ -33,7 +33,7 @@ EXPIRING: tuple[Kind, ...] = ("events", "turns", "activations", "dedupe")
 
 
 @asynccontextmanager
-async def bounded(url: str, **bounds: int) -> AsyncIterator[RedisStore]:
+async def bounded(url: str, **bounds: int) -> AsyncIterator[Store]:
     """One process of several on the same store."""
     store = patient_store(url, partitions=PARTITIONS, bounds=bounds)
     try:

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from app.storage.types import DecisionId, DefaultWrite, RewardWrite, Store
+from app.storage.store import Store
+from app.storage.types import DecisionId, DefaultWrite, RewardWrite
 from learner_names import learner_in
 
 pytestmark = pytest.mark.anyio

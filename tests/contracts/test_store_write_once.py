@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.platform.errors import Invalid
-from app.storage.types import Store
+from app.storage.store import Store
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from app.learning import forgetting as module
 from app.records.records import LoggedDecision, unpack
 from app.storage import redis_keys
 from app.storage.types import RewardWrite
-from app.storage.types.learner_id import LearnerId
+from app.storage.types.decisions import LearnerId
 from store_clients import connect, traces
 from waiting import wait_until
 from workers.housekeeping import Housekeeping

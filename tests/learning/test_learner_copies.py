@@ -11,7 +11,7 @@ from app.learning import learner_copies as module
 from app.learning.replay import compare
 from app.platform.errors import Conflict, Invalid
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
-from app.storage.types.learner_id import LearnerId
+from app.storage.types.decisions import LearnerId
 from shortlist.linear import ridge
 from waiting import wait_until
 from world import World

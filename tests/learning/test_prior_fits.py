@@ -14,7 +14,7 @@ from app.bandits.prior_version import PriorVersion, bytes_to_prior, exported, im
 from app.learning import prior_fits
 from app.learning.reward_entries import Observation
 from app.platform.errors import NotFound, Unavailable
-from app.storage.learner_states import RedisLearnerStates
+from app.storage.learner_states import LearnerStates
 from app.storage.types import FoldedCounts, PriorWrite
 from shortlist.linear import learned_prior
 from workers import prior_fitting
@@ -99,13 +99,13 @@ async def test_no_call_of_the_store_asks_for_much(world: World, monkeypatch: pyt
     monkeypatch.setattr(prior_fits, "MOST_READ", 24)
     bandit, asked = await learned(world), list[int]()
     await teach(world, bandit, {f"k{n}": 2 for n in range(60)})
-    stored = RedisLearnerStates.stored
+    stored = LearnerStates.stored
 
     async def counted(self: Any, partition: int, learners: Any, known: Any = None) -> Any:
         asked.append(len(learners))
         return await stored(self, partition, learners, known)
 
-    monkeypatch.setattr(RedisLearnerStates, "stored", counted)
+    monkeypatch.setattr(LearnerStates, "stored", counted)
     assert (await fit(world, bandit)).keys == 24
     assert max(asked) <= 7
     assert sum(asked) == 24
@@ -118,7 +118,7 @@ async def test_a_few_partitions_are_asked_at_once_and_never_all(
     monkeypatch.setattr(prior_fits, "PARTITIONS_TOGETHER", 3)
     bandit, running, most = await learned(world), 0, 0
     await teach(world, bandit, {f"k{n}": 2 for n in range(20)})
-    names = RedisLearnerStates.names
+    names = LearnerStates.names
 
     async def counted(self: Any, partition: int, uid: str) -> Any:
         nonlocal running, most
@@ -128,7 +128,7 @@ async def test_a_few_partitions_are_asked_at_once_and_never_all(
         running -= 1
         return found
 
-    monkeypatch.setattr(RedisLearnerStates, "names", counted)
+    monkeypatch.setattr(LearnerStates, "names", counted)
     assert (await fit(world, bandit)).keys == 20
     assert most == 3
 

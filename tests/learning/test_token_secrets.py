@@ -10,7 +10,7 @@ from app.learning import tokens as token_secrets
 from app.learning.tokens import BadToken, Decision, TokenSecrets, TokenSigner
 from app.platform.errors import Unavailable
 from app.storage import redis_keys
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from store_clients import connect
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +46,7 @@ class Process:
         return self.signer.sign(Decision("0" * 16, "ann", "d", clock.ms, clock.ms + TTL_MS, ["a"], [1]))
 
 
-async def test_processes_that_start_together_share_their_secrets(store: RedisStore, clock: Clock):
+async def test_processes_that_start_together_share_their_secrets(store: Store, clock: Clock):
     processes = [Process(store) for _ in range(8)]
     await asyncio.gather(*(process.secrets.refresh() for process in processes))
     for one in processes:
@@ -54,7 +54,7 @@ async def test_processes_that_start_together_share_their_secrets(store: RedisSto
             assert other.signer.verify(one.token(clock), now_ms=clock.ms).learner == "ann"
 
 
-async def test_a_token_is_accepted_as_long_as_it_lives_whoever_signed_it(store: RedisStore, clock: Clock):
+async def test_a_token_is_accepted_as_long_as_it_lives_whoever_signed_it(store: Store, clock: Clock):
     """Over eleven periods; one process looks only every other period, one begins anew each time."""
     first, lazy = Process(store), Process(store)
     tokens: list[tuple[int, str]] = []
@@ -78,7 +78,7 @@ async def test_a_token_is_accepted_as_long_as_it_lives_whoever_signed_it(store: 
     assert len(numbers) == 11
 
 
-async def test_old_secrets_are_gone(store: RedisStore, store_url: str, clock: Clock):
+async def test_old_secrets_are_gone(store: Store, store_url: str, clock: Clock):
     """From the process after the last token has expired, and from the store soon after that."""
     process = Process(store)
     await process.secrets.refresh()
@@ -97,7 +97,7 @@ async def test_old_secrets_are_gone(store: RedisStore, store_url: str, clock: Cl
 
 
 async def test_a_store_that_is_away_leaves_the_secrets_as_they_are(
-    store: RedisStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     process, looked = Process(store), asyncio.Event()
     await process.secrets.refresh()
@@ -118,7 +118,7 @@ async def test_a_store_that_is_away_leaves_the_secrets_as_they_are(
     assert process.signer.verify(token, now_ms=clock.ms).id == "d"
 
 
-async def test_another_period_does_not_share_numbers_by_accident(store: RedisStore, clock: Clock):
+async def test_another_period_does_not_share_numbers_by_accident(store: Store, clock: Clock):
     """A changed setting begins anew: secrets of other periods are never taken for one's own."""
     one, other = Process(store), Process(store, period_ms=2 * PERIOD_MS)
     await one.secrets.refresh()

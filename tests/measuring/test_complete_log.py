@@ -7,7 +7,7 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RewardRule
 from app.decision_log.rows import Row
-from app.storage.types.learner_id import LearnerId
+from app.storage.types.decisions import LearnerId
 from workers.log_retention import LogRetention
 from world import World
 

@@ -10,7 +10,7 @@ from app.platform.errors import StartupError
 from app.replication.expected_store import ExpectedStore
 from app.storage import redis_keys as keys
 from app.storage.embedded.losses import Losses
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import ArmWrite, LearnerId, Registry, RewardWrite
 
 pytestmark = pytest.mark.anyio
@@ -20,15 +20,15 @@ UID = "c" * 16
 
 
 @pytest.fixture
-def partition(store: RedisStore) -> int:
+def partition(store: Store) -> int:
     return LEARNER.partition(store.partitions)
 
 
-def expected(store: RedisStore, folder: Path, *, accept_loss: bool = False) -> ExpectedStore:
+def expected(store: Store, folder: Path, *, accept_loss: bool = False) -> ExpectedStore:
     return ExpectedStore(store, folder, accept_loss=accept_loss)
 
 
-async def fill(store: RedisStore, partition: int, rewards: int = 3) -> None:
+async def fill(store: Store, partition: int, rewards: int = 3) -> None:
     """A catalogue, an arm, a version of a prior, and some rewards, all but one applied."""
     await store.registry.create_catalogue("films", UID.encode() + b"{}")
     await store.arms.upsert(UID, [ArmWrite("a", bytes(8))], keep_ms=1_000)
@@ -41,7 +41,7 @@ async def fill(store: RedisStore, partition: int, rewards: int = 3) -> None:
     )
 
 
-async def test_a_store_that_only_grows_is_as_expected(store: RedisStore, partition: int, tmp_path: Path):
+async def test_a_store_that_only_grows_is_as_expected(store: Store, partition: int, tmp_path: Path):
     for _ in range(3):
         await expected(store, tmp_path).check()
         await fill(store, partition)
@@ -53,7 +53,7 @@ async def test_a_store_that_only_grows_is_as_expected(store: RedisStore, partiti
     assert await expected(store, tmp_path).missing() == ""
 
 
-async def test_every_new_data_directory_takes_the_store_as_it_is(store: RedisStore, tmp_path: Path):
+async def test_every_new_data_directory_takes_the_store_as_it_is(store: Store, tmp_path: Path):
     for name in "abc":
         await expected(store, tmp_path / name).check()
     for name in "abc":
@@ -62,44 +62,44 @@ async def test_every_new_data_directory_takes_the_store_as_it_is(store: RedisSto
     assert len(files) == 1
 
 
-async def emptied(store: RedisStore, partition: int) -> None:
+async def emptied(store: Store, partition: int) -> None:
     await store._redis._everywhere("FLUSHALL")
 
 
-async def without_identity(store: RedisStore, partition: int) -> None:
+async def without_identity(store: Store, partition: int) -> None:
     await store._redis.command("DEL", keys.once(None, "identity"))
 
 
-async def another(store: RedisStore, partition: int) -> None:
+async def another(store: Store, partition: int) -> None:
     await store._redis.command("SET", keys.once(None, "identity"), "0" * 32)
 
 
-async def older_registry(store: RedisStore, partition: int) -> None:
+async def older_registry(store: Store, partition: int) -> None:
     await store._redis.command("DECR", keys.REGISTRY_VERSION)
 
 
-async def older_catalogue(store: RedisStore, partition: int) -> None:
+async def older_catalogue(store: Store, partition: int) -> None:
     await store._redis.command("HDEL", keys.counters(UID), "version")
 
 
-async def shorter_log(store: RedisStore, partition: int) -> None:
+async def shorter_log(store: Store, partition: int) -> None:
     [newest] = await store._redis.command("XREVRANGE", keys.log(partition), "+", "-", "COUNT", 1)
     await store._redis.command("XDEL", keys.log(partition), newest[0])
 
 
-async def older_watermark(store: RedisStore, partition: int) -> None:
+async def older_watermark(store: Store, partition: int) -> None:
     await store._redis.command("DEL", keys.watermark(partition))
 
 
-async def older_priors(store: RedisStore, partition: int) -> None:
+async def older_priors(store: Store, partition: int) -> None:
     await store._redis.command("DECR", keys.PRIOR_CHANGES)
 
 
-async def missing_catalogue(store: RedisStore, partition: int) -> None:
+async def missing_catalogue(store: Store, partition: int) -> None:
     await store._redis.command("HDEL", keys.CATALOGUES, "films")
 
 
-LOSSES: dict[Callable[[RedisStore, int], Awaitable[None]], str] = {
+LOSSES: dict[Callable[[Store, int], Awaitable[None]], str] = {
     emptied: "it has no identity",
     without_identity: "it has no identity",
     another: "it is another one: its identity is 00000000000000000000000000000000, not ",
@@ -114,10 +114,10 @@ LOSSES: dict[Callable[[RedisStore, int], Awaitable[None]], str] = {
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
 async def test_what_the_store_has_lost_is_refused_unless_it_is_accepted(
-    store: RedisStore,
+    store: Store,
     partition: int,
     tmp_path: Path,
-    loss: Callable[[RedisStore, int], Awaitable[None]],
+    loss: Callable[[Store, int], Awaitable[None]],
     caplog: pytest.LogCaptureFixture,
 ):
     await fill(store, partition)
@@ -144,7 +144,7 @@ async def test_what_the_store_has_lost_is_refused_unless_it_is_accepted(
 
 
 async def test_a_loss_while_the_process_runs_is_logged_and_recorded_once(
-    store: RedisStore, partition: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: Store, partition: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     await fill(store, partition)
     running = expected(store, tmp_path)
@@ -159,7 +159,7 @@ async def test_a_loss_while_the_process_runs_is_logged_and_recorded_once(
     await expected(store, tmp_path).check()
 
 
-async def test_a_catalogue_that_is_deleted_while_it_is_counted_is_no_loss(store: RedisStore, tmp_path: Path):
+async def test_a_catalogue_that_is_deleted_while_it_is_counted_is_no_loss(store: Store, tmp_path: Path):
     """The registry is read first; by the time the catalogue's version is read it may be gone."""
     await fill(store, 0)
     await expected(store, tmp_path).check()
@@ -177,7 +177,7 @@ async def test_a_catalogue_that_is_deleted_while_it_is_counted_is_no_loss(store:
     assert calls == [UID]
 
 
-async def test_the_registry_is_read_again_only_when_it_has_changed(store: RedisStore, tmp_path: Path):
+async def test_the_registry_is_read_again_only_when_it_has_changed(store: Store, tmp_path: Path):
     """It may be large, and this is asked every few seconds."""
     reads, read = [], store.registry.read
 
@@ -198,7 +198,7 @@ async def test_the_registry_is_read_again_only_when_it_has_changed(store: RedisS
     assert "catalogue films" in await running.missing()
 
 
-async def test_a_damaged_note_is_refused(store: RedisStore, tmp_path: Path):
+async def test_a_damaged_note_is_refused(store: Store, tmp_path: Path):
     await expected(store, tmp_path).check()
     file = tmp_path / "expected-store.json"
     file.write_text(file.read_text().replace("0", "1"))
@@ -209,7 +209,7 @@ async def test_a_damaged_note_is_refused(store: RedisStore, tmp_path: Path):
 
 
 async def test_a_folder_that_cannot_be_written_is_logged_once_and_nothing_more(
-    store: RedisStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     (tmp_path / "file").write_text("")
     running = expected(store, tmp_path / "file" / "below")

@@ -24,7 +24,7 @@ from app.platform.settings import Settings
 from app.replication import sync as module
 from app.serving.request import ChooseRequest
 from app.storage import redis_keys
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from lossy_store import LossyStore
 from server.composition import Service
 from waiting import wait_until
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 @contextlib.asynccontextmanager
 async def another(
-    store: RedisStore, folder: Path, *, name: str | None = None, **options: Any
+    store: Store, folder: Path, *, name: str | None = None, **options: Any
 ) -> AsyncIterator[World]:
     """A service that polls only when it is told to, or must."""
     lossy: Any = LossyStore(store)
@@ -52,9 +52,7 @@ async def another(
 
 
 @contextlib.asynccontextmanager
-async def two_services(
-    store: RedisStore, folder: Path, **of_second: Any
-) -> AsyncIterator[tuple[World, World]]:
+async def two_services(store: Store, folder: Path, **of_second: Any) -> AsyncIterator[tuple[World, World]]:
     """Two services that know the catalogue of the first; ``of_second``: settings of the second."""
     async with another(store, folder / "one") as one, another(store, folder / "two", **of_second) as two:
         await one.catalogue()
@@ -63,13 +61,13 @@ async def two_services(
 
 
 @pytest.fixture
-async def pair(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+async def pair(store: Store, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
     async with two_services(store, tmp_path) as worlds:
         yield worlds
 
 
 @pytest.fixture
-async def teacher_and_pupil(store: RedisStore, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
+async def teacher_and_pupil(store: Store, tmp_path: Path) -> AsyncIterator[tuple[World, World]]:
     """As ``pair``, but the second applies no rewards: whatever it knows, the first has learned."""
     async with two_services(store, tmp_path, worker=False) as worlds:
         yield worlds
@@ -147,7 +145,7 @@ async def test_whoever_writes_both_end_with_what_is_stored(
 
 
 async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
-    pair: tuple[World, World], store: RedisStore
+    pair: tuple[World, World], store: Store
 ):
     """As after the fail-over of a primary: the version is older, and so are the arms."""
     one, two = pair
@@ -344,7 +342,7 @@ async def test_polls_are_shared_and_each_began_after_it_was_asked_for(pair: tupl
     assert 1 <= two.store.calls["registry.version"] - before <= 2
 
 
-async def test_the_partitions_are_shared_and_taken_over(store: RedisStore, tmp_path: Path):
+async def test_the_partitions_are_shared_and_taken_over(store: Store, tmp_path: Path):
     async with another(store, tmp_path / "one", lease_s=0.2) as one:
         leases = one.service._worker._leases  # type: ignore[union-attr]
         everything = set(range(store.partitions))
@@ -365,7 +363,7 @@ async def test_the_partitions_are_shared_and_taken_over(store: RedisStore, tmp_p
 
 
 async def test_a_service_alone_with_its_store_has_all_partitions_whoever_had_one(
-    store: RedisStore, tmp_path: Path
+    store: Store, tmp_path: Path
 ):
     for number in range(2, 9):
         await store.leases.join(f"serve-{number}", 3_600_000)

@@ -14,14 +14,14 @@ from app.campaigns.campaigns import Campaigns
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.queries.mips import Mips
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from server.composition import Service
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def service(store: RedisStore, tmp_path: Path) -> Service:
+def service(store: Store, tmp_path: Path) -> Service:
     return Service(Settings(redis_url="unix:///not-used", data_dir=tmp_path), store, Metrics())
 
 

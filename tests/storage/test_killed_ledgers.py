@@ -9,7 +9,7 @@ from redis.asyncio import Redis
 
 from app.platform.errors import Unavailable
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import DecisionId, LearnerId, LoggedReward, RewardWrite, RowWrite
 from waiting import wait_until
 
@@ -23,7 +23,7 @@ ROW, LEARNER = 200, 200  # as rows.lua says
 
 async def test_a_killed_server_has_counted_exactly_what_it_holds(tmp_path):
     with EmbeddedServer(tmp_path) as server:
-        store = RedisStore(server.url, partitions=4)
+        store = Store(server.url, partitions=4)
         await store.open()
         done = []
 

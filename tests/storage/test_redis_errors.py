@@ -19,7 +19,7 @@ from redis.asyncio import Redis
 from app.platform.errors import StartupError, Unavailable
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.redis_client import RedisClient, translated
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import ArmWrite, LearnerId, RewardWrite
 from waiting import wait_until
 
@@ -35,7 +35,7 @@ def server(tmp_path):
 
 @contextlib.asynccontextmanager
 async def opened(url, **options):
-    store = RedisStore(url, **options)
+    store = Store(url, **options)
     try:
         await store.open()
         yield store
@@ -285,8 +285,8 @@ async def test_a_wrong_password_is_unavailable_and_told_to_nobody(server):
     ],
 )
 def test_no_password_is_shown(url):
-    assert "s3cret" not in repr(RedisStore(url))
-    assert "ann" not in repr(RedisStore(url))
+    assert "s3cret" not in repr(Store(url))
+    assert "ann" not in repr(Store(url))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_no_password_is_shown(url):
 )
 def test_a_url_that_is_not_one_is_a_startup_error(url):
     with pytest.raises(StartupError) as caught:
-        RedisStore(url)
+        Store(url)
     assert "s3cret" not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -337,7 +337,7 @@ async def _answers(store):
 @pytest.mark.anyio
 async def test_a_full_disk_is_named(tmp_path, monkeypatch):
     """Of the embedded server, which ends at a write, and by what another one says."""
-    gone = RedisStore(f"unix://{tmp_path}/none.sock", data_dir=tmp_path)
+    gone = Store(f"unix://{tmp_path}/none.sock", data_dir=tmp_path)
     with pytest.raises(Unavailable) as caught:
         await gone.ping()
     assert "disk" not in caught.value.detail

@@ -20,7 +20,7 @@ import redis
 
 from app.platform.errors import Unavailable
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import ArmWrite, LearnerId, RewardWrite
 from waiting import DEADLINE_S, wait_until
 
@@ -143,7 +143,7 @@ async def losses(store, traffic):
 
 async def kill_during_traffic(server, kills, rng):
     """Kill the server ``kills`` times under traffic, and return the traffic that it saw."""
-    store = RedisStore(server.url, partitions=PARTITIONS)
+    store = Store(server.url, partitions=PARTITIONS)
     await store.open()
     traffic = Traffic(store)
 
@@ -172,7 +172,7 @@ async def another(server, pid):
 
 async def losses_after_restart(directory, traffic):
     with EmbeddedServer(directory) as server:
-        store = RedisStore(server.url, partitions=PARTITIONS)
+        store = Store(server.url, partitions=PARTITIONS)
         try:
             await store.open()
             return await losses(store, traffic)
@@ -211,7 +211,7 @@ SERVICE = """
     from pathlib import Path
     from app.storage.embedded.server import EmbeddedServer
     from app.storage.types import LearnerId, RewardWrite
-    from app.storage.store import RedisStore
+    from app.storage.store import Store
 
     async def write(store, writer):
         for number in range(10**9):
@@ -222,7 +222,7 @@ SERVICE = """
             print(word, flush=True)
 
     async def main(url):
-        store = RedisStore(url, partitions=2)
+        store = Store(url, partitions=2)
         await store.open()
         await asyncio.gather(*(write(store, writer) for writer in range(8)))
 

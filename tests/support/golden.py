@@ -37,7 +37,7 @@ from app.records import left_out, logged, records
 from app.serving import choice
 from app.storage import redis_keys
 from app.storage.embedded import losses
-from app.storage.types import learner_id
+from app.storage.types import DecisionId, LearnerId
 from openapi_document import openapi_document
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -105,10 +105,13 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "ConstrainedSelection", "ArmRevision", "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates",
-    "ChooseRequest", "ConstantSnapshot", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
-    "FieldError", "LearnedReward", "LoggedArm", "LoggedReward", "Problem", "QuotaState", "Ranking",
-    "ReadSnapshot", "Row", "Selection", "SelectionRequest", "Charges", "SignedChoice", "_Served",
+    "_Served", "ActivationView", "Answer", "Arm", "ArmRevision", "Bandit", "BanditQuota", "Barred",
+    "Block", "Bucket", "Candidates", "Charges", "ChooseRequest", "ConstantSnapshot",
+    "ConstrainedSelection", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "FieldError",
+    "LearnedPageView", "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "PolicyNeeds",
+    "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaState", "Ranking",
+    "ReadSnapshot", "ReceiptView", "RejectedView", "RevisionsView", "Row", "Selection",
+    "SelectionRequest", "SetsView", "SignedChoice", "SlateToldView", "StageView", "UsedView",
 }  # fmt: skip
 
 
@@ -182,7 +185,7 @@ def _type(hint: Any) -> str:
     return f"<{names[hint]}>" if hint in names else text
 
 
-LEARNER = learner_id.LearnerId(UID, "<learner>")
+LEARNER = LearnerId(UID, "<learner>")
 # Arguments of the functions that name keys, by the type that they ask for, or by name where they have none.
 EXAMPLES = {
     "partition": 7,
@@ -192,7 +195,7 @@ EXAMPLES = {
     "str": "<text>",
     "LearnerId": LEARNER,
     "LearnerId | None": LEARNER,
-    "DecisionId": learner_id.DecisionId(LEARNER, "<decision>"),
+    "DecisionId": DecisionId(LEARNER, "<decision>"),
 }
 
 

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from app.storage.types.learner_id import LearnerId
+from app.storage.types.decisions import LearnerId
 
 UID = "0123456789abcdef"
 

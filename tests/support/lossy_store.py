@@ -9,7 +9,7 @@ from typing import Any
 
 from app.platform.errors import Unavailable
 from app.storage.part import RedisPart
-from app.storage.store import RedisStore
+from app.storage.store import Store
 
 
 class LossyStore:
@@ -22,7 +22,7 @@ class LossyStore:
     ``calls``   how often each was made
     """
 
-    def __init__(self, store: RedisStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self.lose: list[str] = []
         self.refuse: set[str] = set()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from redis_cluster import RedisCluster
 
 ON_CLUSTER = os.environ.get("SHORTLIST_TEST_STORE") == "cluster"
@@ -32,6 +32,6 @@ def store_server(folder: Path, *, binary: Path | None = None) -> Iterator[str]:
         yield cluster.url
 
 
-def patient_store(url: str, **options: Any) -> RedisStore:
-    """A store that waits as long as a busy machine takes. Not open yet; ``options`` as for ``RedisStore``."""
-    return RedisStore(url, pool_timeout_s=PATIENCE_S, socket_timeout_s=PATIENCE_S, **options)
+def patient_store(url: str, **options: Any) -> Store:
+    """A store that waits as long as a busy machine takes. Not open yet; ``options`` as for ``Store``."""
+    return Store(url, pool_timeout_s=PATIENCE_S, socket_timeout_s=PATIENCE_S, **options)

@@ -14,7 +14,7 @@ from app.learning.fold import fold
 from app.learning.forgetting import FORGET
 from app.records.records import POOLED, LearnerState, RewardPayload, RewardTerms, pack, vector_to_bytes
 from app.storage import redis_keys
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite
 from lossy_store import LossyStore
 from store_clients import connect, flush
@@ -59,7 +59,7 @@ async def held(store: Any) -> dict[LearnerId, bytes | None]:
     capacity=st.sampled_from([1, 1 << 20]),
 )
 async def test_whatever_is_written_whole_the_states_are_the_log_folded(
-    one: RedisStore, steps: list[Any], due: list[bool], half_life_s: float, capacity: int
+    one: Store, steps: list[Any], due: list[bool], half_life_s: float, capacity: int
 ):
     """Through checkpoints at any place, workers that take turns, trimming, erasing, with a reader beside."""
     async with connect(one_url(one)) as client:
@@ -108,7 +108,7 @@ async def test_whatever_is_written_whole_the_states_are_the_log_folded(
         assert await one.rewards.read(0, "0-0", 10) == []
 
 
-async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: RedisStore):
+async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: Store):
     lossy: Any = LossyStore(one)
     mine, other = worker(lossy), worker(one)
 
@@ -138,7 +138,7 @@ async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: RedisSto
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
-async def test_what_an_apply_without_reply_has_done_is_read_again(one: RedisStore):
+async def test_what_an_apply_without_reply_has_done_is_read_again(one: Store):
     lossy: Any = LossyStore(one)
     mine = worker(lossy)
     for number in range(8):
@@ -155,7 +155,7 @@ async def test_what_an_apply_without_reply_has_done_is_read_again(one: RedisStor
 
 
 @pytest.mark.parametrize("dim", [1, 3, 16, pytest.param(64, marks=pytest.mark.slow)])
-async def test_a_tail_never_takes_more_than_the_state(one: RedisStore, dim: int):
+async def test_a_tail_never_takes_more_than_the_state(one: Store, dim: int):
     """And single rewards are seldom written with the whole state."""
     mine, rng = worker(one), np.random.default_rng(2)
     whole = longest = 0
@@ -177,7 +177,7 @@ async def test_a_tail_never_takes_more_than_the_state(one: RedisStore, dim: int)
     assert whole <= rewards / max(1.0, expected - 1) + 1
 
 
-async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: RedisStore):
+async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: Store):
     mine, reader, read = worker(one), LearnerReader(one.learners, capacity_bytes=1 << 20), []
     one_stored = one.learners.stored
 
@@ -200,7 +200,7 @@ async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: RedisSto
     assert read == [1] * 6
 
 
-async def test_a_tail_that_has_lost_an_entry_is_not_served(one: RedisStore, caplog: pytest.LogCaptureFixture):
+async def test_a_tail_that_has_lost_an_entry_is_not_served(one: Store, caplog: pytest.LogCaptureFixture):
     """A reader refuses it, the worker makes its rewards dead letters, and nothing of it is trimmed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "is_due", lambda state, tail, was_read: False)
@@ -220,7 +220,7 @@ async def test_a_tail_that_has_lost_an_entry_is_not_served(one: RedisStore, capl
     assert "not trimmed" in caplog.text
 
 
-async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: RedisStore):
+async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Store):
     """A checkpoint that somebody overtakes is not written."""
     lossy: Any = LossyStore(one)
     with pytest.MonkeyPatch.context() as patch:
@@ -254,7 +254,7 @@ def entry_of(dim: int) -> LogEntry:
     return LogEntry("1-1", LearnerId(UID, "x"), True, payload)
 
 
-async def test_many_readers_and_workers_at_once_agree(one: RedisStore):
+async def test_many_readers_and_workers_at_once_agree(one: Store):
     crew, reader = [worker(one) for _ in range(3)], LearnerReader(one.learners, capacity_bytes=1 << 20)
     running = [asyncio.create_task(each.run()) for each in crew]
     seen: list[int] = []

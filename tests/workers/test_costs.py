@@ -22,7 +22,7 @@ from app.records.records import (
     vector_to_bytes,
 )
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite, StoredLearner
 from shortlist.linear import ridge_sums
 from store_clients import connect
@@ -35,7 +35,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-async def own(tmp_path: Path) -> AsyncIterator[RedisStore]:
+async def own(tmp_path: Path) -> AsyncIterator[Store]:
     """A store with one partition on a server that nobody else uses."""
     with EmbeddedServer(tmp_path) as server:
         store = patient_store(server.url, partitions=1)
@@ -62,7 +62,7 @@ async def written_bytes(store: Any) -> int:
         pytest.param(1_024, 800, 20_000, marks=pytest.mark.slow),
     ],
 )
-async def test_a_reward_costs_what_a_reward_is(own: RedisStore, dim: int, rewards: int, most: int):
+async def test_a_reward_costs_what_a_reward_is(own: Store, dim: int, rewards: int, most: int):
     """Single rewards of one learner, each applied before the next; at least one checkpoint is among them."""
     mine, rng = worker(own), np.random.default_rng(3)
     mine._kept._capacity = 64 * MIB
@@ -105,7 +105,7 @@ def name_of(number: int) -> str:
 
 
 @pytest.mark.parametrize("dim", [2, 16, 64])
-async def test_the_worker_keeps_no_more_in_memory_than_it_may(own: RedisStore, dim: int):
+async def test_the_worker_keeps_no_more_in_memory_than_it_may(own: Store, dim: int):
     """Measured: arrays, objects, names and the dictionary that holds them."""
     capacity, data = MIB, encoded_state(dim)
     mine = worker(own)
@@ -148,7 +148,7 @@ async def test_a_reader_keeps_no_more_in_memory_than_it_may(dim: int):
         tracemalloc.stop()
 
 
-async def test_batches_of_large_learners_are_not_in_memory_together(own: RedisStore):
+async def test_batches_of_large_learners_are_not_in_memory_together(own: Store):
     """Several partitions are worked on side by side, but not beyond what all may take together."""
     mine, at_once, most = worker(own), 0, 0
 

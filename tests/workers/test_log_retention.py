@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import DecisionId, LearnerId, RowWrite
 from workers.log_retention import PIECES, STEP, LogRetention, share_of
 
@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 UIDS = ("0" * 16, "1" * 16)
 
 
-async def fill(store: RedisStore, count: int, every_ms: int) -> list[int]:
+async def fill(store: Store, count: int, every_ms: int) -> list[int]:
     """Rows of two bandits in all partitions, one every so many ms; returns their times."""
     times = [1_000_000 + n * every_ms for n in range(count)]
     for n, ms in enumerate(times):
@@ -27,7 +27,7 @@ async def fill(store: RedisStore, count: int, every_ms: int) -> list[int]:
     return times
 
 
-async def left(store: RedisStore) -> list[int]:
+async def left(store: Store) -> list[int]:
     found = []
     for partition in range(store.partitions):
         for uid in UIDS:
@@ -37,7 +37,7 @@ async def left(store: RedisStore) -> list[int]:
     return sorted(found)
 
 
-async def test_rows_go_when_their_time_is_over(store: RedisStore):
+async def test_rows_go_when_their_time_is_over(store: Store):
     times = await fill(store, 60, HOUR_MS // 10)
     done: list[int] = []
     retention = LogRetention(store, most_bytes=2**40, done=lambda _, count: done.append(count))
@@ -49,7 +49,7 @@ async def test_rows_go_when_their_time_is_over(store: RedisStore):
     assert (await store.usage.read())["log"] == 0
 
 
-async def test_the_oldest_rows_go_when_there_are_too_many(store: RedisStore):
+async def test_the_oldest_rows_go_when_there_are_too_many(store: Store):
     times = await fill(store, 200, 1_000)
     whole = (await store.usage.read())["log"]
     retention = LogRetention(store, most_bytes=whole // 2)
@@ -62,7 +62,7 @@ async def test_the_oldest_rows_go_when_there_are_too_many(store: RedisStore):
     assert await left(store) == found
 
 
-async def flood(store: RedisStore, uid: str, count: int, size: int, *, every: int = 1, at_ms: int = 0) -> int:
+async def flood(store: Store, uid: str, count: int, size: int, *, every: int = 1, at_ms: int = 0) -> int:
     """Rows of some keys of a bandit, one of ``every`` of this size, the others small; returns their bytes."""
     before, rows = (await store.usage.read())["log"], defaultdict[int, list[RowWrite]](list)
     for n in range(count):
@@ -76,7 +76,7 @@ async def flood(store: RedisStore, uid: str, count: int, size: int, *, every: in
     return (await store.usage.read())["log"] - before
 
 
-async def rows_of(store: RedisStore, uid: str) -> list[int]:
+async def rows_of(store: Store, uid: str) -> list[int]:
     found = []
     for partition in range(store.partitions):
         page = await store.rows.read(partition, uid, after="", before="", count=10_000, most_bytes=2**30)
@@ -84,7 +84,7 @@ async def rows_of(store: RedisStore, uid: str) -> list[int]:
     return sorted(found)
 
 
-async def test_a_bandit_cannot_push_out_the_rows_of_another_one(store: RedisStore):
+async def test_a_bandit_cannot_push_out_the_rows_of_another_one(store: Store):
     """Many younger and much larger rows of one bandit; the other one takes less than its share."""
     small = await flood(store, UIDS[0], 50, 100)
     await flood(store, UIDS[1], 400, 5_000, at_ms=60_000)
@@ -99,7 +99,7 @@ async def test_a_bandit_cannot_push_out_the_rows_of_another_one(store: RedisStor
     assert max(begins) == pushed[0], "from there on it is complete"
 
 
-async def test_both_lose_rows_where_both_take_more_than_their_share(store: RedisStore):
+async def test_both_lose_rows_where_both_take_more_than_their_share(store: Store):
     sizes = [await flood(store, uid, 100, size) for uid, size in zip(UIDS, (400, 4_000), strict=True)]
     await LogRetention(store, most_bytes=sizes[0]).sweep(1_000_100)
     one, other = [len(await rows_of(store, uid)) for uid in UIDS]
@@ -107,7 +107,7 @@ async def test_both_lose_rows_where_both_take_more_than_their_share(store: Redis
     assert 0.4 <= other * sizes[1] / 100 / sizes[0] <= 0.5
 
 
-async def test_large_rows_among_small_ones_are_counted(store: RedisStore):
+async def test_large_rows_among_small_ones_are_counted(store: Store):
     """More rows than are looked at, large in turns: their bytes are known to a tenth all the same."""
     count = 5 * PIECES
     for every in (2, 5, 10):
@@ -122,7 +122,7 @@ async def test_large_rows_among_small_ones_are_counted(store: RedisStore):
         assert abs(sum(size for _, size in pieces) / true - 1.0) < 0.1
 
 
-async def test_few_large_rows_do_no_harm(store: RedisStore):
+async def test_few_large_rows_do_no_harm(store: Store):
     """One row of 400 is a hundred times as large: hardly any is looked at, and the room is kept still."""
     small = await flood(store, UIDS[0], 100, 100)
     await flood(store, UIDS[1], 8 * PIECES, 40_000, every=400)
@@ -143,7 +143,7 @@ def test_a_share_is_what_is_left_divided_by_those_who_want_it(totals: list[int],
         assert share >= Fraction(most, len(totals)), "nobody leaves the others less than their part"
 
 
-async def test_many_rows_go_in_steps(store: RedisStore):
+async def test_many_rows_go_in_steps(store: Store):
     learner = LearnerId(UIDS[0], "k")
     partition = learner.partition(store.partitions)
     rows = [

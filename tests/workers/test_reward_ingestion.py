@@ -24,7 +24,7 @@ from app.records.records import (
     state_to_bytes,
     vector_to_bytes,
 )
-from app.storage.store import RedisStore
+from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, RewardWrite
 from lossy_store import LossyStore
 from shortlist.linear import ridge_sums
@@ -124,7 +124,7 @@ def worker(store: Any, seen: Seen | None = None, poll_s: float = 0.01) -> Reward
 
 
 @pytest.fixture
-async def one(store: RedisStore, store_url: str) -> AsyncIterator[RedisStore]:
+async def one(store: Store, store_url: str) -> AsyncIterator[Store]:
     """A store with one partition."""
     async with connect(store_url) as client:
         await flush(client)
@@ -313,7 +313,7 @@ def test_a_state_is_the_sum_of_what_came_since_it_was_forgotten(log: list[Any]):
 @SETTINGS
 @given(log=LOG, batch=st.integers(1, 7), stops=st.lists(st.integers(1, 40), max_size=3))
 async def test_the_stored_states_are_the_log_replayed(
-    one: RedisStore, monkeypatch: pytest.MonkeyPatch, log: list[Any], batch: int, stops: list[int]
+    one: Store, monkeypatch: pytest.MonkeyPatch, log: list[Any], batch: int, stops: list[int]
 ):
     """Through batches of any size and workers that come and go."""
     async with connect(one_url(one)) as client:
@@ -329,11 +329,11 @@ async def test_the_stored_states_are_the_log_replayed(
     assert await one.rewards.backlog(0) == 0
 
 
-def one_url(store: RedisStore) -> str:
+def one_url(store: Store) -> str:
     return str(store._redis.address)
 
 
-async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.MonkeyPatch):
+async def test_many_workers_on_one_log(one: Store, monkeypatch: pytest.MonkeyPatch):
     """Six race for every batch while rewards come in: each entry is folded by exactly one of them."""
     monkeypatch.setattr(reward_ingestion, "BATCH", 5)
     monkeypatch.setattr(reward_ingestion, "CYCLE_S", 0.0)  # none leaves the log to another for so long
@@ -364,7 +364,7 @@ async def test_many_workers_on_one_log(one: RedisStore, monkeypatch: pytest.Monk
     "where",
     ["learners.watermark", "rewards.read", "learners.stored", "learners.apply", "reply lost"],
 )
-async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: RedisStore, where: str):
+async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: Store, where: str):
     log = [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(10)]
     await append(one, log)
     lossy: Any = LossyStore(one)
@@ -399,7 +399,7 @@ async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: RedisStore,
     assert await one.rewards.backlog(0) == 0
 
 
-async def test_a_worker_that_was_slower_writes_nothing(one: RedisStore):
+async def test_a_worker_that_was_slower_writes_nothing(one: Store):
     """Another one applies the same entries, and more, between its reading and its writing."""
     await append(one, [("x", [1.0, 0.0, 0.0], 1.0, True)])
     lossy: Any = LossyStore(one)
@@ -416,7 +416,7 @@ async def test_a_worker_that_was_slower_writes_nothing(one: RedisStore):
     await agrees(one)
 
 
-async def test_poison_is_left_out_and_blocks_nothing(one: RedisStore, caplog: pytest.LogCaptureFixture):
+async def test_poison_is_left_out_and_blocks_nothing(one: Store, caplog: pytest.LogCaptureFixture):
     """Whatever a payload is, the entries around it are applied, also those of the same learner."""
     good = ("x", [1.0, 2.0, 3.0], 1.0, True)
     await append(one, [good])
@@ -447,7 +447,7 @@ async def test_poison_is_left_out_and_blocks_nothing(one: RedisStore, caplog: py
     assert len([record for record in caplog.records if "dead letter" in record.message]) == len(letters)
 
 
-async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: RedisStore, store_url: str):
+async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: Store, store_url: str):
     """Somebody wrote into a stream by hand."""
     async with connect(store_url) as client:
         await client.xadd("shortlist:{p:0}:log", {"no": "field of ours"})
@@ -468,7 +468,7 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: RedisStore,
     await running
 
 
-async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: RedisStore):
+async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: Store):
     going = worker(one, poll_s=60)
     running = asyncio.create_task(going.run())
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 1)
@@ -484,9 +484,7 @@ async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: RedisS
     await running
 
 
-async def test_what_comes_within_a_cycle_is_applied_in_one_step(
-    one: RedisStore, monkeypatch: pytest.MonkeyPatch
-):
+async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monkeypatch: pytest.MonkeyPatch):
     """And at once if somebody waits for it: no cycle here would end by itself."""
     going, steps = worker(one, poll_s=3_600), list[int]()
     monkeypatch.setattr(going, "_applied", lambda step: steps.append(step.entries))
@@ -507,7 +505,7 @@ async def test_what_comes_within_a_cycle_is_applied_in_one_step(
 
 
 async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
-    one: RedisStore, monkeypatch: pytest.MonkeyPatch
+    one: Store, monkeypatch: pytest.MonkeyPatch
 ):
     """Unless a partition has more entries than a cycle applies: they are not kept waiting."""
     monkeypatch.setattr(reward_ingestion, "CYCLES", 1e12)
@@ -531,12 +529,12 @@ async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     await running
 
 
-async def test_waiting_for_what_never_comes_ends_too(one: RedisStore, monkeypatch: pytest.MonkeyPatch):
+async def test_waiting_for_what_never_comes_ends_too(one: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reward_ingestion, "WAIT_S", 0.05)
     assert await worker(one).wait_applied(0, "99999999999999-1") is False
 
 
-async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: RedisStore):
+async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: Store):
     log = [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(20)]
     await append(one, log[:10])
     going = worker(one)
@@ -555,7 +553,7 @@ async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: Redi
     assert data == state_to_bytes(LearnerState(20, sums))
 
 
-async def test_stopping_finishes_the_batch_at_hand(one: RedisStore):
+async def test_stopping_finishes_the_batch_at_hand(one: Store):
     await append(one, [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(10)])
     lossy: Any = LossyStore(one)
     going = worker(lossy)

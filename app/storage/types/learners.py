@@ -1,6 +1,4 @@
-"""The states of learners, their priors, and what is kept of a learner besides.
-
-The states of learners, which the folded part of the reward log determines.
+"""Entries of the reward log, and the states of learners, which the folded part of the log determines.
 
 A learner is stored as a checkpoint, its whole state at some entry, and a tail: the entries of the log that
 were folded since. A reader that folds the tail into the checkpoint has the state, bit for bit.
@@ -8,12 +6,134 @@ were folded since. A reader that folds the tail into the checkpoint has the stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal
 
-from app.storage.types.learner_id import LearnerId
-from app.storage.types.reward_log import DeadLetter, LogEntry
+from app.storage.types.decisions import LearnerId, LoggedReward
+
+
+@dataclass(frozen=True, slots=True)
+class SignalWrite:
+    """Which of several rewards of a decision and arm an entry is.
+
+    ``place``      of the signal, from 0 to 25
+    ``aggregate``  of those that come of it the first counts, and others are duplicates; or their sum; or the
+                   last, by ``at_ms``, and of those at the same time the largest
+    """
+
+    place: int
+    value: float
+    aggregate: Literal["first", "sum", "last"] = "first"
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RewardWrite:
+    """One entry for the reward log.
+
+    ``dedupe_key``     the entry is a duplicate when the learner has had this key
+    ``decision_key``   names the decision and arm that are rewarded: the entry carries ``first=True`` when it
+                       is the first with this key; None: it always does
+    ``issued_ms``      when the decision was made; counts only where ``known_entry`` is None
+    ``ttl_ms``         how long the dedupe key is kept, by the clock of the store; None with ``expires_ms``
+    ``payload``        opaque
+    ``expires_ms``     when the decision can no longer be rewarded. Its keys are kept until the store refuses
+                       what they were needed for (``drop_expired``), whatever its clock does meanwhile.
+                       None for what is no decision: then there is no ``decision_key`` either
+    ``known_entry``    number of the newest entry of the log that was known when it was decided: refused if
+                       the learner was forgotten by a later one. None, for decisions of version 0.1.0: if it
+                       was forgotten at ``issued_ms`` or after
+    ``logged``         what the decision log keeps of it, in the same step; None: the decision is not logged
+    ``summed``         the reward, where those with its decision key are summed: see ``LogEntry.before``
+    ``source``         what it is of; opaque, b"" where nothing is known
+    ``signal``         of a bandit with several rewards, or of which the last counts, instead of ``summed``:
+                       what has come of them is kept under the decision key, and so is what tells duplicates,
+                       unless it is summed
+    """
+
+    learner: LearnerId
+    dedupe_key: str
+    decision_key: str | None
+    issued_ms: int
+    ttl_ms: int | None
+    payload: bytes
+    expires_ms: int | None = None
+    known_entry: int | None = None
+    logged: LoggedReward | None = None
+    summed: float | None = None
+    source: bytes = b""
+    signal: SignalWrite | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of one RewardWrite.
+
+    ``entry_id`` is the entry's; of a duplicate it is that of the newest entry, which its first copy cannot be
+    after; else empty. ``revised``: it is accepted, in the place of a reward above 0.
+    """
+
+    status: Literal["accepted", "duplicate", "forgotten", "expired"]
+    entry_id: str = ""
+    revised: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One entry of a reward log.
+
+    ``first``      whether it is the first with its decision key
+    ``origin``     the id it had when it was a dead letter; empty if it never was one
+    ``replaces``   a default was counted for this decision and arm, and this entry takes its place
+    ``before``     the sum of the rewards with its decision key before it, where they are ``summed``; else 0
+    ``source``     as it was written
+    ``came``       which signals with its decision key had come before it: their places and values
+    """
+
+    entry_id: str
+    learner: LearnerId
+    first: bool
+    payload: bytes
+    origin: str = ""
+    replaces: bool = False
+    before: float = 0.0
+    source: bytes = b""
+    came: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An entry that could not be folded, and why."""
+
+    entry: LogEntry
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far folding is behind: age of the oldest entry that is not folded, and number of dead letters."""
+
+    age_s: float
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """What one step of trimming has left.
+
+    ``more``   there may be more to drop: the entries that were looked at were not all
+    ``held``   learners whose tails need some of the entries that were looked at: a checkpoint frees them
+    """
+
+    more: bool
+    held: Sequence[LearnerId] = ()
+
+
+def entry_order(entry_id: str) -> tuple[int, int]:
+    """Entry ids compare as pairs of numbers."""
+    milliseconds, _, number = entry_id.partition("-")
+    return int(milliseconds), int(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,38 +159,6 @@ class FoldedCounts:
 
     entries: int = 0
     replaced: int = 0
-
-
-class PriorStore(Protocol):
-    """Versions are numbered from 1, without a gap. The newest is kept for as long as the bandit."""
-
-    async def changes(self) -> int:
-        """A number that grows with every version of any bandit."""
-        ...
-
-    async def numbers(self) -> Mapping[str, int]:
-        """The number of the newest version of each bandit that has any, by its uid."""
-        ...
-
-    async def read(self, bandit_uid: str, number: int) -> bytes | None:
-        """The record of a version; None: it is not kept."""
-        ...
-
-    async def kept(self, bandit_uid: str) -> Sequence[int]:
-        """The numbers of the versions that are kept, in order."""
-        ...
-
-    async def write(self, name: str, bandit_uid: str, version: PriorWrite) -> int | None:
-        """Store the version under the next number, and return that, if the newest is the expected one.
-
-        0: it is another one, and nothing was done. After a lost reply that may be one's own. None: there is
-        there is no bandit with this name and uid.
-        """
-        ...
-
-    async def folded(self, bandit_uids: Sequence[str]) -> Sequence[FoldedCounts]:
-        """What was folded for these bandits, in all partitions. A call for each partition."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,102 +191,5 @@ class LearnerChanges:
     removed: Sequence[LearnerId] = ()
 
 
-class LearnerStates(Protocol):
-    """Checkpoints and tails, by partition and learner."""
-
-    async def watermark(self, partition: int) -> str:
-        """The watermark; "0-0" before the first."""
-        ...
-
-    async def stored(
-        self, partition: int, learners: Sequence[LearnerId], known: Mapping[LearnerId, str] | None = None
-    ) -> Sequence[StoredLearner]:
-        """What the partition holds of these learners; all at one moment.
-
-        ``known`` names the last entry that the caller has folded of a learner. If that is in the tail, only
-        what comes after it is read (``continues``).
-        """
-        ...
-
-    async def all_stored(
-        self, partition: int, uids: Sequence[str]
-    ) -> tuple[str, Mapping[LearnerId, StoredLearner]]:
-        """The watermark, and all learners of these bandits, at one moment: for offline use."""
-        ...
-
-    async def names(self, partition: int, uid: str) -> Sequence[str]:
-        """The names of the learners of a bandit in the partition, in order. Cost: one step for each."""
-        ...
-
-    async def apply(
-        self,
-        partition: int,
-        *,
-        expected: str,
-        watermark: str,
-        states: Mapping[LearnerId, bytes | None],
-        tails: Mapping[LearnerId, Sequence[str]] | None = None,
-        dead: Sequence[DeadLetter] = (),
-        folded: Mapping[str, FoldedCounts] | None = None,
-    ) -> bool:
-        """Compare and set: if the watermark is ``expected``, set it with all states, tails and dead letters.
-
-        ``states`` are checkpoints: the tail of the learner goes. None removes the learner. ``tails`` are ids
-        of entries, in log order, that are put at the end of the tail of a learner, which keeps its
-        checkpoint. Learners of a deleted bandit are left out. A watermark that stays where it is says that
-        no learner has changed: they only get checkpoints. False: the watermark is another one, and nothing
-        was done. After a lost reply that may be one's own: read the watermark again.
-        ``folded``: by uid, what this adds to ``PriorStore.folded``; of bandits that have a learner here.
-        """
-        ...
-
-    async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
-        """Whose states have changed in each of these partitions, after its watermark ``since``.
-
-        A watermark of "" and one above that of the partition are not known.
-        """
-        ...
-
-
 Knew = Callable[[bytes], int | None]
 """From the record of a decision: number of the newest entry of the log that was known then, None: unsaid."""
-
-
-class LearnerSideData(Protocol):
-    """Forgetting is an entry of the reward log: the state goes when it is folded, the rest by ``erase``."""
-
-    async def touch(self, learner: LearnerId, *, expires_ms: int) -> None:
-        """The learner is not idle before then. Never makes the time shorter."""
-
-    async def append_forget(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str:
-        """Append an entry that forgets the learner, and return its id.
-
-        In the same step all rewards of decisions from before are refused: for ``ttl_ms`` at least, and until
-        the store refuses all that is as old (``drop_expired``). The learner is no longer idle, has taken no
-        slot of a warm-up, and is noted as one to ``erase``. Idempotent by ``now_ms``: repeated, it returns
-        the id of the first entry.
-        """
-        ...
-
-    async def expire(self, learner: LearnerId, *, payload: bytes, now_ms: int, ttl_ms: int) -> str | None:
-        """As ``append_forget`` if the learner is idle since before ``now_ms``, else None without effect."""
-        ...
-
-    async def erase(
-        self, learner: LearnerId, entry_id: str, *, decision_knew: Knew, event_knew: Knew
-    ) -> bool:
-        """Remove log entries up to ``entry_id``, dead letters, rows, decisions that wait, choices for events.
-
-        ``entry_id`` is that of the entry that forgot the learner. What was decided knowing of it stays: the
-        learner may have come back before all is erased, and several processes may erase at the same time.
-        ``decision_knew`` reads the record of a decision that waits, ``event_knew`` that of a choice for an
-        event. In steps. False, and nothing is done, while that entry is not folded.
-        """
-        ...
-
-    async def erase_bandit(self, uid: str) -> None:
-        """Remove everything that is kept of all learners of a deleted bandit, under any key.
-
-        In steps; ``RegistryStore.deletions`` names the bandit until all is gone. Costs a scan of all keys of
-        the store, and of the logs of all partitions.
-        """

@@ -1,11 +1,11 @@
-"""Which catalogues, bandits and workers there are, and how much requests leave in the store."""
+"""Catalogues and bandits, campaigns and jobs, and the kinds of what requests leave in the store."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal, Protocol
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,83 +27,6 @@ class BanditChange:
 
     kept: Mapping[int, bytes]
     dropped: Sequence[int] = ()
-
-
-class RegistryStore(Protocol):
-    """Records of catalogues and bandits by name. A record begins with a uid of 16 characters."""
-
-    async def read(self) -> Registry: ...
-
-    async def version(self) -> int: ...
-
-    async def create_catalogue(self, name: str, record: bytes) -> bytes:
-        """Store ``record`` if the name is free; return the record that the name has now."""
-        ...
-
-    async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
-        """Remove the catalogue, then its arms: two steps, and ``deletions`` names it in between.
-
-        From then on its arms cannot be written: NotFound.
-        """
-        ...
-
-    async def create_bandit(self, name: str, record: bytes, *, catalogue: str) -> bytes | None:
-        """As ``create_catalogue``; None when the catalogue does not exist."""
-        ...
-
-    async def change_bandit(
-        self, name: str, uid: str, change: BanditChange, *, expected: bytes, record: bytes
-    ) -> bytes | None:
-        """Store ``record`` in place of ``expected``, if the name has exactly that.
-
-        Return the record that the name has then: another one when somebody else has changed it, None when
-        there is none. A version that is kept already stays as it is. ``uid`` is that of both records.
-        """
-        ...
-
-    async def bandit_versions(self, uid: str, versions: Sequence[int]) -> Sequence[bytes | None]:
-        """The records that were kept of these versions, in their order; None: none was."""
-        ...
-
-    async def delete_bandit(self, name: str, uid: str, *, catalogue: str) -> bool:
-        """Remove the bandit with its versions, then the states of its learners: a step for each partition.
-
-        From then on no state of it is written (``LearnerStates.apply``). False when it was not there. The
-        rest that is kept of its learners is left to ``LearnerSideData.erase_bandit``; ``deletions`` names it
-        until they are gone.
-        """
-        ...
-
-    async def deletions(self) -> Mapping[str, Literal["bandit", "catalogue"]]:
-        """What was deleted and is not all gone yet, by uid."""
-        ...
-
-    async def erase_catalogue(self, uid: str) -> None:
-        """Remove the remains of a deleted catalogue. In steps; ``deletions`` names it until it is gone."""
-
-
-class WriteOnce(Protocol):
-    """Write-once registers by name, in the registry (``partition`` None) or in a partition."""
-
-    async def put(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
-        """Store ``value`` unless the name has one; return the one that it has now.
-
-        ``ttl_ms`` None: it stays for ever.
-        """
-        ...
-
-    async def get(self, partition: int | None, name: str) -> bytes | None: ...
-
-
-class WorkerLeases(Protocol):
-    """Leases of workers by name, by the clock of the store. A lease is no lock: it only saves work."""
-
-    async def join(self, name: str, lease_ms: int) -> Sequence[str]:
-        """Begin a worker's lease, or begin it anew; return the names of all that hold one."""
-        ...
-
-    async def leave(self, name: str) -> None:
-        """End the lease of a worker."""
 
 
 Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns", "log", "repeats"]
@@ -128,20 +51,31 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
 )
 
 
-class Usage(Protocol):
-    """All figures are bytes of the store's memory, as far as they can be known: rather too many than too few.
+@dataclass(frozen=True, slots=True)
+class StoredCampaign:
+    """What ``CampaignStore.read`` found: ``events`` begin at ``position``, the number of events before them.
 
-    A call that would make a kind larger than its bound raises ``StoreFull``, or ``QuotaReached`` where
-    nothing expires, and changes nothing; of "log" the oldest rows go instead, soon, and of "repeats" less is
-    remembered. What is held stays until
-    its time. Counting and writing are one step, so no crash parts them.
+    ``state`` is that of the newest snapshot, at ``position``; None when the read was from a given position
+    on, or there is no snapshot yet.
     """
 
-    @property
-    def bounds(self) -> Mapping[Kind, int]:
-        """Of each kind."""
-        ...
+    record: bytes
+    position: int
+    state: bytes | None
+    events: Sequence[bytes]
 
-    async def read(self) -> Mapping[Kind, int]:
-        """What all partitions hold now. Further writes of this process are held against it."""
-        ...
+
+KeptJob = Literal["kept", "full", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredJob:
+    """``head``: what its process says of it. ``is_alive``: whether that process has a lease on it.
+
+    ``result``: b"" where there is none, or it was not asked for.
+    """
+
+    id: str
+    head: bytes
+    is_alive: bool
+    result: bytes = b""
