@@ -33,7 +33,7 @@ Pairs = NDArray[np.int64]
 
 STEP = 500_000  # pairs that change together: a few milliseconds
 DESCRIBED = 20_000  # likewise, where those of a row are compared with what they were
-FEW_ROWS = 8  # are asked one by one for their quotas
+FEW_ROWS = 40  # are asked one by one for their quotas
 NONE = -1
 _NEVER = np.iinfo(np.int32).max
 _BITS = 16  # of a number, in a key

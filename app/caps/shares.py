@@ -40,7 +40,7 @@ T = TypeVar("T")
 STATES = ("open", "used_up", "held_back")
 
 FIRST = 8  # how much is asked for where there is none
-PLENTY = 1_000  # a process may hold so many times a little of what it has shown: then it keeps that
+PLENTY = 1_000  # a process may hold so many times a little: then it keeps that, before it shows any
 MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
 BATCH_SIZE = 500  # quotas that one script counts for
 RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
@@ -403,7 +403,7 @@ class QuotaLedger:
         """What is held of a quota of which there is plenty: for lists that are asked for, or a little."""
         most, until = self._lists
         count = self._most_taken(live, most) if self._clock() < until and live.limits else 0
-        little = min(FIRST, live.fair // PLENTY) if live.spent else 0
+        little = min(FIRST, live.fair // PLENTY) if live.fair < UNBOUNDED else 0
         return count if live.fair > count > little else little
 
     async def _ask(self, needed: Mapping[QuotaShare, int], *, grows: bool) -> None:

@@ -86,6 +86,7 @@ class FilteredSnapshot(Snapshot):
 
 SPARE, MORE = 2, 4  # arms asked for besides those wanted, and how many times as many after too few
 FEW_GONE = 10  # no more are asked for if not even one of so many lists would lack an arm
+ALONE_GONE = 3  # likewise of single arms: to ask for a second takes half as long again
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +103,7 @@ class AskedForMore:
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:  # noqa: ARG002
         ask, gone = k, self.base.size - self.left.count
-        if FEW_GONE * k * gone > self.base.size:
+        if (FEW_GONE if k > 1 else ALONE_GONE) * k * gone > self.base.size:
             ask = (k + SPARE) * self.base.size // max(self.left.count, 1)
         while ask <= max(k, MOST_ASKED * self.base.size):
             hits = self.base.search(query, ask, exclude)
@@ -123,7 +124,13 @@ def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
     left = rows_left(base.table, base.attributes, stays)
     if left.count == base.size:
         return base
-    strategy: SearchStrategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made anew
+    if isinstance(base, FilteredSnapshot):
+        is_scanned = base.strategy is None
+    else:
+        is_scanned = base.kind == "exact"
+    strategy: SearchStrategy | None = None
+    if not is_scanned:  # a scan leaves them out for less than the time of asking it for more arms
+        strategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made anew
     return FilteredSnapshot(
         table=base.table,
         structure=None,

@@ -76,11 +76,16 @@ def masked_contenders(
     scaled, error = table.scaled(query)
     working = table.working[first:] if first else table.working
     approximate = _scores(len(working), working.dtype)
-    np.dot(working, scaled, out=approximate)
-    strike_out(approximate, mask[first:])
+    np.matmul(working, scaled, out=approximate)  # np.dot would copy a table that has spare rows
+    mask = mask[first:]
     if len(exclude):
         approximate[exclude[exclude >= first] - first] = -np.inf
-    rows = candidates(approximate, error, k)
+    if k == 1 and len(mask) and mask.item(approximate.argmax()):  # most often where the mask lets most in
+        rows = candidates(approximate, error, k)
+        rows = rows[mask[rows]]
+    else:
+        strike_out(approximate, mask)
+        rows = candidates(approximate, error, k)
     return rows + first if first else rows
 
 

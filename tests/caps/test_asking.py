@@ -73,6 +73,17 @@ async def test_quotas_that_are_shown_now_and_then_are_not_asked_for_again():
     assert all(live.left == 0 for live in shares.by_id.values())
 
 
+async def test_of_quotas_of_which_there_is_plenty_a_little_is_here_before_they_are_shown():
+    """Each would be asked for when it is shown first: a script for almost every choice at the start."""
+    shares, store, clock, _ = await shares_of(2 * BATCH_SIZE)
+    clock.seconds += 1.0
+    await shares.sync_with_store()
+    before = store.calls
+    for row in range(2 * BATCH_SIZE):
+        await show(shares, row)
+    assert store.calls == before
+
+
 async def test_a_list_waits_for_one_script_however_many_quotas_there_are():
     count = 3 * BATCH_SIZE
     shares, store, _, low = await shares_of(count)
