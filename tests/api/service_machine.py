@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -337,7 +338,7 @@ class WholeService(ComparedService):
                 await store.zadd(name, {member: 1})
 
         for uid, shares in self.api.app.service.quotas.shares.items():
-            await shares.look()
+            await shares.sync_with_store()
             assert not any([await store.zcard(name) for name in held if uid.encode() in name])
 
     @rule(made=decision)
@@ -350,8 +351,7 @@ class WholeService(ComparedService):
             or not made.bandit.config(made.version)["log"]
         ):
             return
-        path = f"bandits/{made.bandit.name}/log/explain"
-        found = self._expect(200, "POST", path, {"decision": made.token})
+        found = self._run(wait_until(partial(self._explained, made), what="the decision is in the log"))
         assert [arm["id"] for arm in found["row"]["arms"]] == [*made.arms]
         assert found["repeated"] is (None if found["changed"] else True)
         now = self.catalogues[made.bandit.catalogue].version
@@ -360,6 +360,14 @@ class WholeService(ComparedService):
         if is_same and not made.forgotten:
             limited = made.bandit.quotas or made.bandit.repeats
             assert found["changed"] in ([], ["barred"] if limited else [])
+
+    async def _explained(self, made: Decision) -> Json | None:
+        """None: the decision is not in the log yet."""
+        path = f"/v1/bandits/{made.bandit.name}/log/explain"
+        answer = await self.api.call("POST", path, {"decision": made.token})
+        found: Json = answer.json()
+        assert answer.status_code == 200 or found["code"] == "not_found", found
+        return found if answer.status_code == 200 else None
 
     # Rewards
 

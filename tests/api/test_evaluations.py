@@ -232,6 +232,27 @@ async def test_estimates_of_epsilon_greedy_are_those_of_a_plain_loop(
         )
 
 
+@pytest.mark.parametrize("asks", [[{}], MIXED], ids=["one", "mixed"])
+async def test_estimates_of_linucb_are_those_of_a_plain_loop(shared: Api, asks: list[Json]):
+    """It draws the arm of largest estimate plus width; what is predicted of it is the estimate."""
+    name = f"linucb-{len(asks)}"
+    await stocked(shared, name)
+    await taught(shared, name)
+    log = await decide(shared, name, 60, asks)
+    every = await shared.choose(name, k=len(ARMS), dry_run=True)
+    widths = {arm["id"]: arm["width"] for arm in every["arms"]}
+
+    def optimistic(scores: dict[str, float]) -> dict[str, float]:
+        best = max(scores, key=lambda arm: scores[arm] + widths[arm])
+        return {arm: float(arm == best) for arm in scores}
+
+    answer = await evaluate(shared, name, {"policy": "linucb", "alpha": 1.0})
+    found = await expected(shared, name, log, optimistic)
+    assert [each["value"] for each in answer["estimates"]] == pytest.approx(
+        [found[each["estimator"]] if found["weights"].any() else None for each in answer["estimates"]]
+    )
+
+
 async def test_ips_and_snips_are_those_of_vw_estimators(shared: Api):
     await stocked(shared, "vw")
     log = await decide(shared, "vw", 60)

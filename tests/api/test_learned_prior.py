@@ -324,6 +324,17 @@ async def test_the_same_request_on_the_same_version_is_the_same_answer(world: Ap
     assert after["arms"] != before["arms"]
 
 
+async def test_a_bandit_that_is_changed_chooses_as_it_is_now_by_the_same_version(world: Api):
+    await make(world)
+    await world.observe("b", *histories(10, 10))
+    await world.ok("POST", REFRESH)
+    before = await world.choose("b", key="u1")
+    await world.ok("PATCH", "/v1/bandits/b", {"policy": "softmax"})
+    after = await world.choose("b", key="u1")
+    assert (after["policy"], after["bandit_version"]) == ("softmax", before["bandit_version"] + 1)
+    assert after["prior_version"] == before["prior_version"]
+
+
 async def test_a_dry_run_says_which_part_of_an_estimate_is_the_priors(world: Api):
     await make(world)
     await world.observe("b", *histories(40, 10))

@@ -13,7 +13,9 @@ import pytest
 from scipy import stats
 
 from api_client import Api, Json
+from app.indexes.snapshot import Snapshot
 from app.policies.registry import POLICIES
+from shortlist.types import NO_ROWS
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -208,6 +210,17 @@ async def test_an_option_of_another_policy_is_refused(shared: Api, policy: str):
 async def test_options_out_of_range(shared: Api, policy: str, field: str, value: float):
     body = {"catalogue": "c", "policy": policy, field: value}
     await shared.refused("PUT", "/v1/bandits/wrong", body, loc=["body", field])
+
+
+async def test_where_the_index_finds_too_few_arms_epsilon_greedy_scans_for_the_rest(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    await build(api, "b", "epsilon_greedy", epsilon=0.0)
+    every, search = await api.choose("b", k=6), Snapshot.search
+    monkeypatch.setattr(
+        Snapshot, "search", lambda self, query, _, exclude=NO_ROWS: search(self, query, 2, exclude)
+    )
+    assert ids(await api.choose("b", k=6)) == ids(every)
 
 
 async def test_linucb_serves_what_it_can_measure_in_time(api: Api, monkeypatch: pytest.MonkeyPatch):

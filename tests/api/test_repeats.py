@@ -15,6 +15,7 @@ from app.serving import frequency_caps
 from app.serving.frequency_caps import FrequencyCapKey, Repeats
 from app.storage import quotas
 from app.storage.types import Had, LearnerId
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -234,6 +235,13 @@ async def test_by_a_field_pins_events_callers_at_once_and_dry_runs(api: Api):
     assert set(makers(many).values()) == {1}
 
 
+async def test_by_a_field_a_pinned_arm_leaves_no_place_for_another_of_its_value(api: Api):
+    await build_by_maker(api)
+    body = {"pin": [{"arm": "a0", "place": 1}]}  # and a6 is ann's too
+    exclude = [arm for arm in (*OF, "plain") if arm not in {"a0", "a6"}]
+    assert ids(await api.choose("b", key="k", k=2, rules=body, exclude=exclude)) == ["a0"]
+
+
 async def test_by_a_field_what_was_rewarded_does_not_come_again(api: Api):
     await build_by_maker(api, rule={"counts": "rewarded"})
     choice = await api.choose("b", key="k", k=13)
@@ -251,3 +259,17 @@ async def test_another_field_and_arms_count_apart(api: Api):
     body = {"repeats": {"most": 1, "within_s": DAY, "by": "series"}}
     await api.ok("PATCH", "/v1/bandits/b", body)
     assert len(ids(await api.choose("b", key="k", k=13))) == 13
+
+
+async def test_what_was_had_by_another_field_is_not_said_to_have_been_left_out(api: Api):
+    await build_by_maker(api, log={})
+    await api.choose("b", key="k", k=13)
+    await api.ok("PATCH", "/v1/bandits/b", {"repeats": {"most": 1, "within_s": DAY, "by": "series"}})
+    choice = await api.choose("b", key="k")
+
+    async def rows() -> list[Json]:
+        page = await api.ok("GET", "/v1/bandits/b/log")
+        return [row for row in page["items"] if row["decision"] == choice["decision"]]
+
+    (row,) = await wait_until(rows, what="the row")
+    assert "barred" not in row

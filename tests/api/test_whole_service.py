@@ -198,9 +198,9 @@ def repeats_per_key(body: Json) -> bool:
     return repeats(body) and is_per_key(body)
 
 
-def is_logged(body: Json) -> bool:
-    """And its learners can stay as they are: rewards may be out of range."""
-    return "log" in body and body["reward"]["max"] is not None
+def repeats_no_arm(body: Json) -> bool:
+    """And is logged: a choice that is made again with what it could not have shows the arm of before."""
+    return "log" in body and repeats(body) and body["repeats"]["by"] == "arm"
 
 
 def is_single(request: Any) -> bool:
@@ -208,12 +208,9 @@ def is_single(request: Any) -> bool:
     return request[0]["k"] == 1 and is_shown(request)
 
 
-def is_soon_used_up(quota: Any) -> bool:
-    return quota[2] < 2
-
-
-def is_beyond(told: Any) -> bool:
-    return bool(told[0] > 1.0)
+def is_for_nobody(told: Any) -> bool:
+    """Of decisions with one arm: so learners stay as they are."""
+    return bool(told[1] == 2)
 
 
 def filters(body: Json) -> bool:
@@ -428,8 +425,8 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         "_without",
         lambda request, barred: request,
         Focus(
-            ("choose", "choose", "explain", "explain", "put_quotas"),
-            {"bandits": is_logged, "requests": is_single, "quotas": is_soon_used_up, "told": is_beyond},
+            ("choose", "explain"),
+            {"bandits": repeats_no_arm, "requests": is_single, "told": is_for_nobody},
         ),
     ),
 }

@@ -281,6 +281,32 @@ async def test_what_was_taken_in_one_window_is_not_given_back_in_the_next(jumpin
     assert process.shown.total() == 3
 
 
+async def test_what_others_spend_is_heard_without_what_was_spent_in_the_window_before(jumping: Jumping):
+    """An even pace goes by it: it would think that less than nothing was shown."""
+    one, other = await processes(jumping.store, 2, quota_of(20, per_s=3_600))
+    for _ in range(3):
+        await one.show()
+    await one.shares.sync_with_store()
+    await jumping.jump_to(3_600)
+    await other.show()
+    await other.shares.sync_with_store()
+    await one.shares.sync_with_store()
+    assert one.live.others == 1
+
+
+async def test_what_an_expired_decision_held_is_not_given_back_in_a_later_window(jumping: Jumping):
+    (process,) = await processes(jumping.store, 1, quota_of(3, per_s=3_600))
+    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+    assert taken is not None
+    expires_ms = time.time_ns() // 1_000_000 + HOUR_MS
+    assert await process.shares.hold("decision", taken, expires_ms=expires_ms)
+    await jumping.jump_to(2 * 3_600)
+    for _ in range(2):
+        await process.shares.sync_with_store()  # releases it
+        await all_that_is_left(process)
+    assert process.shown.total() == 3
+
+
 async def test_an_activation_in_another_window_counts_there_or_is_refused(jumping: Jumping):
     (process,) = await processes(jumping.store, 1, quota_of(2, per_s=3_600))
     expires_ms = time.time_ns() // 1_000_000 + 24 * HOUR_MS

@@ -219,6 +219,35 @@ def test_a_segment_made_while_a_graph_is_built_serves_beside_it_until_most_of_it
     assert index.status().fresh == 0
 
 
+def test_arms_of_a_segment_that_a_graph_has_in_part_stay_in_their_lists(eager):
+    index, features = grown(3_000, 1_500)
+    job = index.begin_maintenance()
+    features = np.concatenate((features, gaussian(1_000, seed=5)))
+    add(index, features, 4_500)
+    segment(index)
+    job.run()
+    index.finish_maintenance(job)
+    made = index.begin_segment()
+    assert (made.first, [each.first for each in made.joined]) == (4_500, [3_000])
+    made.run()
+    file = made.segment.structure
+    np.testing.assert_array_equal(file.labels, file.centroids.nearest(features[file.rows].astype(np.float32)))
+
+
+def test_arms_of_exactly_the_norm_that_can_win_are_in_a_segment(eager):
+    """Some are a little longer, and most much shorter. The others differ in signs alone."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal(16) * rng.choice([-1.0, 1.0], (5_000, 16))
+    features[rng.random(5_000) < 0.6] *= 0.25
+    features[:400] *= 1.1
+    index = filled(features[:4_000], HNSW)
+    maintain(index)
+    add(index, features, 4_000)
+    segment(index)
+    assert index.status().fresh == 0
+    assert recall(index, features) >= 0.9
+
+
 def test_a_segment_of_rows_that_a_compaction_numbered_anew_is_not_served(eager, monkeypatch):
     monkeypatch.setattr(live, "_LEAST_DEAD", 10)
     index, features = grown()
@@ -249,6 +278,8 @@ def test_a_compaction_takes_the_segments_with_it(eager, monkeypatch):
     alive = features.copy()
     alive[dead] = 0.0
     assert recall(index, alive) >= 0.9
+    add(index, np.concatenate((features, gaussian(1_000, seed=5))), len(features))
+    assert index.begin_segment().first == 3_000 - np.count_nonzero(dead < 3_000), "that one is joined whole"
 
 
 def test_after_many_deaths_a_segment_is_made_anew_with_shorter_arms(eager):

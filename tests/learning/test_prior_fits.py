@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ import pytest
 
 from app.bandits.bandit import Bandit
 from app.bandits.prior_version import PriorVersion, bytes_to_prior, exported, imported, version_to_bytes
+from app.bandits.settings import LogRule
 from app.learning import prior_fits
 from app.learning.reward_entries import Observation
 from app.platform.errors import NotFound, Unavailable
@@ -174,6 +177,44 @@ async def test_whether_a_fit_is_due_is_asked_after_the_one_before_it(world: Worl
     assert asked == [(made.version.record.rewards, 1)]
     assert (made.is_new, late.is_new, late.version) == (True, False, made.version)
     assert await world.service.store.priors.kept(bandit.uid) == [1]
+
+
+async def test_what_is_learned_while_sums_are_read_is_not_said_to_be_in_the_version(world: World):
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    world.store.before["learners.names"] = lambda: teach(world, bandit, {"late": 5})
+    version = (await world.service.prior_fits.fit(bandit)).version
+    assert version is not None
+    assert version.record.rewards == 8 * 3
+    (counts,) = await world.service.store.priors.folded([bandit.uid])
+    assert counts.entries == 8 * 3 + 5
+
+
+async def test_a_version_is_never_older_than_the_one_before_it(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Though the clock of this process is behind that of the one which made it."""
+    bandit = await learned(world)
+    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    first = (await world.service.prior_fits.fit(bandit)).version
+    clock = SimpleNamespace(time_ns=lambda: time.time_ns() - 3_600 * 10**9, thread_time=time.thread_time)
+    monkeypatch.setattr(prior_fits, "time", clock)
+    second = (await world.service.prior_fits.fit(bandit)).version
+    assert first is not None
+    assert second is not None
+    assert (second.number, second.record.since_ms) == (2, first.record.since_ms)
+
+
+async def test_versions_are_kept_as_long_as_rows_that_name_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    bandit = await learned(world, log=LogRule(keep_s=10 * 86_400.0))
+    await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
+    began = time.time_ns()
+    for days, kept in ((0, [1]), (5, [1, 2]), (10, [1, 2, 3]), (20, [2, 3, 4])):
+        now = began + days * 86_400 * 10**9
+        clock = SimpleNamespace(time_ns=lambda now=now: now, thread_time=time.thread_time)
+        monkeypatch.setattr(prior_fits, "time", clock)
+        await world.service.prior_fits.fit(bandit)
+        assert await world.service.store.priors.kept(bandit.uid) == kept
 
 
 async def test_a_bandit_that_is_deleted_meanwhile_gets_no_version(world: World):

@@ -45,9 +45,13 @@ CASES: Mapping[str, dict[str, Any]] = {
     "places": {"scope": "per_key", "position": PositionRule([1.0, 0.4])},
     "late": {"reward": RewardRule(wait_s=5.0, default=0.5)},
     "sums": {"scope": "per_key", "reward": RewardRule(wait_s=5.0, default=0.5, aggregate="sum")},
+    "noise": {
+        "scope": "per_key", "exploration": "auto", "ridge": "auto",
+        "reward": RewardRule(wait_s=5.0, default=0.5, aggregate="sum"),
+    },
     "fading": {"scope": "per_key", "half_life_s": 0.02},
     "pooled": {"scope": "per_key", "prior": "pooled", "prior_strength": 2.0},
-}
+}  # fmt: skip
 
 
 def bandit(**settings_: Any) -> Bandit:
@@ -94,7 +98,7 @@ class World:
         own = states.get(learner) or LearnerState(0, ridge_sums.empty(self.bandit.learner_dim))
         pooled = states.get(pooled_of(learner)) if record.prior == "pooled" else None
         sums = with_others(own, pooled, strength=record.prior_strength)
-        return ridge.posterior(sums, ridge=record.ridge)
+        return self.bandit.posterior(sums)
 
 
 def world(case: str, count: int, seed: int, **more: Any) -> World:
@@ -107,7 +111,7 @@ def world(case: str, count: int, seed: int, **more: Any) -> World:
         at, arms = 1_000 + 10 * number, rng.permutation(ARMS)[: rng.integers(1, 3)].tolist()
         rewards = []
         for place, arm in enumerate(arms):
-            first, after = True, at
+            first, after, before = True, at, 0.0
             if record.reward.wait_s is not None and rng.random() < 0.6:
                 after = at + 25
                 default = record.reward.default or 0.0
@@ -119,11 +123,9 @@ def world(case: str, count: int, seed: int, **more: Any) -> World:
                 after += int(rng.integers(0, 200))
                 value = float(rng.normal())
                 rewards.append(reward_of(value, f"a{arm}", time=after))
-                replaces = not first and not again
-                made.came(
-                    key, context, arm, value, after, first=first, replaces=replaces, decided=at, place=place
-                )
-                first = False
+                how = {"first": first, "replaces": not first and not again, "before": before}
+                made.came(key, context, arm, value, after, **how, decided=at, place=place)
+                first, before = False, before + value
         shown = [f"a{arm}" for arm in arms]
         made.rows.append(row(arms=shown, time=at, key=key, context=context, rewards=rewards))
         versions[key] = 0
@@ -154,6 +156,7 @@ async def check(made: World, past: PastLearners, before: World | None = None) ->
             wanted, found = made.posterior(states, key), await past.posterior(key)
             np.testing.assert_allclose(found.theta, wanted.theta, rtol=1e-7, atol=1e-9)
             np.testing.assert_allclose(found.root, wanted.root, rtol=1e-7, atol=1e-9)
+            assert found.sigma == pytest.approx(wanted.sigma)
         await past.learn(made.rows[first[block] : first[block + 1]])
 
 

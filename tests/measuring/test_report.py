@@ -13,9 +13,9 @@ import pytest
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, RewardRule, SignalRule
-from app.decision_log.rows import Row
+from app.decision_log.rows import LoggedArm, Row
 from app.measuring import report as reports
-from app.measuring.outcomes import Terms, terms_of, value_of
+from app.measuring.outcomes import SeenRewards, Terms, terms_of, value_of
 from app.measuring.report import Report, ReportFold, Reports, Unit
 from app.platform.errors import Invalid, Unavailable
 from logged_rows import LogInMemory, reward_of, row
@@ -352,6 +352,36 @@ async def test_the_sum_and_its_signals_share_the_chance_to_fail(world: World):
         fold = ReportFold(None, "decision", level=1.0 - 0.05 / 3)
         fold.add(rows, {1: terms_of(bandit.record, weights)})
         assert each.groups[0].interval == pytest.approx(fold.report().groups[0].interval, rel=1e-9)
+
+
+@pytest.mark.anyio
+async def test_bounds_that_were_seen_hold_the_default_of_arms_without_a_reward():
+    async def terms(version: int) -> Terms:
+        return FREE
+
+    async def pages() -> AsyncIterator[Sequence[Row]]:
+        yield [row(0.75, arms="ab"), row(0.5)]
+
+    seen = SeenRewards(bandit_record(scope="global"), terms)
+    assert [len(rows) async for rows in seen.noted(pages())] == [2]
+    assert seen.bounds == {None: (0.0, 0.75)}
+
+
+def test_a_signal_that_came_takes_the_place_of_its_default_and_no_other():
+    signals = {"click": SignalRule(2.0, default=0.25), "hide": SignalRule(-1.0, default=0.5)}
+    terms = terms_of(bandit_record(scope="global", signals=signals))
+    clicked = msgspec.structs.replace(reward_of(1.0), signal="click")
+    assert value_of(row(arms="ab", rewards=[clicked]), terms) == (2.0 * 1.0 - 0.5, True)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_lists_with_pinned_arms_say_nothing_of_places(pinned: bool):
+    arms = [LoggedArm("a", 1, 0.5, 0.5, pinned), LoggedArm("b", 2, 0.5, 0.5, False)]
+    values = np.random.default_rng(0).integers(0, 2, (200, 2)).astype(float).tolist()
+    rows = [
+        row(arms=arms, rewards=[reward_of(a, "a"), reward_of(b, "b")], group="holdout") for a, b in values
+    ]
+    assert [place.examination is None for place in report_of(rows).places] == [pinned, pinned]
 
 
 def test_bounds_of_a_signal_with_a_negative_weight_are_turned():

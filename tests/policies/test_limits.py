@@ -103,6 +103,13 @@ def snapshot_of(documents: list[dict[str, Any]], features: np.ndarray) -> Snapsh
     return index.snapshot()
 
 
+def test_what_is_taken_among_the_first_arms_counts_among_the_later_ones():
+    documents = [{"maker": "x"}] * 200 + [{"maker": "y"}]
+    snapshot = snapshot_of(documents, np.ones((201, 1)))
+    within = Limits([AtMost("maker", 1)], snapshot, NO_ROWS)
+    assert within.take_allowed(np.arange(201), 3).tolist() == [0, 200]
+
+
 @given(
     st.lists(DOCUMENTS, min_size=1, max_size=20),
     LIMITS,

@@ -331,15 +331,35 @@ def test_bounds_hold_at_places_that_come_later():
     assert (interval[0], interval[1] > 0.3) == (0.0, True)
 
 
-def test_what_is_known_to_be_missing_widens_intervals_whatever_weights_say():
-    shape = (100, 1)
-    rewards = np.tile([[0.0], [1.0]], (50, 1))
+@pytest.mark.parametrize("bounds", [None, (1.0, 2.0)])
+def test_a_log_of_lists_is_that_of_longer_ones_whose_last_places_are_missing(
+    bounds: tuple[float, float] | None,
+):
+    short = some(60, 2)
+    columns = [short.propensities, short.targets, 1.0 + np.abs(short.rewards).clip(max=1.0)]
+    columns += [each for each in (short.predicted, short.expected) if each is not None]
+    missing = [np.full((60, 2), value) for value in (1.0, 1.0, 0.0, 0.0, 0.0)]
+    long = Logged(*map(np.hstack, zip(columns, missing, strict=True)))
+    whole = off_policy.add(off_policy.start(ALL, places=4, rewards=bounds), long)
+    start = off_policy.add(off_policy.start(ALL, places=2, rewards=bounds), Logged(*columns))
+    wider = off_policy.widened(start, 4)
+    for name in ALL:
+        found, wanted = wider.estimates(name), whole.estimates(name)
+        for one, other in zip((found.whole, *found.places), (wanted.whole, *wanted.places), strict=True):
+            assert one.value == pytest.approx(other.value)
+            assert one.interval == pytest.approx(other.interval)
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_what_is_known_to_be_missing_widens_intervals_whatever_weights_say(places: int):
+    shape = (100, places)
+    rewards = np.tile([[0.0], [1.0]], (50, places))
     model = [np.full(shape, 0.5)] * 2
     columns = np.full(shape, 0.5), np.full(shape, 0.5), rewards, *model
-    state = off_policy.add(off_policy.start(ALL, places=1, rewards=(0.0, 1.0)), Logged(*columns))
+    state = off_policy.add(off_policy.start(ALL, places=places, rewards=(0.0, 1.0)), Logged(*columns))
     for name, more in (("ips", (0.0, 1.0)), ("snips", (-0.5, 0.5)), ("dr", (-0.5, 0.5))):
         plain, wider = state.estimates(name).whole, state.estimates(name, unshown=0.04).whole
-        assert np.subtract(wider.interval, plain.interval) == pytest.approx(np.multiply(0.04, more))
+        assert np.subtract(wider.interval, plain.interval) == pytest.approx(np.multiply(places * 0.04, more))
         assert wider.value == plain.value
     for wrong in (-0.1, 1.1):
         with pytest.raises(InvalidParameter, match="unshown"):

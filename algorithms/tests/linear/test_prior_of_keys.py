@@ -94,6 +94,17 @@ def test_it_is_the_algorithm_written_out_key_by_key(seed, keys, dim, most):
     )
 
 
+def test_keys_without_rewards_say_nothing():
+    rng = np.random.default_rng(3)
+    features, values, _ = people(rng, keys=9, dim=3, rewards=[4, 0, 4, 0, 4, 4, 0, 4, 4])
+    sums = sums_of(features, values)
+    used = sums[3] > 0.0
+    prior, wanted = fit(*sums), fit(*(each[used] for each in sums))
+    assert (prior.keys, prior.observations) == (wanted.keys, wanted.observations) == (6, 24.0)
+    np.testing.assert_array_equal(prior.mean, wanted.mean)
+    np.testing.assert_array_equal(prior.precision, wanted.precision)
+
+
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10**6), feature_power=POWERS, reward_power=POWERS)
 def test_it_has_no_units(seed, feature_power, reward_power):
