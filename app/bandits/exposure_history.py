@@ -1,7 +1,7 @@
-"""What is kept of the arms that a key has had: of each a name, and what it counts as.
+"""What is stored of the arms that a key was shown, for frequency caps: names, and what each counts as.
 
-By arm it counts as its id. By a field it counts as each value of it, written as [field, value] in JSON, which
-is no id of an arm.
+A rule by arm counts the arm's id. A rule by a field counts each value of the field, written as [field, value]
+in JSON, which is never the id of an arm.
 """
 
 from __future__ import annotations

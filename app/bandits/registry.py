@@ -1,4 +1,4 @@
-"""Bandits: made, changed, found and deleted, and which of them this process serves."""
+"""The bandits of this service: making, changing, finding and deleting them, and which this process serves."""
 
 from __future__ import annotations
 

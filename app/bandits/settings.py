@@ -1,7 +1,7 @@
-"""THE settings of a bandit: types, bounds, defaults, and what may be changed later.
+"""The settings of a bandit: types, bounds, defaults, and which may be changed later.
 
-What is stored, the bodies of PUT and PATCH, the answers, /openapi.json and the types of the clients come from
-this. A new setting is one line, at the end of ``BanditSettings``.
+This is their only definition. What is stored, the bodies of PUT and PATCH, the answers, /openapi.json and the
+types of the clients come from it. A new setting is one line, at the end of ``BanditSettings``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A snapshot of the arms that a filter lets in, or without some rows: there are no others."""
+"""A snapshot of some arms of a catalogue: those that a filter lets in, or all but some rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arms that filters let in, of all catalogues: found once, and kept up to date.
+"""The cache of filters, for all catalogues: which arms each lets in, found once and then kept up to date.
 
 A filter that was used before costs nothing until its catalogue changes, and then as much as the change is
 large.

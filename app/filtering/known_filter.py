@@ -1,10 +1,10 @@
-"""The state of one filter over one catalogue: what serves it, and what is to be done about it.
+"""One filter over one catalogue, as this process knows it: what serves it, and which work is due.
 
-A few arms are copied side by side when a filter is used the second time. For more, the strategies to search
-are measured after a few uses (``filtering.plan``), and the best one serves from then on. Until then
-every arm that is let in is compared. What was built is made anew when it is stale.
+When a filter is used the second time and lets in few arms, they are copied side by side. For more arms, the
+strategies to search them are measured after a few uses (``filtering.plan``), and the best one serves from
+then on. Until then every arm that is let in is compared. What was built is built again when it is stale.
 
-Nothing here waits, starts work or reads a clock.
+This is a state machine: nothing here waits, starts work or reads a clock.
 """
 
 from __future__ import annotations

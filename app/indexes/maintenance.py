@@ -1,10 +1,11 @@
-"""Long work on one catalogue's index, in a thread: planning, measuring anew, making segments.
+"""Long work on one catalogue's index, in a thread, over a frozen snapshot.
 
-Measuring anew how good a graph is, once arms died that its probes leaned on: in a thread, while it serves.
-
-A graph is measured when it is built. Where the best arm of a query died, another one is the best, and nobody
-knows whether the graph finds it. So other probes are answered, drawn ones and queries that were served of
-late: also of users who ask in one narrow range again and again. What is worse is told.
+There are three kinds: ``Maintenance`` compacts the table, or plans and builds an index; ``SegmentBuild``
+makes a segment of arms that came since; ``Measurement`` measures again how good a graph is after arms died. A
+graph is measured when it is built, by probes whose best arms are known. When such an arm dies, another one is
+the best, and nobody knows whether the graph finds it. So new probes are answered: random ones, and queries
+that were served lately, among them those of users who ask in one narrow range. If the graph finds less than
+before, the index is told.
 """
 
 from __future__ import annotations

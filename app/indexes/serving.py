@@ -1,4 +1,4 @@
-"""What answers searches at one moment, how long a search should take, and whether something better is due."""
+"""How searches are answered at one moment: by which structures, how fast, and which work is due."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The reward log as others read it: what each entry of a bandit is of, from any entry on.
+"""The reward log for readers outside: what each entry of a bandit was for, from any entry on.
 
-Entries come partition by partition, in the order of the log, so who remembers a cursor for each partition
-reads every entry once. What trimming has dropped before it was read is counted, not passed over in silence.
+Entries come partition by partition, in the order of the log. A reader that remembers a cursor for each
+partition reads every entry once. Entries that were trimmed before they were read are counted, not skipped in
+silence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Learners as they are stored, read out whole and given to another service: bit for bit.
+"""Export and import of learners, as they are stored, from one service to another: bit for bit.
 
-A state is given to a learner by an entry of the reward log, and only where the learner has none: so it is
-taken once however often it is sent, every process hears of it, and a replay of the log finds it again.
+A state is given to a learner by an entry of the reward log, and only if the learner has none. So it is taken
+once however often it is sent, every process hears of it, and a replay of the log finds it again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Entries of the reward log: what rewards and observations become, once they are checked.
+"""Makes entries of the reward log from rewards and observations, and rejects those that cannot count.
 
 An entry carries the features that the arm had when it was chosen, so the log alone determines every learner.
 """

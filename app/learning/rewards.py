@@ -1,6 +1,6 @@
-"""Rewards and observations: the way into the reward log.
+"""Rewards and observations from the API: checked, made into entries, and appended to the reward log.
 
-Folding the log is the work of the workers (``workers.reward_ingestion``).
+The workers fold the log into learners (``workers.reward_ingestion``).
 """
 
 from __future__ import annotations

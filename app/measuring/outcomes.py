@@ -1,6 +1,6 @@
-"""What a decision came to: the sum of the rewards of its arms, counted as learners count them.
+"""The value of a decision: the sum of the rewards of its arms, counted as learners count them.
 
-Of a bandit with signals it is the weighted sum of the signals, by weights that whoever asks chooses.
+For a bandit with signals it is the weighted sum of the signals, by weights that the caller chooses.
 """
 
 from __future__ import annotations

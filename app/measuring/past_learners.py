@@ -7,22 +7,23 @@
         ... = await past.posterior(key)         # what was known before the block
         await past.learn(rows of the block)
 
-Two beginnings, one way on:
+A pass can start from two states (``StartMode``):
 
-    known   what the learners know today, less every reward that the log holds since then. So they begin with
+    known   what the learners know today, less every reward that the log holds since then. So they start with
             what they knew before the first decision
     log     nothing. Then the first block cannot be weighed
 
-It is ``known`` where the versions agree: those of today less the rewards of the log must be those that the
-first decisions of the log were made with. They do not where learners were given observations or a state,
-where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a half-life
-and pooled priors cannot be taken back at all, and sums that are huge beside the ridge leave only rounding.
+``known`` is used where the versions agree: today's version less the rewards of the log must be the version
+that the first decisions of the log were made with. They disagree where learners were given observations or a
+state, where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a
+half-life and pooled priors cannot be subtracted at all, and of sums that are huge beside the ridge only
+rounding errors would be left.
 
-A learned prior is the version that the first row of a block names; where that names none, or it is not kept
-any more, one that is fitted from what learners knew before the block.
+A learned prior is the version that the first row of a block names. Where that row names none, or the version
+is not kept any more, a prior is fitted from what learners knew before the block.
 
-A reward is known to a block that began after it came. Memory: that of the learners, and of what those have
-learned that comes later; not of decisions.
+A reward is known to a block that began after it came. Memory grows with the number of learners, and with the
+rewards that come later than their blocks; not with the number of decisions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Documents: parts of stored records that requests give too, each defined once.
+"""Base class of documents that are stored and also come in requests, so that each is defined once.
 
-A class has the types of its fields with their bounds, as annotations of pydantic. A request is held to all of
-them. What is stored is read by its types alone, and may have fields that only a newer version knows.
+A class has the types of its fields with their bounds, as annotations of pydantic. A request must keep all of
+them. A stored document is read by its types alone, and may have fields that only a newer version knows.
 """
 
 from __future__ import annotations

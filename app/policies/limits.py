@@ -1,11 +1,11 @@
-"""How many arms of one choice may share a value of a field, counted while its positions are filled.
+"""How many arms of one choice may share a value of a field, counted while its places are filled.
 
 Notation
-    n           rows that are looked at
-    v           pairs of such a row and a value that it has of a limited field
+    n           rows that are considered
+    v           pairs of such a row and a value that it has in a limited field
     remaining   of a value: how many more arms of it may be taken
 
-What is counted is what was taken: pinned arms first. An arm without the field is never barred.
+Arms count when they are taken: pinned arms first. An arm without the field is never blocked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a policy is asked, what it begins with, what it answers, and how uncertain that is.
+"""What a policy is given (request, snapshot, candidates) and what it answers (ranking, selection).
 
 They are msgspec structs: three are made for every choice, in a fifth of the time of a frozen dataclass.
 """

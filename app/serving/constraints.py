@@ -1,7 +1,8 @@
-"""What quotas and repeats allow a choice, and what it takes of them.
+"""Selecting arms within quotas and frequency caps (``repeats``), and charging what is shown.
 
-A choice is selected among the arms that are left as far as this process knows; then it takes what it shows.
-If that is no longer left, which is known from then on, it is selected again.
+Arms that this process knows to be used up are not eligible. What is then selected is charged: to the quotas,
+and to what the key has been shown. If another process used it up meanwhile, the charge is refused, this
+process knows that from then on, and the choice is made again.
 """
 
 from __future__ import annotations

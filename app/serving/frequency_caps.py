@@ -1,12 +1,13 @@
-"""Repeats: which arms a key, or a visitor of a global bandit, has had so often that they are not eligible.
+"""Frequency caps (the setting ``repeats``): how often a key, or a visitor of a global bandit, sees an arm.
 
-What was had is in the store, the last ``MOST_KEPT`` of each key: arms, or values of a field
-(``exposure_history``). A process remembers what it last heard of a key and chooses by that; then one script
-writes what is shown, if all of it may be: else the choice is made again by what the script answered. So the
-limit is hard, and a choice takes one round trip more. Of rewards what was had is read before the choice.
+The store keeps what each key was shown, the last ``MOST_KEPT`` arms or values of a field
+(``exposure_history``). A process chooses by what it last read of a key; then one script writes what is shown,
+unless some of it would exceed the cap. In that case the choice is made again, with what the script answered.
+So the cap is never exceeded, and costs one round trip for a choice. A rule that counts rewards reads the
+history before the choice instead.
 
-Where the store has no room a choice goes on, and is not remembered (``unlimited``): a refusal would let
-made-up keys lock out visitors.
+If the store has no room for more, a choice goes on and is not remembered (``unlimited``): to refuse it would
+let anybody lock visitors out by inventing keys.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Choosing arms: they are selected (``constraints``, ``selector``), and the decision is signed.
+"""The pipeline of a choice: arms are selected within the constraints, the decision is signed, and logged.
 
-For a learner in memory nothing is awaited, except that a search known to be long goes to a thread.
+For a learner in memory nothing is awaited, unless quotas, frequency caps or an ``event_id`` need the store; a
+search that is known to be long goes to a thread.
 """
 
 from __future__ import annotations

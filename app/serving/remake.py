@@ -1,4 +1,4 @@
-"""What a token holds so that a choice can be made again by the log, and making it again."""
+"""What a token stores so that a choice can be made again from the log, and how it is made again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller asks of a bandit; a digest of it is kept for its event, and its fields in the log."""
+"""The request for a choice, its digest (kept for an ``event_id``), and its fields in the decision log."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Who selects the arms of a choice: the policy, the holdout or the caller; pins among them.
+"""Who selects the arms of a choice (the policy, the holdout or the caller), and the pins among them.
 
-The holdout: a share of the keys, or of the decisions of a global bandit, that the policy does not serve.
-
-Whoever is in it stays in it while the share is the same or grows, on every process and after restarts: the
-group is a hash of the bandit's name and of the unit, which anybody can compute again (docs/changing.md).
+The holdout is a share of the keys, or of the decisions of a global bandit, that is served without the policy,
+to compare with. A unit that is in it stays in it while the share is the same or grows, on every process and
+after restarts: the group is a hash of the bandit's name and of the unit, which anybody can compute
+(docs/changing.md).
 
     scope       unit
     per_key     the key

@@ -1,1 +1,1 @@
-"""Redis: a file for each concern, the scripts beside them, and the server that is embedded."""
+"""Everything that is kept in Redis: one file for each concern, its Lua scripts, an embedded server."""
