@@ -93,6 +93,7 @@ class Housekeeping:
                 await self._end_of_idle(learner, now_ms)
             for learner, entry_id in result.erase.items():
                 self._done("erased", await self._forgetting.erase(learner, entry_id))
+            # a full batch: more may be due
             more = BATCH in (len(result.decisions), len(result.idle))
             found = found or bool(result.decisions or result.idle or result.erase)
         drop = partial(self._store.waiting.drop_expired, partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH)

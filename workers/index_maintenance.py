@@ -72,6 +72,8 @@ async def _done(catalogue: Catalogue, job: J | None, finish: Callable[[J], None]
         failures[kind] = f"{type(error).__name__}: {error}"
         return "failed"
     finally:
+        # Also when this task is cancelled: the thread stops at its next check, and the index can begin other
+        # work.
         job.cancel()
         finish(job)
     failures.pop(kind, None)
@@ -110,6 +112,7 @@ async def _repeat(
                 continue
             outcome = await work(catalogue)
             if outcome == "failed":
+                # what failed would probably fail again, and take as long
                 resting[catalogue.uid] = time.monotonic() + REST_S
             if outcome != "nothing":
                 found = True

@@ -48,7 +48,7 @@ def check_names(signals: Mapping[str, SignalRule], named: Iterable[str], field: 
 
 
 def check(record: BanditRecord, *, most: int | None) -> None:
-    """Raise Invalid for settings that signals do not allow. ``most``: how many the policy takes; None: all."""
+    """Raise Invalid for settings that signals do not allow. ``most``: of the policy; None: all."""
     unknown = [
         (("guardrails", place, "signal"), "no such signal")
         for place, rule in enumerate(record.guardrails or ())

@@ -159,6 +159,7 @@ class LiveIndex:
 
         An arm that ``upsert`` replaced has none until it is described. Shapes: ids, documents (n,).
         """
+        # a catalogue without tags and metadata pays nothing for them
         if self._shared is None and not self._attributes.entries and not any(map(any, documents)):
             return
         rows = self._table.rows_of(ids)
@@ -206,6 +207,7 @@ class LiveIndex:
 
     def begin_sharing(self) -> Adoption | None:
         """A publication to adopt, or one to make that is due; None: neither, or that is being done."""
+        # while it has no arms nobody knows yet whether it is too small to be shared
         shared = self._shared if self._is_untouched else self._sharing
         if shared is None or self._sharing_job is not None:
             return None
@@ -224,6 +226,7 @@ class LiveIndex:
         if isinstance(job, Publishing):
             self._shares_from = time.monotonic() + _REST * job.seconds
             job.shared.tell(self.failures.get(Publishing.__name__) if job.number is None else None)
+        # a table that was compacted meanwhile numbers its rows differently
         if job.number is None or job.table.number != self._table.snapshot().number:
             return
         if job.from_start and not self._is_untouched:
@@ -401,9 +404,12 @@ class LiveIndex:
             self._segments = ()  # a scan is better
         table, positions = self._table.snapshot(), self._job_positions
         if structure is not None and positions is not None:
+            # Arms that died before a compaction have no row after it: the structure is told by their old
+            # rows.
             structure.tombstone(np.flatnonzero(since.is_alive(np.arange(since.rows)) & (positions < 0)))
             structure = structure.moved(positions, end_of(positions[: structure.covered]))
         if structure is not None:
+            # after a compaction the list of dead rows begins anew
             structure.tombstone(table.dead[len(since.dead) if positions is None else 0 :])
         self._structure = structure
         self._segments = fitting(self._segments, structure)

@@ -180,6 +180,7 @@ def _probes_for(table: TableSnapshot, is_growing: bool) -> int:
 def _faster_exact(table: TableSnapshot, plain: _ExactSearch, probes: Probes) -> _ExactSearch:
     """Norm-pruned search if it is faster than the plain scan; it is tried only if the norms promise that."""
     norms = np.sort(table.norms[table.live_rows])
+    # by Cauchy-Schwarz no shorter arm can be the best one of its probe
     least = probes.best / np.linalg.norm(probes.queries, axis=1)
     share_read = 1.0 - float(norms.searchsorted(least).mean()) / len(norms)
     if share_read > _MOST_READ:

@@ -78,6 +78,8 @@ def fold(
     ``leave_out``   is called with each entry that is left out, and the reason
     """
     now, changed = dict(states), dict[LearnerId, None]()
+    # Only neighbours of one kind are folded together: an entry that forgets or restores a learner must see
+    # all that came before it, and nothing that came after.
     for act, group in groupby(_readable(entries, leave_out), key=lambda item: _act(item[1])):
         changed.update(dict.fromkeys(act(now, list(group), leave_out)))
     return {learner: now[learner] for learner in changed}
@@ -197,6 +199,8 @@ def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[
     yield from _add_to(now, items, lambda entry: entry.learner, note)
     pooled = [i for i in items if i[1].terms and i[1].terms.pooled and i[0].entry_id not in left_out]
     if pooled:
+        # Not ``leave_out``: the entry has counted for its learner. As a dead letter it could be put back, and
+        # count twice.
         yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only)
 
 
@@ -218,6 +222,7 @@ def _add_to(
 def _kind(payload: RewardPayload) -> object:
     """Learners whose items are of one kind are folded together."""
     terms = payload.terms or NO_TERMS
+    # one call of ridge_sums takes rows of one length, all shifted or none, all discounted or none
     return len(payload.features), terms.shifted, bool(terms.half_life_s), payload.signal is not None
 
 
@@ -268,6 +273,7 @@ def _without(pooled: LearnerState, learner: LearnerState) -> LearnerState:
     if learner.half_life_s:
         sums = scaled(sums, weight(pooled.time_ms - learner.time_ms, learner.half_life_s))
     left = minus(pooled.sums, sums)
+    # forgetting counts as a change: by the version processes see that what they have is old
     return LearnerState(pooled.version + 1, left, pooled.time_ms, pooled.half_life_s)
 
 
@@ -281,6 +287,7 @@ def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut
             _add(now, part, leave_out)
         if not parts:
             ((learner, [(entry, _)]),) = group.items()
+            # ``fold`` looks up every learner that was tried, also one of which this was the only entry
             now.setdefault(learner, None)
             leave_out(entry, reason_of(error))
 
@@ -348,6 +355,7 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
     for place, (entry, payload) in enumerate(items):
         if (replaced := replaced_by(entry, payload)) is not None:
             rows.append(payload.features)
+            # ``first`` is False for both rows: the features were added to V with the value that goes
             values.append(-replaced)
             before.append(replaced)
             first.append(False)

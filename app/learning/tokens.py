@@ -165,6 +165,7 @@ _LAST_DEFAULTS = Decision.__struct_defaults__[: ALWAYS_WRITTEN - len(Decision.__
 def _written(decision: Decision) -> Sequence[object]:
     fields = msgspec.structs.astuple(decision)
     end = len(fields)
+    # most decisions use few of the later fields: without them the token is shorter
     for default in _LAST_DEFAULTS:
         if fields[end - 1] != default:
             break

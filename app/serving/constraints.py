@@ -83,6 +83,7 @@ class Allowance:
         if bandit.record.repeats is not None or visitor is not None:
             subject = subject_of(bandit, request.learner, visitor)
         quotas = self._quotas.shares.get(bandit.uid)
+        # without constraints a choice pays nothing for them
         if quotas is None and subject is None:
             return ConstrainedSelection(await self._selector.select(request, group), request)
         state = request.rng.bit_generator.state if own_rng else None
@@ -174,6 +175,7 @@ class Allowance:
         shown, stands = kept_of(subject.rule, whole, decision, [*map(whole.id_of, rows)]), False
         try:
             stands = await self._repeats.take(subject, shown)
+        # also when the store fails or the caller leaves: what is not shown must not count
         finally:
             if quotas is not None and not stands:
                 quotas.give_back(taken)
@@ -193,6 +195,7 @@ async def within(
     most = request.k + len(rules.pins)
     pins: list[Pin] | None = None
     while pins is None:
+        # Arms may come while this awaits. It goes on only with a snapshot whose arms all have known quotas.
         whole = index.snapshot()
         if not quotas.membership.is_current(whole) and not await quotas.membership.ready(whole):
             continue
@@ -204,6 +207,7 @@ async def within(
             rows = [(pin, whole.table.row_of(pin.arm)) for pin in rules.pins]
             pins = await now.standing(rows, whole, deferred=deferred)
     if len(pins) < len(rules.pins):
+        # another arm takes the place of a pin that is left out
         left_out, rules = len(rules.pins) - len(pins), replace(rules, pins=pins)
         request = msgspec.structs.replace(request, k=request.k + left_out, rules=rules)
     few = quotas.few(request.k + len(rules.pins), deferred=deferred)

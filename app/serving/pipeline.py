@@ -84,6 +84,7 @@ class Choosing:
         if request.include:
             try:
                 (made,) = await self._described(bandit, [made], [request])
+            # also when the caller has gone: nobody will see the choice, so it must not count
             except BaseException:
                 await self._give_back([made], [request])
                 raise
@@ -129,6 +130,7 @@ class Choosing:
                     raise
         if kept is None:
             record = record_of(made.choice, digest)
+            # of two choices for one event the first that is stored is the answer to both
             kept = await self._store.choices.put_event(
                 learner, request.event_id, record, ttl_ms=self._token_ttl_ms
             )
@@ -157,6 +159,8 @@ class Choosing:
         self, bandit: Bandit, learner: LearnerId, request: ChooseRequest, context: Numbers32 | None
     ) -> SignedChoice:
         """Select arms by the bandit's policy, and sign the decision."""
+        # A process that has not polled for a second asks the store first. If that does not answer, the choice
+        # is made all the same, and says how old its knowledge is.
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         decision_id = new_decision_id()
         group = group_of_choice(bandit, request, decision_id)
@@ -240,6 +244,7 @@ class Choosing:
         for start in range(0, len(choices), LOGGED_TOGETHER):
             together = choices[start : start + LOGGED_TOGETHER]
             await asyncio.gather(*(self._decisions.log(choice.decision) for choice in together))
+        # a decision that waits was stored together with its row
         if not waits:
             for each in made:
                 if each.row is not None:

@@ -43,6 +43,7 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
     whole = snapshot.arms.plain.whole
     rows, scores = hits.rows.tolist(), hits.scores.tolist()
     propensities = None if selection.propensities is None else list(selection.propensities)
+    # from the first place on: each insertion moves everything behind it
     for pin in sorted(request.rules.pins, key=lambda pin: pin.place):
         own = whole.rows_of([pin.arm])
         if not len(own):

@@ -22,6 +22,7 @@ if before == '' then
   if #members < tonumber(ARGV[3]) then
     redis.call('HDEL', logs, uid, uid .. ':from')
   end
+-- it only grows: a reward that comes late must not make a row again that was dropped
 elseif #members > 0 and tonumber(before) > tonumber(redis.call('HGET', logs, uid .. ':from') or '0') then
   redis.call('HSET', logs, uid .. ':from', before)
 end

@@ -47,6 +47,7 @@ while a <= #ARGV do
   local olds = redis.call('HMGET', features, unpack(ids))
   local described = redis.call('HMGET', documents, unpack(ids))
   local vectors, texts, bare, noted = {}, {}, {}, {}
+  -- the version that this call makes if it changes anything
   local score = string.format('%.0f', version + 1)
   for i = 1, count do
     local id, new, document = ids[i], ARGV[a + 3 * i - 2], ARGV[a + 3 * i - 1]
@@ -61,6 +62,7 @@ while a <= #ARGV do
       vectors[#vectors + 1] = struct.pack('<I8', own) .. new
       if old then
         local key = retired .. string.format('%.0f', struct.unpack('<I8', old))
+        -- rewards of decisions that chose the arm with these features still need them
         redis.call('SET', key, string.sub(old, 9), 'PX', keep)
       end
     end
