@@ -228,7 +228,7 @@ async def swept(
 ) -> None:
     """Drop collections of catalogues that are gone: the engine was away when they were deleted.
 
-    ``kept``: uids. A collection that is young may be of a catalogue of which this process has not heard.
+    ``kept``: uids. A young collection may belong to a catalogue that this process does not know yet.
     """
     for name in await engine.collections():
         found = re.fullmatch(rf"{PREFIX}_{installation}_([0-9a-f]+)_([0-9a-f]+)[0-9a-f]{{4}}", name)

@@ -102,7 +102,7 @@ class Housekeeping:
         return found
 
     async def _end_of_idle(self, learner: LearnerId, now_ms: int) -> None:
-        """Forget a learner whose time has come, unless its bandit gives it more by now."""
+        """Forget a learner whose idle time is over, unless its bandit gives it more time now."""
         version = (await self._versions.all()).get(learner.bandit_uid)
         until_ms = 0 if version is None else _lives_until(version, now_ms)
         if until_ms > now_ms:

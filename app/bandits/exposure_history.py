@@ -54,6 +54,6 @@ def value_of(kept: str) -> tuple[str, Value] | None:
 
 
 def left_of_values(rule: RepeatsRule, counts: Mapping[str, int]) -> list[tuple[Value, int]]:
-    """How many more arms a key may have of each value that it has had. ``counts``: of what is kept."""
+    """How many more arms of each value a key may be shown. ``counts``: of what is kept."""
     pairs = ((value_of(kept), count) for kept, count in counts.items())
     return [(named[1], max(rule.most - count, 0)) for named, count in pairs if named and named[0] == rule.by]

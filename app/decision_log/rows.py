@@ -42,9 +42,9 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """``decision``: the token that choose has answered. ``context``: as it was encoded.
 
     ``key``, ``group``, ``context``, ``filter``, ``eligible``: None where there was none.
-    ``weights``: of the signals; left out of a bandit without. ``barred``: arms that quotas and repeats did
-    not allow; left out where there are none, None where that is not known any more.
-    ``rewards``: in the order in which they came; a late one stands beside the default that it replaces.
+    ``weights``: of the signals; left out of a bandit without. ``barred``: arms that quotas and
+    frequency caps blocked; left out where there are none, None where that is not known any more.
+    ``rewards``: in the order in which they came; a late one follows the default that it replaces.
     ``prior_version``: as of a choice; left out of a bandit with another prior.
     """
 

@@ -131,7 +131,7 @@ class KnownFilter:
         )
 
     def due(self, whole: Snapshot, now: float) -> Work | None:
-        """What is to be measured or made anew, if anything is."""
+        """The work that is due, measuring or rebuilding; None: nothing."""
         plan = self.plan
         if self.is_busy or self.uses < PLAN_AFTER or _is_small(whole, self.eligible):
             return None
@@ -190,7 +190,7 @@ class KnownFilter:
         return plan.us if serving is self.strategy else plan.exact_us
 
     def _is_stale(self, plan: FilterPlan, whole: Snapshot) -> bool:
-        """Whether another strategy may be better by now: all of them are to be measured."""
+        """Whether so much has changed that all strategies must be measured again."""
         if plan.is_refuted or (plan.wants_graph and self.uses >= GRAPH_AFTER):
             return True
         if (plan.graph is None) != (graph_number(whole) is None):
@@ -198,7 +198,7 @@ class KnownFilter:
         return not plan.count / GROWTH <= self.eligible.count <= plan.count * GROWTH
 
     def _is_worth_renewing(self, plan: FilterPlan, whole: Snapshot) -> bool:
-        """Whether what serves is to be made anew, or its recall to be measured again."""
+        """Whether the serving strategy must be rebuilt, or its recall measured again."""
         if plan.strategy is None:
             return False
         if isinstance(self.strategy, CatalogueGraph):  # made anew it would have the same fresh arms

@@ -240,7 +240,7 @@ class Measuring:
         return self._job
 
     def finish(self, job: Measurement, graph: Structure | None, target: float) -> None:
-        """Take note of what was found, unless another ``graph`` serves by now. Lists may be scanned then."""
+        """Note what was measured, unless another ``graph`` serves now. Lists may be scanned then."""
         if job is not self._job:
             return
         self._job, self._ended_at, self._took_s = None, time.monotonic(), job.seconds

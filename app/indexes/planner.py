@@ -308,10 +308,10 @@ class Core:
 
 
 def core(table: TableSnapshot, probes: Probes) -> Core:
-    """The arms for a graph, those long enough to win though the reserve of the ``probes`` was dead.
+    """The arms for a graph: those long enough to win if the reserve of the ``probes`` were dead.
 
-    They have the norms of 98 % of the heirs of the ``probes``; a quarter more arms are added. Where the core
-    is most of the catalogue, all of it is taken, without a reserve.
+    They are as long as 98 % of the fallback winners of the ``probes``, and a quarter more arms are added. If
+    that is most of the catalogue, all arms are taken, without a reserve.
     """
     rows = table.live_rows
     norms, reserve = table.norms[rows], probes.reserve

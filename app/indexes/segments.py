@@ -60,7 +60,7 @@ class Segment:
 
     @property
     def is_spoilt(self) -> bool:
-        """Whether it is to be made anew, since the best arms of many probes died."""
+        """Whether it must be made again, since the best arms of many of its probes died."""
         return self.structure.degradation.lost > _LOST
 
     @property

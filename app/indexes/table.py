@@ -346,7 +346,7 @@ class ArmTable:
         return self.append(ids, other.features[rows], other.revisions[rows])
 
     def replaces(self, other: TableSnapshot, positions: Rows) -> None:
-        """Say that it takes the place of another table, and where the rows of that one are now."""
+        """Note which table this one replaces, and where the rows of that table are here."""
         self._renumbered = Renumbering(other.number, positions.astype(np.int32))
         self._snapshot = None
 

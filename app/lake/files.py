@@ -40,7 +40,7 @@ MANIFEST, STAGING, LOCK = f"{HOME}/manifest.json", f"{HOME}/staging", f"{HOME}/l
 
 
 class Manifest(TypedDict):
-    """What a manifest must have. ``files`` beside, which those of before have not: what each file weighs."""
+    """What a manifest must have. ``files``, which manifests of older versions lack: the size of each file."""
 
     format: int
     bandit: str

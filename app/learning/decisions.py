@@ -54,9 +54,9 @@ def logged_reward(
     judged: SignalRef | None = None,
     is_last: bool = False,
 ) -> LoggedReward | None:
-    """What a reward that came now adds to the row of its decision; None if that is not logged.
+    """What a reward adds to the row of its decision; None if the decision is not logged.
 
-    ``is_last``: it takes the place of an earlier one of its arm and signal.
+    ``is_last``: it replaces an earlier reward of its arm and signal.
     """
     row = row_of(bandit, decision, token)
     if row is None:

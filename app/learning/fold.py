@@ -159,8 +159,8 @@ def _readable(entries: Sequence[LogEntry], leave_out: LeaveOut) -> Iterator[Item
 
 
 def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
-    """The value that an entry of a bandit without signals takes the place of: a default, or what came before
-    of the same decision and arm, where only the last counts. None: it is added.
+    """The value that an entry of a bandit without signals replaces: a default or, where only the last reward
+    counts, the earlier one of the same decision and arm. None: it replaces none, and is added.
     """
     if entry.came:
         return entry.came[0][1]
@@ -168,9 +168,9 @@ def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
 
 
 def signals_before(entry: LogEntry, payload: RewardPayload, count: int) -> tuple[Vector, bool]:
-    """What the signals of its decision and arm counted as before an entry: what had come, and defaults.
+    """The values that the signals of its decision and arm had before an entry: received ones, and defaults.
 
-    And whether the entry takes the place of what its own signal counted as. Shape: (count,).
+    And whether the entry replaces the value of its own signal. Shape: (count,).
     """
     terms, had = payload.signal or NO_SIGNAL, np.zeros(count)
     had[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
@@ -343,8 +343,8 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
     """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
     and of which item each row is. Values and sums are of each signal, if there are signals.
 
-    An entry that takes the place of a value is two rows: that value's, taken away, and its own. Shifted, all
-    rewards R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
+    An entry that replaces a value is two rows: one that subtracts that value, and its own. Shifted, all
+    rewards R of a decision together count as R / 2 + 1 / 2 for [x']: the first of them adds the 1 / 2.
 
     Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
     """
@@ -389,8 +389,8 @@ def signals_of(item: Item) -> int:
 def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
     """As ``_rows``. The first item of a decision and arm brings the defaults of all signals but its own.
 
-    A later one changes its own signal alone. What it takes the place of, its default or its earlier value, is
-    a row that takes that away, and its own.
+    A later item changes its own signal alone: one row subtracts the value that it replaces, the default or
+    an earlier one, and one adds its own.
     """
     count = max(map(signals_of, items))
     rows, first, positions = list[bytes](), list[bool](), list[int]()

@@ -126,7 +126,7 @@ class Forgetting:
     async def erase(self, learner: LearnerId, entry_id: str) -> bool:
         """Erase what the entry ``entry_id`` has forgotten; False while that entry is not folded.
 
-        What was decided since stays: whoever comes back is not forgotten a second time.
+        What was decided since then stays: a key that comes back is not forgotten a second time.
         """
         return await self._store.side_data.erase(
             learner, entry_id, decision_knew=known_entry_of, event_knew=self._event_knew

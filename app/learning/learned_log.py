@@ -232,7 +232,7 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
 def _of_signals(
     bandit: Bandit, entry: LogEntry, payload: RewardPayload
 ) -> tuple[float | None, dict[str, Any]]:
-    """What an entry takes the place of, and its signal, for the fields of ``LearnedReward``."""
+    """The value that an entry replaces, and its signal, for the fields of ``LearnedReward``."""
     had, is_replaced = signals_before(entry, payload, signals_of((entry, payload)))
     number, names = (
         None if payload.signal is None else payload.signal.place,

@@ -86,7 +86,7 @@ class LearnedPriors:
         return result
 
     async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
-        """The bandit as a decision of before was served that names this version; None: it is not kept.
+        """The bandit as it served decisions that name this version of the prior; None: it is not kept.
 
         Raises Unavailable.
         """

@@ -47,7 +47,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``known_entry`` number of the newest entry of the reward log that was known, of the learner's partition
     ``bandit_version``  the version of the bandit, by whose terms it is rewarded
     ``context``     as it was encoded, float32
-    ``visitor``     whom a global bandit that limits repeats showed it to
+    ``visitor``     whom a global bandit with a frequency cap showed it to
     ``logged``      what its row of the decision log holds besides; None: it is not logged
     ``weights``     of the signals of its bandit, in their order; None: it has none
 

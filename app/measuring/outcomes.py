@@ -181,7 +181,7 @@ def counted_rewards(row: Row, terms: Terms) -> tuple[dict[str, float], bool]:
 
 
 def _counted_signals(row: Row, terms: Terms, weights: Weights) -> tuple[dict[str, float], bool]:
-    """A signal that came takes the place of its default; the others of the arm stay at theirs."""
+    """A signal that came replaces its default; the other signals of the arm keep theirs."""
     sent = dict[tuple[str, str], float]()
     for reward in row.rewards:
         if reward.signal is not None:

@@ -360,8 +360,8 @@ def _add(states: States, more: States) -> None:
 def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float, Mapping[str, float]]]:
     """The rewards of a decision that learners count, in the order in which they came.
 
-    With each, whether it is the first of its arm, which default it takes the place of, and the sum of those
-    before it, or what had come of signals.
+    With each: whether it is the first of its arm, which default it replaces, and the sum of those before it,
+    or the signals that had come.
     """
     defaults, sums = dict[str, float | None](), dict[str, float]()
     for place, reward in enumerate(row.rewards):

@@ -176,7 +176,7 @@ class MilvusIndex:
         self.remove(list(self._places))
 
     def saw(self, followed: Followed) -> None:
-        """What the store says of the follower: what the engine shows by now leaves the overlay."""
+        """Note how far the follower is, by the store: arms that the engine returns now leave the overlay."""
         moment = time.monotonic()
         if followed.position > self.followed.position:
             settled_s = 0.0 if self.engine is None else self.engine.settled_s

@@ -34,7 +34,7 @@ _CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
 def set_caller(caller: Caller | None) -> None:
-    """Say who waits for what this task does from now on; None: it is done whoever leaves."""
+    """Set who waits for this task from now on; None: it is finished even if everybody leaves."""
     _CALLER.set(caller)
 
 

@@ -67,7 +67,7 @@ class CappedValues:
 class Limits:
     """The limits of one choice, and the rows ``taken`` for it.
 
-    ``few``: of quotas that are nearly used up; ``had``: of what was had before.
+    ``few``: of quotas that are nearly used up; ``had``: of values that the key was shown before.
     """
 
     at_most: Sequence[AtMost]

@@ -44,7 +44,7 @@ def today() -> int:
 
 
 def packed(block: Sequence[Counted], day: int) -> tuple[str, bytes]:
-    """The name of a block for a day, and what it stands for."""
+    """The name of a block for a day, and the quotas that it names."""
     data = msgspec.msgpack.encode(block)
     return blake2b(data + str(day).encode(), digest_size=NAME_BYTES).hexdigest(), data
 
@@ -65,7 +65,7 @@ def names_in(text: str) -> list[str]:
 
 
 def barred_of(text: str, blocks: Mapping[str, bytes | None]) -> Barred | None:
-    """What a text stands for; None if that is not known, or not any more."""
+    """The blocked arms that a text of a row names; None if that is not known, or not any more."""
     if text == NOT_KEPT:
         return None
     out = list[Counted]()

@@ -28,7 +28,7 @@ TRIES = 20  # to choose arms that no quota has used up meanwhile
 
 
 class Charges(msgspec.Struct, frozen=True):
-    """What a choice has taken. ``taken``: of the quotas of a bandit; ``shown``: as ``kept_of`` makes it.
+    """What a choice was charged. ``taken``: of the bandit's quotas; ``shown``: as ``kept_of`` makes it.
 
     ``held``: the deferred decision that holds what was taken of quotas, and when it expires in ms.
     """
@@ -44,9 +44,9 @@ NOTHING = Charges()
 
 
 class ConstrainedSelection(msgspec.Struct, frozen=True, eq=False):
-    """A selection that quotas and repeats let stand. ``request``: as they let it be.
+    """A selection that quotas and frequency caps allow. ``request``: as they restrict it.
 
-    ``had``: what was not eligible besides: what the key has had too often, and what quotas hide.
+    ``had``: further arms that were not eligible: shown too often to the key, or hidden by quotas.
     """
 
     selection: Selection
@@ -56,7 +56,7 @@ class ConstrainedSelection(msgspec.Struct, frozen=True, eq=False):
 
 
 class Allowance:
-    """Selects arms within quotas and repeats."""
+    """Selects arms within quotas and frequency caps."""
 
     def __init__(self, selector: Selector, quotas: Quotas, repeats: Repeats) -> None:
         self._selector = selector
@@ -96,7 +96,7 @@ class Allowance:
         raise Unavailable("quotas or repeats changed too often while the choice was made; try again")
 
     async def left(self, request: SelectionRequest, visitor: str | None) -> SelectionRequest:
-        """The request of a dry run, for what is left now: nothing is taken. Raises Invalid, Unavailable."""
+        """The request of a dry run, for what is left now; nothing is charged. Raises Invalid, Unavailable."""
         bandit = request.bandit
         subject = subject_of(bandit, request.learner, visitor)
         if subject is not None:
@@ -105,7 +105,7 @@ class Allowance:
         return await within(self._quotas.shares.get(bandit.uid), request, deferred=False, is_bound=False)
 
     async def give_back(self, spent: Charges) -> None:
-        """It is shown to nobody. A store that is away is not told: then it counts."""
+        """Refund a choice that is shown to nobody. While the store is away it cannot be: then it counts."""
         quotas = self._quotas.shares.get(spent.bandit_uid)
         if quotas is not None and spent.held is None:
             quotas.give_back(spent.taken)
@@ -124,7 +124,7 @@ class Allowance:
         decision: str,
         deferred_ms: int | None,
     ) -> ConstrainedSelection | None:
-        """What is selected; None if some of it is no longer left."""
+        """One attempt: the charged selection; None if some of it was used up meanwhile."""
         quotas = self._quotas.shares.get(request.bandit.uid)
         had, index = list[str](), request.bandit.catalogue.index
         if subject is not None:
@@ -163,7 +163,7 @@ class Allowance:
         subject: FrequencyCapKey | None,
         decision: str,
     ) -> Charges | None:
-        """Take what is shown, of quotas and then of repeats: all of it, or nothing."""
+        """Charge what is shown to the quotas and then to the frequency cap: all of it, or nothing."""
         whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
         taken: Taken | None = ()
         if quotas is not None:

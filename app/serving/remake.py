@@ -96,7 +96,7 @@ async def selected_again(
 
 
 def _without(request: SelectionRequest, barred: Barred) -> SelectionRequest:
-    """The request, without what quotas and repeats did not allow."""
+    """The request, without the arms that quotas and frequency caps blocked then."""
     arm_filter = request.arm_filter
     if barred.filters:
         others = none_of([parse(dict(each)) for each in barred.filters])

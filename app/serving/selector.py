@@ -83,7 +83,7 @@ def serving(rule: HoldoutRule) -> Policy:
 
 
 class Selector:
-    """Selects arms, from what this process has heard of the store."""
+    """Selects arms, from what this process knows of the store."""
 
     def __init__(self, dependencies: PolicyDependencies, sync: Sync) -> None:
         self._dependencies = dependencies
