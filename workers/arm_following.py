@@ -61,6 +61,7 @@ class Following:
         """Follow until cancelled; then leave it to others at once."""
         try:
             while True:
+                # before the step, so that what changes meanwhile starts another one
                 self._index.changed.clear()
                 if not await self._stepped():
                     with contextlib.suppress(TimeoutError):
@@ -100,6 +101,7 @@ class Following:
 
         The one before is followed meanwhile, if it is there.
         """
+        # the time in the name tells ``swept`` which collections are young
         name = f"{self._stem}{int(time.time()):x}{secrets.token_hex(2)}"
         options = self._index.options
         await self._engine.create(name, self._index.dim, m=options.m, ef_construction=options.ef_construction)

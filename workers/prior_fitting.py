@@ -108,6 +108,7 @@ class PriorFitting:
 
     async def round(self) -> bool:
         """Fit what is due, and what the rest allows; False: there was nothing to do."""
+        # one worker fits for all: the one that folds partition 0
         if not self._owns(0):
             self._knows_all = False  # what changes meanwhile is looked at with all others
             self._changed.clear()
@@ -155,9 +156,11 @@ class PriorFitting:
             # By the clock priors would come late wherever others keep the machine busy. What else this thread
             # did meanwhile counts too.
             used_s += time.thread_time() - started
+            # time that was not used is saved, up to SAVED_S
             earliest = max(self._rest_until, time.monotonic() - SAVED_S)
             self._rest_until = earliest + used_s * (1.0 / SHARE - 1.0)
         if not done.is_new:
+            # with too few keys every further reward is worth a try, else only GROWTH times as many
             self._tried[uid] = FoldedCounts() if done.is_of_few else counts
 
     def _is_due(self, uid: str, counts: FoldedCounts, newest: PriorVersion | None) -> bool:

@@ -263,6 +263,7 @@ class Bandits:
             try:
                 await self._store.registry.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
             except BaseException:
+                # nobody knows whether it was deleted: it is served until a poll says
                 self._serve(bandit)
                 raise
 

@@ -149,6 +149,7 @@ class Maintenance(Cancellation):
                 self.table, rows, seed=self.seed, threads=self.threads, check=self.check, **shape
             )
         graph.is_interim = self.growing is not None
+        # an interim graph is kept in no file: it depends on when arms came, and is replaced soon
         if self.save_to is not None and not graph.is_interim:
             # If the cache cannot be written, the next start builds the graph again.
             with suppress(OSError):

@@ -106,6 +106,7 @@ class Forgetting:
         partition = learner.partition(self._store.partitions)
         self._workers.wake(partition)
         applied = await self._workers.wait_applied(partition, entry_id)
+        # after the fold: before it, a choice would fill the caches from the old state again
         self.dropped([learner])
         if applied:
             await self.erase(learner, entry_id)

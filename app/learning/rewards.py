@@ -100,6 +100,7 @@ class Rewards:
                     receipt.groups[position] = decision.logged.group
                 if decision.deferred:
                     deferred[position] = decision
+        # only deferred decisions are looked up in the store: all others were active at once
         if deferred:
             hidden = await hidden_of(self._store, deferred)
             receipt.rejected += [(position, "not_activated") for position in hidden]
