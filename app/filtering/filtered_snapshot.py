@@ -102,6 +102,7 @@ class AskedForMore:
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:  # noqa: ARG002
         ask, gone = k, self.base.size - self.left.count
+        # as many more as are left out on the average; the best arms may be left out more often, hence MORE
         if FEW_GONE * k * gone > self.base.size:
             ask = (k + SPARE) * self.base.size // max(self.left.count, 1)
         while ask <= max(k, MOST_ASKED * self.base.size):

@@ -112,6 +112,7 @@ class OwnBlocks:
             blocks, struck = blocks.moved(position, table.rows), position[struck]
         struck = np.concatenate((struck[struck >= 0], change.went))
         went = self.went + len(change.went)
+        # the blocks leave out dead rows themselves
         return OwnBlocks(eligible, blocks, added, struck[table.is_alive(struck)], went)
 
     def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnBlocks:
@@ -155,6 +156,7 @@ class CatalogueGraph:
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> CatalogueGraph:
         return CatalogueGraph(snapshot, eligible, self._ask)
 
+    # the catalogue builds its own graph: there is nothing to build here
     renewed = followed
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
@@ -245,6 +247,7 @@ def _followed(
             return None
         position = table.renumbered.positions.astype(np.int64)
         before, copy = renumbered(before, position, table), copy.moved(position, table.rows)
+    # a long arm came, so the table is scanned in float64 from now on
     if copy.size and copy.features.dtype != table.working.dtype:
         return None
     change = eligible.since(before)

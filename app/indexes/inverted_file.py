@@ -186,6 +186,7 @@ class InvertedFile:
         All are read where that takes no longer.
         """
         probed, us = self._least_probed(probes.queries, probes.winners, target), []
+        # ``contenders`` reads ``self.probed``, so each value is set to be timed
         for self.probed in (None, probed):
             us.append(typical_us(lambda query: self.contenders(table, query, 1), probes.queries[:_TIMED]))
         self.probed = probed if us[1] < us[0] else None
