@@ -1,8 +1,8 @@
 """The follower: it keeps Milvus's copy of the arms, a catalogue at a time in one process of all.
 
 It reads the changes of the store in their order, writes to Milvus how the arms are now, and notes how far it
-has come. So a change that is written twice changes nothing, and whoever takes over goes on where the last one
-noted. A collection that is gone is made anew, under another name; only when it has everything is it searched.
+has come. Writing a change twice changes nothing, so the next follower goes on from the last note. A
+collection that is gone is made again, under another name, and is searched once it has everything.
 """
 
 from __future__ import annotations

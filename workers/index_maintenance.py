@@ -1,7 +1,7 @@
 """Maintenance of the indexes of this process, in threads.
 
 Indexes are built and planned again one at a time. Segments are made beside that, one at a time too, so that
-arms which come while a graph is built do not wait for it; graphs are measured anew after deaths; and what
+arms which come while a graph is built do not wait for it; graphs are measured again after deaths; and what
 several processes share.
 """
 
@@ -50,7 +50,7 @@ async def make_segment(catalogue: Catalogue) -> Outcome:
 
 
 async def measure(catalogue: Catalogue) -> Outcome:
-    """Measure anew how good the graph of one catalogue is, if many of its arms died."""
+    """Measure again how good the graph of one catalogue is, if many of its arms died."""
     index = catalogue.index
     return await _done(catalogue, index.begin_measurement(), index.finish_measurement)
 

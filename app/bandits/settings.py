@@ -348,7 +348,7 @@ def reward_payload(
 def signal_terms(
     signals: Mapping[str, SignalRule], judged: SignalRef | None, values: Mapping[str, float]
 ) -> SignalTerms:
-    """What the fold must know of the signals. ``values`` take the place of defaults."""
+    """What the fold must know of the signals. ``values`` replace defaults."""
     defaults = [values.get(name, rule.default) for name, rule in signals.items()]
     while defaults and not defaults[-1]:
         defaults.pop()

@@ -124,7 +124,7 @@ def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
     left = rows_left(base.table, base.attributes, stays)
     if left.count == base.size:
         return base
-    strategy: SearchStrategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made anew
+    strategy: SearchStrategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made again
     return FilteredSnapshot(
         table=base.table,
         structure=None,

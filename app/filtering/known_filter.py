@@ -30,16 +30,16 @@ SMALL_NUMBERS = 65_536  # so few are scanned in some microseconds: copied at onc
 RECENT = 128
 GROWTH = 1.2
 COOLDOWN_FACTOR = 20.0  # times what planning took
-STALE = 0.25  # share of what was built that came or went since: it is made anew
+STALE = 0.25  # share of what was built that came or went since: it is made again
 LOST, MOST_LOST = 0.02, 0.4  # of the probes of a graph, by deaths: it is measured again; serves no longer
-RENEWAL_REST = 2.0  # times what making it anew took
+RENEWAL_REST = 2.0  # times what making it again took
 AFTER_FAILURE_S = 60.0
 KNOWN_BYTES = 2_000
 TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
 SMALL = "few arms are let in: they were copied side by side"
 
 Work = Literal["plan", "renew", "renew_fallback"]
-"""Measure all strategies; make what serves anew; make the fallback anew."""
+"""Measure all strategies; rebuild what serves; rebuild the fallback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class KnownFilter:
         """Whether the serving strategy must be rebuilt, or its recall measured again."""
         if plan.strategy is None:
             return False
-        if isinstance(self.strategy, CatalogueGraph):  # made anew it would have the same fresh arms
+        if isinstance(self.strategy, CatalogueGraph):  # made again it would have the same fresh arms
             return plan.graph != graph_number(whole) or self.lost > LOST
         return self.strategy is None or self.strategy.staleness > STALE or self.lost > LOST
 

@@ -229,7 +229,7 @@ SearchStrategy = OwnCopy | OwnBlocks | CatalogueGraph | OwnGraph
 staleness   rows that came or went since it was made, and make searches slower / rows that it was made of
 followed    the same at a later moment; None if it cannot follow. For one thread, once for each strategy.
             Cost: O(changed rows); O(K) after a compaction
-renewed     the same, made anew, at the cost of the first time; None without memory for it. For any thread
+renewed     the same, made again, at the cost of the first time; None without memory for it. For any thread
 search      about the best ``k`` rows outside ``exclude``, which the filter lets in; None: it found too few
 """
 
@@ -237,7 +237,7 @@ search      about the best ``k`` rows outside ``exclude``, which the filter lets
 def _followed(
     copy: RowCopy, before: EligibleRows, table: TableSnapshot, eligible: EligibleRows
 ) -> tuple[RowCopy, Change, Rows | None] | None:
-    """The copy at a later moment, what changed until then, and where rows are now if they were numbered anew.
+    """The copy at a later moment, what changed until then, and where rows are now if they were renumbered.
 
     ``before``: the rows at the moment of the copy. None: the copy cannot follow.
     """

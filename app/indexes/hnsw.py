@@ -418,7 +418,7 @@ class HnswGraph:
 
     def moved(self, position: Rows, covered: int) -> HnswGraph:
         """The same graph after a compaction: row r is now ``position[r]``, -1 if it is gone."""
-        # Both share hnswlib's graph: labels stay as they are, only their rows are numbered anew.
+        # Both share hnswlib's graph: labels stay as they are, only their rows are renumbered.
         other = copy.copy(self)
         other.covered = covered
         other._rows = np.append(position, -1)[self._rows]

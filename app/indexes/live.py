@@ -91,7 +91,7 @@ class LiveIndex:
         self._plan: Plan | None = None
         self._segments: tuple[Segment, ...] = ()
         self._job: Maintenance | None = None
-        self._job_positions: Rows | None = None  # where its rows are now, if they were numbered anew
+        self._job_positions: Rows | None = None  # where its rows are now, if they were renumbered
         self._segment_job: SegmentBuild | None = None
         self._measuring = Measuring()
         self._sharing_job: Adoption | None = None
@@ -289,7 +289,7 @@ class LiveIndex:
         self._snapshot = None
 
     def begin_measurement(self) -> Measurement | None:
-        """Measuring a graph anew after deaths, or None; it may go on while there is other work."""
+        """Measuring a graph again after deaths, or None; it may go on while there is other work."""
         graph, died_s = self._structure, time.monotonic() - self._died_at
         if not isinstance(graph, HnswGraph) or not self._measuring.is_due(
             graph, self._recent, is_at_rest=died_s > _AT_REST_S
@@ -409,7 +409,7 @@ class LiveIndex:
             structure.tombstone(np.flatnonzero(since.is_alive(np.arange(since.rows)) & (positions < 0)))
             structure = structure.moved(positions, end_of(positions[: structure.covered]))
         if structure is not None:
-            # after a compaction the list of dead rows begins anew
+            # after a compaction the list of dead rows starts again
             structure.tombstone(table.dead[len(since.dead) if positions is None else 0 :])
         self._structure = structure
         self._segments = fitting(self._segments, structure)

@@ -213,7 +213,7 @@ class Measurement(Cancellation):
 
 
 class Measuring:
-    """When a graph is measured anew, and what follows from it. For the thread of the event loop."""
+    """When a graph is measured again, and what follows from it. For the thread of the event loop."""
 
     def __init__(self) -> None:
         self._job: Measurement | None = None
@@ -263,7 +263,7 @@ class SegmentBuild(Cancellation):
     """Call ``run`` in any thread, then ``LiveIndex.finish_segment`` in the thread of the event loop.
 
     ``first``: where the segment begins. ``cut``: shorter arms are left out. ``joined``: segments with rows
-    from there on, which it takes the place of. ``centroids``: those of the last segment; None: others are
+    from there on, which it replaces. ``centroids``: those of the last segment; None: others are
     trained. ``target``: share of the probes whose best arm is to be found. ``recent``: queries served lately,
     each (d,). After ``run``: ``segment``, None if it was cancelled.
 

@@ -330,6 +330,6 @@ def core(table: TableSnapshot, probes: Probes) -> Core:
 def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
     """How many of the longest arms may die before arms outside of the core begin to win.
 
-    Few while the catalogue ``is_growing``: then it will soon be planned anew.
+    Few while the catalogue ``is_growing``: then it will soon be planned again.
     """
     return max(1, int((FEW_DEAD if is_growing else _RESERVE) * table.live))

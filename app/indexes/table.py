@@ -50,7 +50,7 @@ _NUMBERS = count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Renumbering:
-    """How a compaction numbered the rows of a table anew: row r became ``positions[r]``, -1 if it is gone."""
+    """How a compaction renumbered the rows of a table: row r became ``positions[r]``, -1 if it is gone."""
 
     number: int
     positions: NDArray[np.int32]

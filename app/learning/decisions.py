@@ -8,7 +8,7 @@ Life of a decision
     chosen      its token says everything about it; where the bandit has a ``wait_s`` it is stored as well
     deferred    (``"activate": false``) it is not stored and cannot be rewarded before it is activated
     due         ``wait_s`` after it was chosen or activated: every arm without a reward gets the default
-    rewarded    after that: the reward takes the place of the default, exactly (``fold``)
+    rewarded    after that: the reward replaces the default, exactly (``fold``)
 """
 
 from __future__ import annotations

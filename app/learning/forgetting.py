@@ -37,13 +37,13 @@ Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
     drop       by ``drop_expired``, which refuses in the same step all decisions that it could be needed for
     pushed out by newer changes. A process reads there what it has to read again
 
-A version of the learned prior that was fitted from its sums too stands until the next one, which is fitted as
-soon as the fold is heard of; older versions are used for rows of the decision log alone. All versions go with
-the bandit.
+A version of the learned prior that was fitted with its sums serves until the next one, which is fitted as
+soon as the worker knows of the fold; older versions are used for rows of the decision log alone. All versions
+are deleted with the bandit.
 
-In the memory of every process: the learner's posterior and the pooled prior are replaced when the process
-hears of the fold, elimination states and what it has had are dropped (``dropped``). What a process keeps of
-a deleted bandit is never asked for again, and goes when the space is needed.
+In the memory of every process: the learner's posterior and the pooled prior are replaced at the process's
+next poll after the fold; elimination states and the history for frequency caps are dropped (``dropped``).
+What a process keeps of a deleted bandit is never used again, and is evicted when the space is needed.
 """
 
 from __future__ import annotations

@@ -43,12 +43,12 @@ class LearnedReward(msgspec.Struct, frozen=True, gc=False):
 
     ``number``     its place in the log of its partition: each is greater than the one before
     ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
-    ``kind``       "other": nobody noted of which arm it is; "forget": the learner begins anew; "state": a
+    ``kind``       "other": nobody noted of which arm it is; "forget": the learner starts again; "state": a
                    learner that has no rewards takes this one
     ``id``         of the decision, or of the observation
     ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
                    bandit that sums
-    ``replaces``   the value that it takes the place of, of a default or, where the last counts, of an earlier
+    ``replaces``   the value that it replaces, of a default or, where the last counts, of an earlier
                    reward; None: of none
     ``context``    as it was encoded; None: the bandit has none
     ``logged``     whether the decision is in the decision log

@@ -35,7 +35,7 @@ from app.storage.types import LearnerId, RewardWrite, Store
 from shortlist.errors import InvalidArgument
 from shortlist.linear import ridge
 
-COPIES = 4  # of a state: as it is stored, as arrays, written anew, as text
+COPIES = 4  # of a state: as it is stored, as arrays, written again, as text
 PAGE_BYTES = 1 << 22  # of states that are read for one page, at least one
 DEDUPE_MS = 60_000
 SMALLEST_RIDGE = 1e-9

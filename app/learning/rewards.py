@@ -33,7 +33,7 @@ class Receipt:
     """What became of a batch; ``positions`` are the last entries, per partition, to wait for.
 
     ``groups``: of those rewards whose decision is logged with one, by their place in the batch. ``rewarded``
-    counts those that were accepted; ``taken``: their places in the batch, but of those that take the place of
+    counts those that were accepted; ``taken``: their places in the batch, but of those that replace
     a reward above 0.
     """
 

@@ -292,7 +292,7 @@ class UnshownArms:
 
     def show(self, number: int, size: int, rows: Rows) -> bool:
         """Note arms that decisions show, -1 for none, of a table of ``size`` rows. False: there are too many
-        arms to look for others. ``number``: another one where rows were numbered anew.
+        arms to look for others. ``number``: another one where rows were renumbered.
         """
         if size * self._policies > MOST_ARMS:
             return False

@@ -159,7 +159,7 @@ async def terms_then(bandits: Bandits, bandit: Bandit, version: int, weights: We
 def value_of(row: Row, terms: Terms) -> tuple[float, bool]:
     """The reward of a decision, and whether anybody sent one for it, of a signal that is weighed.
 
-    Rewards of an arm are added, and take the place of the arm's default.
+    Rewards of an arm are added, and replace the arm's default.
     """
     if not row.rewards:
         return len(row.arms) * terms.default, False

@@ -101,7 +101,7 @@ class _Survey:
 
     ``first``     the version of each learner then
     ``since``     what learners have learned from rewards that came since
-    ``revised``   how many rewards of each learner these have taken the place of
+    ``revised``   how many rewards of each learner these have replaced
     ``late``      those of them that are of earlier decisions, and when they came
     ``under_way``  how many rewards had just come, so that the first decisions may not have known them yet
     ``is_whole``  whether all of this could be found

@@ -93,7 +93,7 @@ class Policy(ABC):
     ``proposed``           whether it needs only the arms that an index proposes, not all arms in memory
     ``max_dim``            largest dimension of the arms that it serves; None: any
     ``max_work``           largest K d^2 of a catalogue that it serves; None: any
-    ``max_signals``        how many signals it takes; None: any, weighed anew by each request
+    ``max_signals``        how many signals it takes; None: any, weighed again by each request
     ``fixed_scales``       whether ridge and radius must stay as they are while a learner learns
     ``needs_exploration``  whether ``exploration`` must not be 0
 

@@ -78,7 +78,7 @@ class RewardOfRow(NamedTuple):
     """``place``: of its arm, from 0. ``default``: it stands for a reward that did not come in time.
 
     ``signal``: its place among those of the bandit; None of a bandit that has none, and of a default.
-    ``is_last``: of its arm and signal only the last counts; it has taken the place of ``revised`` others.
+    ``is_last``: of its arm and signal only the last counts; it has replaced ``revised`` others.
     """
 
     place: int

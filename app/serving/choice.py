@@ -42,7 +42,7 @@ ARM_BYTES = 400  # about what an arm of an answer takes, with its part of the to
 class ChosenArm(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """``propensity`` where the policy knows it: given the arms before this one. ``pinned``: by a rule.
 
-    ``metadata``: as JSON, where they were asked for; they are read anew for every answer, and not kept for
+    ``metadata``: as JSON, where they were asked for; they are read again for every answer, and not kept for
     an event.
     """
 

@@ -207,7 +207,7 @@ async def within(
             rows = [(pin, whole.table.row_of(pin.arm)) for pin in rules.pins]
             pins = await now.standing(rows, whole, deferred=deferred)
     if len(pins) < len(rules.pins):
-        # another arm takes the place of a pin that is left out
+        # another arm replaces a pin that is left out
         left_out, rules = len(rules.pins) - len(pins), replace(rules, pins=pins)
         request = msgspec.structs.replace(request, k=request.k + left_out, rules=rules)
     few = quotas.few(request.k + len(rules.pins), deferred=deferred)
