@@ -19,10 +19,10 @@
 --        its default was counted ('d') is marked as its replacement ('r'). Of rewards that are summed, the decision key
 --        has their sum, and each entry says what it was before ('s', unless 0). Of signals it has what has come of
 --        each, as 'A1B0.5C2@1700000000000', behind 'd' if the default was counted before, and each entry says what had
---        come before it (behind 'f', without the times). One that has come and is not summed is a duplicate; of those of
---        which the last counts only if it is not later, or as late and not larger. It is put at the end of the row
---        of its decision, which is made if it is not there; what it takes the place of is taken out of that.
---        Repeated, it changes nothing. Without space for all new dedupe keys nothing is done.
+--        come before it (behind 'f', without the times). One that has come and is not summed is a duplicate; of those
+--        of which the last counts only if it is not later, or as late and not larger. It is put at the end of the row
+--        of its decision, which is made if it is not there; what it takes the place of is taken out of that. Repeated,
+--        it changes nothing. Without space for all new dedupe keys nothing is done.
 local log, refused, ends, ledger = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 local next, newest, now, number = next_id(log, KEYS[2])
 local is_refused = refusals(refused)
