@@ -130,6 +130,7 @@ class Adoption(Cancellation):
 
     def _read(self, folder: Path) -> None:
         table = shared_files.read_arms(folder)
+        # its maker is far behind: this process goes on with what it has
         if len(table) < _LEAST_SHARE * self.table.live:
             return
         search, data = read_packed(folder, _SEARCH, SearchPlaces, number=_FORMAT)

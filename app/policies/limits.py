@@ -117,6 +117,8 @@ class AllowedRows:
 
     def __init__(self, limits: Limits, rows: Rows) -> None:
         remaining, positions, codes = self._pairs(limits, rows)
+        # One memory, seen in two ways: numpy writes to it, and ``bytearray.find`` finds the next row that may
+        # be taken.
         self._bytes = bytearray(len(rows))
         self.barred = np.frombuffer(self._bytes, dtype=np.bool_)
         self.barred[positions[remaining[codes] <= 0]] = True
@@ -130,6 +132,7 @@ class AllowedRows:
         self._rows_of, self._rows_from = positions, codes.searchsorted(np.arange(len(remaining) + 1))
         order = ascending(positions)
         positions, codes = positions[order], codes[order]
+        # a list of an arm may have the same value twice: it counts once
         once = np.ones(len(codes), dtype=np.bool_)
         once[1:] = (codes[1:] != codes[:-1]) | (positions[1:] != positions[:-1])
         self._codes_of = codes[once]

@@ -73,6 +73,7 @@ class Covers:
         """
         identity = catalogue.uid, count, "" if arm_filter is None else arm_filter.key
         known = self._known.get(identity)
+        # an empty cover is of a time without arms: there may be some now
         if known is None or not known.ids:
             return (await asyncio.shield(self._make(identity, catalogue.version, arms.plain))).ids
         if known.version != catalogue.version and time.monotonic() >= known.rest_until:
