@@ -58,7 +58,14 @@ PARTS = {
         "docs/measurements",
         "load_tests/README",
     ),
-    "The project": ("CONTRIBUTING", "CHANGELOG", "docs/mutants", "docs/decisions/*"),
+    "The project": (
+        "docs/reading-order",
+        "docs/architecture",
+        "CONTRIBUTING",
+        "CHANGELOG",
+        "docs/mutants",
+        "docs/decisions/*",
+    ),
     "More": ("docs/*",),
 }
 

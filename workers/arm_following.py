@@ -1,8 +1,8 @@
 """The follower: it keeps Milvus's copy of the arms, a catalogue at a time in one process of all.
 
 It reads the changes of the store in their order, writes to Milvus how the arms are now, and notes how far it
-has come. So a change that is written twice changes nothing, and whoever takes over goes on where the last one
-noted. A collection that is gone is made anew, under another name; only when it has everything is it searched.
+has come. Writing a change twice changes nothing, so the next follower goes on from the last note. A
+collection that is gone is made again, under another name, and is searched once it has everything.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Following:
         """Follow until cancelled; then leave it to others at once."""
         try:
             while True:
+                # before the step, so that what changes meanwhile starts another one
                 self._index.changed.clear()
                 if not await self._stepped():
                     with contextlib.suppress(TimeoutError):
@@ -101,6 +102,7 @@ class Following:
 
         The one before is followed meanwhile, if it is there.
         """
+        # the time in the name tells ``swept`` which collections are young
         name = f"{self._stem}{int(time.time()):x}{secrets.token_hex(2)}"
         options = self._index.options
         await self._engine.create(name, self._index.dim, m=options.m, ef_construction=options.ef_construction)
@@ -229,7 +231,7 @@ async def swept(
 ) -> None:
     """Drop collections of catalogues that are gone: the engine was away when they were deleted.
 
-    ``kept``: uids. A collection that is young may be of a catalogue of which this process has not heard.
+    ``kept``: uids. A young collection may belong to a catalogue that this process does not know yet.
     """
     for name in await engine.collections():
         found = re.fullmatch(rf"{PREFIX}_{installation}_([0-9a-f]+)_([0-9a-f]+)[0-9a-f]{{4}}", name)

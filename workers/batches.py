@@ -55,6 +55,7 @@ def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
     start, numbers = 0, 0
     learners = set[LearnerId]()
     for place, entry in enumerate(entries):
+        # a payload is mostly the d features; the state of its learner has about d^2 numbers
         learner, needed = entry.learner, (len(entry.payload) // 8) ** 2
         if learner not in learners and learners and numbers + needed > MOST_NUMBERS:
             yield entries[start:place]
@@ -93,6 +94,7 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
     states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out)
     read = {learner for learner, each in before.items() if isinstance(each, StoredLearner)}
     if dead:
+        # a dead letter must be in no tail: folding the tail would fail on it each time
         sound = [entry for entry in sound if entry.entry_id not in dead]
     added, counts = _added(sound)
     checkpoints: dict[LearnerId, bytes | None] = {}
@@ -100,6 +102,7 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
     for learner, state in states.items():
         new = added.get(learner, ())
         tail = tail_bytes(new) + (kept[learner].tail if learner in kept else 0)
+        # A tail can only add. A learner that was removed, forgotten, restored or unreadable is written whole.
         if state is None or not new or learner not in kept or is_due(state, tail, was_read=learner in read):
             checkpoints[learner] = None if state is None else state_to_bytes(state)
             kept[learner] = CheckpointedLearner(state)

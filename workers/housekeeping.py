@@ -94,6 +94,7 @@ class Housekeeping:
                 await self._end_of_idle(learner, now_ms)
             for learner, entry_id in result.erase.items():
                 self._done("erased", await self._forgetting.erase(learner, entry_id))
+            # a full batch: more may be due
             more = BATCH in (len(result.decisions), len(result.idle))
             found = found or bool(result.decisions or result.idle or result.erase)
         drop = partial(self._store.waiting.drop_expired, partition, margin_ms=DEDUPE_MARGIN_MS, count=BATCH)
@@ -102,7 +103,7 @@ class Housekeeping:
         return found
 
     async def _end_of_idle(self, learner: LearnerId, now_ms: int) -> None:
-        """Forget a learner whose time has come, unless its bandit gives it more by now."""
+        """Forget a learner whose idle time is over, unless its bandit gives it more time now."""
         version = (await self._versions.all()).get(learner.bandit_uid)
         until_ms = 0 if version is None else _lives_until(version, now_ms)
         if until_ms > now_ms:

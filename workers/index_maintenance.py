@@ -1,7 +1,7 @@
 """Maintenance of the indexes of this process, in threads.
 
 Indexes are built and planned again one at a time. Segments are made beside that, one at a time too, so that
-arms which come while a graph is built do not wait for it; graphs are measured anew after deaths; and what
+arms which come while a graph is built do not wait for it; graphs are measured again after deaths; and what
 several processes share.
 """
 
@@ -50,7 +50,7 @@ async def make_segment(catalogue: Catalogue) -> Outcome:
 
 
 async def measure(catalogue: Catalogue) -> Outcome:
-    """Measure anew how good the graph of one catalogue is, if many of its arms died."""
+    """Measure again how good the graph of one catalogue is, if many of its arms died."""
     index = catalogue.index
     return await _done(catalogue, index.begin_measurement(), index.finish_measurement)
 
@@ -72,6 +72,8 @@ async def _done(catalogue: Catalogue, job: J | None, finish: Callable[[J], None]
         failures[kind] = f"{type(error).__name__}: {error}"
         return "failed"
     finally:
+        # Also when this task is cancelled: the thread stops at its next check, and the index can begin other
+        # work.
         job.cancel()
         finish(job)
     failures.pop(kind, None)
@@ -110,6 +112,7 @@ async def _repeat(
                 continue
             outcome = await work(catalogue)
             if outcome == "failed":
+                # what failed would probably fail again, and take as long
                 resting[catalogue.uid] = time.monotonic() + REST_S
             if outcome != "nothing":
                 found = True

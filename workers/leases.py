@@ -43,8 +43,10 @@ class Leases:
         await repeat(self.renew, every_s=self._lease_s / RENEWALS)
 
     async def renew(self) -> None:
-        """Begin the lease anew, and find out which partitions are this worker's. Raises Unavailable."""
+        """Renew the lease, and find out which partitions are this worker's. Raises Unavailable."""
         names = sorted(await self._store.leases.join(self._name, round(1_000 * self._lease_s)))
+        # All workers sort the same names, so they agree without asking each other. Where they have read
+        # different lists, two may apply one partition for a moment: only one of them can move the watermark.
         mine = names.index(self._name)
         owned = frozenset(range(mine, self._store.partitions, len(names)))
         if owned != self._owned:
@@ -99,6 +101,7 @@ class SharedWorker:
             self._worker.stop()
             await working
             await end([holding])
+            # after the last batch, so that no other worker folds the same entries in vain
             await self._leases.leave()
 
     def wake(self, partition: int) -> None:

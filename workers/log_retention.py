@@ -60,6 +60,7 @@ class LogRetention:
             await self._trim(partition, uid, now_ms - keep_ms, keep_ms)
         while (held := (await self._store.usage.read())["log"]) > self._most_bytes:
             sizes = await self._sizes(logs)
+            # somewhat below the limit, so that not every round has to drop rows
             cuts = cuts_of(sizes, held, self._most_bytes - self._most_bytes // SPARE)
             if not cuts:
                 return

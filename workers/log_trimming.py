@@ -56,6 +56,7 @@ class LogTrimmer:
     async def _trim(self, partition: int) -> bool:
         """False when nothing is left to do."""
         trimmed = await self._store.rewards.trim(partition, self._before_ms, pooled=POOLED)
+        # one at first: until it is read nobody knows how large the states of this bandit are
         self._held, self._count, self._freed = sorted(trimmed.held), 1, False
         return bool(trimmed.held) or trimmed.more
 
@@ -67,6 +68,8 @@ class LogTrimmer:
         watermark = await self._store.learners.watermark(partition)
         stored = await self._store.learners.stored(partition, some)
         result = await asyncio.to_thread(_checkpoints, some, stored)
+        # The watermark stays where it is: the states are the same, stored in another form, so other processes
+        # need not read them again.
         if not await self._store.learners.apply(
             partition, expected=watermark, watermark=watermark, states=result
         ):
@@ -74,6 +77,7 @@ class LogTrimmer:
         if result:  # they are all of one size
             self._freed = True
             self._count = max(1, min(AT_ONCE, AT_ONCE_BYTES // max(map(len, result.values()))))
+        # the states of another bandit may be larger
         if self._held and self._held[0].bandit_uid != uid:
             self._count = 1
         return bool(self._held) or self._freed

@@ -1,17 +1,17 @@
-"""When learned priors are fitted anew. The worker that holds partition 0 does it, for all bandits.
+"""Fits the learned priors of all bandits again when they are due, in the worker that holds partition 0.
 
     at once                 the first time, and after a key was forgotten or given a state
     after half as many      rewards more than the newest version was made of
     after ``LONGEST_S``     if there was any reward since
 
 Between two fits this worker rests, so that all of them together take at most ``SHARE`` of a core: it counts
-for how long a core worked, not the time that went by. Rest that was not needed is saved, ``SAVED_S`` at most:
-the first fits of a bandit follow one another in seconds, and are those that gain most.
+processor time, not elapsed time. Rest that was not needed is saved, ``SAVED_S`` at most: the first fits of a
+bandit follow one another in seconds, and gain most.
 
-What has changed is heard from the folds of this process and the polls of the store (``changed``), which begin
-a round at once: the first version of a bandit is there some hundredths of a second after five keys have a
-reward, and the choices of all others are the better for it. While nothing is learned a round costs nothing. A
-bandit that was given a learned prior is found within ``LOOK_AGAIN_S``, or with its next reward.
+The folds of this process and the polls of the store say what has changed (``changed``), and start a round at
+once: the first version of a bandit is there some hundredths of a second after five keys have a reward, and
+improves the choices of all others. While nothing is learned a round costs nothing. A bandit that was given a
+learned prior is found within ``LOOK_AGAIN_S``, or with its next reward.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class PriorFitting:
 
     async def round(self) -> bool:
         """Fit what is due, and what the rest allows; False: there was nothing to do."""
+        # one worker fits for all: the one that folds partition 0
         if not self._owns(0):
             self._knows_all = False  # what changes meanwhile is looked at with all others
             self._changed.clear()
@@ -156,9 +157,11 @@ class PriorFitting:
             # By the clock priors would come late wherever others keep the machine busy. What else this thread
             # did meanwhile counts too.
             used_s += time.thread_time() - started
+            # time that was not used is saved, up to SAVED_S
             earliest = max(self._rest_until, time.monotonic() - SAVED_S)
             self._rest_until = earliest + used_s * (1.0 / SHARE - 1.0)
         if not done.is_new:
+            # with too few keys every further reward is worth a try, else only GROWTH times as many
             self._tried[uid] = FoldedCounts() if done.is_of_few else counts
 
     def _is_due(self, uid: str, counts: FoldedCounts, newest: PriorVersion | None) -> bool:

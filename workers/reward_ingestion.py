@@ -151,6 +151,7 @@ class RewardWorker:
             due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
             self._cycle_s = 0.0 if self._is_behind else min(CYCLES * self._since_cycle_began(), LONG_CYCLE_S)
+            # only Unavailable comes here, after all partitions had their turn
             for failure in filter(None, outcomes):
                 raise failure
 
@@ -188,6 +189,7 @@ class RewardWorker:
                 return
             watermark = batch[-1].entry_id
             self._note_watermark(partition, watermark)
+        # the log may have more entries than were read
         if len(entries) == BATCH:
             self._is_behind = True
             self._due.add(partition)
@@ -210,6 +212,7 @@ class RewardWorker:
             dead=done.dead,
             folded=done.counts,
         )
+        # if not, another worker was faster, and what was folded here is dropped
         if applied:
             self._keep(partition, done.kept)
             self._applied(Step(partition, watermark, last, done.states, len(entries)))
@@ -234,6 +237,7 @@ class RewardWorker:
     async def _read(self, partition: int) -> tuple[str, Sequence[LogEntry]]:
         """The watermark, and the entries after it: read together, if this worker was the last to set it."""
         known = self._watermarks.get(partition, "0-0")
+        # Asking for both at once saves a round trip. If the watermark has moved, the entries are read again.
         watermark, entries = await asyncio.gather(
             self._store.learners.watermark(partition), self._store.rewards.read(partition, known, BATCH)
         )

@@ -1,1 +1,1 @@
-"""Bandits: their settings, versions, contexts and signals."""
+"""Bandits: their settings, their versions, and how they read contexts and weigh signals."""

@@ -1,4 +1,4 @@
-"""One bandit as it is served: its configuration, and what that makes of requests, features and posteriors."""
+"""One bandit as it is served: its settings, and what they make of requests, features and posteriors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""From what is asked of a bandit to its record: defaults, checks, and what its policy needs.
+"""From the settings that somebody asks for to the record of a bandit: defaults, and what its policy needs.
 
-What arms decide, the unit of the features and the directions of a context, is settled when a bandit is made.
-A bandit that is asked for again is the same one whatever the arms are by then.
+Three things depend on the arms and are fixed when a bandit is made: the unit of the features, the constant of
+an intercept, and the directions of a context. A later request for the same bandit gets the same one, whatever
+the arms are by then.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a bandit makes of a context: the numbers that a learner learns from, and the query for its arms.
+"""From a context to numbers: the joint features that a learner learns from, and the query for the arms.
 
-Notation, as in ``algorithms.linear.bilinear``
+Notation, as in ``shortlist.linear.bilinear``
     d, m, p         dimension of the arms, of the encoded context u, number of directions that interact
     D               d + p m, how many numbers a learner has; one more with an intercept, or shifted rewards
 """

@@ -1,7 +1,7 @@
-"""What is kept of the arms that a key has had: of each a name, and what it counts as.
+"""What is stored of the arms that a key was shown, for frequency caps: names, and what each counts as.
 
-By arm it counts as its id. By a field it counts as each value of it, written as [field, value] in JSON, which
-is no id of an arm.
+A rule by arm counts the arm's id. A rule by a field counts each value of the field, written as [field, value]
+in JSON, which is never the id of an arm.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def value_of(kept: str) -> tuple[str, Value] | None:
 
 
 def left_of_values(rule: RepeatsRule, counts: Mapping[str, int]) -> list[tuple[Value, int]]:
-    """How many more arms a key may have of each value that it has had. ``counts``: of what is kept."""
+    """How many more arms of each value a key may be shown. ``counts``: of what is kept."""
     pairs = ((value_of(kept), count) for kept, count in counts.items())
     return [(named[1], max(rule.most - count, 0)) for named, count in pairs if named and named[0] == rule.by]

@@ -1,4 +1,4 @@
-"""Bandits: made, changed, found and deleted, and which of them this process serves."""
+"""The bandits of this service: making, changing, finding and deleting them, and which this process serves."""
 
 from __future__ import annotations
 
@@ -263,6 +263,7 @@ class Bandits:
             try:
                 await self._store.registry.delete_bandit(name, bandit.uid, catalogue=bandit.record.catalogue)
             except BaseException:
+                # nobody knows whether it was deleted: it is served until a poll says
                 self._serve(bandit)
                 raise
 

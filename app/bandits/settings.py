@@ -1,7 +1,7 @@
-"""THE settings of a bandit: types, bounds, defaults, and what may be changed later.
+"""The settings of a bandit: types, bounds, defaults, and which may be changed later.
 
-What is stored, the bodies of PUT and PATCH, the answers, /openapi.json and the types of the clients come from
-this. A new setting is one line, at the end of ``BanditSettings``.
+This is their only definition. What is stored, the bodies of PUT and PATCH, the answers, /openapi.json and the
+types of the clients come from it. A new setting is one line, at the end of ``BanditSettings``.
 """
 
 from __future__ import annotations
@@ -348,7 +348,7 @@ def reward_payload(
 def signal_terms(
     signals: Mapping[str, SignalRule], judged: SignalRef | None, values: Mapping[str, float]
 ) -> SignalTerms:
-    """What the fold must know of the signals. ``values`` take the place of defaults."""
+    """What the fold must know of the signals. ``values`` replace defaults."""
     defaults = [values.get(name, rule.default) for name, rule in signals.items()]
     while defaults and not defaults[-1]:
         defaults.pop()

@@ -1,4 +1,4 @@
-"""Several rewards of a bandit: what may be asked of them, and how a choice weighs them."""
+"""Bandits with several rewards (signals): which weights may be asked for, and how a choice applies them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check_names(signals: Mapping[str, SignalRule], named: Iterable[str], field: 
 
 
 def check(record: BanditRecord, *, most: int | None) -> None:
-    """Raise Invalid for what signals cannot be combined with. ``most``: how many it takes; None: any."""
+    """Raise Invalid for settings that signals do not allow. ``most``: of the policy; None: all."""
     unknown = [
         (("guardrails", place, "signal"), "no such signal")
         for place, rule in enumerate(record.guardrails or ())

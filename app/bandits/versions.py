@@ -1,10 +1,10 @@
-"""Versions of a bandit: every change makes one, and those that decisions may still name are kept.
+"""Versions of a bandit: every change makes one. A decision is rewarded by the terms of its own version.
 
-    made        version 1; nothing is kept beside the bandit itself
+So versions that decisions may still name are kept:
+
+    made        version 1; it is stored in the bandit itself
     changed     the next version; it is kept, and so is the first one
     dropped     the oldest, beyond ``MAX_VERSIONS``, once no decision of it can be rewarded
-
-A decision is rewarded by the terms of the version that made it.
 """
 
 from __future__ import annotations

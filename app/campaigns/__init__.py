@@ -1,1 +1,1 @@
-"""Campaigns: a service asks for measurements that others make."""
+"""Campaigns: the service asks for measurements that others make, until its answer is certain."""

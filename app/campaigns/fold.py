@@ -1,9 +1,9 @@
-"""The state of a campaign as the fold of its log, and the formats of both in the store.
+"""The state of a campaign, folded from its log, and how both are stored.
 
-The format of campaigns in the store: msgpack. Also the size of a state in memory.
-
-An array is stored as [dtype, shape, bytes], a float as its eight bytes, so a state is restored bit for bit.
-No format here can run code when it is read.
+A campaign stores what it was made with and a log of events; its state is the fold of that log by a pure
+algorithm. Records, events and snapshots of a state are msgpack. An array is stored as [dtype, shape, bytes]
+and a float as its eight bytes, so a state is restored bit for bit. Reading these formats can run no code. The
+size of a state in memory is estimated here too, for the cache of states.
 """
 
 from __future__ import annotations

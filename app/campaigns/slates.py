@@ -1,12 +1,12 @@
-"""Slate campaigns: the algorithms of ``shortlist.slates`` over arms with ids, and their rules.
+"""Slate campaigns: which k arms earn most together, found by ``shortlist.slates`` from totals.
 
-Rules of a slate campaign: how many arms of one slate may share a value of a field.
+The algorithms know arms as numbers; here they have ids, and rules. A rule limits how many arms of one slate
+may share a value of a field. One such rule makes the slates the bases of a partition matroid, whose groups
+are the arms of equal value; an arm without the field is a group of its own, so no rule keeps it out. Two
+rules, or an arm with several values, would give no matroid, so neither is accepted.
 
-One rule makes the slates the bases of a partition matroid: arms of the same value are a group. With two rules
-they would be no matroid, nor with an arm of several values, so neither is taken. An arm that lacks the field
-is a group of its own: no rule keeps it out.
-
-Their stopping rule is tested after t_1, t_2, ... results, numbers fixed in advance: each test is a look.
+A campaign tests whether it can stop after t_1, t_2, ... results, numbers fixed in advance. Such a test is a
+"look".
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Quotas: how often an arm may still be shown, and an even pace."""
+"""Quotas: limits on how often arms may be shown, shared by all processes, and even pacing."""

@@ -1,1 +1,1 @@
-"""Which catalogues and arms there are, and where they are kept."""
+"""Catalogues and their arms: which exist, and where each process holds them."""

@@ -1,4 +1,4 @@
-"""How one process has the arms of a catalogue at hand: all of them, or only what it needs of them."""
+"""The contract of where a process has the arms of a catalogue: all in its memory, or only some (Milvus)."""
 
 from __future__ import annotations
 

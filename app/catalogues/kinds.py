@@ -1,4 +1,4 @@
-"""Where the arms of a catalogue are, by the kind of its index: a row of a table unless in memory."""
+"""Which classes serve a catalogue, by the kind of its index: its index, and the repository of its arms."""
 
 from __future__ import annotations
 

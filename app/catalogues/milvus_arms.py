@@ -1,4 +1,4 @@
-"""The arms of a catalogue that is kept in Milvus: they are read from the store, which has them all."""
+"""The arms of a catalogue that is searched in Milvus. They are read from the store, which has all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All arms in the memory of the process. The store is asked what other processes have changed."""
+"""The arms of a catalogue in the memory of this process. Changes of others are read from the store."""
 
 from __future__ import annotations
 

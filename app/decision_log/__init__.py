@@ -1,1 +1,1 @@
-"""The log of decisions: written by serving, read by measuring."""
+"""The log of decisions with their rewards. Serving writes it, measuring reads it."""

@@ -1,11 +1,11 @@
-"""Rows on their way to the decision log: choices do not wait for them.
+"""A buffer of rows for the decision log, so that choices do not wait for the log.
 
     added       when a choice is made; it is in the memory of this process
     written     with others, after ``REST_S`` at most when the store answers
-    dropped     when as much waits as may wait, since the store is slow or away; choices go on
+    dropped     when the buffer is full, since the store is slow or away; choices go on
 
-What is in memory when the process is killed is lost. A decision that is rewarded gets its row all the same:
-its token holds what the row needs.
+Rows in memory are lost when the process is killed. A decision that is rewarded gets its row all the same: its
+token holds what the row needs.
 """
 
 from __future__ import annotations

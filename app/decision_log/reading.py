@@ -98,7 +98,7 @@ class _Filters:
         return self.known[version]
 
     async def barred(self, part: LogPart) -> Barred | None:
-        """What quotas and repeats did not allow; None: that is not known any more."""
+        """Which arms quotas and frequency caps blocked; None: that is not known any more."""
         if not part.left_out and not part.had:
             return NOTHING_BARRED
         for name in names_in(part.left_out):

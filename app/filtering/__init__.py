@@ -1,1 +1,1 @@
-"""How a filtered search is done: which strategy, and what is made for a filter."""
+"""How a filtered search is done: which strategy serves a filter, and what is cached for it."""

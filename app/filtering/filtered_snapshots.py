@@ -1,4 +1,4 @@
-"""The arms that filters let in, of all catalogues: found once, and kept up to date.
+"""The cache of filters, for all catalogues: which arms each lets in, found once and then kept up to date.
 
 A filter that was used before costs nothing until its catalogue changes, and then as much as the change is
 large.
@@ -25,7 +25,7 @@ from app.platform.long_work import LongWork
 LONG_EVALUATION = 2_500_000  # values: two milliseconds at most; a thread would take a tenth of one to begin
 EVALUATIONS = 2
 WAITING = 256
-LOOK_EVERY = 4  # uses: after these, whether anything is to be measured or made anew
+LOOK_EVERY = 4  # uses: after these, whether anything is to be measured or made again
 SHOWN_CHARS = 4_096  # of a filter's key
 MOST_NAMED = 5  # fields in a refusal
 

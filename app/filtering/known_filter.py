@@ -1,10 +1,10 @@
-"""The state of one filter over one catalogue: what serves it, and what is to be done about it.
+"""One filter over one catalogue, as this process knows it: what serves it, and which work is due.
 
-A few arms are copied side by side when a filter is used the second time. For more, the strategies to search
-are measured after a few uses (``filtering.plan``), and the best one serves from then on. Until then
-every arm that is let in is compared. What was built is made anew when it is stale.
+When a filter is used the second time and lets in few arms, they are copied side by side. For more arms, the
+strategies to search them are measured after a few uses (``filtering.plan``), and the best one serves from
+then on. Until then every arm that is let in is compared. What was built is built again when it is stale.
 
-Nothing here waits, starts work or reads a clock.
+This is a state machine: nothing here waits, starts work or reads a clock.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ SMALL_NUMBERS = 65_536  # so few are scanned in some microseconds: copied at onc
 RECENT = 128
 GROWTH = 1.2
 COOLDOWN_FACTOR = 20.0  # times what planning took
-STALE = 0.25  # share of what was built that came or went since: it is made anew
+STALE = 0.25  # share of what was built that came or went since: it is made again
 LOST, MOST_LOST = 0.02, 0.4  # of the probes of a graph, by deaths: it is measured again; serves no longer
-RENEWAL_REST = 2.0  # times what making it anew took
+RENEWAL_REST = 2.0  # times what making it again took
 AFTER_FAILURE_S = 60.0
 KNOWN_BYTES = 2_000
 TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
 SMALL = "few arms are let in: they were copied side by side"
 
 Work = Literal["plan", "renew", "renew_fallback"]
-"""Measure all strategies; make what serves anew; make the fallback anew."""
+"""Measure all strategies; rebuild what serves; rebuild the fallback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class KnownFilter:
         )
 
     def due(self, whole: Snapshot, now: float) -> Work | None:
-        """What is to be measured or made anew, if anything is."""
+        """The work that is due, measuring or rebuilding; None: nothing."""
         plan = self.plan
         if self.is_busy or self.uses < PLAN_AFTER or _is_small(whole, self.eligible):
             return None
@@ -190,7 +190,7 @@ class KnownFilter:
         return plan.us if serving is self.strategy else plan.exact_us
 
     def _is_stale(self, plan: FilterPlan, whole: Snapshot) -> bool:
-        """Whether another strategy may be better by now: all of them are to be measured."""
+        """Whether so much has changed that all strategies must be measured again."""
         if plan.is_refuted or (plan.wants_graph and self.uses >= GRAPH_AFTER):
             return True
         if (plan.graph is None) != (graph_number(whole) is None):
@@ -198,10 +198,10 @@ class KnownFilter:
         return not plan.count / GROWTH <= self.eligible.count <= plan.count * GROWTH
 
     def _is_worth_renewing(self, plan: FilterPlan, whole: Snapshot) -> bool:
-        """Whether what serves is to be made anew, or its recall to be measured again."""
+        """Whether the serving strategy must be rebuilt, or its recall measured again."""
         if plan.strategy is None:
             return False
-        if isinstance(self.strategy, CatalogueGraph):  # made anew it would have the same fresh arms
+        if isinstance(self.strategy, CatalogueGraph):  # made again it would have the same fresh arms
             return plan.graph != graph_number(whole) or self.lost > LOST
         return self.strategy is None or self.strategy.staleness > STALE or self.lost > LOST
 

@@ -12,7 +12,7 @@ Notation
     4. A filter that is used often, and is not served by 3, gets a graph of its own, if that reaches it.
     5. A graph serves if its speedup is at least 1.25.
 
-A plan outlives the arms that it was measured on: what was built is made anew when it is stale
+A plan outlives the arms that it was measured on: what was built is made again when it is stale
 (``renew``), and the recall of a graph is measured again each time, also when the best arms of its probes
 died. A graph that falls short of the target by then (``quality``) serves no longer. The exact strategy that
 it was compared with is kept: it follows changes at little cost, and serves when the graph does not.
@@ -166,7 +166,7 @@ def renew(
     recent: Sequence[Vector],
     rng: np.random.Generator,
 ) -> FilterPlan:
-    """Make what serves anew, as it was planned, and measure the recall of a graph again. For any thread."""
+    """Rebuild what serves, as it was planned, and measure the recall of a graph again. For any thread."""
     plain = replace(plan, strategy=None, us=plan.exact_us, recall_at_1=1.0, ratio_mean=1.0)
     strategy = (
         plan.strategy.renewed(snapshot, eligible) if plan.strategy is not None and eligible.count else None
@@ -195,7 +195,7 @@ def renew(
 
 
 def graph_number(snapshot: Snapshot) -> int | None:
-    """The number of the graph of a catalogue, which stays the same when rows are numbered anew."""
+    """The number of the graph of a catalogue, which stays the same when rows are renumbered."""
     return snapshot.structure.number if isinstance(snapshot.structure, HnswGraph) else None
 
 

@@ -1,4 +1,4 @@
-"""Measuring and rebuilding for filters: in a thread, one such work of all catalogues at a time."""
+"""Runs the work that filters need (measuring and building strategies) in a thread, one at a time."""
 
 from __future__ import annotations
 

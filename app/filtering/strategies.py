@@ -112,6 +112,7 @@ class OwnBlocks:
             blocks, struck = blocks.moved(position, table.rows), position[struck]
         struck = np.concatenate((struck[struck >= 0], change.went))
         went = self.went + len(change.went)
+        # the blocks leave out dead rows themselves
         return OwnBlocks(eligible, blocks, added, struck[table.is_alive(struck)], went)
 
     def renewed(self, snapshot: Snapshot, eligible: EligibleRows) -> OwnBlocks:
@@ -155,6 +156,7 @@ class CatalogueGraph:
     def followed(self, snapshot: Snapshot, eligible: EligibleRows) -> CatalogueGraph:
         return CatalogueGraph(snapshot, eligible, self._ask)
 
+    # the catalogue builds its own graph: there is nothing to build here
     renewed = followed
 
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
@@ -227,7 +229,7 @@ SearchStrategy = OwnCopy | OwnBlocks | CatalogueGraph | OwnGraph
 staleness   rows that came or went since it was made, and make searches slower / rows that it was made of
 followed    the same at a later moment; None if it cannot follow. For one thread, once for each strategy.
             Cost: O(changed rows); O(K) after a compaction
-renewed     the same, made anew, at the cost of the first time; None without memory for it. For any thread
+renewed     the same, made again, at the cost of the first time; None without memory for it. For any thread
 search      about the best ``k`` rows outside ``exclude``, which the filter lets in; None: it found too few
 """
 
@@ -235,7 +237,7 @@ search      about the best ``k`` rows outside ``exclude``, which the filter lets
 def _followed(
     copy: RowCopy, before: EligibleRows, table: TableSnapshot, eligible: EligibleRows
 ) -> tuple[RowCopy, Change, Rows | None] | None:
-    """The copy at a later moment, what changed until then, and where rows are now if they were numbered anew.
+    """The copy at a later moment, what changed until then, and where rows are now if they were renumbered.
 
     ``before``: the rows at the moment of the copy. None: the copy cannot follow.
     """
@@ -245,6 +247,7 @@ def _followed(
             return None
         position = table.renumbered.positions.astype(np.int64)
         before, copy = renumbered(before, position, table), copy.moved(position, table.rows)
+    # a long arm came, so the table is scanned in float64 from now on
     if copy.size and copy.features.dtype != table.working.dtype:
         return None
     change = eligible.since(before)

@@ -1,1 +1,1 @@
-"""The language of filters, and the attributes of arms by columns."""
+"""The filter language, and the columns of tags and metadata that filters read."""

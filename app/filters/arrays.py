@@ -1,8 +1,9 @@
-"""Arrays that only grow, and arrays of strings that several processes may map.
+"""Arrays that only grow, and arrays of strings that several processes can map.
 
-Strings that several processes may map: arrays without an object for each string.
-
-A list and a dictionary of a million strings take 170 MB of each process.
+Attributes of arms are only ever appended, so their arrays grow and are never rewritten: a snapshot of them
+stays valid. Strings (ids, values of fields) are kept as one array of bytes with offsets and sorted hashes,
+not as Python objects, so that processes of one service can map the same file. A list and a dictionary of a
+million strings would take 170 MB in each process.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Notation
 
 Entries are only ever appended, so a snapshot is a few references: it costs nothing and stays true whatever
 happens afterwards, and what a filter lets in is to be computed for new entries alone. A row that gets another
-document gets another entry, and the later one holds. Compactions number entries anew: which rows were given
+document gets another entry, and the later one holds. Compactions renumber entries: which rows were given
 fields since an earlier moment is known by their stamps, which ascend from one call to the next.
 """
 
@@ -112,7 +112,7 @@ class AttributeTable:
         return row < len(self._latest) and bool(self._latest[row] >= 0)
 
     def moved(self, position: Rows) -> None:
-        """Rows are numbered anew: row r becomes ``position[r]``, or is gone where that is -1.
+        """Rows are renumbered: row r becomes ``position[r]``, or is gone where that is -1.
 
         Shapes: position (r,), r larger than all rows; no row twice.
         Raises: InvalidShape when a row has no position.
@@ -242,7 +242,7 @@ class AttributeTable:
     def finish_compaction(self, done: Compaction) -> None:
         """Take over what was kept, with the entries that came since.
 
-        Nothing happens if the work did not end, or rows were numbered anew since it began.
+        Nothing happens if the work did not end, or rows were renumbered since it began.
         """
         if not done.is_done or (done.generation, done.moves) != (self._generation, self._moves):
             return

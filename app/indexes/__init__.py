@@ -1,1 +1,1 @@
-"""Indexes over the arms of a catalogue: built, planned, searched and shared."""
+"""Indexes over the arms of a catalogue: built, chosen by measuring, searched and shared."""

@@ -1,4 +1,4 @@
-"""Rows of a table: which arm each is of, and which were described."""
+"""Which arm each row of a table belongs to, and which rows got tags or metadata since a moment."""
 
 from __future__ import annotations
 

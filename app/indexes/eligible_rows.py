@@ -120,7 +120,7 @@ class EligibleRows:
 
 
 def renumbered(before: EligibleRows, position: Rows, table: TableSnapshot) -> EligibleRows:
-    """The same rows in a table that numbers them anew: row r is now ``position[r]``, -1 if it is gone.
+    """The same rows in a table that renumbers them: row r is now ``position[r]``, -1 if it is gone.
 
     For ``since`` alone: nothing is known of what came since. Cost: K.
     """

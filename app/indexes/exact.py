@@ -1,18 +1,17 @@
-"""Exact scans: over a whole table, over a few rows beside a graph, and what a scan costs here.
+"""Exact scans: of a whole table, and of the few rows that every search of a graph scans in addition to it.
 
-An exact overlay: a few arms that every search of a graph scans exactly, in addition to the graph.
+A scan multiplies all rows with the query. It is the only search of small catalogues, and the yardstick of all
+others, so its cost on this machine is measured here. An ``ExactOverlay`` scans a few rows beside a graph,
+because a graph can miss an arm for one narrow range of queries, and Thompson sampling asks one narrow range
+again and again (docs/papers/sublinear-bandits.md). A graph has two overlays:
 
-A graph has two overlays.
+    head          the longest living arms of the graph. Each is the best arm for a wide range of queries. When
+                  some of them die, the next longest take their places
+    substitutes   the longest arms outside of the graph, too short to win while longer ones live. When n of
+                  the longest arms have died, the n longest substitutes are scanned
 
-The *head* holds the longest living arms of the graph. Each of them is the best arm for a wide range of
-queries. A graph can miss such an arm for one narrow range of queries, and Thompson sampling asks just such a
-range again and again (docs/papers/sublinear-bandits.md). When some of the head die, the next longest take
-their place.
-
-The *substitutes* are the longest arms that are not in the graph, because they are too short to win. When n of
-the longest arms have died, the n longest substitutes are scanned in their place.
-
-The features are copied side by side, because gathering them anew would take longer than the search.
+The features of an overlay are copied side by side: to gather them for each search would take longer than the
+search.
 """
 
 from __future__ import annotations

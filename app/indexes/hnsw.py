@@ -126,6 +126,7 @@ class HnswGraph:
         index = hnswlib.Index(space="ip", dim=padded(table.dim))
         with huge_pages(len(rows) * lowest_layer_bytes(table.dim, m)):
             index.init_index(len(rows), M=m, ef_construction=ef_construction, random_seed=seed)
+        # scaling by a power of two is exact, and keeps all products within the range of float32
         exponent = _LARGEST_NORM_EXPONENT - int(np.frexp(table.norms[rows].max())[1])
         # Parallel insertion into a small graph can strand points (hnswlib #579).
         few, labels = rows[:_SERIAL_ARMS], np.arange(len(rows))
@@ -337,6 +338,7 @@ class HnswGraph:
 
         Every row is alive in ``table``, not in ``exclude``, and appears once; scores are exact.
         """
+        # all excluded arms may be among the nearest
         count = max(self._list if 1 < k <= LIST else self._shortlist, 2 * k) + len(exclude)
         dead = self.degradation.dead
         count = min(count, len(self._rows) - dead)
@@ -348,6 +350,7 @@ class HnswGraph:
             return None
         (labels, distances), least = near, -math.inf
         any_dead = dead > 0 or len(table.dead) > 0
+        # with dead or excluded arms among them the k-th distance bounds nothing
         if not any_dead and not len(exclude):
             slope, offset = self._error_line
             error, kth = slope * query_norm + offset, distances.item(k - 1)
@@ -415,6 +418,7 @@ class HnswGraph:
 
     def moved(self, position: Rows, covered: int) -> HnswGraph:
         """The same graph after a compaction: row r is now ``position[r]``, -1 if it is gone."""
+        # Both share hnswlib's graph: labels stay as they are, only their rows are renumbered.
         other = copy.copy(self)
         other.covered = covered
         other._rows = np.append(position, -1)[self._rows]

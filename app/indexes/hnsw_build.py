@@ -1,16 +1,10 @@
-"""How arms get into hnswlib's graphs, and the memory of large ones.
+"""Building hnswlib's graphs: inserting arms in chunks, copying a graph, and huge pages for its memory.
 
-How arms get into hnswlib's graphs: inserted in chunks, or with a copy of a graph that has them.
-
-A process inserts into one graph at a time, a chunk of arms of one and then of the other. Two builds at once
-would leave no core to the event loop where there are two, and its searches would wait for whole time slices
-of the scheduler.
-
-Huge pages for the memory of a graph: a search of a large one waits mostly for addresses to be translated.
-
-hnswlib takes its memory from malloc, in pages of 4 kB. In pages of 2 MB a search of a graph over 330,000
-arms takes a fifth to a quarter less time. Linux alone is asked, and may refuse; then pages stay as they are.
-Nothing but times depends on it.
+A process inserts into one graph at a time, a chunk of arms of one and then of another. Two builds at once
+would leave no core to the event loop on a machine with two, and searches would wait for whole time slices of
+the scheduler. A large graph is put into pages of 2 MB where Linux allows it: a search waits mostly for
+addresses to be translated, and over 330,000 arms it takes a fifth to a quarter less time than with pages of 4
+kB. Where the kernel refuses, nothing but times changes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Notation
 To insert an arm into a graph takes fifty times as long as to find its centroid. So an inverted file serves
 the arms that have come since the graph was built. How many lists are read is measured on probes: the least
 that find the best row of as many probes as the target asks for. Where reading all rows is no slower, all are;
-also when the best rows of many probes died, until the file is made anew.
+also when the best rows of many probes died, until the file is made again.
 
 Source: Jegou, Douze and Schmid, Product Quantization for Nearest Neighbor Search (2011), section IV, without
 the codes: the rows are compared as they are.
@@ -186,6 +186,7 @@ class InvertedFile:
         All are read where that takes no longer.
         """
         probed, us = self._least_probed(probes.queries, probes.winners, target), []
+        # ``contenders`` reads ``self.probed``, so each value is set to be timed
         for self.probed in (None, probed):
             us.append(typical_us(lambda query: self.contenders(table, query, 1), probes.queries[:_TIMED]))
         self.probed = probed if us[1] < us[0] else None

@@ -91,7 +91,7 @@ class LiveIndex:
         self._plan: Plan | None = None
         self._segments: tuple[Segment, ...] = ()
         self._job: Maintenance | None = None
-        self._job_positions: Rows | None = None  # where its rows are now, if they were numbered anew
+        self._job_positions: Rows | None = None  # where its rows are now, if they were renumbered
         self._segment_job: SegmentBuild | None = None
         self._measuring = Measuring()
         self._sharing_job: Adoption | None = None
@@ -159,6 +159,7 @@ class LiveIndex:
 
         An arm that ``upsert`` replaced has none until it is described. Shapes: ids, documents (n,).
         """
+        # a catalogue without tags and metadata pays nothing for them
         if self._shared is None and not self._attributes.entries and not any(map(any, documents)):
             return
         rows = self._table.rows_of(ids)
@@ -206,6 +207,7 @@ class LiveIndex:
 
     def begin_sharing(self) -> Adoption | None:
         """A publication to adopt, or one to make that is due; None: neither, or that is being done."""
+        # while it has no arms nobody knows yet whether it is too small to be shared
         shared = self._shared if self._is_untouched else self._sharing
         if shared is None or self._sharing_job is not None:
             return None
@@ -224,6 +226,7 @@ class LiveIndex:
         if isinstance(job, Publishing):
             self._shares_from = time.monotonic() + _REST * job.seconds
             job.shared.tell(self.failures.get(Publishing.__name__) if job.number is None else None)
+        # a table that was compacted meanwhile numbers its rows differently
         if job.number is None or job.table.number != self._table.snapshot().number:
             return
         if job.from_start and not self._is_untouched:
@@ -286,7 +289,7 @@ class LiveIndex:
         self._snapshot = None
 
     def begin_measurement(self) -> Measurement | None:
-        """Measuring a graph anew after deaths, or None; it may go on while there is other work."""
+        """Measuring a graph again after deaths, or None; it may go on while there is other work."""
         graph, died_s = self._structure, time.monotonic() - self._died_at
         if not isinstance(graph, HnswGraph) or not self._measuring.is_due(
             graph, self._recent, is_at_rest=died_s > _AT_REST_S
@@ -401,9 +404,12 @@ class LiveIndex:
             self._segments = ()  # a scan is better
         table, positions = self._table.snapshot(), self._job_positions
         if structure is not None and positions is not None:
+            # Arms that died before a compaction have no row after it: the structure is told by their old
+            # rows.
             structure.tombstone(np.flatnonzero(since.is_alive(np.arange(since.rows)) & (positions < 0)))
             structure = structure.moved(positions, end_of(positions[: structure.covered]))
         if structure is not None:
+            # after a compaction the list of dead rows starts again
             structure.tombstone(table.dead[len(since.dead) if positions is None else 0 :])
         self._structure = structure
         self._segments = fitting(self._segments, structure)

@@ -1,10 +1,11 @@
-"""Long work on one catalogue's index, in a thread: planning, measuring anew, making segments.
+"""Long work on one catalogue's index, in a thread, over a frozen snapshot.
 
-Measuring anew how good a graph is, once arms died that its probes leaned on: in a thread, while it serves.
-
-A graph is measured when it is built. Where the best arm of a query died, another one is the best, and nobody
-knows whether the graph finds it. So other probes are answered, drawn ones and queries that were served of
-late: also of users who ask in one narrow range again and again. What is worse is told.
+There are three kinds: ``Maintenance`` compacts the table, or plans and builds an index; ``SegmentBuild``
+makes a segment of arms that came since; ``Measurement`` measures again how good a graph is after arms died. A
+graph is measured when it is built, by probes whose best arms are known. When such an arm dies, another one is
+the best, and nobody knows whether the graph finds it. So new probes are answered: random ones, and queries
+that were served lately, among them those of users who ask in one narrow range. If the graph finds less than
+before, the index is told.
 """
 
 from __future__ import annotations
@@ -148,6 +149,7 @@ class Maintenance(Cancellation):
                 self.table, rows, seed=self.seed, threads=self.threads, check=self.check, **shape
             )
         graph.is_interim = self.growing is not None
+        # an interim graph is kept in no file: it depends on when arms came, and is replaced soon
         if self.save_to is not None and not graph.is_interim:
             # If the cache cannot be written, the next start builds the graph again.
             with suppress(OSError):
@@ -211,7 +213,7 @@ class Measurement(Cancellation):
 
 
 class Measuring:
-    """When a graph is measured anew, and what follows from it. For the thread of the event loop."""
+    """When a graph is measured again, and what follows from it. For the thread of the event loop."""
 
     def __init__(self) -> None:
         self._job: Measurement | None = None
@@ -239,7 +241,7 @@ class Measuring:
         return self._job
 
     def finish(self, job: Measurement, graph: Structure | None, target: float) -> None:
-        """Take note of what was found, unless another ``graph`` serves by now. Lists may be scanned then."""
+        """Note what was measured, unless another ``graph`` serves now. Lists may be scanned then."""
         if job is not self._job:
             return
         self._job, self._ended_at, self._took_s = None, time.monotonic(), job.seconds
@@ -261,7 +263,7 @@ class SegmentBuild(Cancellation):
     """Call ``run`` in any thread, then ``LiveIndex.finish_segment`` in the thread of the event loop.
 
     ``first``: where the segment begins. ``cut``: shorter arms are left out. ``joined``: segments with rows
-    from there on, which it takes the place of. ``centroids``: those of the last segment; None: others are
+    from there on, which it replaces. ``centroids``: those of the last segment; None: others are
     trained. ``target``: share of the probes whose best arm is to be found. ``recent``: queries served lately,
     each (d,). After ``run``: ``segment``, None if it was cancelled.
 

@@ -180,6 +180,7 @@ def _probes_for(table: TableSnapshot, is_growing: bool) -> int:
 def _faster_exact(table: TableSnapshot, plain: _ExactSearch, probes: Probes) -> _ExactSearch:
     """Norm-pruned search if it is faster than the plain scan; it is tried only if the norms promise that."""
     norms = np.sort(table.norms[table.live_rows])
+    # by Cauchy-Schwarz no shorter arm can be the best one of its probe
     least = probes.best / np.linalg.norm(probes.queries, axis=1)
     share_read = 1.0 - float(norms.searchsorted(least).mean()) / len(norms)
     if share_read > _MOST_READ:
@@ -307,10 +308,10 @@ class Core:
 
 
 def core(table: TableSnapshot, probes: Probes) -> Core:
-    """The arms for a graph, those long enough to win though the reserve of the ``probes`` was dead.
+    """The arms for a graph: those long enough to win if the reserve of the ``probes`` were dead.
 
-    They have the norms of 98 % of the heirs of the ``probes``; a quarter more arms are added. Where the core
-    is most of the catalogue, all of it is taken, without a reserve.
+    They are as long as 98 % of the fallback winners of the ``probes``, and a quarter more arms are added. If
+    that is most of the catalogue, all arms are taken, without a reserve.
     """
     rows = table.live_rows
     norms, reserve = table.norms[rows], probes.reserve
@@ -329,6 +330,6 @@ def core(table: TableSnapshot, probes: Probes) -> Core:
 def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
     """How many of the longest arms may die before arms outside of the core begin to win.
 
-    Few while the catalogue ``is_growing``: then it will soon be planned anew.
+    Few while the catalogue ``is_growing``: then it will soon be planned again.
     """
     return max(1, int((FEW_DEAD if is_growing else _RESERVE) * table.live))

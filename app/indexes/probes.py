@@ -49,7 +49,7 @@ _FINE_S = 1e-5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probes:
-    """Shapes: queries (P, d), winners (P,) rows, best (P,), heirs (P,) rows, groups (P,).
+    """Shapes: queries (P, d), winners (P,) rows, best (P,), fallback_winners (P,) rows, groups (P,).
 
     ``fallback_winners``: they would win if the longest arms, ``reserve`` of them, were dead. ``groups``:
     DRAWN or SERVED.
@@ -178,8 +178,8 @@ def solve(
     """Find the best live arm of every query.
 
     Shapes: queries (P, d). ``among`` (K,): True for rows that count, at least one of them alive; None: all.
-    ``first``: rows before it do not count. ``reserve``: how many of the longest arms are dead to the heirs;
-    if no arm would be left, the heirs are the winners. ``groups``: None: all are of one.
+    ``first``: rows before it do not count. ``reserve``: how many of the longest arms are dead when the
+    fallback winners win; if no arm would be left, those are the winners. ``groups``: None: all are of one.
     Cost: (K - first) * P * d multiply-adds.
     """
     each = np.arange(len(queries))

@@ -1,9 +1,10 @@
-"""Work on an index that several processes share: one makes publications, the others adopt them.
+"""Making and adopting publications: an index in files that the processes of one service share.
 
-A publication has the arms of its maker (``shared_files``), their attributes (``shared_files``), and how they
-are searched: the plan, the graph, and the segments beside it (``SearchPlaces``). Both kinds of work end
-alike: with a table whose first rows are mapped, and where the arms of the process are in it. So a process
-serves its own arms before and after, and what it alone has is in its own memory.
+A publication has the arms of its maker and their attributes (``shared_files``), and how they are searched:
+the plan, the graph, and the segments beside it (``SearchPlaces``). One process makes it, the others adopt it.
+Both kinds of work end with a table whose first rows are mapped from the files, and with the positions of the
+process's own arms in it. So a process serves all of its arms before and after, and the arms that it alone has
+are in its own memory.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class Adoption(Cancellation):
 
     def _read(self, folder: Path) -> None:
         table = shared_files.read_arms(folder)
+        # its maker is far behind: this process goes on with what it has
         if len(table) < _LEAST_SHARE * self.table.live:
             return
         search, data = read_packed(folder, _SEARCH, SearchPlaces, number=_FORMAT)

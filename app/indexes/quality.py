@@ -1,14 +1,22 @@
-"""How good a graph is: the rule for its ef, and how deaths of arms spoil it.
+"""How good a graph is: the rule that chooses its ef, and how much deaths of arms degrade it.
 
-The rule by which a graph gets its ef, and by which it is dropped: a function of measured values alone.
+``choose_ef`` decides by measured values alone which ef a graph serves with, or that it does not serve.
+``Degradation`` counts what deaths cost afterwards: dead arms slow a search down, and after many deaths arms
+win that the graph was not measured on.
 
 Notation
+    label       an arm of the graph, the longest first; the labels of the substitutes follow
     ef          length of the candidate list of a search: quality against time
     recall      share of the probes whose best arm was found
     target      the recall that the catalogue's owner wants
     ratio       score found / best score, mean over the probes
     speedup     time of the best exact search / time of a search of the graph, timed alternately
-    FLOOR       recall .80 and ratio .99: what is below it never serves
+    FLOOR       recall .80 and ratio .99: a graph below it never serves
+    load        expected number of dead arms among the ef nearest of a query
+    reserve     number of longest arms that can die before arms outside of the graph begin to win
+    missing     how many more than that have died: as many substitutes are scanned
+    lost        share of the probes, in the worst group of probes, whose best arm died since they were
+                answered: what is found in its place was not measured. Likewise of the arms of their lists
 
 The rule
     1. Among all ef that reach the target and have a speedup of at least 1.25: the one of largest speedup.
@@ -18,21 +26,9 @@ The rule
     Where the owner asked for a graph, no speedup is demanded. If no ef reaches the target then, the largest
     one above the FLOOR serves.
 
-Recall beyond the target is not paid for. At a recall of .95 the score found is .999 of the best one, and
-exploration moves a score by far more.
-
-Times enter as ratios only, so the rule decides alike on a slow machine and on a fast one.
-
-How far deaths of arms have spoilt a graph: the dead cost time, and after many deaths other arms win.
-
-Notation
-    label       an arm of the graph, the longest first; the labels of the substitutes follow
-    ef          length of the candidate list that the graph was tuned to
-    load        expected number of dead arms among the ef nearest of a query
-    reserve     number of longest arms that can die before arms outside of the graph begin to win
-    missing     how many more than that have died: as many substitutes are scanned
-    lost        share of probes, of the worst group, whose best arm died since they were answered: what is
-                found in its place was not measured. Likewise of the arms of their lists
+Recall beyond the target is not paid for: at a recall of .95 the score found is .999 of the best one, and
+exploration moves a score by far more. Times enter as ratios only, so the rule decides alike on a slow machine
+and on a fast one.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ there are few: each is more than four times as large as the next. The structure 
 when it is built again.
 
 A segment leaves out the arms that are too short to win (``cut``). As long as hardly any of the longest have
-died, these are more than the graph leaves out, which is made for a time when its reserve is dead. When so
-many long arms have died that shorter ones can win, the segment is made anew with these. It is also made anew
-when the best arms of its probes died, for then nobody knows what it finds.
+died, it leaves out more than the graph, which is built so that it serves when its reserve is dead. When so
+many long arms have died that shorter ones can win, the segment is made again with these. It is also made
+again when the best arms of its probes died: then its recall is unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from app.indexes.table import TableSnapshot
 from shortlist.types import Rows, Vector
 
 _RATIO = 4
-_LOST = 0.05  # of the probes of a segment: it is made anew
+_LOST = 0.05  # of the probes of a segment: it is made again
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ class Segment:
 
     @property
     def is_spoilt(self) -> bool:
-        """Whether it is to be made anew, since the best arms of many probes died."""
+        """Whether it must be made again, since the best arms of many of its probes died."""
         return self.structure.degradation.lost > _LOST
 
     @property

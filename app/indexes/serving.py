@@ -1,4 +1,4 @@
-"""What answers searches at one moment, how long a search should take, and whether something better is due."""
+"""How searches are answered at one moment: by which structures, how fast, and which work is due."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Serving:
 
     @property
     def is_scan_better(self) -> bool:
-        """Whether a scan is faster by now, or good answers need one."""
+        """Whether a scan is faster now, or the structure is too degraded for good answers."""
         if self.structure is not None and self.structure.degradation.is_degraded:
             return True
         is_approximate = not isinstance(self.structure, NormBlocks)
@@ -265,7 +265,7 @@ class Serving:
         seed: int,
         build_threads: int,
     ) -> IndexStatus:
-        """What is told of it. ``snapshot``: of this moment."""
+        """The status that the API shows. ``snapshot``: of this moment."""
         plan, structure = self.plan, self.structure
         parts = [each.quality for each in snapshot.segments]
         if snapshot.structure is not None:

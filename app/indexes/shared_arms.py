@@ -1,19 +1,16 @@
-"""What several processes share of one catalogue, and the group of these processes.
+"""What the processes of `shortlist serve --workers` share of one catalogue, and who makes it.
 
-What several processes share of one catalogue: one of them makes publications, all read the latest.
+Processes of a sharing group map the same files, so that a catalogue is in memory once. One process is the
+maker: it holds a lock on the folder, and makes publications; the others adopt them. If the maker ends,
+another process takes the lock the next time it checks. The folder is empty when the group starts.
 
     publication     a numbered folder, see ``publishing``
     current         a file with the number of the latest publication; it is replaced in one step
     failure         a file that says why the last publication could not be made, or nothing
 
-A publication is read only when ``current`` names it, and never changed from then on. So a process that is
-killed while it makes one leaves a folder that nobody reads, which the next publication removes. One that was
-replaced stays readable for who has mapped it.
-
-The processes that share the arms of their catalogues, as those of `shortlist serve --workers` do.
-
-One of them is the maker: it holds the lock on the folder. If it ends, another takes its part at the next
-look. The folder is empty when the group starts.
+A publication is read only once ``current`` names it, and is never changed from then on. So a process that is
+killed while it makes one leaves a folder that nobody reads, and the next publication removes it. A
+publication that was replaced stays readable for processes that have mapped it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Files that several processes map: the arms of a catalogue at one moment, and their attributes.
 
-Arm files: the arms of a catalogue at one moment, mapped by several processes.
-
-A folder has one file for each array, and a header that is written last. The files have room for more rows, as
-a table does: what a process appends there is its own. All of it is verified before it is used.
+A folder has one file for each array, and a header that is written last and holds a checksum: all of it is
+verified before it is used. The files of arms have room for more rows, as a table does. What a process appends
+there is its own (copy on write), so a process goes on writing into the arrays that it has mapped.
 """
 
 from __future__ import annotations

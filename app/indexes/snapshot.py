@@ -103,10 +103,12 @@ class Snapshot:
         when the answer is not exact. Raises: InvalidShape, NonFinite, InvalidParameter (k < 1).
         """
         self._check(query, k)
+        # the next plan and measurements take some of their probes from the queries that were served
         self.recent.append(query)
         table, structure = self.table, self.structure
         found = _NOTHING if self.segments else None
         if structure is not None:
+            # lists suffer more from deaths than single answers: see decision 5
             is_lost = k > 1 and structure.degradation.has_lost(k)
             found = None if is_lost else structure.search(table, query, k, exclude)
             if found is not None and table.rows == structure.covered:
@@ -115,6 +117,7 @@ class Snapshot:
             return scan(table, query, k, exclude)
         # A segment that was made while the structure was built may have rows of both.
         rows = np.unique(np.concatenate((found.rows, *self._newer(query, k, exclude))))
+        # the arms that lack are there, but were not proposed: a list is never shorter for that
         if len(rows) < k:
             return scan(table, query, k, exclude)
         return ranked(rows, k, table.features, query, exact=found.exact)

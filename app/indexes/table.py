@@ -50,7 +50,7 @@ _NUMBERS = count()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Renumbering:
-    """How a compaction numbered the rows of a table anew: row r became ``positions[r]``, -1 if it is gone."""
+    """How a compaction renumbered the rows of a table: row r became ``positions[r]``, -1 if it is gone."""
 
     number: int
     positions: NDArray[np.int32]
@@ -138,6 +138,7 @@ class TableSnapshot:
     def row_of(self, arm_id: str) -> int:
         """The row of an arm that is alive in this snapshot, -1 of any other."""
         row = self.ids.last_row(arm_id)
+        # the ids are shared with later snapshots: go back to the row that the arm had at this moment
         while row is not None and row >= len(self.revisions):
             row = self.ids.row_before(row)
         return row if row is not None and self.died.item(row) >= len(self.dead) else -1
@@ -267,6 +268,7 @@ class ArmTable:
         self.reserve(last)
         columns = self._columns
         columns.features[first:last] = features
+        # arms beyond the range of float32 are scanned in float64, and never by this copy
         with np.errstate(over="ignore"):
             columns.working[first:last] = features
             columns.norms[first:last] = np.linalg.norm(features, axis=1)
@@ -284,6 +286,7 @@ class ArmTable:
         self._dead = grown(self._dead, last, used=self._tombstones)
         self._dead[self._tombstones : last] = rows
         self._columns.died[rows] = np.arange(self._tombstones, last)
+        # rows that were copied ahead are not copied again, so their deaths are noted in both
         if self._larger is not None:
             copied = rows[rows < self._copied]
             self._larger.died[copied] = self._columns.died[copied]
@@ -343,7 +346,7 @@ class ArmTable:
         return self.append(ids, other.features[rows], other.revisions[rows])
 
     def replaces(self, other: TableSnapshot, positions: Rows) -> None:
-        """Say that it takes the place of another table, and where the rows of that one are now."""
+        """Note which table this one replaces, and where the rows of that table are here."""
         self._renumbered = Renumbering(other.number, positions.astype(np.int32))
         self._snapshot = None
 
@@ -355,6 +358,7 @@ class ArmTable:
 
     def _make_snapshot(self) -> TableSnapshot:
         rows, columns = len(self._ids), self._columns
+        # products of longer arms would leave the range of float32
         fits = self._largest_norm <= _FLOAT32_NORM
         return TableSnapshot(
             number=self._number,

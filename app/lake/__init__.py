@@ -1,1 +1,1 @@
-"""What was decided and learned, as files that other tools read?"""
+"""Decisions, rewards and learners as Parquet files that other tools read."""

@@ -1,13 +1,13 @@
-"""A lake: tables of Parquet files that only grow, in a folder or an object store. Needs the extra ``lake``.
+"""The files of a lake: Parquet tables that only grow, in a folder or an object store (extra ``lake``).
 
 Layout
-    _shortlist/manifest.json    whose lake it is, and how far it goes
-    _shortlist/staging/…        files of a commit that is under way; others are dropped by the next writer
+    _shortlist/manifest.json    which service the lake belongs to, and how far it goes
+    _shortlist/staging/…        files of a commit that is under way; the next writer drops those of others
     TABLE/day=…/N-I.parquet     file I of commit N
 
-A commit is in effect when its manifest is. Its files are staged before, and get their names after; whoever
-opens the lake to write first gives names to what a killed one has left. So each row is there once, and no
-reader ever sees a part of a file. One process writes at a time: in a folder a lock sees to it.
+A commit takes effect when its manifest is replaced. Its files are staged before, and get their names after;
+the next writer names the files of a commit whose writer was killed in between. So each row is there once, and
+no reader ever sees a part of a file. One process writes at a time: in a folder a lock makes sure of that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MANIFEST, STAGING, LOCK = f"{HOME}/manifest.json", f"{HOME}/staging", f"{HOME}/l
 
 
 class Manifest(TypedDict):
-    """What a manifest must have. ``files`` beside, which those of before have not: what each file weighs."""
+    """What a manifest must have. ``files``, which manifests of older versions lack: the size of each file."""
 
     format: int
     bandit: str

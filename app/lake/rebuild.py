@@ -1,13 +1,13 @@
-"""The learners of a bandit, made anew from its lake: in one process, or as a map and a reduce on any cluster.
+"""Rebuilds the learners of a bandit from its lake: in one process, or as a map and a reduce on any cluster.
 
     plan = plan_of(Lake(address))                                   # small: arms, and who was forgotten
     parts = [mapped(plan, rewards) for rewards in ...]              # anywhere, of any cut of the rewards
     learners = finished(plan, functools.reduce(merged_parts, parts))
 
-What a learner knows are sums over its rewards (``ridge_sums``), so parts of them add up: in any order, and
-wherever the rewards are cut. ``mapped`` and ``merged_parts`` are pure, and all that they take and give can be
-pickled. Where the rewards are all in the lake, the learners are those of the service up to rounding, which is
-below 1e-9 of the largest entry.
+A learner is made of sums over its rewards (``ridge_sums``), so parts of them add up in any order, wherever
+the rewards are cut. ``mapped`` and ``merged_parts`` are pure, and all that they take and give can be pickled.
+If the lake has all rewards, the learners are those of the service up to rounding, which is below 1e-9 of the
+largest entry.
 """
 
 from __future__ import annotations

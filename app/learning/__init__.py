@@ -1,1 +1,1 @@
-"""Rewards, the log of them, and the learners that are folded from it."""
+"""Learning: rewards, the log of them, and the learners that are folded from the log."""

@@ -1,17 +1,14 @@
-"""Decisions that wait for rewards, and the rows of the decision log.
+"""Decisions after they were made: their rows in the decision log, and those that wait for rewards.
 
-What is written to the decision log: a row when a decision is made, and what its rewards add.
-
-The record of a row is the token of its decision, as bytes. So the row of a decision that is rewarded can
-always be made, whatever became of the one that was written when it was decided.
-
-Decisions that wait for rewards. They are logged only for bandits with a default for arms without a reward.
+A row of the decision log is made from the token of its decision, as bytes. So the row of a rewarded decision
+can always be made, also if the one that was written after the choice was lost. Decisions themselves are
+stored only for bandits that count a default for arms without a reward (``wait_s``).
 
 Life of a decision
-    chosen      its token says everything about it; where the bandit has a ``wait_s`` it is logged as well
-    deferred    (``"activate": false``) it is not logged and cannot be rewarded before it is activated
+    chosen      its token says everything about it; where the bandit has a ``wait_s`` it is stored as well
+    deferred    (``"activate": false``) it is not stored and cannot be rewarded before it is activated
     due         ``wait_s`` after it was chosen or activated: every arm without a reward gets the default
-    rewarded    after that: the reward takes the place of the default, exactly (``fold``)
+    rewarded    after that: the reward replaces the default, exactly (``fold``)
 """
 
 from __future__ import annotations
@@ -58,9 +55,9 @@ def logged_reward(
     judged: SignalRef | None = None,
     is_last: bool = False,
 ) -> LoggedReward | None:
-    """What a reward that came now adds to the row of its decision; None if that is not logged.
+    """What a reward adds to the row of its decision; None if the decision is not logged.
 
-    ``is_last``: it takes the place of an earlier one of its arm and signal.
+    ``is_last``: it replaces an earlier reward of its arm and signal.
     """
     row = row_of(bandit, decision, token)
     if row is None:
@@ -159,6 +156,7 @@ class Decisions:
         return await self._activate(bandit, decision, token, now_ms) if decision.deferred else "duplicate"
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
+        # First: an arm of which nothing is left in the window of now must not be activated at all.
         quotas = self._quotas.shares.get(bandit.uid)
         if quotas is not None:
             confirmed = await quotas.confirm(decision.id, expires_ms=decision.expires_ms)

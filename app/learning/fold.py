@@ -78,6 +78,8 @@ def fold(
     ``leave_out``   is called with each entry that is left out, and the reason
     """
     now, changed = dict(states), dict[LearnerId, None]()
+    # Only neighbours of one kind are folded together: an entry that forgets or restores a learner must see
+    # all that came before it, and nothing that came after.
     for act, group in groupby(_readable(entries, leave_out), key=lambda item: _act(item[1])):
         changed.update(dict.fromkeys(act(now, list(group), leave_out)))
     return {learner: now[learner] for learner in changed}
@@ -157,8 +159,8 @@ def _readable(entries: Sequence[LogEntry], leave_out: LeaveOut) -> Iterator[Item
 
 
 def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
-    """The value that an entry of a bandit without signals takes the place of: a default, or what came before
-    of the same decision and arm, where only the last counts. None: it is added.
+    """The value that an entry of a bandit without signals replaces: a default or, where only the last reward
+    counts, the earlier one of the same decision and arm. None: it replaces none, and is added.
     """
     if entry.came:
         return entry.came[0][1]
@@ -166,9 +168,9 @@ def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
 
 
 def signals_before(entry: LogEntry, payload: RewardPayload, count: int) -> tuple[Vector, bool]:
-    """What the signals of its decision and arm counted as before an entry: what had come, and defaults.
+    """The values that the signals of its decision and arm had before an entry: received ones, and defaults.
 
-    And whether the entry takes the place of what its own signal counted as. Shape: (count,).
+    And whether the entry replaces the value of its own signal. Shape: (count,).
     """
     terms, had = payload.signal or NO_SIGNAL, np.zeros(count)
     had[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
@@ -197,6 +199,8 @@ def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[
     yield from _add_to(now, items, lambda entry: entry.learner, note)
     pooled = [i for i in items if i[1].terms and i[1].terms.pooled and i[0].entry_id not in left_out]
     if pooled:
+        # Not ``leave_out``: the entry has counted for its learner. As a dead letter it could be put back, and
+        # count twice.
         yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only)
 
 
@@ -218,6 +222,7 @@ def _add_to(
 def _kind(payload: RewardPayload) -> object:
     """Learners whose items are of one kind are folded together."""
     terms = payload.terms or NO_TERMS
+    # one call of ridge_sums takes rows of one length, all shifted or none, all discounted or none
     return len(payload.features), terms.shifted, bool(terms.half_life_s), payload.signal is not None
 
 
@@ -268,6 +273,7 @@ def _without(pooled: LearnerState, learner: LearnerState) -> LearnerState:
     if learner.half_life_s:
         sums = scaled(sums, weight(pooled.time_ms - learner.time_ms, learner.half_life_s))
     left = minus(pooled.sums, sums)
+    # forgetting counts as a change: by the version processes see that what they have is old
     return LearnerState(pooled.version + 1, left, pooled.time_ms, pooled.half_life_s)
 
 
@@ -281,6 +287,7 @@ def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut
             _add(now, part, leave_out)
         if not parts:
             ((learner, [(entry, _)]),) = group.items()
+            # ``fold`` looks up every learner that was tried, also one of which this was the only entry
             now.setdefault(learner, None)
             leave_out(entry, reason_of(error))
 
@@ -336,8 +343,8 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
     """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
     and of which item each row is. Values and sums are of each signal, if there are signals.
 
-    An entry that takes the place of a value is two rows: that value's, taken away, and its own. Shifted, all
-    rewards R of a decision together teach [x'] with R / 2 + 1 / 2: the first of them brings the 1 / 2.
+    An entry that replaces a value is two rows: one that subtracts that value, and its own. Shifted, all
+    rewards R of a decision together count as R / 2 + 1 / 2 for [x']: the first of them adds the 1 / 2.
 
     Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
     """
@@ -348,6 +355,7 @@ def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vec
     for place, (entry, payload) in enumerate(items):
         if (replaced := replaced_by(entry, payload)) is not None:
             rows.append(payload.features)
+            # ``first`` is False for both rows: the features were added to V with the value that goes
             values.append(-replaced)
             before.append(replaced)
             first.append(False)
@@ -381,8 +389,8 @@ def signals_of(item: Item) -> int:
 def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
     """As ``_rows``. The first item of a decision and arm brings the defaults of all signals but its own.
 
-    A later one changes its own signal alone. What it takes the place of, its default or its earlier value, is
-    a row that takes that away, and its own.
+    A later item changes its own signal alone: one row subtracts the value that it replaces, the default or
+    an earlier one, and one adds its own.
     """
     count = max(map(signals_of, items))
     rows, first, positions = list[bytes](), list[bool](), list[int]()

@@ -37,13 +37,13 @@ Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
     drop       by ``drop_expired``, which refuses in the same step all decisions that it could be needed for
     pushed out by newer changes. A process reads there what it has to read again
 
-A version of the learned prior that was fitted from its sums too stands until the next one, which is fitted as
-soon as the fold is heard of; older versions are used for rows of the decision log alone. All versions go with
-the bandit.
+A version of the learned prior that was fitted with its sums serves until the next one, which is fitted as
+soon as the worker knows of the fold; older versions are used for rows of the decision log alone. All versions
+are deleted with the bandit.
 
-In the memory of every process: the learner's posterior and the pooled prior are replaced when the process
-hears of the fold, elimination states and what it has had are dropped (``dropped``). What a process keeps of
-a deleted bandit is never asked for again, and goes when the space is needed.
+In the memory of every process: the learner's posterior and the pooled prior are replaced at the process's
+next poll after the fold; elimination states and the history for frequency caps are dropped (``dropped``).
+What a process keeps of a deleted bandit is never used again, and is evicted when the space is needed.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class Forgetting:
         partition = learner.partition(self._store.partitions)
         self._workers.wake(partition)
         applied = await self._workers.wait_applied(partition, entry_id)
+        # after the fold: before it, a choice would fill the caches from the old state again
         self.dropped([learner])
         if applied:
             await self.erase(learner, entry_id)
@@ -127,7 +128,7 @@ class Forgetting:
     async def erase(self, learner: LearnerId, entry_id: str) -> bool:
         """Erase what the entry ``entry_id`` has forgotten; False while that entry is not folded.
 
-        What was decided since stays: whoever comes back is not forgotten a second time.
+        What was decided since then stays: a key that comes back is not forgotten a second time.
         """
         return await self._store.side_data.erase(
             learner, entry_id, decision_knew=known_entry_of, event_knew=self._event_knew

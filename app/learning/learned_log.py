@@ -1,7 +1,8 @@
-"""The reward log as others read it: what each entry of a bandit is of, from any entry on.
+"""The reward log for readers outside: what each entry of a bandit was for, from any entry on.
 
-Entries come partition by partition, in the order of the log, so who remembers a cursor for each partition
-reads every entry once. What trimming has dropped before it was read is counted, not passed over in silence.
+Entries come partition by partition, in the order of the log. A reader that remembers a cursor for each
+partition reads every entry once. Entries that were trimmed before they were read are counted, not skipped in
+silence.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ class LearnedReward(Answer, frozen=True, gc=False):
 
     ``number``     its place in the log of its partition: each is greater than the one before
     ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
-    ``kind``       "other": nobody noted of which arm it is; "forget": the learner begins anew; "state": a
+    ``kind``       "other": nobody noted of which arm it is; "forget": the learner starts again; "state": a
                    learner that has no rewards takes this one
     ``id``         of the decision, or of the observation
     ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
                    bandit that sums
-    ``replaces``   the value that it takes the place of, of a default or, where the last counts, of an earlier
+    ``replaces``   the value that it replaces, of a default or, where the last counts, of an earlier
                    reward; None: of none
     ``context``    as it was encoded; None: the bandit has none
     ``logged``     whether the decision is in the decision log
@@ -233,7 +234,7 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
 def _of_signals(
     bandit: Bandit, entry: LogEntry, payload: RewardPayload
 ) -> tuple[float | None, dict[str, Any]]:
-    """What an entry takes the place of, and its signal, for the fields of ``LearnedReward``."""
+    """The value that an entry replaces, and its signal, for the fields of ``LearnedReward``."""
     had, is_replaced = signals_before(entry, payload, signals_of((entry, payload)))
     number, names = (
         None if payload.signal is None else payload.signal.place,

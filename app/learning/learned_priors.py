@@ -1,9 +1,8 @@
-"""The learned priors that this process serves, and what is shown of one.
+"""The learned priors that this process serves: of each bandit the newest version, and older ones by number.
 
-The learned priors that this process serves: of each bandit the newest version, and older ones by number.
-
-Which version is the newest is found out by polls of the store (``sync``); its record is read when the bandit
-is next asked for. While the store does not answer, the version serves that was served before.
+Polls of the store find out which version is the newest (``sync``); its record is read when the bandit is next
+asked for. While the store does not answer, the version that was served before goes on serving. ``report_of``
+makes what the API shows of a version.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ class LearnedPriors:
         return result
 
     async def then(self, bandit: Bandit, number: int | None) -> Bandit | None:
-        """The bandit as a decision of before was served that names this version; None: it is not kept.
+        """The bandit as it served decisions that name this version of the prior; None: it is not kept.
 
         Raises Unavailable.
         """

@@ -1,7 +1,7 @@
-"""Learners as they are stored, read out whole and given to another service: bit for bit.
+"""Export and import of learners, as they are stored, from one service to another: bit for bit.
 
-A state is given to a learner by an entry of the reward log, and only where the learner has none: so it is
-taken once however often it is sent, every process hears of it, and a replay of the log finds it again.
+A state is given to a learner by an entry of the reward log, and only if the learner has none. So it is taken
+once however often it is sent, every process hears of it, and a replay of the log finds it again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from app.storage.types import LearnerId, RewardWrite
 from shortlist.errors import InvalidArgument
 from shortlist.linear import ridge
 
-COPIES = 4  # of a state: as it is stored, as arrays, written anew, as text
+COPIES = 4  # of a state: as it is stored, as arrays, written again, as text
 PAGE_BYTES = 1 << 22  # of states that are read for one page, at least one
 DEDUPE_MS = 60_000
 SMALLEST_RIDGE = 1e-9

@@ -184,6 +184,8 @@ class Learners:
             return await self._prior(bandit)
         terms = bandit.prior_terms
         made = await _factored(await self._sums(bandit, learner.state), bandit)
+        # Either a state or a posterior is kept, so that twice as many learners fit. For other terms it is
+        # read again.
         learner.posterior, learner.terms, learner.state = made, terms, None
         return learner.weighed(bandit, made)
 
@@ -201,6 +203,7 @@ class Learners:
             return learner, learner.weighed(bandit, posterior) if isinstance(
                 posterior, SignalPosteriors
             ) else posterior
+        # its sums are not in memory any more: a posterior by other terms needs them from the store
         if learner.posterior is not None and not learner.outdated:
             learner.outdated = True
             learner = await self.get(identity)
@@ -255,7 +258,10 @@ class Learners:
             self._synced[partition] = after
         self._newest[partition] = max(self._newest.get(partition, 0), entry_order(after)[1])
         for identity, state in states.items():
+            # A read that is under way may bring the state from before. Removed from the list, it is read
+            # again.
             reading = self._loading.pop(identity, None)
+            # nobody here has asked for the others: they would push out learners that serve
             if reading is not None or identity in self._cache:
                 self._keep(identity, Learner.of(state))
 
@@ -273,6 +279,7 @@ class Learners:
         if changes.learners is not None:  # else the store may have lost what was known
             newest = max(newest, self._newest.get(partition, 0))
         self._newest[partition] = newest
+        # else ``applied`` moved on while the store was asked, and the next poll brings the rest
         if changes.watermark != known and self._synced.get(partition, "") == known:
             self._synced[partition] = changes.watermark
             self._mark_outdated(partition, changes.learners)

@@ -86,6 +86,7 @@ class PooledPriors:
         total: LearnerState | None = None
         for part in parts:
             total = total if part is None else merged(total, part)
+        # its age counts from the start: rewards that came while it was read may not be in it
         pooled = Pooled(total, started)
         self._held.put(uid, pooled, pooled.bytes)
         return pooled
@@ -104,5 +105,6 @@ def with_others(own: LearnerState, pooled: LearnerState | None, *, strength: flo
     sums = own.sums
     if own.half_life_s:
         sums = sum_algebra.scaled(sums, sum_algebra.weight(pooled.time_ms - own.time_ms, own.half_life_s))
+    # the pooled sums have the key's own rewards too, and these must not count twice
     others = sum_algebra.minus(pooled.sums, sums)
     return with_pooled_prior(own.sums, others, strength=strength)

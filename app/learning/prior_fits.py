@@ -152,6 +152,7 @@ class PriorFits:
         now_ms = time.time_ns() // 1_000_000
         number, since_ms = 1, now_ms
         if before is not None:
+            # times of versions never go back, whatever the clock does
             number, since_ms = before.number + 1, max(now_ms, before.record.since_ms)
         version = version_of(
             number, since_ms, rewards=counts.entries, replaced=counts.replaced, learned=learned

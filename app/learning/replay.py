@@ -1,9 +1,9 @@
-"""A replay of the reward log, held against the stored states: bit for bit, for every learner it covers.
+"""Replay: the reward log folded again from its start, and compared bit for bit with the stored states.
 
-Entries that were left out as dead letters are left out here too, also those that were put back later: they
-are in the log a second time. Where the log was trimmed, a learner is compared if all its entries are still
-there, which its version tells, and counted as older than the log otherwise. So is a pooled prior from whose
-log the entries of a forgotten learner were erased.
+Entries that became dead letters are left out here too, also those that were put back later: they are in the
+log a second time. Where the log was trimmed, a learner is compared if all its entries are still there, which
+its version tells; otherwise it is counted as older than the log. So is a pooled prior from whose log the
+entries of a forgotten learner were erased.
 """
 
 from __future__ import annotations

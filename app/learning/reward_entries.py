@@ -1,4 +1,4 @@
-"""Entries of the reward log: what rewards and observations become, once they are checked.
+"""Makes entries of the reward log from rewards and observations, and rejects those that cannot count.
 
 An entry carries the features that the arm had when it was chosen, so the log alone determines every learner.
 """
@@ -133,6 +133,8 @@ class RewardEntries:
             dedupe_key=f"r/{decision_key}/{of_signal}{reward.reward_id or ''}"
             if is_sum
             else f"r/{decision_key}",
+            # Where the first reward of an arm is the only one that counts, its dedupe key alone says that it
+            # came.
             decision_key=decision_key
             if is_sum or signal is not None or bandit.record.reward.wait_s is not None
             else None,

@@ -1,6 +1,6 @@
-"""Rewards and observations: the way into the reward log.
+"""Rewards and observations from the API: checked, made into entries, and appended to the reward log.
 
-Folding the log is the work of the workers (``workers.reward_ingestion``).
+The workers fold the log into learners (``workers.reward_ingestion``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Receipt:
     """What became of a batch; ``positions`` are the last entries, per partition, to wait for.
 
     ``groups``: of those rewards whose decision is logged with one, by their place in the batch. ``rewarded``
-    counts those that were accepted; ``taken``: their places in the batch, but of those that take the place of
+    counts those that were accepted; ``taken``: their places in the batch, but of those that replace
     a reward above 0.
     """
 
@@ -101,6 +101,7 @@ class Rewards:
                     receipt.groups[position] = decision.logged.group
                 if decision.deferred:
                     deferred[position] = decision
+        # only deferred decisions are looked up in the store: all others were active at once
         if deferred:
             hidden = await hidden_of(self._store, deferred)
             receipt.rejected += [(position, "not_activated") for position in hidden]

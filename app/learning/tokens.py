@@ -1,17 +1,14 @@
-"""Decision tokens: what was chosen, signed, and the secrets that sign them.
+"""Decision tokens, which say what was chosen, and the secrets that sign them.
 
-Decision tokens: what was chosen, signed, so that nothing needs to be stored per choice.
+A choice stores nothing: all that a reward needs later is in its token, signed. A token is
+base64url(number || payload || tag): the number of the secret (4 bytes, big-endian), a msgpack array, and the
+first 16 bytes of HMAC-SHA256 over both. Verifying needs no store.
 
-A token is base64url(number || payload || tag): the number of the secret (4 bytes, big-endian), a msgpack
-array, and the first 16 bytes of HMAC-SHA256 over both. Verifying needs no store.
-
-The secrets that sign tokens: one for each period of time, known to all processes before it is used.
-
-Period n lasts from n to n + 1 times ``period_ms`` of the clock. The first process that needs its secret puts
-one into the store. The secret of the next period is there a whole period ahead, so that no process meets a
-token whose secret it does not have. A secret is kept until the last token that it signed has expired.
-
-Secrets belong to their ``period_ms``: changing that makes all tokens invalid at once.
+There is one secret for each period of time. Period n lasts from n to n + 1 times ``period_ms`` of the clock.
+The first process that needs a secret puts one into the store. The secret of the next period is there a whole
+period ahead, so that no process meets a token whose secret it does not have. A secret is kept until the last
+token that it signed has expired. Secrets belong to their ``period_ms``: changing that makes all tokens
+invalid at once.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``known_entry`` number of the newest entry of the reward log that was known, of the learner's partition
     ``bandit_version``  the version of the bandit, by whose terms it is rewarded
     ``context``     as it was encoded, float32
-    ``visitor``     whom a global bandit that limits repeats showed it to
+    ``visitor``     whom a global bandit with a frequency cap showed it to
     ``logged``      what its row of the decision log holds besides; None: it is not logged
     ``weights``     of the signals of its bandit, in their order; None: it has none
 
@@ -169,6 +166,7 @@ _LAST_DEFAULTS = Decision.__struct_defaults__[: ALWAYS_WRITTEN - len(Decision.__
 def _written(decision: Decision) -> Sequence[object]:
     fields = msgspec.structs.astuple(decision)
     end = len(fields)
+    # most decisions use few of the later fields: without them the token is shorter
     for default in _LAST_DEFAULTS:
         if fields[end - 1] != default:
             break

@@ -1,1 +1,1 @@
-"""Is it better? Reports, evaluations, explanations and exports of the decision log."""
+"""Measuring whether a policy is better: reports, evaluations, explanations and exports of the log."""

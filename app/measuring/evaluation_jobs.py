@@ -6,9 +6,9 @@
     failed      ``error`` says why
     lost        its process has died, or was stopped
 
-How a job stands is in the store, where every process of the service finds it. Its process holds a lease on it
-and says every ``BEAT_S`` how it stands; a job that is unfinished and has no lease is lost. One that was
-deleted is cancelled when its process hears of it: at once if it was asked itself, else with the next beat.
+The state of a job is in the store, where every process of the service finds it. Its process holds a lease on
+it and writes its progress every ``BEAT_S``; a job that is unfinished and has no lease is lost. A job that was
+deleted is cancelled: at once if its own process was asked, else with the next beat.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one must know of an evaluation before one believes it, in plain sentences."""
+"""Warnings of an evaluation, in plain sentences: what to know before believing its numbers."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 A piece is read, and weighed, in a thread; in between, what it needs is fetched: arms, learners. Memory does
 not grow with the number of decisions.
 
-Notation as in ``policies.targets`` and ``algorithms.evaluation.logged``
+Notation as in ``policies.targets`` and ``shortlist.evaluation.logged``
 """
 
 from __future__ import annotations

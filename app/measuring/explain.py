@@ -1,14 +1,14 @@
-"""Why did a decision show these arms? What the log keeps of it, and the choice made again from its seed.
+"""Why a decision showed these arms: what its log row keeps, and the choice made again from its seed.
 
-A choice can be made again while all that it was made from is as it was:
+A choice can be made again while everything that it was made from is as it was:
 
-    bandit      the version of then is still kept
-    request     what it asked for was not too large to be logged
-    warm_up     the bandit has no ``explore``: which slot it took is not known any more
+    bandit      the version that decided is still kept
+    request     it was not too large to be logged
+    warm_up     the bandit has no ``explore``: which slot the choice took is not known any more
     prior       it is not pooled: that prior changes without a version; of a learned one the version is kept
     learner     no reward came for it since
     catalogue   no arm came, went or changed since
-    barred      it is known which arms quotas and repeats did not allow
+    barred      it is known which arms quotas and frequency caps did not allow
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""The decision log as a file, streamed: lines of JSON, or Parquet.
+"""The decision log as a file, streamed: lines of JSON, or Parquet (which needs the extra ``parquet``).
 
-Rows of the decision log as Parquet, a part of the file at a time. Needs the extra ``parquet`` (pyarrow).
-
-A row that is read back is the row as JSON, with these exceptions: ``filter``, ``weights`` and ``barred``,
-whose shapes vary, are JSON text. Of a bandit without signals there is neither ``weights`` nor the ``signal``
-of rewards; ``revised`` is there only where the last reward counts, ``prior_version`` with a learned prior.
-
-The decision log as a file, streamed: its memory does not grow with the number of rows.
-
-Rows are encoded in a thread, a portion at a time, so that other requests are answered meanwhile.
+Rows are encoded in a thread, a portion at a time, so that other requests are answered meanwhile and memory
+does not grow with the number of rows. A row that is read back from Parquet is the row as JSON, with these
+exceptions: ``filter``, ``weights`` and ``barred``, whose shapes vary, are JSON text. A bandit without signals
+has neither ``weights`` nor the ``signal`` of rewards; ``revised`` is there only where the last reward counts,
+``prior_version`` only with a learned prior.
 """
 
 from __future__ import annotations

@@ -1,29 +1,23 @@
-"""Rows of the decision log as lists, sorted and as arrays, and the arms that none shows.
+"""Rows of the decision log as lists with propensities and rewards, for estimators; and arms that none shows.
 
-Rows of the decision log as lists with propensities and rewards, sorted by the arms they were drawn from.
+Rows are sorted into pools: lists that were drawn from the same arms. A decision can be used when the
+propensity of every arm is known (a pinned arm has 1), and when it is known which arms it excluded. A decision
+whose rules limited the arms of a value cannot be used: which arms were left after the first one depends on
+attributes as they were then. Rewards of a decision count as learners count them: rewards of one arm are
+added, they replace its default, and an arm without any has the default of the decision's terms.
 
-A decision can be used when the propensity of every arm is known but of those that were pinned, which has 1,
-and when it is known which arms it excluded. One whose rules limited the arms of a value cannot: which arms
-are left after the first depends on their attributes, as they were then.
-The rewards of a decision count as learners count them: those of an arm are added, and take the place of its
-default; an arm without any has the default of the decision's terms.
-
-The arms of logged lists as arrays: rows of a snapshot, scores, contexts.
+``UnshownArms`` finds the arms that a policy would choose and that no decision of the log shows: no estimate
+says anything of them. An arm that the log shows as often as the policy would is in none of the lists with
+probability exp(-S_a) at most. So arms with S_a > ln(K / CHANCE) are those that could never, or hardly ever,
+be drawn (union bound).
 
 Notation
     n, k        lists, places of each
     q, m        contexts, numbers of each
     d           dimension of the arms
-
-Arms that a policy would choose, and that no decision of a log shows.
-
-Notation
     K           arms that the policy would choose
-    S_a         how many of the lists that were looked at would have arm a, by the policy's propensities
-    CHANCE      probability that any arm is named that the log could have shown as often as the policy would
-
-An arm that the log shows as often as the policy is in none of these lists with probability exp(-S_a) at most.
-So arms with S_a > ln(K / CHANCE) are those that were never, or hardly ever, there to be drawn (Boole).
+    S_a         how many of the lists considered would have arm a, by the policy's propensities
+    CHANCE      probability that any arm is named although the log shows it as often as the policy would
 """
 
 from __future__ import annotations
@@ -298,7 +292,7 @@ class UnshownArms:
 
     def show(self, number: int, size: int, rows: Rows) -> bool:
         """Note arms that decisions show, -1 for none, of a table of ``size`` rows. False: there are too many
-        arms to look for others. ``number``: another one where rows were numbered anew.
+        arms to look for others. ``number``: another one where rows were renumbered.
         """
         if size * self._policies > MOST_ARMS:
             return False

@@ -1,6 +1,6 @@
-"""What a decision came to: the sum of the rewards of its arms, counted as learners count them.
+"""The value of a decision: the sum of the rewards of its arms, counted as learners count them.
 
-Of a bandit with signals it is the weighted sum of the signals, by weights that whoever asks chooses.
+For a bandit with signals it is the weighted sum of the signals, by weights that the caller chooses.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ async def terms_then(bandits: Bandits, bandit: Bandit, version: int, weights: We
 def value_of(row: Row, terms: Terms) -> tuple[float, bool]:
     """The reward of a decision, and whether anybody sent one for it, of a signal that is weighed.
 
-    Rewards of an arm are added, and take the place of the arm's default.
+    Rewards of an arm are added, and replace the arm's default.
     """
     if not row.rewards:
         return len(row.arms) * terms.default, False
@@ -181,7 +181,7 @@ def counted_rewards(row: Row, terms: Terms) -> tuple[dict[str, float], bool]:
 
 
 def _counted_signals(row: Row, terms: Terms, weights: Weights) -> tuple[dict[str, float], bool]:
-    """A signal that came takes the place of its default; the others of the arm stay at theirs."""
+    """A signal that came replaces its default; the other signals of the arm keep theirs."""
     sent = dict[tuple[str, str], float]()
     for reward in row.rewards:
         if reward.signal is not None:

@@ -7,22 +7,23 @@
         ... = await past.posterior(key)         # what was known before the block
         await past.learn(rows of the block)
 
-Two beginnings, one way on:
+A pass can start from two states (``StartMode``):
 
-    known   what the learners know today, less every reward that the log holds since then. So they begin with
+    known   what the learners know today, less every reward that the log holds since then. So they start with
             what they knew before the first decision
     log     nothing. Then the first block cannot be weighed
 
-It is ``known`` where the versions agree: those of today less the rewards of the log must be those that the
-first decisions of the log were made with. They do not where learners were given observations or a state,
-where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a half-life
-and pooled priors cannot be taken back at all, and sums that are huge beside the ridge leave only rounding.
+``known`` is used where the versions agree: today's version less the rewards of the log must be the version
+that the first decisions of the log were made with. They disagree where learners were given observations or a
+state, where rows or rewards are missing, or where a learner was forgotten and its log was not. Sums with a
+half-life and pooled priors cannot be subtracted at all, and of sums that are huge beside the ridge only
+rounding errors would be left.
 
-A learned prior is the version that the first row of a block names; where that names none, or it is not kept
-any more, one that is fitted from what learners knew before the block.
+A learned prior is the version that the first row of a block names. Where that row names none, or the version
+is not kept any more, a prior is fitted from what learners knew before the block.
 
-A reward is known to a block that began after it came. Memory: that of the learners, and of what those have
-learned that comes later; not of decisions.
+A reward is known to a block that began after it came. Memory grows with the number of learners, and with the
+rewards that come later than their blocks; not with the number of decisions.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class _Survey:
 
     ``first``     the version of each learner then
     ``since``     what learners have learned from rewards that came since
-    ``revised``   how many rewards of each learner these have taken the place of
+    ``revised``   how many rewards of each learner these have replaced
     ``late``      those of them that are of earlier decisions, and when they came
     ``under_way``  how many rewards had just come, so that the first decisions may not have known them yet
     ``is_whole``  whether all of this could be found
@@ -359,8 +360,8 @@ def _add(states: States, more: States) -> None:
 def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float, Mapping[str, float]]]:
     """The rewards of a decision that learners count, in the order in which they came.
 
-    With each, whether it is the first of its arm, which default it takes the place of, and the sum of those
-    before it, or what had come of signals.
+    With each: whether it is the first of its arm, which default it replaces, and the sum of those before it,
+    or the signals that had come.
     """
     defaults, sums = dict[str, float | None](), dict[str, float]()
     for place, reward in enumerate(row.rewards):

@@ -1,4 +1,4 @@
-"""Where an evaluation finds what decisions were made from: in a running service, or in a file of arms."""
+"""Where an evaluation reads arms and learners: from a running service, or from a file of arms."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Milvus: arms that no process holds, as a source of candidates."""
+"""Milvus as a source of candidates, for catalogues that are too large for one process."""

@@ -1,7 +1,7 @@
-"""Milvus Lite as a supervised child, where SHORTLIST_MILVUS_URI is a file: its folder.
+"""Milvus Lite as a supervised child process, where SHORTLIST_MILVUS_URI names a file: its folder.
 
-As the embedded store it holds the lock on its folder, is on a private socket, ends with the service and is
-started again when it ends by itself (``storage.embedded.server``).
+Like the embedded store it holds the lock on its folder, listens on a private socket, ends with the service,
+and is started again when it ends by itself (``storage.embedded.server``).
 """
 
 from __future__ import annotations

@@ -1,23 +1,20 @@
-"""Filters as expressions of Milvus, and the terms of arms that they ask for.
-
-What a row of Milvus says of an arm's tags and metadata, so that expressions can mean what filters mean.
+"""Filters as expressions of Milvus: what a row there says of an arm, and the expression of a filter.
 
 Milvus compares numbers, strings and lists by rules of its own, and a path that is missing is neither true nor
-false. So no value stands in a row as it is. Each field becomes
+false. So that expressions mean what filters mean, no value is stored in a row as it is. Each field becomes
 
-    terms   one for its being there, one for each of its values, one for each kind of value that has an order:
-            digests, of which equal values alone have equal ones. An array is never missing.
+    terms   digests: one if the field is there, one for each of its values, one for each kind of value that
+            has an order. Only equal values have equal digests, and an array is never missing
     ends    the least and the largest of its numbers, and of its strings, as text in the same order
 
-Numbers are ordered exactly, integers of 64 bits too. Of strings the first ``STRING_BYTES`` bytes are.
+Numbers are ordered exactly, integers of 64 bits too; of strings the first ``STRING_BYTES`` bytes are.
 
-An expression is true for every arm that its filter lets in. It may be true for another one only where a row
+An expression is true for every arm that its filter lets in. It may be true for another arm only where a row
 cannot say enough: where a bound is a long string, or an arm has more values than an array takes. Therefore
-what is found is asked once more (``Filter.matches``).
-
-To keep that through a negation there are two translations of each part: one that is true for all arms that
-fulfil it, and one that is true for none but those. An expression is never unknown: a path into ``ends`` is
-followed only where a term says that it is there.
+every arm found is checked again by ``Filter.matches``. To keep that property through a negation there are two
+translations of each part: one that is true for all arms that fulfil it, and one that is true for none but
+those. An expression is never unknown: a path into ``ends`` is followed only where a term says that it is
+there.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""The arms of a catalogue in Milvus, as one process finds them, and how good the proposals are.
+"""The index of a catalogue whose arms are in Milvus, as one process has it, and how good its proposals are.
+
+The process holds no arm but those of the overlay: arms that changed a moment ago, which the engine may not
+have yet, or may not show yet. The overlay is bounded. While it is full no arm can be written, and a process
+that is further behind than it reaches does not choose until the follower has caught up. ``Probing`` compares
+the engine's proposals for some queries with a scan of all arms of the store, read a page at a time.
 
 Notation
-    overlay     the arms that changed a moment ago, in memory: the engine may not have them yet, or may not
-                show them yet
-    position    of the follower: the engine has all changes up to it (``storage.followed_arms``)
-
-No arm is held but those of the overlay, which is bounded: while it is full no arm is written, and a process
-that is further behind than that does not choose until the follower has come on.
-
-How good the proposals of an engine are: some queries, beside a comparison of all arms of the store.
-
-Notation
+    position    of the follower: the engine has all changes up to it (``storage.types.FollowedArms``)
     P, B        number of probes, arms of a page
     recall@1    share of the probes whose best arm is among the proposals
     ratio       score of the best proposal over that of the best arm
@@ -182,7 +178,7 @@ class MilvusIndex:
         self.remove(list(self._places))
 
     def saw(self, followed: Followed) -> None:
-        """What the store says of the follower: what the engine shows by now leaves the overlay."""
+        """Note how far the follower is, by the store: arms that the engine returns now leave the overlay."""
         moment = time.monotonic()
         if followed.position > self.followed.position:
             settled_s = 0.0 if self.engine is None else self.engine.settled_s

@@ -138,7 +138,7 @@ class MilvusSnapshot(Snapshot):
 
     @property
     def attributes(self) -> AttributeSnapshot:
-        """Of the arms that are known by now."""
+        """The attributes of the arms that were met so far."""
         new = sorted(self._documents.keys() - self._described)
         if new:
             self._attributes.append(np.array(new), [self._documents[row] for row in new])

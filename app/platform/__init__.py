@@ -1,1 +1,1 @@
-"""What every part stands on: settings, errors, metrics, limits of memory and of time."""
+"""What every other folder uses: settings, errors, metrics, logs, limits of memory and time."""

@@ -1,10 +1,9 @@
-"""What a process holds in memory for answers, for slow readers, and for tasks that share a budget.
+"""How much memory this process holds for answers, and budgets for work that shares memory.
 
-What a process holds of answers that are being made, from what is read for them until they are sent.
-
-An answer takes memory long before its client can read it: many at once, of some bytes of request each, could
-take all there is. So whatever gathers a large answer says how much it holds (``hold``), before it does where
-that is known. What was sent and is not read is ``Unread``'s.
+An answer takes memory long before its client can read it: many requests of a few bytes each could take all
+there is. So whatever gathers a large answer says how much it holds (``hold``), in advance where that is
+known, and a request beyond the limit is refused. ``Unread`` counts what was sent and not yet read by slow
+clients. ``Budget`` makes tasks wait until the memory that they need is free.
 """
 
 from __future__ import annotations

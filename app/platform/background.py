@@ -1,4 +1,4 @@
-"""Tasks that run for as long as the service does: how they go on, how they end, and how its process ends."""
+"""Tasks that run as long as the service: how they are repeated and stopped, and how the process ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands share: their arguments, the file that takes a result, and tables as text."""
+"""What the commands share: arguments, the file for a result, and tables as text."""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Who waits for what is computed, and how long work lets others go first.
+"""Whether a caller still waits, and how long work lets other requests run first.
 
-The server says in ``left`` when a connection is gone. Work that has not begun by then is not begun, and a
-batch ends before its next item. What was begun goes on, writes among it.
+The server notes in ``Caller.left`` when a connection is gone. Work that has not begun by then is not begun,
+and a batch ends before its next item. Work that has begun is finished, writes among it.
 
-Yielding on the event loop: work of many small steps lets others go first after a few milliseconds.
-
-A step that awaits nothing keeps every other request waiting. So a loop over what one request may hold many of
-says ``await yield_to_others()`` in each of its steps. All requests share one slice of time: however many of
-them are under way, between two looks at the network they take ``SLICE_S`` and one step together.
+A step that awaits nothing keeps every other request waiting. So a loop over many items of one request says
+``await yield_to_others()`` in each step. All requests share one slice of time: however many are under way,
+between two turns of the network they take ``SLICE_S`` and one step together.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _CALLER: ContextVar[Caller | None] = ContextVar("caller", default=None)
 
 
 def set_caller(caller: Caller | None) -> None:
-    """Say who waits for what this task does from now on; None: it is done whoever leaves."""
+    """Set who waits for this task from now on; None: it is finished even if everybody leaves."""
     _CALLER.set(caller)
 
 

@@ -1,4 +1,4 @@
-"""One service per data directory."""
+"""A lock on the data directory, so that only one service uses it."""
 
 from __future__ import annotations
 

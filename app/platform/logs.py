@@ -1,9 +1,8 @@
-"""The log, on standard error, and traces by OpenTelemetry.
+"""The log, on standard error, and optional traces by OpenTelemetry.
 
-Optional traces by OpenTelemetry: the framework's own instrumentation, and where its spans go.
-
-Off, it costs nothing. On, every request is a span that continues the caller's trace, named by its route and
-exported by OTLP over HTTP; the standard variables hold (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...).
+Tracing that is off costs nothing. When it is on, every request is a span that continues the caller's trace,
+is named by its route and exported by OTLP over HTTP; OpenTelemetry's standard variables hold
+(OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME, ...).
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Long work: computations in threads, and slots for what mostly waits. Both are limited in number.
+"""Long computations in threads, and slots for work that mostly waits. Both are limited in number.
 
-Long computations in threads, so that the event loop goes on. They are limited in number.
-
-A computation that has begun keeps its place until it ends, whether its client has left or not. One that waits
-for its turn is not begun if its client has left.
-
-Requests never compute in the default threads of asyncio: rewards are folded there.
+A computation in a thread lets the event loop go on. One that has begun keeps its place until it ends, whether
+its client has left or not; one that waits for its turn is not begun if its client has left. Beyond the limit
+requests get an error at once, not a place in a queue without end. Requests never compute in the default
+threads of asyncio: rewards are folded there, and a few long requests would stop all of that.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Policies, and what a policy is asked with."""
+"""Policies: how arms are ranked for a learner, and what a policy is given to do so."""

@@ -1,7 +1,7 @@
-"""What a policy is: the class that a new one is written from. ``policies`` lists those that there are.
+"""What a policy is: the class that every policy extends. ``policies.registry`` lists the policies.
 
 A policy chooses arms for one learner. To write one: make a subclass of ``Policy`` in a file of this folder,
-give it a ``name`` and a ``summary``, write ``rank``, and add an object of it to ``policies.POLICIES``. All
+give it a ``name`` and a ``summary``, write ``rank``, and add an object of it to ``policies.registry``. All
 else has a default. The name is then valid in the API, the console, the clients and ``GET /v1/policies``.
 
 A choice calls the methods of its policy in this order:
@@ -93,7 +93,7 @@ class Policy(ABC):
     ``proposed``           whether it needs only the arms that an index proposes, not all arms in memory
     ``max_dim``            largest dimension of the arms that it serves; None: any
     ``max_work``           largest K d^2 of a catalogue that it serves; None: any
-    ``max_signals``        how many signals it takes; None: any, weighed anew by each request
+    ``max_signals``        how many signals it takes; None: any, weighed again by each request
     ``fixed_scales``       whether ridge and radius must stay as they are while a learner learns
     ``needs_exploration``  whether ``exploration`` must not be 0
 

@@ -1,9 +1,11 @@
-"""Where a choice is computed, and the generators it draws from.
+"""Where a choice is computed, in the event loop or in a thread, and the generators that it draws from.
 
-Generators of choices: what a choice draws is a function of its seed, and can be drawn again.
+A short choice runs in the event loop, since a thread would take longer to start; a long one in a thread. What
+a choice draws is a function of its seed, so it can be made again to explain it:
 
-seed below ``DRAWN``    of a request: mixed with the bandit and the key, so that keys do not share their noise
-from ``DRAWN`` on       drawn for a choice that is logged: every one is another, so nothing is mixed in
+    seed below ``DRAWN``    came with the request. It is mixed with the bandit and the key, so that two keys
+                            with one seed do not share their noise
+    from ``DRAWN`` on       was drawn for a choice that is logged. Each is different, so nothing is mixed in
 """
 
 from __future__ import annotations

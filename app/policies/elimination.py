@@ -22,7 +22,7 @@ MAX_ELIMINATION_DIM = 256
 class EliminationPolicy(Policy):
     """Elimination is for good, so it has no prior that changes and does not discount.
 
-    Its choices keep what was eliminated, so they are no pure ranking: ``choose`` is written anew.
+    Its choices keep what was eliminated, so they are no pure ranking: ``choose`` is overridden.
     """
 
     reads = frozenset({"ridge", "exploration", "delta", "horizon", "eta"})

@@ -63,7 +63,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picked:
-    """``due``: a pass is to follow; ``broken``: the state is not of this learner, and is to be made anew."""
+    """``due``: a pass is to follow; ``broken``: the state is not of this learner, and is to be made again."""
 
     hits: TopK
     due: bool

@@ -1,4 +1,4 @@
-"""Arms that are named: those of a baseline or of a holdout, in their order. Nothing is drawn."""
+"""Policies that serve named arms in their order, for baselines and holdouts. Nothing is drawn."""
 
 from __future__ import annotations
 

@@ -183,6 +183,7 @@ def draw(
         else:
             pool = candidates(arms, theta, cover, count=arms.size, exclude=exclude)
             left = limits.after(np.array(rows, dtype=np.int64)).over(pool.rows)
+            # what was drawn from the smaller pool must not be drawn again
             left.barred[np.isin(pool.rows, rows)] = True
     hits = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), pool.exact)
     return Drawn(hits, np.array(propensities, dtype=np.float64))
@@ -191,6 +192,7 @@ def draw(
 def candidates(arms: Snapshot, theta: Vector, cover: Rows, *, count: int, exclude: Rows) -> DrawPool:
     """The ``count`` arms of highest estimate, best first, then the others of ``cover``."""
     # DEVIATION (Alg. 1, line 4): only these can be drawn, not every arm; see "What is not covered".
+    # where all arms are wanted an approximate index could miss some
     search = arms.search if count < arms.size else arms.search_exact
     hits = search(theta, max(count, 1), exclude)
     others = cover[not_in(cover, np.concatenate((hits.rows, exclude)))]

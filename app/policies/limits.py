@@ -1,11 +1,11 @@
-"""How many arms of one choice may share a value of a field, counted while its positions are filled.
+"""How many arms of one choice may share a value of a field, counted while its places are filled.
 
 Notation
-    n           rows that are looked at
-    v           pairs of such a row and a value that it has of a limited field
+    n           rows that are considered
+    v           pairs of such a row and a value that it has in a limited field
     remaining   of a value: how many more arms of it may be taken
 
-What is counted is what was taken: pinned arms first. An arm without the field is never barred.
+Arms count when they are taken: pinned arms first. An arm without the field is never blocked.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CappedValues:
 class Limits:
     """The limits of one choice, and the rows ``taken`` for it.
 
-    ``few``: of quotas that are nearly used up; ``had``: of what was had before.
+    ``few``: of quotas that are nearly used up; ``had``: of values that the key was shown before.
     """
 
     at_most: Sequence[AtMost]
@@ -117,6 +117,8 @@ class AllowedRows:
 
     def __init__(self, limits: Limits, rows: Rows) -> None:
         remaining, positions, codes = self._pairs(limits, rows)
+        # One memory, seen in two ways: numpy writes to it, and ``bytearray.find`` finds the next row that may
+        # be taken.
         self._bytes = bytearray(len(rows))
         self.barred = np.frombuffer(self._bytes, dtype=np.bool_)
         self.barred[positions[remaining[codes] <= 0]] = True
@@ -130,6 +132,7 @@ class AllowedRows:
         self._rows_of, self._rows_from = positions, codes.searchsorted(np.arange(len(remaining) + 1))
         order = ascending(positions)
         positions, codes = positions[order], codes[order]
+        # a list of an arm may have the same value twice: it counts once
         once = np.ones(len(codes), dtype=np.bool_)
         once[1:] = (codes[1:] != codes[:-1]) | (positions[1:] != positions[:-1])
         self._codes_of = codes[once]

@@ -1,23 +1,20 @@
-"""Rules of one choice, and lists of different arms by maximal marginal relevance.
+"""Rules of one choice: arms pinned to places, how many arms may share a value, and how different arms are.
 
-Lists of different arms: maximal marginal relevance over a shortlist of the best ones.
+Arms are taken in the order of the policy. An arm is passed over when one of its values already has as many
+arms as the rule allows (``limits``). Pinned arms count first. An arm that lacks the field is never passed
+over.
+
+``diverse`` reorders what is left by maximal marginal relevance: each place takes the arm of largest (1 - w)
+relevance - w s, where s is its largest similarity to the arms above it. Pinned arms count as if all of them
+stood above.
 
 Notation
     m, k        arms of the shortlist, places of the list
     w           the weight of being different, from 0 to 1
     relevance   of an arm: its score, scaled to [0, 1] over the shortlist (m,)
 
-Each place takes the arm of largest (1 - w) relevance - w s, where s is its largest similarity to the arms
-above it. Pinned arms count as if all of them stood above.
-
 Source: Carbonell and Goldstein 1998, "The Use of MMR, Diversity-Based Reranking for Reordering Documents and
 Producing Summaries".
-
-Rules of one choice: arms that stand at given places, how many may share a value, how different all are.
-
-The arms are taken in the order of the policy. One is passed over when as many as are allowed have one of its
-values already (``limits``). Pinned arms count first. An arm that lacks the field is never passed over.
-Among the arms that are left ``diverse`` puts those first that are unlike the ones above them (``diverse``).
 """
 
 from __future__ import annotations

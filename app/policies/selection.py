@@ -1,4 +1,4 @@
-"""What a policy is asked, what it begins with, what it answers, and how uncertain that is.
+"""What a policy is given (request, snapshot, candidates) and what it answers (ranking, selection).
 
 They are msgspec structs: three are made for every choice, in a fifth of the time of a frozen dataclass.
 """
@@ -38,9 +38,9 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
     ``seeded``    whether ``rng`` is of a seed: then the same arms give the same answer on every process
     ``context``   as it was encoded; None: the bandit has none
-    ``quotas``    those of the bandit at one moment: arms of one that is out are not eligible
-    ``few``       how much is left of quotas that may not suffice for all of its arms
-    ``had``       how many arms it may have of values that its key has had
+    ``quotas``    those of the bandit at one moment: arms of a used-up quota are not eligible
+    ``few``       what remains of quotas that may not suffice for all of its arms
+    ``had``       how many arms it may have of values that its key was shown before
     ``dry_run``   nothing is decided: no slot of a warm-up is taken, and no state of elimination is kept
     """
 

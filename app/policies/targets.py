@@ -1,12 +1,12 @@
-"""How likely a policy is to draw the lists that a log shows: what an evaluation asks of it.
+"""Targets of evaluations: the probability with which a policy draws the lists that a log shows.
+
+A policy that can be evaluated makes a ``Target`` for every ``Pool`` of arms. What a target must know of a
+situation, such as a sum over all arms, is computed once for all its decisions.
 
 Notation
     n, k        decisions, arms that were drawn in each
     q           situations: decisions of one learner in one context share one
     d           dimension of the arms
-
-A policy that can be evaluated has a ``Target`` for every ``Pool`` of arms. What a target must know of a
-situation, such as a sum over all arms, is computed once for all its decisions.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Thompson sampling: draw a parameter from the learner's posterior, then search the arms for its best ones.
+"""Thompson sampling: draw a parameter from the learner's posterior, then search for the best arms for it.
 
-``sub_ts`` searches by the index of the catalogue, ``linear_ts`` compares all arms.
+``sub_ts`` searches with the index of the catalogue, ``linear_ts`` compares all arms.
 
-As a target of evaluations: how often its draws of theta give the same list. Without exploration nothing is
-drawn, and it is exact. Else a situation takes ``DRAWS`` searches of the index, from a seed that follows from
-the situation alone; where there are few arms, one comparison of all of them. ``solver`` and ``shortlist`` of
-the bandit are not asked: what an index would miss is neglected. So is a warm-up.
+In an evaluation, the probability of a list is the share of draws of theta that give it. Without exploration
+nothing is drawn, and it is exact. Otherwise a situation takes ``DRAWS`` searches of the index, from a seed
+that follows from the situation alone; where there are few arms, one comparison of all of them. The ``solver``
+and ``shortlist`` of the bandit play no part: what an index would miss is neglected. So is a warm-up.
 """
 
 from __future__ import annotations

@@ -1,21 +1,16 @@
-"""Covers by greedy k-center, and the warm-up that shows one to a new key.
+"""Covers of a catalogue, and the warm-up that shows one to a new key.
 
-Covers: k arms that cover the arms of a snapshot, by greedy k-center, the longest arm first.
+A cover is k arms such that every arm is near one of them, by greedy k-center, the longest arm first. It is a
+function of the catalogue's version, of k and of the filter, so every process makes the same one. It is made
+when it is first asked for, and again in the background after the catalogue has changed; until then the old
+one serves. Of many arms it is that of an even sample.
 
-A cover is a function of the version of the catalogue, of k and of the filter, so every process makes the same
-one. It is made when it is first asked for, and again in the background after the catalogue has changed; until
-then the old one serves. Of many arms it is that of an even sample.
-
-Warm-up: a new key is first shown k arms that cover the catalogue, by greedy k-center, each in its slot.
-
-The warm-up ends when the key has been shown all centres, or has as many rewards as there are centres: then
-its learner knows more than they could tell it. Slots are taken in the store, so neither a restart nor another
-process shows one twice. They are forgotten with the learner, and when a key made no choice for as long as a
-token lives.
-
-Centres are those of the catalogue as it was a short while ago; with a filter, of the arms that it let in
-(``Covers``). An arm that is gone, or that the caller excludes, gives its slot to the policy. Centres are
-unlike each other anyway: a list that shows some is not made diverse.
+A new key is first shown the arms of a cover (the centres), each in its slot. The warm-up ends when the key
+has been shown all of them, or has as many rewards as there are centres: then its learner knows more than they
+could add. Slots are taken in the store, so neither a restart nor another process shows one twice. They are
+forgotten with the learner, and when a key made no choice for as long as a token lives. An arm that is gone,
+or that the caller excludes, gives its slot to the policy. Centres differ from each other anyway, so a list
+with some of them is not reordered by ``diverse``.
 """
 
 from __future__ import annotations
@@ -78,6 +73,7 @@ class Covers:
         """
         identity = catalogue.uid, count, "" if arm_filter is None else arm_filter.key
         known = self._known.get(identity)
+        # an empty cover is of a time without arms: there may be some now
         if known is None or not known.ids:
             return (await asyncio.shield(self._make(identity, catalogue.version, arms.plain))).ids
         if known.version != catalogue.version and time.monotonic() >= known.rest_until:

@@ -1,1 +1,1 @@
-"""One-shot questions about a catalogue."""
+"""One-shot questions about a catalogue or given vectors: searches, draws and centres."""

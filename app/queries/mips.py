@@ -1,17 +1,13 @@
-"""One-shot maximum inner product search and nearest neighbours: the methods, and the calls.
+"""One-shot maximum inner product search and nearest neighbours, over catalogues and over given vectors.
 
-The methods of one-shot searches, a row of ``METHODS`` each; over catalogues and over given vectors.
+A method is a row of ``METHODS``, which says what it does and what it promises. Vectors of a request are read
+in rows, as they came. Nothing is prepared for them, so a sampled coordinate takes longer than in the blocked
+copy of a catalogue; the number of reads is that of the algorithm. The plan of a search depends on what reads
+cost. Without a seed these costs are measured on this machine; with a seed they are the constants ``SEEDED``,
+so that the same seed gives the same answer on every machine.
 
 Notation
     n, N        number of arms, of coordinates
-
-Vectors of a request are read in rows, as they came. Nothing is prepared for them, so a sampled coordinate
-takes longer than in a blocked copy of a catalogue; the number of reads is that of the algorithm.
-
-The plan of a search depends on what reads cost. Without a seed these costs are measured on this machine. With
-a seed they are ``SEEDED``, so that the same seed gives the same answer on every machine.
-
-What the methods do, and what they promise, is in ``METHODS``.
 """
 
 from __future__ import annotations

@@ -1,19 +1,13 @@
-"""Draws from discrete distributions: the methods, and the calls; in a thread.
+"""Draws from discrete distributions, over given factors and over the arms of a catalogue, in a thread.
 
-The methods of drawing: a row of ``METHODS`` each, over given factors and over the arms of a catalogue.
+A method is a row of ``METHODS``, which says how it draws and what it promises. A method that would do no less
+work than computing all sums does that instead, and says why. A factor of zero (log -inf) makes its state
+impossible: such states are left out before anything is drawn.
 
 Notation
     D, N        number of states, of factors
     K, d        arms of the catalogue, its dimension
     tau         temperature: p(arm) is proportional to exp(q.x / tau)
-
-A method that would do no less than compute all sums does that instead, and says why.
-
-Notation
-    D, N        number of states, of factors
-
-A factor of zero (log -inf) makes its state impossible: such states are left out before anything is drawn.
-How the methods draw, and what they promise, is in ``METHODS``.
 """
 
 from __future__ import annotations

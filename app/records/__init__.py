@@ -1,1 +1,1 @@
-"""What is stored, as types."""
+"""The types of everything that is stored, and how they are encoded."""

@@ -1,8 +1,9 @@
-"""Which arms a logged choice could not have because of quotas, in the row of its decision.
+"""Which arms quotas blocked for a logged choice, as the row of its decision stores it.
 
-Quotas stand in blocks of ``BLOCK``. What a block stands for is stored once a day, and lives as long as what
-is logged on it. A row names the blocks, and which quotas of each were out: some 30 characters for a block,
-at most ``MOST_BLOCKS`` of them. So nothing is stored for a choice, or for a slice of an even pace.
+Quotas are in blocks of ``BLOCK``. What a block stands for is stored once a day, and is kept as long as rows
+that name it. A row names the blocks, and which quotas of each had nothing left: some 30 characters for a
+block, at most ``MOST_BLOCKS`` of them. So nothing else is stored for a choice, or for a time slice of an even
+pace.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def today() -> int:
 
 
 def packed(block: Sequence[Counted], day: int) -> tuple[str, bytes]:
-    """The name of a block for a day, and what it stands for."""
+    """The name of a block for a day, and the quotas that it names."""
     data = msgspec.msgpack.encode(block)
     return blake2b(data + str(day).encode(), digest_size=NAME_BYTES).hexdigest(), data
 
@@ -66,7 +67,7 @@ def names_in(text: str) -> list[str]:
 
 
 def barred_of(text: str, blocks: Mapping[str, bytes | None]) -> Barred | None:
-    """What a text stands for; None if that is not known, or not any more."""
+    """The blocked arms that a text of a row names; None if that is not known, or not any more."""
     if text == NOT_KEPT:
         return None
     out = list[Counted]()

@@ -1,14 +1,14 @@
-"""What the decision log keeps of a decision, besides what its token says anyway, and of its rewards.
+"""What the decision log keeps of a decision and its rewards, beyond what the token says anyway.
 
-A token of a decision that is logged holds a ``LogPart``, so its row can be made from it. What the request
-asked for (``LoggedRequest``) is packed into it, behind a byte that is its format:
+A token of a decision that is logged holds a ``LogPart``, so its row can be made from it. The fields of the
+request (``LoggedRequest``) are packed into it, behind a byte that is the format:
 
     1       msgpack
     2       msgpack, compressed
     none    it was larger than ``MOST_ASKED`` bytes and is left out
 
-A reward takes ``REWARD_BYTES`` at the end of the row, so that a script can put it there without reading any.
-One that takes the place of another says in the highest 16 bits of its time how many it has replaced.
+A reward takes ``REWARD_BYTES`` at the end of the row, so that a script can append it without reading the row.
+A reward that replaced others says in the highest 16 bits of its time how many.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RewardOfRow(NamedTuple):
     """``place``: of its arm, from 0. ``default``: it stands for a reward that did not come in time.
 
     ``signal``: its place among those of the bandit; None of a bandit that has none, and of a default.
-    ``is_last``: of its arm and signal only the last counts; it has taken the place of ``revised`` others.
+    ``is_last``: of its arm and signal only the last counts; it has replaced ``revised`` others.
     """
 
     place: int

@@ -92,7 +92,7 @@ class SignalTerms(msgspec.Struct, frozen=True, array_like=True):
 
     ``place``     of the signal that the reward is of; None: the entry is of all signals together
     ``defaults``  of each signal, float64, what is missing at the end is 0; or all that an observation says
-    ``sums``      whether the rewards of this signal are summed; else one takes the place of those before it
+    ``sums``      whether the rewards of this signal are summed; else one replaces those before it
     """
 
     place: int | None

@@ -1,1 +1,1 @@
-"""What other processes know, and whether this one is well."""
+"""Staying in step with other processes by polling the store, and the health of this one."""

@@ -1,11 +1,11 @@
-"""What the store must have, as this data directory last saw it: its identity, and counters that only grow.
+"""What the store must contain, as this data directory last saw it: its identity, and counters that only grow.
 
-A store that was emptied, put back from an older copy or mistaken for another answers like any other. So each
-process keeps in its data directory, in ``expected-store.json``, a random identity that is put into the store
-once, and counters of what was written: the version of the registry and of each catalogue, how many versions
-of learned priors were made, and for each partition the newest entry of its log and the watermark. A start
-compares, and refuses what lacks something.
-Several processes may share the file: what any of them writes was true, and counters only grow.
+A store that was emptied, restored from an older copy or confused with another one answers like any other. So
+each process keeps a file in its data directory, ``expected-store.json``: a random identity that is put into
+the store once, and counters of what was written. These are the version of the registry and of each catalogue,
+how many versions of learned priors were made, and for each partition the newest entry of its log and the
+watermark. A start compares them with the store, and refuses a store that lacks something. Several processes
+may share the file: what any of them writes was true, and counters only grow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether this process can serve, how much it holds, what is well and what is not."""
+"""Whether this process can serve, how much memory it holds, and what /v1/status says of its parts."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Keeping this process in step with the others, and waiting for what they apply.
+"""Keeps this process in step with the others by polling the store; waits for what other workers apply.
 
-Keeping this process in step with the others: catalogues, bandits, learners and their priors, by polls.
+A poll asks for the current versions and reads what has changed since the last poll, of catalogues, bandits,
+learners, priors and quotas. Polls are made every ``every_s``; while nothing changes and nobody chooses, the
+pauses double up to ``IDLE_S``. A caller may ask for a poll in between: one that asks for something this
+process does not have, and one that finds that this process has not polled for ``BOUND_S``, because it was
+paused or the store was away. Nothing is pushed to a process, so one that was cut off needs no repair: its
+next poll brings everything. If more has changed than the store's logs of changes hold, everything is read
+again.
 
-A poll asks for the current versions and reads what has changed since the last poll. Polls are made every
-``every_s``; while nothing changes and nobody chooses, the pauses double up to ``IDLE_S``. In between one is
-made for a caller who must know more: one that asked for something this process does not have, and one that
-meets a process which has not polled for ``BOUND_S``, because it was paused or the store was away. Nothing is
-pushed to a process, so one that was cut off needs no repair: its next poll brings everything. Where more has
-changed than the store's logs of changes hold, everything is read again.
+``RemoteWorkers`` stands for the workers of other processes, where this one folds no rewards itself.
 """
 
 from __future__ import annotations

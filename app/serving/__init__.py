@@ -1,1 +1,1 @@
-"""A choice: its request, its constraints, and the decision that is signed and logged."""
+"""One choice: its request, its constraints, the selection, and the signed and logged decision."""

@@ -1,19 +1,17 @@
-"""A choice, the record of it for an event, and what comes with its arms.
+"""A choice, the record of it that is kept for an ``event_id``, and the metadata that comes with its arms.
 
-A choice, and the record of it that is kept for an event, to be answered again bit for bit.
-
-A record holds what the answer cannot be made from again: the token, which names the arms, their scores and
-propensities, and the versions; and a digest of the request, since only the same one is answered again. Its
-first byte is its format:
+A repeated request with the same ``event_id`` is answered again, bit for bit, from a record. The record holds
+what the answer cannot be made from again: the token (which names the arms), scores, propensities and
+versions; and a digest of the request, since only the same request gets the same answer. Its first byte is its
+format:
 
     1   msgpack of ``_Record``
     2   the same for many arms: ``token`` is compressed, followed by the two upper bytes of every number;
         ``numbers`` are the six lower bytes, which cannot be compressed, all lowest bytes first
     else, until version 0.1.0: msgpack of the answer, whose first byte says that it is a map
 
-What comes with the arms of an answer, besides what was chosen: their metadata, as the store has them then.
-
-``include`` names them: "metadata", or "metadata." and the name of a field, as filters name it.
+Metadata of the arms is read from the store for the answer, as it is then, and is not part of the record.
+``include`` asks for it: "metadata", or "metadata." and the name of a field, as filters name it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What quotas and repeats allow a choice, and what it takes of them.
+"""Selecting arms within quotas and frequency caps (``repeats``), and charging what is shown.
 
-A choice is selected among the arms that are left as far as this process knows; then it takes what it shows.
-If that is no longer left, which is known from then on, it is selected again.
+Arms that this process knows to be used up are not eligible. What is then selected is charged: to the quotas,
+and to what the key has been shown. If another process used it up meanwhile, the charge is refused, this
+process knows that from then on, and the choice is made again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ TRIES = 20  # to choose arms that no quota has used up meanwhile
 
 
 class Charges(msgspec.Struct, frozen=True):
-    """What a choice has taken. ``taken``: of the quotas of a bandit; ``shown``: as ``kept_of`` makes it.
+    """What a choice was charged. ``taken``: of the bandit's quotas; ``shown``: as ``kept_of`` makes it.
 
     ``held``: the deferred decision that holds what was taken of quotas, and when it expires in ms.
     """
@@ -44,9 +45,9 @@ NOTHING = Charges()
 
 
 class ConstrainedSelection(msgspec.Struct, frozen=True, eq=False):
-    """A selection that quotas and repeats let stand. ``request``: as they let it be.
+    """A selection that quotas and frequency caps allow. ``request``: as they restrict it.
 
-    ``had``: what was not eligible besides: what the key has had too often, and what quotas hide.
+    ``had``: further arms that were not eligible: shown too often to the key, or hidden by quotas.
     """
 
     selection: Selection
@@ -56,7 +57,7 @@ class ConstrainedSelection(msgspec.Struct, frozen=True, eq=False):
 
 
 class Allowance:
-    """Selects arms within quotas and repeats."""
+    """Selects arms within quotas and frequency caps."""
 
     def __init__(self, selector: Selector, quotas: Quotas, repeats: Repeats) -> None:
         self._selector = selector
@@ -83,6 +84,7 @@ class Allowance:
         if bandit.record.repeats is not None or visitor is not None:
             subject = subject_of(bandit, request.learner, visitor)
         quotas = self._quotas.shares.get(bandit.uid)
+        # without constraints a choice pays nothing for them
         if quotas is None and subject is None:
             return ConstrainedSelection(await self._selector.select(request, group), request)
         state = request.rng.bit_generator.state if own_rng else None
@@ -95,7 +97,7 @@ class Allowance:
         raise Unavailable("quotas or repeats changed too often while the choice was made; try again")
 
     async def left(self, request: SelectionRequest, visitor: str | None) -> SelectionRequest:
-        """The request of a dry run, for what is left now: nothing is taken. Raises Invalid, Unavailable."""
+        """The request of a dry run, for what is left now; nothing is charged. Raises Invalid, Unavailable."""
         bandit = request.bandit
         subject = subject_of(bandit, request.learner, visitor)
         if subject is not None:
@@ -104,7 +106,7 @@ class Allowance:
         return await within(self._quotas.shares.get(bandit.uid), request, deferred=False, is_bound=False)
 
     async def give_back(self, spent: Charges) -> None:
-        """It is shown to nobody. A store that is away is not told: then it counts."""
+        """Refund a choice that is shown to nobody. While the store is away it cannot be: then it counts."""
         quotas = self._quotas.shares.get(spent.bandit_uid)
         if quotas is not None and spent.held is None:
             quotas.give_back(spent.taken)
@@ -123,7 +125,7 @@ class Allowance:
         decision: str,
         deferred_ms: int | None,
     ) -> ConstrainedSelection | None:
-        """What is selected; None if some of it is no longer left."""
+        """One attempt: the charged selection; None if some of it was used up meanwhile."""
         quotas = self._quotas.shares.get(request.bandit.uid)
         had, index = list[str](), request.bandit.catalogue.index
         if subject is not None:
@@ -163,7 +165,7 @@ class Allowance:
         subject: FrequencyCapKey | None,
         decision: str,
     ) -> Charges | None:
-        """Take what is shown, of quotas and then of repeats: all of it, or nothing."""
+        """Charge what is shown to the quotas and then to the frequency cap: all of it, or nothing."""
         whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
         taken: Taken | None = ()
         if quotas is not None:
@@ -175,6 +177,7 @@ class Allowance:
         shown, stands = kept_of(subject.rule, whole, decision, [*map(whole.id_of, rows)]), False
         try:
             stands = await self._repeats.take(subject, shown)
+        # also when the store fails or the caller leaves: what is not shown must not count
         finally:
             if quotas is not None and not stands:
                 quotas.give_back(taken)
@@ -194,6 +197,7 @@ async def within(
     most = request.k + len(rules.pins)
     pins: list[Pin] | None = None
     while pins is None:
+        # Arms may come while this awaits. It goes on only with a snapshot whose arms all have known quotas.
         whole = index.snapshot()
         if not quotas.membership.is_current(whole) and not await quotas.membership.ready(whole):
             continue
@@ -205,6 +209,7 @@ async def within(
             rows = [(pin, whole.table.row_of(pin.arm)) for pin in rules.pins]
             pins = await now.standing(rows, whole, deferred=deferred)
     if len(pins) < len(rules.pins):
+        # another arm replaces a pin that is left out
         left_out, rules = len(rules.pins) - len(pins), replace(rules, pins=pins)
         request = msgspec.structs.replace(request, k=request.k + left_out, rules=rules)
     few = quotas.few(request.k + len(rules.pins), deferred=deferred)

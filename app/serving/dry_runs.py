@@ -1,4 +1,4 @@
-"""Dry runs: what a choice would be now, and why, without a decision."""
+"""Dry runs: what a choice would be now, with estimates and reasons, without making a decision."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""Repeats: which arms a key, or a visitor of a global bandit, has had so often that they are not eligible.
+"""Frequency caps (the setting ``repeats``): how often a key, or a visitor of a global bandit, sees an arm.
 
-What was had is in the store, the last ``MOST_KEPT`` of each key: arms, or values of a field
-(``exposure_history``). A process remembers what it last heard of a key and chooses by that; then one script
-writes what is shown, if all of it may be: else the choice is made again by what the script answered. So the
-limit is hard, and a choice takes one round trip more. Of rewards what was had is read before the choice.
+The store keeps what each key was shown, the last ``MOST_KEPT`` arms or values of a field
+(``exposure_history``). A process chooses by what it last read of a key; then one script writes what is shown,
+unless some of it would exceed the cap. In that case the choice is made again, with what the script answered.
+So the cap is never exceeded, and costs one round trip for a choice. A rule that counts rewards reads the
+history before the choice instead.
 
-Where the store has no room a choice goes on, and is not remembered (``unlimited``): a refusal would let
-made-up keys lock out visitors.
+If the store has no room for more, a choice goes on and is not remembered (``unlimited``): to refuse it would
+let anybody lock visitors out by inventing keys.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ HAD_BYTES = 120
 
 
 class FrequencyCapKey(NamedTuple):
-    """Whom a rule is for: a key, or a visitor."""
+    """A cap, and the key or visitor that it applies to."""
 
     rule: RepeatsRule
     key: LearnerId
@@ -52,14 +53,14 @@ class Repeats:
         self._known: BoundedCache[LearnerId, Sequence[tuple[str, float]]] = BoundedCache(CACHE_BYTES)
 
     async def had(self, subject: FrequencyCapKey, *, dry_run: bool) -> Mapping[str, int]:
-        """How often it has had what, as far as this process knows. Raises Unavailable."""
+        """How often it was shown each arm or value, as far as this process knows. Raises Unavailable."""
         if dry_run or subject.rule.counts == "rewarded":
             self._hear(subject, await self._store.take_repeats(subject.key, [], **_terms(subject.rule)))
         moment = time.monotonic()
         return Counter(had for had, until in self._known.get(subject.key) or () if until > moment)
 
     async def take(self, subject: FrequencyCapKey, shown: Sequence[tuple[str, str]]) -> bool:
-        """This is shown; False: some of it may not be, which is known from now on.
+        """Record that this is shown; False: the cap does not allow some of it, which is known from now on.
 
         ``shown``: as ``kept_of`` makes it; the same counts once. Raises Unavailable: whether it counts is not
         known then.
@@ -79,7 +80,7 @@ class Repeats:
             self._known.drop(subject.key)
 
     def forget(self, learner: LearnerId) -> None:
-        """It has had nothing."""
+        """Forget what this learner was shown."""
         self._known.drop(learner)
 
     def forget_all(self) -> None:
@@ -93,7 +94,7 @@ class Repeats:
 
 
 def subject_of(bandit: Bandit, learner: LearnerId, visitor: str | None) -> FrequencyCapKey | None:
-    """Whom the bandit limits repeats for; None: nobody. Raises Invalid: the visitor is of no use."""
+    """The key or visitor that the cap applies to; None: none. Raises Invalid: no cap uses the visitor."""
     rule = bandit.record.repeats
     if visitor is not None and (rule is None or bandit.record.scope == "per_key"):
         raise Invalid("visitor needs a bandit of scope global that has repeats", path=("visitor",))
@@ -103,7 +104,7 @@ def subject_of(bandit: Bandit, learner: LearnerId, visitor: str | None) -> Frequ
 
 
 def over_cap(rule: RepeatsRule, counts: Mapping[str, int]) -> list[str]:
-    """What was had so often that it is not eligible."""
+    """The arms, or values, that were shown so often that they are not eligible."""
     by = None if rule.by == BY_ARM else rule.by
     fields = {
         what: (value_of(what) or (None, None))[0] for what, count in counts.items() if count >= rule.most
@@ -114,7 +115,7 @@ def over_cap(rule: RepeatsRule, counts: Mapping[str, int]) -> list[str]:
 def without(
     request: SelectionRequest, rule: RepeatsRule, counts: Mapping[str, int], whole: Snapshot
 ) -> SelectionRequest:
-    """The request without what was had too often; a pinned arm is left out."""
+    """The request without what was shown too often; pinned arms among it are left out."""
     if rule.by != BY_ARM:
         return _within_values(request, rule, counts, whole)
     gone = over_cap(rule, counts)
@@ -125,7 +126,7 @@ def without(
 def _within_values(
     request: SelectionRequest, rule: RepeatsRule, counts: Mapping[str, int], whole: Snapshot
 ) -> SelectionRequest:
-    """What is shown together counts together: a list has no more arms of a value than are left of it."""
+    """Arms of one list count together: it has no more arms of a value than the cap leaves."""
     pins, taken = list[Pin](), Counter(counts)
     rows = whole.table.row_of_each([pin.arm for pin in request.rules.pins])
     is_hard = rule.counts == "shown"

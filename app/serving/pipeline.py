@@ -1,6 +1,7 @@
-"""Choosing arms: they are selected (``constraints``, ``selector``), and the decision is signed.
+"""The pipeline of a choice: arms are selected within the constraints, the decision is signed, and logged.
 
-For a learner in memory nothing is awaited, except that a search known to be long goes to a thread.
+For a learner in memory nothing is awaited, unless quotas, frequency caps or an ``event_id`` need the store; a
+search that is known to be long goes to a thread.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class Choosing:
         if request.include:
             try:
                 (made,) = await self._described(bandit, [made], [request])
+            # also when the caller has gone: nobody will see the choice, so it must not count
             except BaseException:
                 await self._give_back([made], [request])
                 raise
@@ -130,6 +132,7 @@ class Choosing:
                     raise
         if kept is None:
             record = record_of(made.choice, digest)
+            # of two choices for one event the first that is stored is the answer to both
             kept = await self._store.choices.put_event(
                 learner, request.event_id, record, ttl_ms=self._token_ttl_ms
             )
@@ -158,6 +161,8 @@ class Choosing:
         self, bandit: Bandit, learner: LearnerId, request: ChooseRequest, context: Numbers32 | None
     ) -> SignedChoice:
         """Select arms by the bandit's policy, and sign the decision."""
+        # A process that has not polled for a second asks the store first. If that does not answer, the choice
+        # is made all the same, and says how old its knowledge is.
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         decision_id = new_decision_id()
         group = group_of_choice(bandit, request, decision_id)
@@ -241,6 +246,7 @@ class Choosing:
         for start in range(0, len(choices), LOGGED_TOGETHER):
             together = choices[start : start + LOGGED_TOGETHER]
             await asyncio.gather(*(self._decisions.log(choice.decision) for choice in together))
+        # a decision that waits was stored together with its row
         if not waits:
             for each in made:
                 if each.row is not None:

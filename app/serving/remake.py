@@ -1,4 +1,4 @@
-"""What a token holds so that a choice can be made again by the log, and making it again."""
+"""What a token stores so that a choice can be made again from the log, and how it is made again."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def selected_again(
 
 
 def _without(request: SelectionRequest, barred: Barred) -> SelectionRequest:
-    """The request, without what quotas and repeats did not allow."""
+    """The request, without the arms that quotas and frequency caps blocked then."""
     arm_filter = request.arm_filter
     if barred.filters:
         others = none_of([parse(dict(each)) for each in barred.filters])

@@ -1,4 +1,4 @@
-"""What a caller asks of a bandit; a digest of it is kept for its event, and its fields in the log."""
+"""The request for a choice, its digest (kept for an ``event_id``), and its fields in the decision log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``arms``       these, in this order, instead of a choice by the policy: a baseline
     ``arm_filter`` which arms are eligible, besides what the bandit demands of all
     ``context``    as it was sent, where the bandit has one
-    ``visitor``    whom a global bandit shows it to, where it limits repeats
+    ``visitor``    whom a global bandit with a frequency cap shows it to
     ``include``    what comes with the arms of the answer (``choice``)
     ``weights``    of signals, over those of the bandit
     """
@@ -49,7 +49,7 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, asked: LoggedRequest, *, key: str | None, seed: int | None) -> ChooseRequest:
-        """The request of before; its context is not in it."""
+        """The request of a logged choice; its context is not in it."""
         return cls(
             key=key,
             k=asked.k,

@@ -1,9 +1,9 @@
-"""Who selects the arms of a choice: the policy, the holdout or the caller; pins among them.
+"""Who selects the arms of a choice (the policy, the holdout or the caller), and the pins among them.
 
-The holdout: a share of the keys, or of the decisions of a global bandit, that the policy does not serve.
-
-Whoever is in it stays in it while the share is the same or grows, on every process and after restarts: the
-group is a hash of the bandit's name and of the unit, which anybody can compute again (docs/changing.md).
+The holdout is a share of the keys, or of the decisions of a global bandit, that is served without the policy,
+to compare with. A unit that is in it stays in it while the share is the same or grows, on every process and
+after restarts: the group is a hash of the bandit's name and of the unit, which anybody can compute
+(docs/changing.md).
 
     scope       unit
     per_key     the key
@@ -43,6 +43,7 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
     whole = snapshot.arms.plain.whole
     rows, scores = hits.rows.tolist(), hits.scores.tolist()
     propensities = None if selection.propensities is None else list(selection.propensities)
+    # from the first place on: each insertion moves everything behind it
     for pin in sorted(request.rules.pins, key=lambda pin: pin.place):
         own = whole.rows_of([pin.arm])
         if not len(own):
@@ -82,7 +83,7 @@ def serving(rule: HoldoutRule) -> Policy:
 
 
 class Selector:
-    """Selects arms, from what this process has heard of the store."""
+    """Selects arms, from what this process knows of the store."""
 
     def __init__(self, dependencies: PolicyDependencies, sync: Sync) -> None:
         self._dependencies = dependencies

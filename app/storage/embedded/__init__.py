@@ -1,1 +1,1 @@
-"""The store when no Redis is named: a server that is a supervised child."""
+"""The embedded store: a Redis server as a supervised child, when no address is configured."""

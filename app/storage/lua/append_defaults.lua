@@ -5,9 +5,9 @@
 --        field of the row of the decision and what is put at its end, or '' and '' without one; what it is of, or ''
 -- Result id of the last entry that was appended, or nil
 -- Effect in one step: of the decisions that are still logged, every arm without a reward whose learner was not
---        forgotten gets its default; its decision key says so ('d'), and the row of the decision if there is one. Then the decisions are removed, so that
---        repeated, or done by another worker at the same time, it changes nothing. Dedupe keys are counted, and
---        never refused: a decision that waits is owed its default.
+--        forgotten gets its default; its decision key says so ('d'), and the row of the decision if there is one. Then
+--        the decisions are removed, so that repeated, or done by another worker at the same time, it changes nothing.
+--        Dedupe keys are counted, and never refused: a decision that waits is owed its default.
 local log, decisions, due, ends = KEYS[1], KEYS[3], KEYS[4], KEYS[6]
 local next = next_id(log, KEYS[2])
 local last = false

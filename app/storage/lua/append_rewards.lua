@@ -19,10 +19,10 @@
 --        its default was counted ('d') is marked as its replacement ('r'). Of rewards that are summed, the decision key
 --        has their sum, and each entry says what it was before ('s', unless 0). Of signals it has what has come of
 --        each, as 'A1B0.5C2@1700000000000', behind 'd' if the default was counted before, and each entry says what had
---        come before it (behind 'f', without the times). One that has come and is not summed is a duplicate; of those of
---        which the last counts only if it is not later, or as late and not larger. It is put at the end of the row
---        of its decision, which is made if it is not there; what it takes the place of is taken out of that.
---        Repeated, it changes nothing. Without space for all new dedupe keys nothing is done.
+--        come before it (behind 'f', without the times). One that has come and is not summed is a duplicate; of those
+--        of which the last counts only if it is not later, or as late and not larger. It is put at the end of the row
+--        of its decision, which is made if it is not there; what it takes the place of is taken out of that. Repeated,
+--        it changes nothing. Without space for all new dedupe keys nothing is done.
 local log, refused, ends, ledger = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
 local next, newest, now, number = next_id(log, KEYS[2])
 local is_refused = refusals(refused)
@@ -63,6 +63,7 @@ local part = ARGV[9] == '' and part_for(ARGV[10]) or part_of(ARGV[10]) -- what n
 local bytes, part_held = held(ledger, 'dedupe', now, part)
 before[part] = part_held or '0'
 local space, rewards = tonumber(ARGV[1]), tonumber(ARGV[3])
+-- which of them are new is looked up only where space is short: it takes two reads for each reward
 if bytes + 2 * KEY * rewards + rounded_up(tonumber(ARGV[2])) > space then -- if all were new
   local new = {} -- bytes of each that is
   for i = 1, rewards do
@@ -117,6 +118,7 @@ for i = 1, rewards do
   local home, a = KEYS[k], 11 * i - 7
   local bandit, learner, issued, known, payload, expires, ends_ms, name, first, value, source =
       unpack(ARGV, a, a + 10)
+  -- kind: '1' the first reward of its decision and arm, '0' a later one, 'r' one in place of the default
   local kind, sum, status = '1', 0, nil
   local letter, kept_as, number_of, had, own = came(home, first, value)
   local is_kept_there = kept_as == 'f' or kept_as == 'l' -- under the decision key: there is no dedupe key besides
@@ -124,6 +126,8 @@ for i = 1, rewards do
   if is_forgotten(KEYS[k + 1], issued, known) then
     status = 'forgotten'
   elseif expires == '' then
+    -- An observation has no time by which it could be refused once its key is dropped. So its key expires by the
+    -- clock.
     if redis.call('SET', home, '', 'NX', 'PX', ends_ms) then
       local own = part_for(ends_ms)
       taken[own] = (taken[own] or 0) + KEY + rounded_up(#home)
@@ -131,6 +135,7 @@ for i = 1, rewards do
       status = 'duplicate ' .. newest
     end
   elseif is_refused(expires, known) then
+    -- Its dedupe keys may be dropped, so it can count no more. If they are still there it is a duplicate.
     local is_known = is_standing
     if not is_kept_there then
       is_known = is_taken(log, home, name, '')
@@ -150,6 +155,7 @@ for i = 1, rewards do
     if letter then
       local text = letter .. number_of
       if own and kept_as == 's' then
+        -- 17 digits give back every float64
         text = letter .. string.format('%.17g', tonumber(own) + tonumber(number_of))
       end
       if had then

@@ -29,6 +29,7 @@ local uids = {}
 for k = 7, #KEYS, 2 do
   uids[k] = string.match(KEYS[k], '[^:]+$')
   deleted[k] = redis.call('ZSCORE', KEYS[5], uids[k])
+  -- asked once for each bandit, not for each of its learners
   has_tails[k] = redis.call('EXISTS', KEYS[k + 1]) == 1
   local entries, replaced = tonumber(ARGV[a]), tonumber(ARGV[a + 1])
   if entries > 0 and not deleted[k] then
@@ -56,6 +57,7 @@ for s = a, #ARGV, 4 do
         redis.call('HSET', KEYS[k], learner, ARGV[s + 3])
       else
         redis.call('HDEL', KEYS[k], learner)
+        -- other processes drop more of a learner that was removed than its state: its elimination, what it has had
         note(KEYS[4], number, '-' .. uid .. learner)
       end
     end

@@ -6,6 +6,7 @@ local function note(changes, number, what)
 end
 local function shorten(changes, kept)
   local extra = redis.call('ZCARD', changes) - kept
+  -- a tenth more is kept, so that not every change has to drop one
   if extra > kept / 10 then
     redis.call('ZREMRANGEBYRANK', changes, 0, extra - 1)
   end

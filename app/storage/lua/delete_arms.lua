@@ -15,6 +15,7 @@ for a = 3, #ARGV do
   local old = redis.call('HGET', features, id)
   if old then
     local key = retired .. string.format('%.0f', struct.unpack('<I8', old))
+    -- rewards of decisions that chose the arm still need its features
     redis.call('SET', key, string.sub(old, 9), 'PX', ARGV[1])
     redis.call('HDEL', features, id)
     redis.call('HDEL', documents, id)

@@ -1,7 +1,8 @@
 -- KEYS   deleted, states, tails, folded
 -- ARGV   uid, ms for which it stays noted that it was deleted
 -- Result 1
--- Effect in one step: the learners go, and none is written from now on, also by whoever still folds rewards of the bandit.
+-- Effect in one step: the learners go, and none is written from now on, also by whoever still folds rewards of the
+--        bandit.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - tonumber(ARGV[2])))

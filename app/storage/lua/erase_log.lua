@@ -17,6 +17,7 @@ end
 if ARGV[2] ~= '' then
   local _, folded = order(redis.call('GET', KEYS[2]) or '0-0')
   local _, wanted = order(ARGV[3])
+  -- not before it is folded: until then workers still read the entries
   if folded < wanted then
     return false
   end

@@ -2,7 +2,7 @@
 -- ARGV   owner, or '' who only looks; ttl_ms
 -- Result {1 if the lease is the owner's else 0, arms, changes after the version that is followed,
 --         version, followed version, followed arm, collection, quality}
--- Effect the lease is taken or begun anew, unless another one holds it or the catalogue was deleted
+-- Effect the lease is taken or renewed, unless another one holds it or the catalogue was deleted
 local counters, lease, owner = KEYS[1], KEYS[4], ARGV[1]
 local holder, ours = redis.call('GET', lease), 0
 if owner ~= '' and (not holder or holder == owner) and redis.call('HEXISTS', counters, 'deleted') == 0 then

@@ -22,6 +22,7 @@ end
 
 -- Bytes that the ledger counts for a key, and their period; 0 of a key that it does not count, or no longer does.
 local function counted_for(ledger, had)
+  -- one number holds both, since a member has nothing but a score
   local mark = tonumber(redis.call('ZSCORE', had, COUNTED) or '0')
   local period = math.floor(mark / SHIFT)
   if redis.call('HEXISTS', ledger, field_of('repeats', period)) == 0 then

@@ -13,6 +13,7 @@ for _, old in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', string.format(
   redis.call('ZREM', KEYS[4], old)
 end
 local is_there = redis.call('HEXISTS', KEYS[1], job) == 1
+-- A job that was deleted while it ran must not come back by its next report.
 if ARGV[9] == 'known' and not is_there then
   return 'missing'
 end

@@ -13,5 +13,6 @@ while true do
   local name = string.sub(member, after, after + tonumber(length) - 1)
   names[#names + 1] = name
   local _, most = tail_range(tail_stem(name))
+  -- behind the whole tail of this learner, which may have hundreds of members
   from = '[' .. string.sub(most, 2)
 end

@@ -14,6 +14,7 @@ if held_by_waiting(KEYS[4], KEYS[1]) + waiting_bytes(KEYS[1], ARGV[1], ARGV[2]) 
   return -1
 end
 local held = wait_for(KEYS[4], KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3])
+-- in the same step, so that no decision of such a bandit waits without its row
 if KEYS[5] then
   local bandit, learner, issued, field, keep_ms, record = unpack(ARGV, 7, 12)
   if is_kept(KEYS[5], KEYS[6], bandit, field) and not is_forgotten(KEYS[9], issued, ARGV[5]) then

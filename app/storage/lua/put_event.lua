@@ -17,5 +17,6 @@ end
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[4])
 redis.call('ZADD', KEYS[2], string.format('%.0f', now + ttl), ARGV[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('(%.0f', now))
+-- the list of a learner's events lives as long as the last of them
 redis.call('PEXPIRE', KEYS[2], string.format('%.0f', math.max(ttl, redis.call('PTTL', KEYS[2]))))
 return count(KEYS[3], 'events', bytes, period_of(server + ttl))

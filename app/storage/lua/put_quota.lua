@@ -2,8 +2,8 @@
 -- KEYS   quotas of the bandit, the quota, its shares, changes
 -- ARGV   id, record, the record that is expected or '', uid, most shown, per, from, to, most quotas, most changes
 -- Result the record that stands then; nil when there are as many quotas as there may be
--- Effect in one step: the record is stored if the expected one stands, with what scripts have to know of it. Another
---        uid begins to count anew.
+-- Effect in one step: the record is stored if the expected one stands, with what scripts have to know of it. With
+--        another uid counting starts at 0.
 local current = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if current ~= ARGV[3] then
   return current

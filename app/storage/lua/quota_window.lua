@@ -1,5 +1,5 @@
 -- Put before every script that counts for quotas.
--- A quota is a hash with the fields uid, most, per, from, to (see types/quotas.py; 0: none), and of the latest
+-- A quota is a hash with the fields uid, most, per, from, to (see storage/types/quotas.py; 0: none), and of the latest
 -- window that was counted in: window (its start), granted, spent, rewarded, and deferred: what decisions hold that wait
 -- to be activated.
 local function server_ms()

@@ -72,6 +72,7 @@ local function add_reward(rows, field, reward, is_revised)
   if is_revised then
     rewards, reward = without_earlier(rewards, reward)
   end
+  -- further rewards are learned from, but not logged
   if #rewards + #reward <= MOST_REWARDS then
     redis.call('HSET', rows, field, record .. rewards .. reward)
     rows_added = rows_added + rounded_up(#record + #rewards + #reward) - rounded_up(#value)

@@ -6,6 +6,7 @@
 if string.sub(redis.call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then
   return 0
 end
+-- A process that was overtaken may save late: the snapshot of more events stays.
 local current = redis.call('GETRANGE', KEYS[3], 0, 7)
 if current ~= '' and struct.unpack('<I8', current) >= tonumber(ARGV[2]) then
   return 0

@@ -22,6 +22,7 @@ for place = 1, #KEYS / 2 do
         last, share, spent = string.match(before, '^(%d+) (%d+) (%d+)$')
         last, share, spent = tonumber(last), tonumber(share), tonumber(spent)
       end
+      -- what was spent in a window that is over does not count in this one
       local now_spent = tonumber(ARGV[at + 1]) == quota.start and tonumber(ARGV[at + 2]) or 0
       local wanted, needed = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
       -- Of what is left and held here, the processes that have a share may hold a half together, each as much. What
@@ -29,6 +30,7 @@ for place = 1, #KEYS / 2 do
       local free = math.max(quota.most - quota.granted + share - now_spent, 0)
       fair = math.ceil(free / (2 * (redis.call('HLEN', shares) + (before and 0 or 1))))
       if number > last then
+        -- a process with a choice waiting may hold more than its fair part, but never more than is free
         local held = math.min(wanted, math.max(needed, fair), free)
         local now_share = now_spent + math.max(held, math.min(share - now_spent, wanted))
         quota.granted, quota.spent = quota.granted + now_share - share, quota.spent + now_spent - spent

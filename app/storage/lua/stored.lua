@@ -32,6 +32,7 @@ for a = 1, #ARGV, 3 do
 end
 for k = 2, #KEYS, 2 do
   local names, places = wanted[k][1], wanted[k][2]
+  -- Lua's unpack takes only some thousand values
   for first = 1, #names, 1000 do
     local last = math.min(first + 999, #names)
     local values = redis.call('HMGET', KEYS[k], unpack(names, first, last))

@@ -1,7 +1,7 @@
 -- WITH   ledger, had
 -- KEYS   what a key has had (had.lua), ledger
--- ARGV   within_ms, most of each value or 0 for any number, most members, most bytes of what keys have had: of a key that
---        has had something, and of another; then pairs of a name and a value
+-- ARGV   within_ms, most of each value or 0 for any number, most members, most bytes of what keys have had: of a key
+--        that has had something, and of another; then pairs of a name and a value
 -- Result {whether it may be had, whether all of it is remembered, the bytes that are held now or 0 if nothing was
 --        written, the time in ms, the members that count now and their times ..}
 -- Effect in one step: the values are had as well, each under its name, if none of them was had so often, and counted.

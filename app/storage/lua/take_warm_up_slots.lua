@@ -31,7 +31,7 @@ if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[1], 'c' .. ARGV[3], taken)
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
-if counted then
+if counted then -- they expire later now, so they are counted in a later period
   count(KEYS[2], 'turns', -tonumber(counted), tonumber(until_period))
 end
 return { taken, count(KEYS[2], 'turns', bytes, period) }

@@ -6,6 +6,7 @@
 -- Effect in one step: of the first count entries, those at or below the watermark and older than before_ms are
 --        dropped, up to the first that is in a tail. The names of the tails keys follow from the entries.
 local ms, n = string.match(redis.call('GET', KEYS[2]) or '0-0', '^(%d+)-(%d+)$')
+-- 2^53 is above every number of an entry: all entries of that millisecond are meant
 local last = string.format('%.0f-%.0f', math.max(1, tonumber(ARGV[1])) - 1, 2 ^ 53)
 if tonumber(ms) < tonumber(ARGV[1]) then
   last = ms .. '-' .. n
@@ -17,6 +18,7 @@ for _, entry in ipairs(entries) do
   for f = 1, #entry[2], 2 do
     named[entry[2][f]] = entry[2][f + 1]
   end
+  -- an entry may be in the tail of its learner, and in that of the pooled prior
   for _, learner in ipairs({ named.l or '', ARGV[3] }) do
     local tails, member = KEYS[3] .. (named.b or ''), tail_member(tail_stem(learner), entry[1])
     if redis.call('ZSCORE', tails, member) then

@@ -1,11 +1,12 @@
 -- WITH   changes
 -- KEYS   features, documents, counters, changes, stem of the retired keys
 -- ARGV   keep_ms, changes kept, then for each arm: id, features, document
--- Result nil when the catalogue was deleted, else {version, 1 when this call changed something else 0, added, updated, {revision of each arm}}
+-- Result nil when the catalogue was deleted, else {version, 1 when this call changed something else 0, added, updated,
+--        {revision of each arm}}
 -- Effect in one step: arms are inserted or replaced in the given order. An arm whose features are the same,
 --        byte for byte, keeps its revision; else it gets the next one and the old features stay readable under
---        theirs for keep_ms. The changes name every arm whose features or document changed. The version grows by one if anything changed: repeated,
---        it changes nothing.
+--        theirs for keep_ms. The changes name every arm whose features or document changed. The version grows by one if
+--        anything changed: repeated, it changes nothing.
 -- Arms are read and written a few hundred at a time: a command for each would take the store twice as long.
 -- The retired keys cannot be declared before the revisions are read. They are built from a declared key with the
 -- same hash tag, so on Redis Cluster they are in the slot that the call was routed by.
@@ -47,6 +48,7 @@ while a <= #ARGV do
   local olds = redis.call('HMGET', features, unpack(ids))
   local described = redis.call('HMGET', documents, unpack(ids))
   local vectors, texts, bare, noted = {}, {}, {}, {}
+  -- the version that this call makes if it changes anything
   local score = string.format('%.0f', version + 1)
   for i = 1, count do
     local id, new, document = ids[i], ARGV[a + 3 * i - 2], ARGV[a + 3 * i - 1]
@@ -61,6 +63,7 @@ while a <= #ARGV do
       vectors[#vectors + 1] = struct.pack('<I8', own) .. new
       if old then
         local key = retired .. string.format('%.0f', struct.unpack('<I8', old))
+        -- rewards of decisions that chose the arm with these features still need them
         redis.call('SET', key, string.sub(old, 9), 'PX', keep)
       end
     end

@@ -1,9 +1,10 @@
 -- KEYS   bandits, priors, changes of priors, versions of the bandit's prior, when they were made
--- ARGV   name and uid of the bandit, number that is expected, ms when the version was made, its record, ms before which a
---        version that was replaced is in no row, most versions, most bytes
+-- ARGV   name and uid of the bandit, number that is expected, ms when the version was made, its record, ms before which
+--        a version that was replaced is in no row, most versions, most bytes
 -- Result its number; 0 when the newest version is another than the expected one, nil when there is no such bandit
--- Effect in one step: if the newest version of the bandit is the expected one, the next one is stored, and processes hear
---        of it. Versions go that no row names, and the oldest beyond the most; never the newest.
+-- Effect in one step: if the newest version of the bandit is the expected one, the next one is stored, and the
+--        number of changes that processes poll grows. Versions go that no row names, and the oldest beyond the most;
+--        never the newest.
 local bandit = redis.call('HGET', KEYS[1], ARGV[1])
 if not bandit or string.sub(bandit, 1, #ARGV[2]) ~= ARGV[2] then
   return false
