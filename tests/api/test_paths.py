@@ -1,5 +1,6 @@
 """Names in paths, methods, query parameters and the problem documents of what is not there."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
@@ -8,6 +9,9 @@ import pytest
 from endpoints import ALL, DELETES, IMPORT, READS, WRITES, Endpoint, build_world, with_token
 
 from api_client import Api, Json, assert_problem, running
+from app.api.strict_json import JsonRoute
+from app.platform.settings import Settings
+from server.application import create_app
 
 pytestmark = pytest.mark.anyio
 
@@ -254,3 +258,16 @@ async def test_health_does_not_ask_for_anything(world: tuple[Api, str]):
     api, _ = world
     assert await api.ok("GET", "/healthz?from=probe") == {"status": "ok"}
     assert (await api.ok("GET", "/readyz?verbose"))["status"] == "ready"
+
+
+def test_no_path_hides_another_one():
+    app = create_app(Settings(redis_url="redis://127.0.0.1:1", data_dir=Path("/nowhere")))
+    routes = [route for route in app.routes if isinstance(route, JsonRoute)]
+    hidden = [
+        (first.path, second.path)
+        for place, first in enumerate(routes)
+        for second in routes[place + 1 :]
+        if first.methods & second.methods and first.path_regex.match(re.sub(r"\{\w+\}", "name", second.path))
+    ]
+    assert hidden == []
+    assert len(routes) > 60
