@@ -5,7 +5,6 @@ An evaluation is answered, or with `wait=none` a job, which goes on by itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -132,17 +131,13 @@ async def evaluate(
             signal_places=body.signal_places,
             progress=progress,
         )
-        return await _in_thread(found, several=isinstance(weights, list))
+        # In a thread: the JSON may have megabytes.
+        return await MEASURING.run(lambda: encoded(answer_of(found, several=isinstance(weights, list))))
 
     if wait == "none":
         return reply({"id": await evaluation_jobs.start(target, work)}, 202)
     with from_path("bandit"):  # of which no decision can be used
         return Response(await while_connected(request, work()), media_type=JSON)
-
-
-def _in_thread(found: Sequence[Evaluation], *, several: bool) -> Awaitable[bytes]:
-    """The answer as JSON, which may have megabytes."""
-    return MEASURING.run(lambda: encoded(answer_of(found, several=several)))
 
 
 @router.get("/{bandit}/evaluations", response_model=page_of(JobHead))

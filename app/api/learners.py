@@ -243,12 +243,7 @@ async def forget(
 
 def _copy(key: str, state: LearnerState) -> dict[str, object]:
     """A ``LearnerCopyView`` without its state."""
-    return {
-        "key": key,
-        "version": state.version,
-        "observations": state.sums.observations,
-        "state": None,
-    }
+    return {"key": key, "version": state.version, "observations": state.sums.observations, "state": None}
 
 
 async def _whole(key: str, state: LearnerState) -> dict[str, object]:

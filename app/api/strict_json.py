@@ -223,7 +223,7 @@ class Parameters:
             marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
             query = next((mark for mark in marks if isinstance(mark, Query)), None)
             if hint is Request:
-                readers.append((name, _request))
+                readers.append((name, lambda request: request))
             elif PROVIDED in marks:
                 readers.append((name, _service_reader(name)))
             elif name in path_names:
@@ -244,10 +244,6 @@ def _check_query(request: Request, known: Container[str]) -> None:
         if name in seen or name not in known:
             raise Invalid("a query parameter must be known, and given once", path=public((Part.QUERY, name)))
         seen.add(name)
-
-
-def _request(request: Request) -> Request:
-    return request
 
 
 def _service_reader(name: str) -> Reader:

@@ -11,7 +11,6 @@ up to ``Followed.position`` is in ``Followed.collection`` of the engine, as it w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, optional
@@ -70,7 +69,17 @@ class FollowedArms(RedisPart):
     async def follow(self, uid: str, owner: str, ttl_ms: int) -> Followed:
         """The same; and take the lease, or begin it anew, unless another owner holds it."""
         names = [keys.counters(uid), keys.features(uid), keys.arm_changes(uid), keys.follower(uid)]
-        return _followed(await self._redis.script("follow_arms", names, [owner, ttl_ms]))
+        answer = await self._redis.script("follow_arms", names, [owner, ttl_ms])
+        ours, arms, pending, version, followed, arm, collection, quality = answer
+        return Followed(
+            version=int(version or 0),
+            arms=arms,
+            pending=pending,
+            position=Position(int(followed or 0), (arm or b"").decode()),
+            collection=(collection or b"").decode(),
+            quality=quality or b"",
+            is_ours=bool(ours),
+        )
 
     async def advance(
         self, uid: str, owner: str, *, collection: str, before: Position, after: Position, quality: bytes
@@ -100,16 +109,3 @@ def _described(arm_id: str, value: bytes | None, document: bytes | None) -> Desc
     if value is None:
         return None
     return DescribedArm(arm_id, int.from_bytes(value[:8], "little"), value[8:], document or b"")
-
-
-def _followed(answer: Any) -> Followed:
-    ours, arms, pending, version, followed, arm, collection, quality = answer
-    return Followed(
-        version=int(version or 0),
-        arms=arms,
-        pending=pending,
-        position=Position(int(followed or 0), (arm or b"").decode()),
-        collection=(collection or b"").decode(),
-        quality=quality or b"",
-        is_ours=bool(ours),
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app.storage import redis_keys as keys
 from app.storage.decision_rows import field_of, row_keys
@@ -94,7 +94,10 @@ class WaitingDecisions(RedisPart):
         return Due(
             decisions=list(zip(decisions, records, strict=True)),
             idle=[LearnerId.of_member(member.decode()) for member in idle],
-            erase=_by_learner(erase),
+            erase={
+                LearnerId.of_member(member.decode()): entry_id.decode()
+                for member, entry_id in zip(erase[::2], erase[1::2], strict=True)
+            },
         )
 
     async def append_defaults(
@@ -140,8 +143,3 @@ class WaitingDecisions(RedisPart):
         """How many dedupe keys of decisions are kept. Cost: a step for each ten minutes of a token's life."""
         names = keys.of_partition(partition, keys.seen_ends, keys.seen_until)
         return int(await self._redis.script("count_dedupe_keys", names, []))
-
-
-def _by_learner(flat: Sequence[bytes]) -> Mapping[LearnerId, str]:
-    pairs = zip(flat[::2], flat[1::2], strict=True)
-    return {LearnerId.of_member(member.decode()): entry_id.decode() for member, entry_id in pairs}
