@@ -124,10 +124,7 @@ def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
     left = rows_left(base.table, base.attributes, stays)
     if left.count == base.size:
         return base
-    if isinstance(base, FilteredSnapshot):
-        is_scanned = base.strategy is None
-    else:
-        is_scanned = base.kind == "exact"
+    is_scanned = base.strategy is None if isinstance(base, FilteredSnapshot) else base.kind == "exact"
     strategy: SearchStrategy | None = None
     if not is_scanned:  # a scan leaves them out for less than the time of asking it for more arms
         strategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made anew
