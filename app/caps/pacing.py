@@ -14,8 +14,6 @@ Times are in seconds, by a clock that does not jump.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,9 +40,15 @@ class Pace:
     def __len__(self) -> int:
         return len(self._state)
 
-    def take_over(self, place: int, before: Pace, its_place: int) -> None:
-        """What another one knew of a quota."""
-        self._state[place] = before._state[its_place]
+    def grow(self, count: int) -> None:
+        """So many more."""
+        self._state = np.concatenate((self._state, Pace(count)._state))
+        self._shown = self._state["shown"]
+
+    def forget(self, place: int) -> None:
+        """Another quota may have this place."""
+        self._state[place] = 0.0
+        self._state["part"][place] = 1.0
 
     def refresh(
         self, place: int, *, most: int, began: float, until: float, shown: int, moment: float, is_new: bool
@@ -82,27 +86,41 @@ class Pace:
 
 
 class PacedQuotas:
-    """The quotas with an even pace by their numbers. ``pace``: their state, by their places."""
+    """The quotas with an even pace by their numbers. ``pace``: their state, by their places.
+
+    A place that is free has the number -1, and takes part.
+    """
 
     def __init__(self) -> None:
         self.pace = Pace(0)
         self._numbers: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._free: list[int] = []
         self._turn = 0
 
-    def follow(self, quotas: Iterable[QuotaShare], held_back: NDArray[np.bool_]) -> None:
-        """These are the quotas now. ``held_back``, by number: False where there is no even pace any more."""
-        lives = [*quotas]
-        paced, before = [live for live in lives if live.quota.rule.pace == "even"], self.pace
-        numbers = np.array([live.number for live in paced], dtype=np.int64)
-        if np.array_equal(numbers, self._numbers) and all(live.paced >= 0 for live in paced):
-            return
-        held_back[np.setdiff1d(self._numbers, numbers)] = False
-        self._numbers, self.pace = numbers, Pace(len(paced))
-        places = {live: place for place, live in enumerate(paced)}
-        for live in lives:
-            its_place, live.paced = live.paced, places.get(live, -1)
-            if its_place >= 0 and live.paced >= 0:
-                self.pace.take_over(live.paced, before, its_place)
+    def __len__(self) -> int:
+        return len(self.pace) - len(self._free)
+
+    def follow(self, quota: QuotaShare, held_back: NDArray[np.bool_]) -> None:
+        """A quota is new, or is another now. ``held_back``, by number: False where there is no even pace."""
+        if quota.quota.rule.pace != "even":
+            self.leave(quota, held_back)
+        elif quota.paced < 0:
+            if not self._free:
+                known, more = len(self.pace), max(len(self.pace), 16)
+                self.pace.grow(more)
+                self._numbers = np.pad(self._numbers, (0, more), constant_values=-1)
+                self._free = [*range(known + more - 1, known - 1, -1)]
+            quota.paced = self._free.pop()
+            self._numbers[quota.paced] = quota.number
+
+    def leave(self, quota: QuotaShare, held_back: NDArray[np.bool_]) -> None:
+        """It is gone, or has no even pace any more."""
+        if quota.paced >= 0:
+            held_back[quota.number] = False
+            self.pace.forget(quota.paced)
+            self._numbers[quota.paced] = -1
+            self._free.append(quota.paced)
+            quota.paced = -1
 
     def draw(
         self,

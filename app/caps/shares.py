@@ -108,7 +108,8 @@ class QuotaLedger:
             for quota_id in gone:
                 self._remove(quota_id)
             changed = [self._put(quota) for quota in quotas]
-            self._paced.follow(self.by_id.values(), self._held_back)
+            for live in changed:
+                self._paced.follow(live, self._held_back)
             self._forget_now()
             for some in _batches(changed, BATCH_SIZE):
                 await self._ask(dict.fromkeys(some, 0), grows=False)
@@ -141,7 +142,8 @@ class QuotaLedger:
             return
         number = live.number
         self.slots[number] = None
-        self._used_up[number] = self._held_back[number] = False
+        self._paced.leave(live, self._held_back)
+        self._used_up[number] = False
         self._left[number] = self._deferrable[number] = UNBOUNDED
         self._low.discard(live)
         self.membership.remove(number)
@@ -159,7 +161,7 @@ class QuotaLedger:
     def now(self) -> QuotaSnapshot:
         """The quotas now. Cost: nothing but once in a slice, or after one was used up."""
         self._end_windows()
-        if len(self._paced.pace) and (moment := self._clock()) >= self._slice_ends:
+        if len(self._paced) and (moment := self._clock()) >= self._slice_ends:
             if self._paced.draw(moment, self._rng, self._held_back, self.membership.members.sizes):
                 self._now = None
             self._slice_ends = moment + SLICE_S
@@ -403,7 +405,7 @@ class QuotaLedger:
         """What is held of a quota of which there is plenty: for lists that are asked for, or a little."""
         most, until = self._lists
         count = self._most_taken(live, most) if self._clock() < until and live.limits else 0
-        little = min(FIRST, live.fair // PLENTY) if live.fair < UNBOUNDED else 0
+        little = min(FIRST, live.fair // PLENTY) if live.fair != UNBOUNDED else 0  # not heard of
         return count if live.fair > count > little else little
 
     async def _ask(self, needed: Mapping[QuotaShare, int], *, grows: bool) -> None:

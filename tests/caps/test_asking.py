@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,3 +99,32 @@ async def test_a_list_waits_for_one_script_however_many_quotas_there_are():
     assert low.is_set()
     await shares.refill()
     assert shares.few(5, deferred=False) is None
+
+
+async def steps_of_a_change(count: int) -> int:
+    """How many instructions of Python it takes to change one of so many quotas with an even pace."""
+    rule, steps = QuotaRule(10**8, arm="a", per_s=86_400, pace="even").checked(), 0
+    clock = OwnClock()
+    store = StoreByClock(clock, {f"q{number}": rule.terms("u") for number in range(count)})
+    shares = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock)  # type: ignore[arg-type]
+    await shares.become([BanditQuota(f"q{number}", "u", rule) for number in range(1, count)])
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes = "/app/caps/" in frame.f_code.co_filename
+        steps += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        await shares.change([BanditQuota("q0", "u", rule)], ["q1"])
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+async def test_a_change_of_a_quota_costs_the_same_however_many_there_are():
+    few, many = await steps_of_a_change(10), await steps_of_a_change(1_000)
+    assert few > 100
+    assert many < 1.5 * few
