@@ -40,6 +40,8 @@ TESTS = {
         "tests/api/test_slate_rules.py",
         "tests/api/test_diverse.py",
         "tests/contracts/test_store_repeats.py",
+        "tests/api/test_explanations.py",
+        "tests/api/test_quotas.py",
         "tests/api/test_whole_service.py",
     ),
     "linear": ("algorithms/tests/linear",),
@@ -50,7 +52,20 @@ TESTS = {
         "tests/api/test_revised_rewards.py",
         "tests/lake",
     ),
-    "prior": ("algorithms/tests/linear/test_prior_of_keys.py", "tests/api/test_learned_prior.py"),
+    "prior": (
+        "algorithms/tests/linear/test_prior_of_keys.py",
+        "tests/workers/test_prior_fitting.py",
+        "tests/learning/test_prior_fits.py",
+        "tests/api/test_learned_prior.py",
+    ),
+    "policies": (
+        "tests/policies",
+        "tests/api/test_policy_contract.py",
+        "tests/api/test_evaluations.py",
+        "tests/api/test_elimination_policies.py",
+        "tests/api/test_shift_rewards.py",
+        "tests/api/test_milvus.py",
+    ),
 }
 
 

@@ -347,6 +347,7 @@ class WholeService(ComparedService):
         if (
             made is None
             or made.deferred
+            or made.forgotten
             or made.bandit.deleted
             or not made.bandit.config(made.version)["log"]
         ):
@@ -357,7 +358,7 @@ class WholeService(ComparedService):
         now = self.catalogues[made.bandit.catalogue].version
         learner = made.bandit.learner(made.key)
         is_same = made.catalogue == now and made.learned == learner.applied == len(learner.lessons)
-        if is_same and not made.forgotten:
+        if is_same:
             limited = made.bandit.quotas or made.bandit.repeats
             assert found["changed"] in ([], ["barred"] if limited else [])
 

@@ -140,6 +140,24 @@ async def test_elimination_measures_the_transformed_arms(api: Api, policy: str):
         assert upper[arm["id"]] >= sets["threshold"] - 1e-9
 
 
+@pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
+async def test_the_radius_is_that_of_rewards_that_differ_by_half_as_much(api: Api, policy: str):
+    """By itself it is twice half of what they differ by: 1 where they are from -1 to 1."""
+    await build(api, policy=policy, exploration="auto", ridge=1.0, eta=0.1, reward={"min": -1, "max": 1})
+    await api.bandit(
+        "other",
+        "c",
+        policy=policy,
+        shift_rewards=True,
+        exploration=1.0,
+        ridge=1.0,
+        eta=0.1,
+        reward={"min": -1, "max": 1},
+    )
+    one, other = await api.choose("b", k=3), await api.choose("other", k=3)
+    assert [arm["score"] for arm in one["arms"]] == pytest.approx([arm["score"] for arm in other["arms"]])
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, policy: str):
     async with running(store_url, tmp_path) as api:

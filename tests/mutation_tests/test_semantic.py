@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from pathlib import Path
 
@@ -15,8 +16,11 @@ MUTANTS = table()
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=Semantic.described)
 def test_a_mutant_changes_one_place_and_says_what_it_breaks(mutant: Semantic):
-    assert (ROOT / mutant.file).read_text().count(mutant.before) == 1
+    source = (ROOT / mutant.file).read_text()
+    assert source.count(mutant.before) == 1
     assert mutant.after != mutant.before
+    if mutant.file.endswith(".py"):
+        ast.parse(source.replace(mutant.before, mutant.after))  # else any test would notice
     assert len(mutant.promise.split()) >= 5
     assert mutant.area in TESTS
     assert not mutant.equivalent or len(mutant.equivalent.split()) >= 4

@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.bandits.settings import RewardRule
 from app.indexes.live import LiveIndex
 from app.policies.elimination_state import caught_up, pick, rebuilt, refreshed, sets_of
+from app.policies.registry import POLICIES
 from app.policies.selection import ReadSnapshot
 from shortlist.linear import elimination, ridge, ridge_sums
 from shortlist.linear.ridge import Posterior
+from world import bandit_record
 
 DIM = 3
 RULES = elimination.rules(radius=0.4, eta=1e-3, few=4)
@@ -118,3 +121,18 @@ def test_a_state_of_a_posterior_that_knew_more_is_found_out():
     fresh = at(ridge.prior(DIM, ridge=1.0), view, version=99)
     assert pick(known, fresh, k=1, rng=np.random.default_rng(0)).broken
     assert not pick(known, at(learned(3), view), k=1, rng=np.random.default_rng(0)).broken
+
+
+@pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
+def test_radius_and_accuracy_are_in_the_unit_of_rewards(policy: str):
+    """By themselves; so the same arms are eliminated in whatever unit rewards are."""
+    for unit in (1.0, 1_000.0):
+        record = bandit_record(
+            scope="global",
+            policy=policy,
+            exploration="auto",
+            horizon=400,
+            reward=RewardRule(min=-unit, max=unit),
+        )
+        assert POLICIES[policy].exploration(record, 3) == 2.0 * unit
+        assert POLICIES[policy].eta(record) == pytest.approx(unit / 20)
