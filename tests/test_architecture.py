@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -395,3 +396,16 @@ BROKEN = [
 def test_the_check_sees_a_broken_rule():
     for path, source, broken in BROKEN:
         assert len(violations(path, source)) == broken, source
+
+
+EXTRAS = ("pyarrow", "fsspec", "confluent_kafka", "pymilvus", "opentelemetry")
+
+
+def test_the_service_starts_without_any_extra() -> None:
+    """None of its modules imports, at its top, a package that only some users install."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS!r}))"
+    started = "import server.serving, server.serving_group, server.application, workers.reward_ingestion"
+    found = subprocess.run(
+        [sys.executable, "-c", f"{blocked}; {started}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr[-500:]

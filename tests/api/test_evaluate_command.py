@@ -89,7 +89,7 @@ def write_log(rows: list[Row], path: Path) -> Path:
         path.write_bytes(NdjsonEncoder().add(rows))
         return path
     pytest.importorskip("pyarrow", reason="the extra parquet is not installed")
-    from app.measuring.export import ParquetEncoder  # noqa: PLC0415 - an extra
+    from app.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
 
     encoder = ParquetEncoder()
     path.write_bytes(encoder.add(rows) + encoder.end())

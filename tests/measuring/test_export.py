@@ -16,7 +16,8 @@ import pytest
 
 from app.decision_log.rows import LoggedArm, Row
 from app.measuring import export
-from app.measuring.export import Exports, FormatName, ParquetEncoder, portions
+from app.measuring.export import Exports, FormatName, portions
+from app.measuring.parquet import ParquetEncoder
 from app.platform.errors import Unavailable
 from app.records.left_out import NOTHING_BARRED, Barred
 from logged_rows import LogInMemory, reward_of, row

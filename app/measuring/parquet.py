@@ -1,0 +1,177 @@
+"""Rows of the decision log as Parquet, a part of the file at a time. Needs the extra ``parquet`` (pyarrow).
+
+It is a file of its own because a service without the extra must not import it.
+
+A row that is read back is the row as JSON, with these exceptions: ``filter``, ``weights`` and ``barred``,
+whose shapes vary, are JSON text. A bandit without signals has neither ``weights`` nor the ``signal`` of
+rewards; ``revised`` is there only where the last reward counts, ``prior_version`` only with a learned prior.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import accumulate, chain
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from app.decision_log.rows import Row
+
+GROUP_ROWS = 8_192
+GROUP_BYTES = 4 << 20
+REPEATED = (
+    "key",
+    "policy",
+    "group",
+    "filter",
+    "barred",
+    "context.list.element",
+    "arms.list.element.id",
+    "arms.list.element.place",
+    "rewards.list.element.arm",
+    "rewards.list.element.value",
+)
+
+_ARM = pa.struct(
+    [
+        ("id", pa.string()),
+        ("place", pa.int64()),
+        ("score", pa.float64()),
+        ("propensity", pa.float64()),
+        ("pinned", pa.bool_()),
+    ]
+)
+_REWARD = pa.struct(
+    [("arm", pa.string()), ("value", pa.float64()), ("time", pa.int64()), ("default", pa.bool_())]
+)
+SCHEMA = pa.schema(
+    [
+        ("decision", pa.string()),
+        ("time", pa.int64()),
+        ("key", pa.string()),
+        ("bandit_version", pa.int64()),
+        ("learner_version", pa.int64()),
+        ("catalogue_version", pa.int64()),
+        ("policy", pa.string()),
+        ("group", pa.string()),
+        ("context", pa.list_(pa.float64())),
+        ("filter", pa.string()),
+        ("eligible", pa.int64()),
+        ("arms", pa.list_(_ARM)),
+        ("barred", pa.string()),
+        ("rewards", pa.list_(_REWARD)),
+    ]
+)
+_TEXTS = {"filter", "weights", "barred"}
+_encode = msgspec.json.Encoder().encode
+pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it has had once: 30 MB for an export
+
+
+def schema_of(*, signals: bool = False, revised: bool = False, learned: bool = False) -> Any:
+    """The columns of a bandit with signals, one where the last reward counts, one with a learned prior."""
+    if not signals and not revised and not learned:
+        return SCHEMA
+    of_signal = [pa.field("signal", pa.string())] if signals else []
+    of_last = [pa.field("revised", pa.int64())] if revised else []
+    rewards = pa.field("rewards", pa.list_(pa.struct([*_REWARD, *of_signal, *of_last])))
+    weights = [pa.field("weights", pa.string())] if signals else []
+    version = [pa.field("prior_version", pa.int64())] if learned else []
+    return pa.schema([*list(SCHEMA)[:-1], rewards, *weights, *version])
+
+
+class ParquetEncoder:
+    """Makes a file of rows. What ``add`` and ``end`` return is the file, in pieces.
+
+    Rows are kept as columns until they fill a row group of ``GROUP_ROWS`` or ``GROUP_BYTES``.
+    """
+
+    def __init__(self, *, signals: bool = False, revised: bool = False, learned: bool = False) -> None:
+        self._sink, self._schema = _Sink(), schema_of(signals=signals, revised=revised, learned=learned)
+        self._writer = pq.ParquetWriter(
+            self._sink, self._schema, compression="zstd", compression_level=1, use_dictionary=list(REPEATED)
+        )
+        self._batches: list[Any] = []
+
+    def add(self, rows: Sequence[Row]) -> bytes:
+        """Take up rows. Cost: some microseconds a row."""
+        if rows:
+            self._batches.append(_columns(rows, self._schema))
+        if (
+            sum(batch.num_rows for batch in self._batches) >= GROUP_ROWS
+            or sum(batch.nbytes for batch in self._batches) >= GROUP_BYTES
+        ):
+            self._write_group()
+        return self._sink.taken()
+
+    def end(self) -> bytes:
+        """The rest of the file. Without it the file cannot be read."""
+        self._write_group()
+        self._writer.close()
+        return self._sink.taken()
+
+    def _write_group(self) -> None:
+        if self._batches:
+            table = pa.Table.from_batches(self._batches)
+            self._batches.clear()
+            self._writer.write_table(table, row_group_size=table.num_rows)
+
+
+class _Sink(io.RawIOBase):
+    """A file that hands on what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        piece = bytes(data)
+        self._pieces.append(piece)
+        self._size += len(piece)
+        return len(piece)
+
+    def tell(self) -> int:
+        return self._size
+
+    def taken(self) -> bytes:
+        """What was written since this was last called."""
+        result = b"".join(self._pieces)
+        self._pieces.clear()
+        return result
+
+
+def _columns(rows: Sequence[Row], schema: Any) -> Any:
+    """Arrow's record batch of some rows."""
+    arrays = [_array(field.type, _values(field.name, rows)) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(kind: Any, values: Sequence[Any]) -> Any:
+    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        return _lists(kind.value_type, values)
+    return pa.array(values, kind)
+
+
+def _values(name: str, items: Sequence[Any]) -> list[Any]:
+    result = map(attrgetter(name), items)
+    return list(map(_text, result) if name in _TEXTS else result)
+
+
+def _lists(kind: Any, lists: Sequence[Sequence[Any]]) -> Any:
+    """Lists of structs, built by their fields."""
+    ends = list(accumulate(map(len, lists), initial=0))
+    flat = list(chain.from_iterable(lists))
+    fields = [pa.array(_values(field.name, flat), field.type) for field in kind]
+    values = pa.StructArray.from_arrays(fields, fields=list(kind))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, type=pa.list_(kind))
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else _encode(value).decode()
