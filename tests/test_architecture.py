@@ -398,7 +398,7 @@ def test_the_check_sees_a_broken_rule():
         assert len(violations(path, source)) == broken, source
 
 
-EXTRAS = ("pyarrow", "fsspec", "confluent_kafka", "pymilvus", "opentelemetry")
+EXTRAS = ("pyarrow", "fsspec", "confluent_kafka", "pymilvus")
 
 
 def test_the_service_starts_without_any_extra() -> None:

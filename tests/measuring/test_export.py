@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.decision_log.rows import LoggedArm, Row
-from app.measuring import export
+from app.measuring import export, parquet
 from app.measuring.export import Exports, FormatName, portions
 from app.measuring.parquet import ParquetEncoder
 from app.platform.errors import Unavailable
@@ -85,7 +85,7 @@ def test_a_file_without_rows_can_be_read():
 
 
 def test_rows_leave_the_encoder_while_others_come(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(export, "GROUP_ROWS", 50)
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 50)
     rows, encoder = varied(200), ParquetEncoder()
     pieces = [encoder.add(rows[start : start + 20]) for start in range(0, 200, 20)]
     assert pieces[0] == b"PAR1"
@@ -93,7 +93,7 @@ def test_rows_leave_the_encoder_while_others_come(monkeypatch: pytest.MonkeyPatc
     data = b"".join([*pieces, encoder.end()])
     assert pq.ParquetFile(io.BytesIO(data)).num_row_groups == 4
     assert read_back(data) == as_json(rows)
-    monkeypatch.setattr(export, "GROUP_BYTES", 1)
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 1)
     assert ParquetEncoder().add(rows[:1])
 
 
