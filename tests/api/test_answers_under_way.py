@@ -44,7 +44,7 @@ async def status(api: Api, method: str, path: str, body: Any = None) -> int:
     answer = await api.http.request(method, path, json=body)
     if answer.status_code != 200:
         assert_problem(answer, 503, "unavailable")
-        assert "answers under way" in answer.json()["detail"]
+        assert "answers in progress" in answer.json()["detail"]
         assert answer.headers["retry-after"] == "1"
     return answer.status_code
 

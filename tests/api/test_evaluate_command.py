@@ -240,7 +240,7 @@ async def test_what_is_wrong_with_files_is_one_line(
         ("arms", b"", "there are no arms in it"),
         ("arms", b'{"id": "a1"}', "has no features"),
         ("arms", json.dumps(LINES[0]).encode() + b'\n{"id": "x", "features": [1]}', "row 2: features"),
-        ("arms", b'{"id": "other", "features": [1, 2, 3, 4]}', "is not among the arms"),
+        ("arms", b'{"id": "other", "features": [1, 2, 3, 4]}', "is missing from the arms"),
         ("arms", b'{"id": "a b", "features": [1, 2, 3, 4]}', "row 1: id"),
     ]
     for place, (what, content, said) in enumerate(cases):

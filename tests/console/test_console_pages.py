@@ -417,13 +417,13 @@ def test_a_key_of_each_scope_does_what_it_may_and_is_kept_nowhere(browser: Brows
             enter("sl_wrong")
             page.get_by_text("The service does not know this key.").wait_for()
             enter(keys["choose"][0])
-            expect(page.locator(".problem")).to_contain_text("has not the scope read")
+            expect(page.locator(".problem")).to_contain_text("lacks the scope read")
             page.get_by_role("button", name="API key").click()
             enter(keys["read"][0])
             page.get_by_role("button", name="Only look").click()
             page.get_by_role("heading", name="What would be chosen now").wait_for()
             page.get_by_role("button", name="Choose", exact=True).click()
-            expect(page.locator(".problem")).to_contain_text("has not the scope choose")
+            expect(page.locator(".problem")).to_contain_text("lacks the scope choose")
             page.get_by_role("button", name="API key").click()
             enter(keys["admin"][0])
             page.get_by_role("button", name="Choose", exact=True).click()
@@ -498,7 +498,7 @@ def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
                     go(page, address)
                     problems = page.locator("main .problem")
                     if not may_look:
-                        expect(problems.first).to_contain_text("has not the scope read")
+                        expect(problems.first).to_contain_text("lacks the scope read")
                         continue
                     assert problems.count() == 0, (scope, address)
                     if scope == "read" and address in acts:
@@ -510,7 +510,7 @@ def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
                             ).wait_for()
                             assert problems.count() == 0, address
                         else:
-                            expect(problems.first).to_contain_text(f"has not the scope {needed}")
+                            expect(problems.first).to_contain_text(f"lacks the scope {needed}")
                 if scope == "admin":
                     go(page, "bandits/b/versions")
                     expect(page.get_by_role("region", name="Versions").locator("tbody tr")).to_have_count(2)

@@ -274,7 +274,7 @@ def test_rewards_of_another_dimension_are_left_out_whichever_came_first():
         "b": (2, 3),
     }
     module._rows([(log[0], RewardPayload(bytes(16), 1.0))])
-    with pytest.raises(Exception, match="features must be as many") as raised:
+    with pytest.raises(Exception, match="features must have the same length") as raised:
         module._rows([(log[0], RewardPayload(bytes(16), 1.0)), (log[1], RewardPayload(bytes(24), 1.0))])
     assert raised.value.argument == "features"
 

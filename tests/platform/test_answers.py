@@ -66,7 +66,7 @@ def test_beyond_the_bound_others_are_refused_until_some_are_done(answers: Answer
         await asyncio.sleep(0)
         assert answers.bytes == MB
         for _ in range(3):
-            with pytest.raises(Unavailable, match="answers under way"):
+            with pytest.raises(Unavailable, match="answers in progress"):
                 await _held(answers, FREE_BYTES + 1, ended)
         assert answers.bytes == MB
         ended.set()
