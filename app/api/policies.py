@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from fastapi import Response
@@ -49,7 +50,13 @@ class PoliciesView(BaseModel):
 @router.get("", response_model=PoliciesView)
 async def list_all() -> Response:
     """All policies that a bandit can have."""
-    return reply({"items": [_view(policy) for policy in POLICIES.values()]})
+    return reply({"items": _views()})
+
+
+@cache
+def _views() -> list[PolicyView]:
+    """They do not change while the service runs, and each schema takes pydantic a while to make."""
+    return [_view(policy) for policy in POLICIES.values()]
 
 
 def _view(policy: Policy) -> PolicyView:

@@ -15,6 +15,7 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.snapshot import Snapshot, scores_of
 from app.policies import uniform
 from app.policies.base import ANY_PRIOR, Policy
+from app.policies.limits import Limits
 from app.policies.selection import Candidates, Drawn, Ranking, SelectionRequest
 from app.policies.targets import NO_ARM, EvaluationBatch, Lists, Pool, Weighed
 from app.policies.warm_up import Covers
@@ -26,7 +27,7 @@ from shortlist.types import Matrix, Rows, TopK, Vector
 EPSILON = 0.1  # where absent
 _NUMBER_US = 0.01  # for each number of the features, where limits make all arms be ranked
 _EXPLORED_US = 20.0  # for each place that may be drawn
-TOGETHER = 4_000_000  # arms of situations whose lists are weighed at once
+BATCH_SIZE = 4_000_000  # arms of situations whose lists are weighed at once
 
 
 class EpsilonGreedy(Policy):
@@ -52,8 +53,10 @@ class EpsilonGreedy(Policy):
         prepared: None,  # noqa: ARG002
     ) -> Ranking:
         theta, offset = candidates.bandit.observed_theta(posterior.theta)
-        draw = _searched if candidates.limits is None else _scanned
-        return draw(candidates, theta, k, candidates.bandit.record.epsilon or 0.0, rng).ranking(offset)
+        epsilon, limits = candidates.bandit.record.epsilon or 0.0, candidates.limits
+        if limits is None:
+            return _searched(candidates, theta, k, epsilon, rng).ranking(offset)
+        return _scanned(candidates, limits, theta, k=k, epsilon=epsilon, rng=rng).ranking(offset)
 
     async def target(self, covers: Covers, pool: Pool) -> EpsilonGreedyTarget:  # noqa: ARG002
         k = min(max(pool.k, 1), MAX_PLACES)
@@ -91,21 +94,19 @@ def _searched(
 
 
 def _scanned(
-    candidates: Candidates, theta: Vector, k: int, epsilon: float, rng: np.random.Generator
+    candidates: Candidates,
+    limits: Limits,
+    theta: Vector,
+    *,
+    k: int,
+    epsilon: float,
+    rng: np.random.Generator,
 ) -> Drawn:
     """Within limits: all arms are ranked. Cost: K d."""
     arms, rows = candidates.arms.plain, candidates.scan()
     scores = scores_of(arms.table, rows, theta)
-    limits = candidates.limits
-    left = None if limits is None else limits.over(rows)
-    drawn = algorithm.choose(
-        scores,
-        k=k,
-        epsilon=epsilon,
-        rng=rng,
-        take=None if left is None else left.take,
-        barred=None if left is None else left.barred,
-    )
+    left = limits.over(rows)
+    drawn = algorithm.choose(scores, k=k, epsilon=epsilon, rng=rng, take=left.take, barred=left.barred)
     return Drawn(TopK(rows[drawn.places], scores[drawn.places], exact=True), drawn.propensities)
 
 
@@ -159,7 +160,7 @@ class EpsilonGreedyTarget:
         weighed = Weighed(np.zeros(lists.rows.shape), np.zeros(lists.rows.shape), least, most)
         low, high = (each[lists.which][:, None] for each in situations.bounds)
         predicted = lists.scores.clip(low, high)
-        step = max(1, TOGETHER // self.k)
+        step = max(1, BATCH_SIZE // self.k)
         for start in range(0, len(lists.rows), step):
             part = slice(start, start + step)
             some = [known[which] for which in lists.which[part].tolist()]
