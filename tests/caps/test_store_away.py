@@ -37,11 +37,13 @@ async def test_choices_that_need_more_than_there_is_are_refused_and_others_go_on
     await world.service.quotas.put(bandit, "over", QuotaRule(0, arm="a1"))
     before = await chosen(world, bandit, 40)
     shares = world.service.quotas.shares[bandit.uid]
-    await shares.refill()  # none is on its way when the store is gone
+    await shares.refill()
+    await shares.refresh(shares.by_id["q"])  # waits for a refill that the service itself had under way
     world.store.refuse |= AWAY
     left = shares.by_id["q"].left
     assert left > 0
-    found = await chosen(world, bandit, 200)
+    # An arm of three is drawn ``left`` times within so many choices, but for a chance below 1e-20.
+    found = await chosen(world, bandit, 6 * left + 300)
     assert found["a0"] <= left
     assert found["refused"] > 0
     assert found["a2"] > 20
