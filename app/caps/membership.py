@@ -34,6 +34,7 @@ Pairs = NDArray[np.int64]
 STEP = 500_000  # pairs that change together: a few milliseconds
 DESCRIBED = 20_000  # likewise, where those of a row are compared with what they were
 FEW_ROWS = 40  # are asked one by one for their quotas
+REMEMBERED = 10_000  # rows whose quotas were asked for
 NONE = -1
 _NEVER = np.iinfo(np.int32).max
 _BITS = 16  # of a number, in a key
@@ -114,6 +115,7 @@ class Membership:
         self._chains = _Chains(np.empty(0, np.int32), np.empty(0, np.int16), np.empty(0, np.int32))
         self._entries = 0
         self._garbage = 0
+        self._numbers_of: dict[int, Sequence[int]] = {}  # since pairs changed
         self._since = np.empty(0, dtype=np.int32)  # the first entry of the quota that has a number
         self._of_quota: dict[int, _QuotaRows] = {}
         self._applied = np.empty(0, dtype=np.bool_)
@@ -151,16 +153,23 @@ class Membership:
             before = getattr(self, name)
             setattr(self, name, np.concatenate((before, np.zeros(rows - known, dtype=before.dtype))))
 
-    def of(self, row: int) -> list[int]:
+    def of(self, row: int) -> Sequence[int]:
         """The numbers of the quotas of a row; of a row that is not known none."""
-        chains, found = self._chains, list[int]()
+        # the arms that are shown are few of the catalogue, and a list is walked in Python
+        found = self._numbers_of.get(row)
+        if found is not None:
+            return found
+        if len(self._numbers_of) >= REMEMBERED:
+            self._numbers_of.clear()
+        chains, numbers = self._chains, list[int]()
         entry = chains.newest.item(row) if 0 <= row < len(chains.newest) else NONE
         while entry != NONE:
             number = chains.numbers.item(entry)
             if entry >= self._since.item(number):
-                found.append(number)
+                numbers.append(number)
             entry = chains.before.item(entry)
-        return found
+        self._numbers_of[row] = numbers
+        return numbers
 
     def quotas_of(self, rows: Rows) -> tuple[Rows, Numbers]:
         """Pairs of a position in ``rows`` and a number: (n,) -> (v,), (v,). Cost: O(n + v)."""
@@ -250,6 +259,7 @@ class Membership:
         if own is None:
             return
         rows, is_out = own.rows, bool(self._applied[number])
+        self._numbers_of.clear()
         self._since[number], self._applied[number], self.sizes[number] = _NEVER, False, 0
         self._garbage += len(rows)
         for start in range(0, len(rows), STEP):
@@ -306,6 +316,7 @@ class Membership:
             self._change_size(number, len(own_rows), own_rows)
         changed = np.unique(np.concatenate((added, removed)) >> _BITS)
         self._chains.newest[changed] = NONE
+        self._numbers_of.clear()
         self._garbage += int(had[rows.searchsorted(changed)].sum())
         own, numbers = split(pairs)
         differs = np.isin(own, changed)
@@ -400,6 +411,7 @@ class Membership:
         before[self._entries + again] = entries[again - 1]
         newest[rows] = entries  # of a row named twice the last counts
         self._entries = last
+        self._numbers_of.clear()
 
 
 def _by_number(pairs: Pairs) -> Iterator[tuple[Rows, int]]:
