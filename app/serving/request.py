@@ -12,12 +12,13 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.encoding import Numbers32
 from app.bandits.settings import HoldoutRule
-from app.filters.filter import Filter, parse
+from app.filters.filter import parse
 from app.platform.ids import is_in_share
 from app.policies.limits import AtMost
 from app.policies.rules import NO_RULES, Diverse, Pin, Rules
 from app.policies.selection import SelectionRequest
 from app.records.logged import LoggedRequest, asked_bytes
+from app.serving.constraints.base import ConstraintFields
 from app.storage.types import LearnerId
 
 DIGEST_BYTES = 16
@@ -39,31 +40,23 @@ def group_of(bandit: str, unit: str, rule: HoldoutRule) -> Group:
     return "holdout" if is_in_share(bandit.encode(), unit, rule.share) else "policy"
 
 
-class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
     """One request for a choice.
 
     ``event_id``   the same request for the same event of a key gets the same choice again
-    ``activate``   False: the decision can be rewarded once it was activated
     ``arms``       these, in this order, instead of a choice by the policy: a baseline
-    ``arm_filter`` which arms are eligible, besides what the bandit demands of all
     ``context``    as it was sent, where the bandit has one
-    ``visitor``    whom a global bandit with a frequency cap shows it to
     ``include``    what comes with the arms of the answer (``choice``)
     ``weights``    of signals, over those of the bandit
     """
 
     key: str | None = None
     k: int = 1
-    exclude: Sequence[str] = ()
     event_id: str | None = None
     seed: int | None = None
-    activate: bool = True
     arms: Sequence[str] | None = None
-    arm_filter: Filter | None = None
-    rules: Rules = NO_RULES
     context: object = None
     include: Sequence[str] = ()
-    visitor: str | None = None
     weights: Mapping[str, float] | None = None
 
     @classmethod

@@ -32,12 +32,26 @@ from app.caps.snapshot import QuotaSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot
 from app.policies.limits import Limit
-from app.policies.rules import Pin
+from app.policies.rules import NO_RULES, Pin, Rules
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
-from app.serving.request import ChooseRequest
 
 MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a decision
+
+
+class ConstraintFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a request for a choice that constraints read. ``ChooseRequest`` has others besides.
+
+    ``activate``    False: the decision is deferred, and can be rewarded once it was activated
+    ``arm_filter``  which arms are eligible, besides what the bandit demands of all
+    ``visitor``     whom a global bandit with a frequency cap shows it to
+    """
+
+    exclude: Sequence[str] = ()
+    activate: bool = True
+    arm_filter: Filter | None = None
+    rules: Rules = NO_RULES
+    visitor: str | None = None
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
@@ -124,7 +138,7 @@ class Constraint(ABC):
     counts: ClassVar[bool] = False
 
     @abstractmethod
-    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         """What it leaves. It may wait for the store, and draws nothing.
 
         ``choice``   as the caller sent it
@@ -165,7 +179,7 @@ class Applied(msgspec.Struct, frozen=True, eq=False):
 
 
 async def narrowed(
-    constraints: Sequence[Constraint], choice: ChooseRequest, request: SelectionRequest
+    constraints: Sequence[Constraint], choice: ConstraintFields, request: SelectionRequest
 ) -> tuple[SelectionRequest, list[Applied]]:
     """The request within the views of all these constraints, and each with its view."""
     applied: list[Applied] = []

@@ -28,8 +28,7 @@ from app.platform.errors import Invalid, Unavailable
 from app.policies.limits import AtMost, CappedValues, Limit
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
-from app.serving.constraints.base import Constraint, LogRecord, Shown, View
-from app.serving.request import ChooseRequest
+from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
 from app.storage.choices import Choices
 from app.storage.types import Had, LearnerId
 
@@ -69,7 +68,7 @@ class FrequencyCaps(Constraint):
         # What was shown, and until when it counts, in monotonic seconds.
         self._known: BoundedCache[LearnerId, Sequence[tuple[str, float]]] = BoundedCache(CACHE_BYTES)
 
-    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         """Raises Invalid (no cap uses the visitor), Unavailable."""
         subject = subject_of(request.bandit, request.learner, choice.visitor)
         if subject is None:

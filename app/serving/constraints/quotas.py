@@ -18,8 +18,14 @@ from app.platform.errors import Unavailable
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
-from app.serving.constraints.base import NOTHING_LEFT_OUT, Constraint, LogRecord, Shown, View
-from app.serving.request import ChooseRequest
+from app.serving.constraints.base import (
+    NOTHING_LEFT_OUT,
+    Constraint,
+    ConstraintFields,
+    LogRecord,
+    Shown,
+    View,
+)
 
 
 class QuotaCharge(NamedTuple):
@@ -41,7 +47,7 @@ class QuotaConstraint(Constraint):
     def __init__(self, quotas: Quotas) -> None:
         self._shares = quotas.shares
 
-    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         quotas = self._shares.get(request.bandit.uid)
         return View() if quotas is None else await view_of(quotas, request, deferred=not choice.activate)
 

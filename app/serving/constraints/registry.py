@@ -8,18 +8,17 @@ from typing import NamedTuple
 from app.bandits.bandit import Bandit
 from app.caps.quotas import Quotas
 from app.replication.sync import Sync
-from app.serving.constraints.base import Constraint
+from app.serving.constraints.base import Constraint, ConstraintFields
 from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
-from app.serving.request import ChooseRequest
 
 
 class Row(NamedTuple):
     """A constraint, and whether it has a say in a choice of a bandit: asked for every choice."""
 
     constraint: Constraint
-    applies: Callable[[ChooseRequest, Bandit], bool]
+    applies: Callable[[ConstraintFields, Bandit], bool]
 
 
 class Constraints:
@@ -44,6 +43,6 @@ class Constraints:
             Row(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.shares),
         )
 
-    def of(self, choice: ChooseRequest, bandit: Bandit) -> Sequence[Constraint]:
+    def of(self, choice: ConstraintFields, bandit: Bandit) -> Sequence[Constraint]:
         """Those that have a say in a choice."""
         return [constraint for constraint, applies in self.rows if applies(choice, bandit)]

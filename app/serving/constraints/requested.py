@@ -18,29 +18,28 @@ from app.platform.errors import Invalid
 from app.policies.fixed import CERTAIN
 from app.policies.selection import Selection, SelectionRequest
 from app.replication.sync import Sync
-from app.serving.constraints.base import Constraint, View
-from app.serving.request import ChooseRequest
+from app.serving.constraints.base import Constraint, ConstraintFields, View
 from shortlist.types import TopK
 
 
 class Filters(Constraint):
     """The filter of the bandit, and that of the request."""
 
-    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         return View(arm_filter=request.bandit.filter_with(choice.arm_filter))
 
 
 class Exclusions(Constraint):
     """Arms that the request excludes."""
 
-    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:  # noqa: ARG002
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:  # noqa: ARG002
         return View(exclude=choice.exclude)
 
 
 class AtMostRules(Constraint):
     """The rules ``at_most`` of the request."""
 
-    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:  # noqa: ARG002
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:  # noqa: ARG002
         return View(limits=choice.rules.at_most)
 
 
@@ -50,7 +49,7 @@ class Pins(Constraint):
     def __init__(self, sync: Sync) -> None:
         self._sync = sync
 
-    async def view(self, choice: ChooseRequest, request: SelectionRequest) -> View:
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         """All of them. Raises Invalid, naming every pinned arm that is not in the catalogue."""
         pinned = choice.rules.pinned
         missing = await self._sync.missing(request.bandit.catalogue, pinned)
