@@ -56,11 +56,10 @@ from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
 from app.serving.choice import known_entry_of
-from app.serving.constraints import Allowance
+from app.serving.constraints.frequency_caps import FrequencyCaps
+from app.serving.constraints.registry import Constraints
 from app.serving.dry_runs import DryRuns
-from app.serving.frequency_caps import Repeats
-from app.serving.pipeline import Choosing
-from app.serving.selector import Selector
+from app.serving.pipeline import Choosing, Pipeline
 from app.storage.embedded.losses import Losses
 from app.storage.store import Store
 from app.storage.types import LearnerChanges
@@ -180,14 +179,14 @@ class Service:
         self.evaluation_jobs = EvaluationJobs(
             store.jobs, ended=lambda outcome: metrics.evaluation_jobs.labels(outcome).inc()
         )
-        repeats = Repeats(store.choices, unlimited=metrics.unlimited.labels("shown").inc)
-        self.selector = Selector(dependencies, self.sync)
-        allowance = Allowance(self.selector, self.quotas, repeats)
-        self.dry_runs = DryRuns(store.arms, self.selector, allowance, self.sync, self.priors)
+        caps = FrequencyCaps(store.choices, unlimited=metrics.unlimited.labels("shown").inc)
+        constraints = Constraints(self.sync, caps, self.quotas)
+        self.pipeline = Pipeline(dependencies, self.sync, constraints)
+        self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors)
         self.choosing = Choosing(
             store,
             self.learners,
-            allowance,
+            self.pipeline,
             self.signer,
             self.decisions,
             priors=self.priors,
@@ -214,14 +213,14 @@ class Service:
         )
         self.learner_copies = LearnerCopies(store, workers)
         self.forgetting = Forgetting(
-            store, workers, [self.elimination, repeats], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
+            store, workers, [self.elimination, caps], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
         )
         self.centers = CatalogueCenters(self.filtered)
         self.reports = Reports(
             self.bandits, self.decision_log, watched=WatchedGuardrails(metrics.guardrails).set_states
         )
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
-        self.explanations = Explanations(self.bandits, self.decision_log, self.selector, self.priors)
+        self.explanations = Explanations(self.bandits, self.decision_log, self.pipeline, self.priors)
         campaign_bytes = settings.campaign_cache_mb << 20
         self.center_campaigns: CenterCampaigns = Campaigns(
             store, NoisyCenters(), capacity_bytes=campaign_bytes

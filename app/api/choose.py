@@ -25,6 +25,7 @@ from app.bandits.registry import Bandits
 from app.campaigns.slates import SlateCampaigns, best_slate
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.errors import Invalid, within
+from app.policies.rules import NO_RULES
 from app.serving.choice import METADATA, Choice
 from app.serving.dry_runs import DryRun, DryRuns
 from app.serving.pipeline import Choosing
@@ -144,8 +145,8 @@ async def _request(body: ChooseItem, slates: SlateCampaigns) -> ChooseRequest:
         seed=body.seed,
         activate=body.activate,
         arms=arms,
-        arm_filter=parsed_filter(body.filter),
-        rules=rules(body.rules, body.k),
+        arm_filter=None if body.filter is None else parsed_filter(body.filter),
+        rules=NO_RULES if body.rules is None else rules(body.rules, body.k),
         context=body.context,
         include=body.include,
         visitor=body.visitor,

@@ -13,7 +13,7 @@ from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.filter import Filter, parse
 from app.platform.errors import FieldPath, Invalid
 from app.policies.limits import AtMost
-from app.policies.rules import NO_RULES, OVER_FEATURES, Diverse, Pin, Rules
+from app.policies.rules import OVER_FEATURES, Diverse, Pin, Rules
 
 # Operators are checked by ``parse``: its errors name the place within the filter.
 FilterBody = Annotated[
@@ -56,10 +56,8 @@ def parsed_filter(body: dict[str, Any] | None) -> Filter | None:
     return None if body is None else parse(body)
 
 
-def rules(body: RulesBody | None, k: int) -> Rules:
+def rules(body: RulesBody, k: int) -> Rules:
     """The rules of a choice of ``k`` arms. Raises Invalid, naming every rule that cannot be kept."""
-    if body is None:
-        return NO_RULES
     errors: list[tuple[FieldPath, str]] = []
     arms: set[str] = set()
     positions: set[int] = set()

@@ -28,7 +28,7 @@ from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
-from app.serving.selector import Selector
+from app.serving.pipeline import Pipeline
 
 
 class UsedView(Answer, frozen=True):
@@ -223,11 +223,11 @@ async def learner(
 
 @router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
 async def sets(
-    bandit: str, key: LearnerKey, bandits: Provided[Bandits], selector: Provided[Selector]
+    bandit: str, key: LearnerKey, bandits: Provided[Bandits], pipeline: Provided[Pipeline]
 ) -> SetsView:
     """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
     owner = await bandits.get(bandit)
-    result = await selector.sets(owner, owner.learner_named(key))
+    result = await pipeline.sets(owner, owner.learner_named(key))
     return SetsView([StageView(*each) for each in result.stages], result.eliminated, result.threshold)
 
 

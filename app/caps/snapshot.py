@@ -82,10 +82,11 @@ MOST_NAMED = 1_000  # arms that no quota bars, but that are not eligible
 
 @dataclass(frozen=True, eq=False)
 class RemainingQuotas:
-    """How much is left of some quotas: of each by its number."""
+    """How much is left of some quotas, of each by its number: a limit of one choice."""
 
     members: Membership
     left: Mapping[int, int]
+    field: None = None  # an arm counts for quotas of any filter
 
     @cached_property
     def _codes(self) -> NDArray[np.int32]:
@@ -93,7 +94,7 @@ class RemainingQuotas:
         codes[[*self.left]] = np.arange(len(self.left))
         return codes
 
-    def pairs(self, rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32], Rows]:
+    def pairs(self, _: Snapshot, rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32], Rows]:
         """Positions in ``rows`` and codes of their quotas (v,), and how much is left of each code."""
         places, numbers = self.members.quotas_among(rows, [*self.left])
         codes = self._codes[np.minimum(numbers, len(self._codes) - 1)]

@@ -69,7 +69,7 @@ class IndependentSolvers:
 
         Only by its own index while that is exact, and while no other graph is built.
         """
-        if snapshot.kind != "hnsw":
+        if not snapshot.proposes:
             return [snapshot]
         with self._lock:
             held = self._graphs.get(catalogue.uid)
@@ -101,7 +101,7 @@ class IndependentSolvers:
 
 def solver_of(arms: LearnerSnapshot) -> MipsSolver:
     """A solver that searches a graph where one serves, and compares all arms elsewhere."""
-    return arms if arms.kind == "hnsw" else ExactSolver(arms)
+    return arms if arms.proposes else ExactSolver(arms)
 
 
 def ladder(

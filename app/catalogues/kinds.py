@@ -30,7 +30,7 @@ def options_of(record: CatalogueRecord) -> IndexOptions:
     """What was checked when it was made; what only a newer version knows is passed over."""
     options = record.index | {"target_recall": record.target_recall}
     if record.index["kind"] == MILVUS:
-        options["kind"] = "hnsw"  # what its engine is asked to make
+        del options["kind"]  # its engine searches: no structure of this process is asked for
     return msgspec.convert(options, IndexOptions)
 
 

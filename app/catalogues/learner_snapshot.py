@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from app.indexes.snapshot import IndexKind, Snapshot
+from app.indexes.snapshot import Snapshot
 from app.indexes.table import TableSnapshot
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
@@ -89,8 +89,8 @@ class ConstantSnapshot(msgspec.Struct, frozen=True, eq=False):
         return self.plain.size
 
     @property
-    def kind(self) -> IndexKind:
-        return self.plain.kind
+    def proposes(self) -> bool:
+        return self.plain.proposes
 
     @property
     def expected_us(self) -> float:

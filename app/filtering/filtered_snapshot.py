@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from app.filtering.strategies import MOST_ASKED, SearchStrategy
 from app.indexes.eligible_rows import EligibleRows, rows_left
 from app.indexes.filtered_search import search_exactly
-from app.indexes.snapshot import IndexKind, Snapshot
+from app.indexes.index import IndexKind
+from app.indexes.snapshot import Snapshot
 from app.indexes.table import not_in
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 
@@ -46,6 +47,14 @@ class FilteredSnapshot(Snapshot):
     @property
     def kind(self) -> IndexKind:
         return self.strategy.kind if self.strategy is not None else "exact"
+
+    @property
+    def proposes(self) -> bool:
+        return self.strategy is not None and not self.strategy.is_exact
+
+    @property
+    def is_scanned(self) -> bool:
+        return self.strategy is None
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         self._check(query, k)
@@ -101,6 +110,10 @@ class AskedForMore:
     def kind(self) -> IndexKind:
         return self.base.kind
 
+    @property
+    def is_exact(self) -> bool:
+        return not self.base.proposes
+
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:  # noqa: ARG002
         ask, gone = k, self.base.size - self.left.count
         if (FEW_GONE if k > 1 else ALONE_GONE) * k * gone > self.base.size:
@@ -124,9 +137,8 @@ def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
     left = rows_left(base.table, base.attributes, stays)
     if left.count == base.size:
         return base
-    is_scanned = base.strategy is None if isinstance(base, FilteredSnapshot) else base.kind == "exact"
     strategy: SearchStrategy | None = None
-    if not is_scanned:  # a scan leaves them out for less than the time of asking it for more arms
+    if not base.is_scanned:  # a scan leaves them out for less than the time of asking it for more arms
         strategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made anew
     return FilteredSnapshot(
         table=base.table,

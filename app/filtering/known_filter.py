@@ -16,7 +16,7 @@ from typing import Literal
 from app.filtering import plan as filter_plan
 from app.filtering.filtered_snapshot import FilteredSnapshot
 from app.filtering.plan import FilterPlan, graph_number
-from app.filtering.strategies import CatalogueGraph, OwnCopy, SearchStrategy
+from app.filtering.strategies import OwnCopy, SearchStrategy
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.exact import measured_scan_cost
@@ -94,7 +94,7 @@ class KnownFilter:
         strategy, plan = self.strategy, self.plan
         if strategy is None:
             return self.fallback
-        if plan is None or strategy.kind != "hnsw":
+        if plan is None or strategy.is_exact:
             return strategy
         # A graph, with a scan of what came and went, may take as long as an exact search.
         is_slow = strategy.staleness > max(0.0, 1.0 - plan.us / plan.exact_us)
@@ -152,7 +152,7 @@ class KnownFilter:
         if made.fallback is not None:
             self.fallback = made.fallback
         strategy = self.fallback if made.is_refuted else made.strategy
-        if strategy is None or strategy.kind != "hnsw":
+        if strategy is None or strategy.is_exact:
             self.fallback = None  # there is no graph that it could stand in for
         self.plan, self.strategy = replace(made, strategy=strategy, fallback=None), strategy
 
@@ -201,7 +201,8 @@ class KnownFilter:
         """Whether the serving strategy must be rebuilt, or its recall measured again."""
         if plan.strategy is None:
             return False
-        if isinstance(self.strategy, CatalogueGraph):  # made again it would have the same fresh arms
+        # made again, what is borrowed would have the same fresh arms
+        if self.strategy is not None and self.strategy.is_borrowed:
             return plan.graph != graph_number(whole) or self.lost > LOST
         return self.strategy is None or self.strategy.staleness > STALE or self.lost > LOST
 

@@ -173,7 +173,7 @@ def renew(
     )
     if strategy is None or not eligible.count:
         return replace(plain, is_refuted=True, reason="what served cannot be made anew")
-    if strategy.kind != "hnsw":
+    if strategy.is_exact:
         return replace(plan, strategy=strategy, graph=graph_number(snapshot))
     queries, groups = queries_like(snapshot.table.dim, PROBES, recent, rng)
     probes = solve(snapshot.table, queries, among=eligible.mask, groups=groups)
@@ -195,8 +195,9 @@ def renew(
 
 
 def graph_number(snapshot: Snapshot) -> int | None:
-    """The number of the graph of a catalogue, which stays the same when rows are renumbered."""
-    return snapshot.structure.number if isinstance(snapshot.structure, HnswGraph) else None
+    """The number of what proposes the arms of a catalogue; it stays the same when rows are renumbered."""
+    structure = snapshot.structure
+    return structure.number if structure is not None and structure.proposes else None
 
 
 def _fastest_exact(
@@ -246,7 +247,7 @@ class _Trials:
     def catalogue_graph(self) -> Iterator[tuple[str, SearchStrategy]]:
         """The graph of the catalogue, asked for more and more arms, and a name for each."""
         graph = self.snapshot.structure
-        if not isinstance(graph, HnswGraph):
+        if graph is None or not graph.proposes:
             return
         ask = int(ASKED * self.snapshot.table.live / self.eligible.count)
         while ask <= MOST_ASKED * graph.arms:

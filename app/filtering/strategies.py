@@ -28,8 +28,9 @@ from app.filtering.row_copy import EMPTY, RowCopy
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, masked_contenders
 from app.indexes.hnsw import HnswGraph
+from app.indexes.index import Index, IndexKind
 from app.indexes.norm_pruned import NormBlocks
-from app.indexes.snapshot import IndexKind, Snapshot, merged
+from app.indexes.snapshot import Snapshot, merged
 from app.indexes.table import TableSnapshot, not_in
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -49,6 +50,8 @@ class OwnCopy:
     copy: RowCopy
     name: ClassVar[str] = "copy"
     kind: ClassVar[IndexKind] = "exact"
+    is_exact: ClassVar[bool] = True
+    is_borrowed: ClassVar[bool] = False
 
     @classmethod
     def of(cls, table: TableSnapshot, eligible: EligibleRows) -> OwnCopy:
@@ -88,6 +91,8 @@ class OwnBlocks:
     went: int = 0
     name: ClassVar[str] = "blocks"
     kind: ClassVar[IndexKind] = "norm_pruned"
+    is_exact: ClassVar[bool] = True
+    is_borrowed: ClassVar[bool] = False
 
     @classmethod
     def of(cls, table: TableSnapshot, eligible: EligibleRows) -> OwnBlocks:
@@ -130,20 +135,21 @@ class OwnBlocks:
 
 
 class CatalogueGraph:
-    """The graph of the catalogue, asked for ``ask`` arms.
+    """The graph of the catalogue, or whatever proposes arms there, asked for ``ask`` arms.
 
     ``fresh``: how many of the rows that are let in came after the graph was built.
     """
 
     name: ClassVar[str] = "graph"
-    kind: ClassVar[IndexKind] = "hnsw"
+    is_exact: ClassVar[bool] = False
+    is_borrowed: ClassVar[bool] = True
     memory_bytes: ClassVar[int] = 0
 
     def __init__(self, snapshot: Snapshot, eligible: EligibleRows, ask: int) -> None:
         self._eligible = eligible
         self._ask = ask
-        graph = snapshot.structure
-        self._graph = graph if isinstance(graph, HnswGraph) else None
+        self.kind: IndexKind = snapshot.kind
+        self._graph = snapshot.structure if snapshot.proposes else None
         self._covered = self._graph.covered if self._graph is not None else 0
         self._fresh = int(np.count_nonzero(eligible.mask[self._covered :]))
 
@@ -190,7 +196,9 @@ class OwnGraph:
     make: MakeGraph
     added: RowCopy = EMPTY
     name: ClassVar[str] = "own_graph"
-    kind: ClassVar[IndexKind] = "hnsw"
+    kind: ClassVar[IndexKind] = HnswGraph.kind
+    is_exact: ClassVar[bool] = False
+    is_borrowed: ClassVar[bool] = False
 
     @property
     def memory_bytes(self) -> int:
@@ -226,6 +234,8 @@ class OwnGraph:
 SearchStrategy = OwnCopy | OwnBlocks | CatalogueGraph | OwnGraph
 """One strategy to search the arms that one filter lets in, at one moment. It may be searched in any thread.
 
+is_exact    every arm that is let in is compared, or cannot win; else its recall is measured
+is_borrowed it searches by what the catalogue has, and has built nothing itself
 staleness   rows that came or went since it was made, and make searches slower / rows that it was made of
 followed    the same at a later moment; None if it cannot follow. For one thread, once for each strategy.
             Cost: O(changed rows); O(K) after a compaction
@@ -254,15 +264,11 @@ def _followed(
     return copy.followed(table, change), change, position
 
 
-def _proposed(graph: HnswGraph, query: Vector, count: int, eligible: EligibleRows, more: Rows) -> Rows:
+def _proposed(graph: Index, query: Vector, count: int, eligible: EligibleRows, more: Rows) -> Rows:
     """Eligible rows among about the best ``count`` of a graph, and ``more``; none if it reached fewer."""
-    count = min(count, graph.arms - graph.degradation.dead)
-    labels = graph.nearest(query, count) if count > 0 else None
-    if labels is None:
+    rows = graph.search_among(query, count, eligible.mask)
+    if rows is None:
         return NO_ROWS
-    rows = graph.rows[labels]
-    rows = rows[rows >= 0]
-    rows = rows[eligible.mask[rows]]
     return np.concatenate((rows, more)) if len(more) else rows
 
 

@@ -33,9 +33,8 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count as counting
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import hnswlib
 import numpy as np
@@ -43,6 +42,7 @@ from numpy.typing import NDArray
 
 from app.indexes.exact import ExactOverlay
 from app.indexes.hnsw_build import copied, huge_pages, insert, padded
+from app.indexes.index import Index, IndexKind, Publisher
 from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality
 from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot, longest_first, not_in, positions_of
@@ -54,7 +54,6 @@ HEAD_NUMBERS = 32_768
 FEW_DEAD = 0.0005  # of the arms, all long ones: until more have died, the winners are those of the probes
 # hnswlib computes the distance 1 - x.q in float32. Features are scaled up, so that the 1 costs no digits.
 _LARGEST_NORM_EXPONENT = 30
-_NUMBERS = counting()
 _HEAD_DEAD = 16  # one of so many of the head may be dead; then the next longest take their places
 _MAX_WASTED_SHARE = 0.5  # of the arms of a graph: so many may be dead or too short, and it is added to
 
@@ -75,7 +74,7 @@ class GraphTuning:
     list: int
 
 
-class HnswGraph:
+class HnswGraph(Index):
     """A graph over some rows of a table. Call ``tuned`` before searching it.
 
     ``rows`` (n,): the row of every label. ``covered``: rows of the snapshot it was built over; later rows are
@@ -83,20 +82,20 @@ class HnswGraph:
     that is built or loaded has its own. ``is_interim``: it was made for a catalogue that was growing.
     """
 
-    kind: ClassVar[Literal["hnsw"]] = "hnsw"
+    kind: ClassVar[IndexKind] = "hnsw"
+    proposes = True
+    is_published = True
+    is_remeasured = True
 
     def __init__(self, index: Any, rows: Rows, *, covered: int, m: int) -> None:
-        self.number = next(_NUMBERS)
+        super().__init__(covered, Degradation(len(rows)))
         self.checksum = ""  # of its file
-        self.is_interim = False
         self._index = index
         self._rows = rows
         self._labels = positions_of(rows, covered)
         self._m = m
         self._shortlist = self._most = 1
         self._list = 0
-        self.covered = covered
-        self.degradation = Degradation(len(rows))
         self._substitutes = self._head = ExactOverlay.empty()
         self._cuts: tuple[float, ...] = (0.0, 0.0, 0.0)
         self._few = 0.0
@@ -172,6 +171,15 @@ class HnswGraph:
         scaled: float = self._index.get_items([label])[0][place]
         return round(math.log2(abs(scaled)) - math.log2(abs(row[place])))
 
+    @staticmethod
+    def grown_from(
+        index: Index | None, table: TableSnapshot, rows: Rows, *, threads: int, check: Callable[[], None]
+    ) -> HnswGraph | None:
+        """``grown`` of what serves; None also if that is no graph."""
+        if not isinstance(index, HnswGraph):
+            return None
+        return index.grown(table, rows, threads=threads, check=check)
+
     @classmethod
     def load_verified(cls, path: Path, rows: Rows, *, dim: int, covered: int, m: int) -> HnswGraph:
         """Read what ``save`` wrote. The caller vouches for every byte: hnswlib checks nothing (#673)."""
@@ -187,10 +195,6 @@ class HnswGraph:
         self._index.save_index(os.fspath(path))
         if path.stat().st_size != self._index.index_file_size():
             raise OSError("the graph was not written completely")
-
-    @property
-    def arms(self) -> int:
-        return len(self._rows)
 
     @property
     def rows(self) -> Rows:
@@ -213,6 +217,11 @@ class HnswGraph:
         return self.degradation.longest_dead <= self._few
 
     @property
+    def can_grow(self) -> bool:
+        """Not once some of its longest arms died: then shorter ones win."""
+        return self.has_few_dead
+
+    @property
     def memory_bytes(self) -> int:
         overlays = self._substitutes.memory_bytes + self._head.memory_bytes
         return len(self._rows) * arm_bytes(self._index.dim, self._m) + self._labels.nbytes + overlays
@@ -224,7 +233,7 @@ class HnswGraph:
             self._unscaled = 2.0 ** -self._exponent(table, int(labels[0]))
         self._head = ExactOverlay.labelled(table, self._rows[labels], labels)
 
-    def refill_head(self, table: TableSnapshot) -> None:
+    def refresh(self, table: TableSnapshot) -> None:
         """Give the places of the dead in the head to the next longest arms. Cost: O(head) for each 16th of it
         that died, and what died behind it.
         """
@@ -266,6 +275,12 @@ class HnswGraph:
         None: the graph has too few of them, and all are scanned.
         """
         self._list = self._most + 1 if count is None else count
+
+    def scan_lists(self) -> None:
+        self.tuned_for_lists(None)
+
+    def publish(self, publisher: Publisher) -> None:
+        publisher.with_graph(self)
 
     @property
     def tuning(self) -> GraphTuning:
@@ -315,6 +330,15 @@ class HnswGraph:
         self.tuned_for_lists(tuning.list)
         self.degradation.tombstone(np.flatnonzero(self._rows < 0))
         self._index.set_ef(self.degradation.lowered_ef)
+
+    def search_among(self, query: Vector, count: int, let_in: NDArray[np.bool_]) -> Rows | None:
+        count = min(count, self.arms - self.degradation.dead)
+        labels = self.nearest(query, count) if count > 0 else None
+        if labels is None:
+            return None
+        rows = self._rows[labels]
+        rows = rows[rows >= 0]
+        return rows[let_in[rows]]
 
     def nearest(self, query: Vector, count: int) -> NDArray[np.int64] | None:
         """Labels of about the best ``count`` arms, None if fewer were reached. For any thread."""

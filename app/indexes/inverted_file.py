@@ -17,14 +17,15 @@ the codes: the rows are compared as they are.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.index import Index, IndexKind, SegmentIndex
 from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
 from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Probes, Quality, typical_us
 from app.indexes.quality import Degradation
@@ -95,12 +96,14 @@ class ListPlaces(msgspec.Struct, frozen=True):
     error_line: tuple[float, float]
 
 
-class InvertedFile:
+class InvertedFile(SegmentIndex):
     """See the module. ``rows`` (m,), ``features`` (m, d): list after list. ``starts`` (n + 1,): of the lists.
 
     ``first``, ``covered``: its rows are some of the table's from ``first`` to below ``covered``. ``probed``:
     how many lists are read, None: all rows. Call ``tuned`` before searching it. Memory: 4 d + 13 bytes a row.
     """
+
+    kind: ClassVar[IndexKind] = "inverted_file"
 
     def __init__(
         self,
@@ -112,9 +115,10 @@ class InvertedFile:
         first: int,
         check: Callable[[], None],
     ) -> None:
+        super().__init__(table.rows, Degradation(len(rows)))
         order = np.argsort(labels, kind="stable")
-        self.rows: Rows = rows[order]
-        self.centroids, self.first, self.covered = centroids, first, table.rows
+        self._rows: Rows = rows[order]
+        self.centroids, self.first = centroids, first
         self.features: Working = np.empty((len(rows), table.dim), dtype=table.working.dtype)
         for some in batched(np.arange(len(rows))):
             check()
@@ -124,7 +128,6 @@ class InvertedFile:
         largest = float(table.norms[rows].max(initial=0.0))
         self._error_line = error_line(table.dim, largest, self.features.dtype)
         self._positions = positions_of(self.rows - first, self.covered - first)
-        self.degradation = Degradation(len(rows))
         self.probed: int | None = None
         self.probed_for_lists: tuple[int | None, int | None] = (None, None)
 
@@ -132,10 +135,11 @@ class InvertedFile:
     def of(cls, at: ListPlaces, data: Array, *, covered: int) -> InvertedFile:
         """The one that ``packed`` wrote."""
         made = object.__new__(cls)
-        made.rows, made.features, made.starts = at.rows.of(data), at.features.of(data), at.starts.of(data)
+        Index.__init__(made, covered, Degradation(0))
+        made._rows, made.features, made.starts = at.rows.of(data), at.features.of(data), at.starts.of(data)
         made.features = made.features.reshape(len(made.rows), -1)
         made.centroids = Centroids.of(at.centroids.of(data).reshape(len(made.starts) - 1, -1))
-        made.first, made.covered = 0, covered
+        made.first = 0
         made.probed, made.probed_for_lists = at.probed, at.probed_for_lists
         made._error_line = at.error_line
         made._positions = positions_of(made.rows, covered)
@@ -160,8 +164,10 @@ class InvertedFile:
             error_line=self._error_line,
         )
 
-    def __len__(self) -> int:
-        return len(self.rows)
+    @property
+    def rows(self) -> Rows:
+        """Its rows, list after list (m,), -1 for those that are gone."""
+        return self._rows
 
     @property
     def labels(self) -> Labels:
@@ -284,11 +290,26 @@ class InvertedFile:
     def moved(self, position: Rows, covered: int) -> InvertedFile:
         """The same file after a compaction: row r is now ``position[r]``, -1 if it is gone."""
         other = copy.copy(self)
-        other.rows, other.first, other.covered = np.append(position, -1)[self.rows], 0, covered
+        other._rows, other.first, other.covered = np.append(position, -1)[self.rows], 0, covered
         other.degradation = self.degradation.copied()
         other.degradation.tombstone(np.flatnonzero((other.rows < 0) & ~self.degradation.gone))
         other._positions = positions_of(other.rows, covered)
         return other
+
+
+def centroids_of(structure: Index | None) -> Centroids | None:
+    """Those that a structure was made with, if it is an inverted file."""
+    return structure.centroids if isinstance(structure, InvertedFile) else None
+
+
+def known_labels(parts: Sequence[Index], centroids: Centroids, first: int, stop: int) -> Labels:
+    """The lists of the rows from ``first`` to ``stop`` that ``parts`` know of these centroids, else -1."""
+    labels = np.full(stop - first, -1, dtype=np.int16)
+    for part in parts:
+        if isinstance(part, InvertedFile) and part.centroids is centroids:
+            there = part.rows >= first
+            labels[part.rows[there] - first] = part.labels[there]
+    return labels
 
 
 def batched(numbers: Rows) -> Iterator[Rows]:

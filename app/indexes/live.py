@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from app.filters.attributes import AttributeTable, Compaction, Document
 from app.indexes import graph_file
 from app.indexes.arm_rows import DescribedRows
-from app.indexes.hnsw import HnswGraph
+from app.indexes.index import Index
 from app.indexes.maintenance import Maintenance, Measurement, Measuring, SegmentBuild
 from app.indexes.planner import SMALL_NUMBERS, IndexOptions, Plan
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.segments import Segment, end_of, fitting
 from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
-from app.indexes.snapshot import Snapshot, Structure
+from app.indexes.snapshot import Snapshot
 from app.indexes.table import ArmTable, TableSnapshot
 from app.platform.errors import DimensionMismatch
 from shortlist import checks
@@ -87,7 +87,7 @@ class LiveIndex:
         self._threads = threads or max(1, (os.cpu_count() or 1) - 1)
         self._table = ArmTable(dim)
         self._attributes = AttributeTable()
-        self._structure: Structure | None = None
+        self._structure: Index | None = None
         self._plan: Plan | None = None
         self._segments: tuple[Segment, ...] = ()
         self._job: Maintenance | None = None
@@ -291,9 +291,9 @@ class LiveIndex:
     def begin_measurement(self) -> Measurement | None:
         """Measuring a graph again after deaths, or None; it may go on while there is other work."""
         graph, died_s = self._structure, time.monotonic() - self._died_at
-        if not isinstance(graph, HnswGraph) or not self._measuring.is_due(
-            graph, self._recent, is_at_rest=died_s > _AT_REST_S
-        ):
+        if graph is None or not graph.is_remeasured:
+            return None
+        if not self._measuring.is_due(graph, self._recent, is_at_rest=died_s > _AT_REST_S):
             return None
         return self._measuring.begin(self._table.snapshot(), graph, self._recent, self._seed)
 
@@ -318,7 +318,7 @@ class LiveIndex:
         *,
         compaction: bool = False,
         attributes: Compaction | None = None,
-        growing: HnswGraph | None = None,
+        growing: Index | None = None,
     ) -> Maintenance:
         return Maintenance(
             table=self._table.snapshot(),
@@ -397,7 +397,7 @@ class LiveIndex:
         self._plan, self._structure, self._segments = job.plan, job.structure, job.segments
         self._changes = 0
 
-    def _take_plan(self, plan: Plan, structure: Structure | None, since: TableSnapshot) -> None:
+    def _take_plan(self, plan: Plan, structure: Index | None, since: TableSnapshot) -> None:
         """Serve by a structure that was built over an earlier moment; keep the segments that follow it."""
         self._plan, self._changes = plan, 0
         if structure is None and not self._now.has_grown:
@@ -457,8 +457,8 @@ class LiveIndex:
 
     def _take_snapshot(self) -> Snapshot:
         now = self._now
-        if isinstance(now.structure, HnswGraph):
-            now.structure.refill_head(now.table)
+        if now.structure is not None:
+            now.structure.refresh(now.table)
         return now.snapshot(self._recent, self._attributes.snapshot())
 
     @property

@@ -26,7 +26,8 @@ from app.indexes import graph_file
 from app.indexes.exact import scan
 from app.indexes.hnsw import HnswGraph
 from app.indexes.hnsw_build import build_lock
-from app.indexes.inverted_file import Centroids, InvertedFile, batched
+from app.indexes.index import Index, SegmentIndex
+from app.indexes.inverted_file import Centroids, InvertedFile, batched, centroids_of, known_labels
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import IndexOptions, Plan, find, plan
 from app.indexes.probes import (
@@ -41,7 +42,6 @@ from app.indexes.probes import (
     worst_of,
 )
 from app.indexes.segments import Segment
-from app.indexes.snapshot import Structure
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows, Vector
 
@@ -95,11 +95,11 @@ class Maintenance(Cancellation):
     recent: Sequence[Vector]
     threads: int
     attributes: Compaction | None = None
-    growing: HnswGraph | None = None
+    growing: Index | None = None
     compacted: ArmTable | None = None
     positions: Rows = field(default_factory=lambda: NO_ROWS)
     plan: Plan | None = None
-    structure: Structure | None = None
+    structure: Index | None = None
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -141,9 +141,7 @@ class Maintenance(Cancellation):
                 return loaded
             with suppress(OSError):  # nobody is to wait for it
                 self.load_from.unlink(missing_ok=True)
-        graph = None
-        if self.growing is not None:
-            graph = self.growing.grown(self.table, rows, threads=self.threads, check=self.check)
+        graph = HnswGraph.grown_from(self.growing, self.table, rows, threads=self.threads, check=self.check)
         if graph is None:
             graph = HnswGraph.build(
                 self.table, rows, seed=self.seed, threads=self.threads, check=self.check, **shape
@@ -176,7 +174,7 @@ class Measurement(Cancellation):
     """
 
     table: TableSnapshot
-    graph: HnswGraph
+    graph: Index
     recent: Sequence[Vector]
     seed: int
     answers: tuple[Quality, Probes, ExactLists] | None = None
@@ -220,7 +218,7 @@ class Measuring:
         self._ended_at = self._took_s = 0.0
         self._last: Vector | None = None  # of the queries that were known at the last measurement
 
-    def is_due(self, graph: HnswGraph, recent: deque[Vector], *, is_at_rest: bool) -> bool:
+    def is_due(self, graph: Index, recent: deque[Vector], *, is_at_rest: bool) -> bool:
         """Whether so many died that it should be, or ``is_at_rest``: some did, and now no others do.
 
         Also where all of the ``recent`` queries came since.
@@ -236,21 +234,21 @@ class Measuring:
             is_full and rested >= took * _SAME_REST and all(each is not self._last for each in list(recent))
         )
 
-    def begin(self, table: TableSnapshot, graph: HnswGraph, recent: deque[Vector], seed: int) -> Measurement:
+    def begin(self, table: TableSnapshot, graph: Index, recent: deque[Vector], seed: int) -> Measurement:
         self._job = Measurement(table=table, graph=graph, recent=tuple(recent), seed=seed)
         return self._job
 
-    def finish(self, job: Measurement, graph: Structure | None, target: float) -> None:
+    def finish(self, job: Measurement, graph: Index | None, target: float) -> None:
         """Note what was measured, unless another ``graph`` serves now. Lists may be scanned then."""
         if job is not self._job:
             return
         self._job, self._ended_at, self._took_s = None, time.monotonic(), job.seconds
         self._last = job.recent[-1] if job.recent else None
-        if job.answers is None or not isinstance(graph, HnswGraph) or graph.number != job.graph.number:
+        if job.answers is None or graph is None or graph.number != job.graph.number:
             return
         quality, probes, lists = job.answers
         if quality.recall_at_10 < target - _LIST_SLACK:
-            graph.tuned_for_lists(None)
+            graph.scan_lists()
             quality = replace(quality, recall_at_10=1.0)
         job.graph.answered(quality, probes, lists)
 
@@ -263,17 +261,17 @@ class SegmentBuild(Cancellation):
     """Call ``run`` in any thread, then ``LiveIndex.finish_segment`` in the thread of the event loop.
 
     ``first``: where the segment begins. ``cut``: shorter arms are left out. ``joined``: segments with rows
-    from there on, which it replaces. ``centroids``: those of the last segment; None: others are
-    trained. ``target``: share of the probes whose best arm is to be found. ``recent``: queries served lately,
-    each (d,). After ``run``: ``segment``, None if it was cancelled.
+    from there on, which it replaces. ``last``: the structure of the last segment, whose centroids are taken
+    if it has some. ``target``: share of the probes whose best arm is to be found. ``recent``: queries served
+    lately, each (d,). After ``run``: ``segment``, None if it was cancelled.
 
     Cost: m n d multiply-adds for m new rows and n centroids, and m' d reads and writes for m' rows in all.
     """
 
     table: TableSnapshot
-    structure: Structure | None
+    structure: Index | None
     joined: Sequence[Segment]
-    centroids: Centroids | None
+    last: SegmentIndex | None
     first: int
     cut: float
     target: float
@@ -301,7 +299,7 @@ class SegmentBuild(Cancellation):
         probes = solve(table, queries, first=self.first, groups=groups)
         lists = ExactLists.of(table, queries[:_SEGMENT_LISTS], groups[:_SEGMENT_LISTS], first=self.first)
         made: InvertedFile | NormBlocks
-        if isinstance(self.structure, NormBlocks):
+        if self.structure is not None and self.structure.is_exact:
             made = NormBlocks(table, rows)
         else:
             made = self._inverted_file(rows, rng)
@@ -317,22 +315,18 @@ class SegmentBuild(Cancellation):
 
     def _inverted_file(self, rows: Rows, rng: np.random.Generator) -> InvertedFile:
         """An inverted file over ``rows`` (m,). Those of joined segments stay in their lists."""
-        table, first, centroids = self.table, self.first, self.centroids
+        table, first, centroids = self.table, self.first, centroids_of(self.last)
         if centroids is None:
             centroids = Centroids.trained(table, _known(self.structure, rows), rng)
-        labels = np.full(table.rows - first, -1, dtype=np.int16)
-        for part in (segment.structure for segment in self.joined):
-            if isinstance(part, InvertedFile) and part.centroids is centroids:
-                there = part.rows >= first
-                labels[part.rows[there] - first] = part.labels[there]
-        labels = labels[rows - first]
+        parts = [segment.structure for segment in self.joined]
+        labels = known_labels(parts, centroids, first, table.rows)[rows - first]
         for new in batched(np.flatnonzero(labels < 0)):
             self.check()
             labels[new] = centroids.nearest(table.features[rows[new]].astype(table.working.dtype))
         return InvertedFile(table, centroids, rows, labels, first=first, check=self.check)
 
 
-def _known(structure: Structure | None, rows: Rows) -> Rows:
-    """Rows to train centroids on: the arms of the graph, or ``rows`` if there are more of them."""
-    in_graph = structure.rows[structure.rows >= 0] if isinstance(structure, HnswGraph) else rows
-    return in_graph if len(in_graph) > len(rows) else rows
+def _known(structure: Index | None, rows: Rows) -> Rows:
+    """Rows to train centroids on: the arms of the structure, or ``rows`` if there are more of them."""
+    known = structure.rows[structure.rows >= 0] if structure is not None else rows
+    return known if len(known) > len(rows) else rows

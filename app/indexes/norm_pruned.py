@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.index import IndexKind, SegmentIndex
 from app.indexes.probes import ExactLists, Probes, Quality
 from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot, Working, aligned_empty, positions_of
@@ -30,20 +31,21 @@ _LARGEST_BLOCK = 65_536
 _ROUND_UP = 1.0 + 1e-9
 
 
-class NormBlocks:
+class NormBlocks(SegmentIndex):
     """The rows of a snapshot that were alive when it was built, in blocks of descending norm.
 
     Deaths neither spoil its answers nor slow it down. ``rows`` (n,): these living rows
     alone, below ``covered``.
     """
 
-    kind: ClassVar[Literal["norm_pruned"]] = "norm_pruned"
+    kind: ClassVar[IndexKind] = "norm_pruned"
+    is_exact = True
+    is_published = True
 
     def __init__(self, table: TableSnapshot, rows: Rows | None = None, *, covered: int | None = None) -> None:
         live = table.live_rows if rows is None else rows
         order = np.argsort(-table.norms[live], kind="stable")
-        self.covered = table.rows if covered is None else covered
-        self.degradation = Degradation(0)
+        super().__init__(table.rows if covered is None else covered, Degradation(0))
         self._rows: Rows = live[order]
         self._positions = positions_of(self._rows, self.covered)
         self._largest = float(table.norms[self._rows[0]]) if live.size else 0.0
@@ -54,10 +56,6 @@ class NormBlocks:
         self._gone = NO_ROWS
         # For how many tombstones the positions of their rows are known, and those positions, ascending.
         self._masked: tuple[int, NDArray[np.int64]] = (0, NO_ROWS)
-
-    @property
-    def arms(self) -> int:
-        return len(self._rows)
 
     @property
     def rows(self) -> Rows:

@@ -7,7 +7,8 @@
     1. A catalogue of fewer than 500,000 numbers (arms times dimension) is scanned.
     2. Of the two exact searches the faster one is kept. It serves if it takes no longer than scanning 500,000
        numbers.
-    3. Otherwise a graph is built, and ``quality`` decides which ef it serves with, if any.
+    3. Otherwise what ``CANDIDATES`` lists is built and measured against it: of a graph ``quality`` decides
+       which ef it serves with, if any.
 
 Why 500,000: Gaussian and unit arms of dimension 8 to 64 were searched at ef 32 and more. A graph over 320,000
 numbers took longer than the scan each time (speedup .2 to .9); over 640,000 it was the faster one mostly (.9
@@ -29,6 +30,7 @@ import numpy as np
 from app.indexes import quality as ef_choice
 from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph
+from app.indexes.index import Index, IndexKind
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import (
     LIST,
@@ -43,7 +45,6 @@ from app.indexes.probes import (
     typical_us,
 )
 from app.indexes.quality import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_RECALL, choose_ef
-from app.indexes.snapshot import IndexKind, Structure
 from app.indexes.table import TableSnapshot, longest_first
 from shortlist import checks
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
@@ -122,7 +123,7 @@ class IndexOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _ExactSearch:
+class ExactSearch:
     """The best exact search: its plan, its index if it has one, and its work.
 
     ``numbers``: a scan of this many numbers takes about as long.
@@ -147,7 +148,7 @@ def plan(
     recent: Sequence[Vector],
     rng: np.random.Generator,
     is_growing: bool = False,
-) -> tuple[Plan, Structure | None]:
+) -> tuple[Plan, Index | None]:
     """Measure, build what is needed, decide. ``make`` builds a graph over given rows.
 
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
@@ -162,12 +163,19 @@ def plan(
     if is_small(table) and options.kind != "hnsw":
         return plain, None
     probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing), groups=groups)
-    exact = _ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
+    exact = ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
     if options.kind != "hnsw":
         exact = _faster_exact(table, exact, probes)
         if exact.numbers < SMALL_NUMBERS:
             return exact.plan, exact.blocks
-    return _with_graph(table, options, make, exact, probes)
+    tried = [
+        candidate.attempt(Task(table, options, make, exact, probes))
+        for candidate in CANDIDATES
+        if options.kind in ("auto", candidate.kind)
+    ]
+    found = [each for each in tried if each[1] is not None]
+    # what was tried in vain says why
+    return min(found, key=lambda each: each[0].expected_us) if found else tried[0]
 
 
 def _probes_for(table: TableSnapshot, is_growing: bool) -> int:
@@ -177,7 +185,7 @@ def _probes_for(table: TableSnapshot, is_growing: bool) -> int:
     return max(_LEAST_PROBES, min(table.live // _ARMS_A_PROBE, _MOST_PROBES, affordable))
 
 
-def _faster_exact(table: TableSnapshot, plain: _ExactSearch, probes: Probes) -> _ExactSearch:
+def _faster_exact(table: TableSnapshot, plain: ExactSearch, probes: Probes) -> ExactSearch:
     """Norm-pruned search if it is faster than the plain scan; it is tried only if the norms promise that."""
     norms = np.sort(table.norms[table.live_rows])
     # by Cauchy-Schwarz no shorter arm can be the best one of its probe
@@ -195,20 +203,66 @@ def _faster_exact(table: TableSnapshot, plain: _ExactSearch, probes: Probes) -> 
         return plain
     pruned = replace(plain.plan, kind="norm_pruned", scan_us=scan_us, expected_us=us)
     reason = f"pruning by norm reads {share_read:.0%}"
-    return _ExactSearch(
+    return ExactSearch(
         replace(pruned, reason=reason), search, blocks, _PRUNED_COST * share_read * plain.numbers
     )
 
 
-def _with_graph(
-    table: TableSnapshot, options: IndexOptions, make: MakeGraph, exact: _ExactSearch, probes: Probes
-) -> tuple[Plan, Structure | None]:
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a structure is built for: arms, what their owner asked for, and probes whose best arms are known.
+
+    ``exact``: the search that it has to be faster than. ``make``: builds a graph, for those that are graphs.
+    """
+
+    table: TableSnapshot
+    options: IndexOptions
+    make: MakeGraph
+    exact: ExactSearch
+    probes: Probes
+
+
+def measured(task: Task, index: Index, build_s: float) -> tuple[Plan, Index | None]:
+    """The plan of an approximate structure that needs no tuning, if it may serve; else the exact search's.
+
+    It serves if it reaches the target of the catalogue, and is 1.25 times as fast. Cost: a search and an
+    exact one for each probe.
+    """
+    table, probes, target = task.table, task.probes, task.options.target_recall
+
+    def search(query: Vector, k: int) -> TopK:
+        return find(table, index, query, k)
+
+    trial = compare(lambda query: search(query, 1), task.exact.search, probes)
+    said = _comparison(task.exact, trial, target, index.kind)
+    if choose_ef({0: trial}, target) is None:
+        plan = replace(task.exact.plan, build_s=build_s, reason=f"{index.kind} was tried: {said}")
+        return plan, task.exact.blocks
+    lists = ExactLists.of(table, probes.queries[:_LISTS], probes.groups[:_LISTS], last=index.covered)
+    index.answered(lists.measured(trial.least, search), probes, lists)
+    return _served(task.exact, index.kind, trial, ef=None, build_s=build_s, reason=said), index
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A structure that the planner tries. ``kind``: as an owner asks for it.
+
+    ``attempt`` builds and measures one. It returns its plan and it, or the plan of the exact search, with the
+    reason, and that search's own structure. ``measured`` does that for a structure without tuning.
+    """
+
+    kind: IndexKind
+    attempt: Callable[[Task], tuple[Plan, Index | None]]
+
+
+def _with_graph(task: Task) -> tuple[Plan, Index | None]:
     """A graph and its plan if some ef may serve, else the exact search."""
+    table, options, exact, probes = task.table, task.options, task.exact, task.probes
     if not np.isfinite(table.largest_norm):
         return replace(exact.plan, reason="norms out of range"), exact.blocks
     started = time.perf_counter()
     chosen = core(table, probes)
-    graph, substitutes = make(chosen.rows), chosen.substitutes
+    graph, substitutes = task.make(chosen.rows), chosen.substitutes
     if graph.covered < table.rows:  # of an earlier run: arms that came since are searched beside it
         covered = np.arange(table.rows) < graph.covered
         probes = solve(table, probes.queries, among=covered, groups=probes.groups)
@@ -219,8 +273,8 @@ def _with_graph(
     trials = _measured_efs(table, graph, options, exact, probes)
     ef = choose_ef(trials, options.target_recall, forced=options.kind == "hnsw")
     if ef is None:
-        tried = _comparison(exact.plan, *list(trials.items())[-1], options.target_recall)
-        reason = f"a graph was tried: {tried}"
+        ef, trial = list(trials.items())[-1]
+        reason = f"a graph was tried: {_comparison(exact, trial, options.target_recall, f'ef {ef}')}"
         return replace(exact.plan, build_s=build_s, reason=reason), exact.blocks
     trial = trials[ef]
     # A request for more than ``most`` arms would take longer than the exact search.
@@ -231,11 +285,12 @@ def _with_graph(
     _tune_for_lists(table, graph, lists, options, most)
     quality = lists.measured(trial.least, lambda query, k: find(table, graph, query, k))
     graph.answered(quality, probes, lists)
-    return _served(exact.plan, ef, trial, build_s, options.target_recall), graph
+    said = _comparison(exact, trial, options.target_recall, f"ef {ef}")
+    return _served(exact, graph.kind, trial, ef=ef, build_s=build_s, reason=said), graph
 
 
 def _measured_efs(
-    table: TableSnapshot, graph: HnswGraph, options: IndexOptions, exact: _ExactSearch, probes: Probes
+    table: TableSnapshot, graph: HnswGraph, options: IndexOptions, exact: ExactSearch, probes: Probes
 ) -> dict[int, Trial]:
     """Measure some ef: by bisection the least for which it is settled that no larger one is chosen."""
     trials: dict[int, Trial] = {}
@@ -263,31 +318,33 @@ def _tune_for_lists(
     graph.tuned_for_lists(counts[place] if place < len(counts) else None)
 
 
-def find(table: TableSnapshot, graph: HnswGraph, query: Vector, k: int) -> TopK:
-    """The ``k`` best arms by the graph, or by a scan where that would take longer."""
-    return graph.search(table, query, k) or scan(table, query, k)
+def find(table: TableSnapshot, index: Index, query: Vector, k: int) -> TopK:
+    """The ``k`` best arms by the structure, or by a scan where that would take longer."""
+    return index.search(table, query, k) or scan(table, query, k)
 
 
-def _served(exact: Plan, ef: int, trial: Trial, build_s: float, target: float) -> Plan:
-    quality = trial.least
+def _served(
+    exact: ExactSearch, kind: IndexKind, trial: Trial, *, ef: int | None, build_s: float, reason: str
+) -> Plan:
+    quality, before = trial.least, exact.plan
     return replace(
-        exact,
-        kind="hnsw",
-        # Both exact searches as they were when this ef was timed.
-        scan_us=exact.scan_us * trial.exact_us / exact.expected_us,
+        before,
+        kind=kind,
+        # Both exact searches as they were when this was timed.
+        scan_us=before.scan_us * trial.exact_us / before.expected_us,
         expected_us=trial.us,
         recall_at_1=quality.recall_at_1,
         ratio_mean=quality.ratio_mean,
         ratio_min=quality.ratio_min,
         ef_search=ef,
         build_s=build_s,
-        reason=_comparison(exact, ef, trial, target),
+        reason=reason,
     )
 
 
-def _comparison(exact: Plan, ef: int, trial: Trial, target: float) -> str:
-    quality, other = trial.quality, "plain scan" if exact.kind == "exact" else "norm-pruned search"
-    result = f"recall {quality.recall_at_1:.3f} and ratio {quality.ratio_mean:.4f} at ef {ef}"
+def _comparison(exact: ExactSearch, trial: Trial, target: float, where: str) -> str:
+    quality, other = trial.quality, "plain scan" if exact.blocks is None else "norm-pruned search"
+    result = f"recall {quality.recall_at_1:.3f} and ratio {quality.ratio_mean:.4f} at {where}"
     if not ef_choice.reaches(quality, target):
         result += f", which does not reach {target:g} for certain"
     return f"{trial.speedup:.1f} times as fast as the {other}, {result}"
@@ -333,3 +390,7 @@ def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
     Few while the catalogue ``is_growing``: then it will soon be planned again.
     """
     return max(1, int((FEW_DEAD if is_growing else _RESERVE) * table.live))
+
+
+CANDIDATES: list[Candidate] = [Candidate("hnsw", _with_graph)]
+"""All structures that are tried where no exact search is quick enough; the fastest that may serve does."""

@@ -23,6 +23,7 @@ from app.filters.attributes import AttributeTable
 from app.indexes import graph_file, shared_files
 from app.indexes.arm_rows import DescribedUntil
 from app.indexes.hnsw import GraphTuning, HnswGraph
+from app.indexes.index import Index, SegmentIndex
 from app.indexes.inverted_file import InvertedFile, ListPlaces
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter, linked, read_packed, write_packed
@@ -31,7 +32,6 @@ from app.indexes.planner import IndexOptions, Plan
 from app.indexes.probes import Quality
 from app.indexes.segments import Segment, end_of
 from app.indexes.shared_arms import SharedArms
-from app.indexes.snapshot import Structure
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows
 
@@ -103,7 +103,7 @@ class Adoption(Cancellation):
     positions: Rows = field(default_factory=lambda: NO_ROWS)
     attributes: AttributeTable | None = None
     plan: Plan | None = None
-    structure: Structure | None = None
+    structure: Index | None = None
     segments: tuple[Segment, ...] = ()
     version: int = 0
     seconds: float = 0.0
@@ -156,7 +156,7 @@ class Adoption(Cancellation):
 
     def _structure(
         self, folder: Path, search: SearchPlaces, data: Array, base: TableSnapshot
-    ) -> Structure | None:
+    ) -> Index | None:
         at = search.graph
         if at is None:
             rows = np.arange(search.covered)
@@ -191,6 +191,10 @@ class Publishing(Adoption):
 
     same_arms: int | None
     cache: Path | None
+    graph: HnswGraph | None = None
+
+    def with_graph(self, graph: HnswGraph) -> None:
+        self.graph = graph
 
     def run(self) -> None:
         started = time.monotonic()
@@ -211,8 +215,10 @@ class Publishing(Adoption):
         if self.own.entries:
             shared_files.write_columns(folder, self.own, self.positions, check=self.check)
             self.attributes = shared_files.read_columns(folder)
-        if isinstance(self.structure, HnswGraph):
-            self._write_graph(folder / _GRAPH, self.structure)
+        if self.structure is not None and self.structure.is_published:
+            self.structure.publish(self)
+        if self.graph is not None:
+            self._write_graph(folder / _GRAPH, self.graph)
         write_packed(folder, _SEARCH, self._pack, number=_FORMAT, check=self.check)
         self.compacted = table
 
@@ -231,13 +237,14 @@ class Publishing(Adoption):
         )
 
     def _pack(self, writer: ArrayWriter) -> SearchPlaces:
-        structure, covered, graph = self.structure, 0, None
+        structure, covered, plan, parts = self.structure, 0, self.plan, self.segments
+        if structure is not None and not structure.is_published:
+            structure, plan, parts = None, None, ()  # others scan these arms
         if structure is not None:
             covered = end_of(self.positions[: structure.covered])
-        if isinstance(structure, HnswGraph):
-            graph = self._pack_graph(writer, structure)
-        segments = [_pack_segment(writer, each.moved(self.positions)) for each in self.segments]
-        return SearchPlaces(self.version, self.attributes is not None, self.plan, covered, graph, segments)
+        graph = None if self.graph is None else self._pack_graph(writer, self.graph)
+        segments = [_pack_segment(writer, each.moved(self.positions)) for each in parts]
+        return SearchPlaces(self.version, self.attributes is not None, plan, covered, graph, segments)
 
     def _pack_graph(self, writer: ArrayWriter, graph: HnswGraph) -> GraphPlaces:
         position = np.append(self.positions, -1)
@@ -255,19 +262,20 @@ class Publishing(Adoption):
 
 def _pack_segment(writer: ArrayWriter, segment: Segment) -> SegmentPlaces:
     structure = segment.structure
+    lists: ListPlaces | None = structure.packed(writer)
     return SegmentPlaces(
         first=segment.first,
         covered=segment.covered,
         cut=segment.cut,
         cost=segment.cost,
         quality=structure.degradation.measured,
-        lists=structure.packed(writer) if isinstance(structure, InvertedFile) else None,
-        rows=None if isinstance(structure, InvertedFile) else writer.place(structure.rows),
+        lists=lists,
+        rows=writer.place(structure.rows) if lists is None else None,
     )
 
 
 def _segment(at: SegmentPlaces, data: Array, base: TableSnapshot) -> Segment:
-    made: InvertedFile | NormBlocks
+    made: SegmentIndex
     if at.lists is not None:
         made = InvertedFile.of(at.lists, data, covered=at.covered)
     elif at.rows is not None:

@@ -21,9 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.indexes.hnsw import HnswGraph
-from app.indexes.inverted_file import InvertedFile
-from app.indexes.norm_pruned import NormBlocks
+from app.indexes.index import Index, SegmentIndex
 from app.indexes.probes import Quality
 from app.indexes.table import TableSnapshot
 from shortlist.types import Rows, Vector
@@ -39,7 +37,7 @@ class Segment:
     ``cost``: measured time of a search / time of a scan of these rows.
     """
 
-    structure: InvertedFile | NormBlocks
+    structure: SegmentIndex
     first: int
     cut: float
     cost: float
@@ -97,11 +95,11 @@ def end_of(positions: Rows) -> int:
     return int(positions.max(initial=-1)) + 1
 
 
-def fitting(segments: Sequence[Segment], structure: HnswGraph | NormBlocks | None) -> tuple[Segment, ...]:
+def fitting(segments: Sequence[Segment], structure: Index | None) -> tuple[Segment, ...]:
     """The segments that serve beside a structure: they have later rows, and are exact if it is."""
-    covered, is_exact = structure.covered if structure is not None else 0, isinstance(structure, NormBlocks)
+    covered, is_exact = (0, False) if structure is None else (structure.covered, structure.is_exact)
     return tuple(
         segment
         for segment in segments
-        if segment.covered > covered and not (is_exact and isinstance(segment.structure, InvertedFile))
+        if segment.covered > covered and (segment.structure.is_exact or not is_exact)
     )

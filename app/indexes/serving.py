@@ -13,14 +13,12 @@ import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.exact import measured_scan_cost
-from app.indexes.hnsw import HnswGraph
-from app.indexes.inverted_file import InvertedFile
+from app.indexes.index import Index, IndexKind
 from app.indexes.maintenance import SegmentBuild
-from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan, is_small
 from app.indexes.quality import falls_short
 from app.indexes.segments import Segment, joined
-from app.indexes.snapshot import IndexKind, Snapshot, Structure
+from app.indexes.snapshot import Snapshot
 from app.indexes.table import TableSnapshot
 from shortlist.types import Vector
 
@@ -87,7 +85,7 @@ class Serving:
     table: TableSnapshot
     options: IndexOptions
     plan: Plan | None
-    structure: Structure | None
+    structure: Index | None
     made: tuple[Segment, ...]
 
     @cached_property
@@ -102,7 +100,7 @@ class Serving:
     @property
     def cut_norm(self) -> float:
         """Shorter arms cannot win."""
-        return self.structure.cut_norm if isinstance(self.structure, HnswGraph) else 0.0
+        return self.structure.cut_norm if self.structure is not None else 0.0
 
     @property
     def covered(self) -> int:
@@ -140,7 +138,7 @@ class Serving:
         """Whether a scan is faster now, or the structure is too degraded for good answers."""
         if self.structure is not None and self.structure.degradation.is_degraded:
             return True
-        is_approximate = not isinstance(self.structure, NormBlocks)
+        is_approximate = self.structure is None or not self.structure.is_exact
         return self.options.kind != "hnsw" and (
             (is_approximate and is_small(self.table)) or self.search_us > self.scan_us()
         )
@@ -153,16 +151,16 @@ class Serving:
     @property
     def is_wasteful(self) -> bool:
         """Whether a catalogue that is too small keeps what it was searched by."""
-        is_approximate = self.structure is not None and not isinstance(self.structure, NormBlocks)
+        is_approximate = self.structure is not None and not self.structure.is_exact
         return is_approximate or bool(self.made) or (self.structure is not None and self.has_grown)
 
     @property
     def falls_short(self) -> bool:
-        """Whether a measurement after deaths found less than the graph found when it was planned."""
-        graph, plan = self.structure, self.plan
-        if plan is None or not isinstance(graph, HnswGraph) or not graph.degradation.dead:
+        """Whether a measurement after deaths found less than the structure found when it was planned."""
+        structure, plan = self.structure, self.plan
+        if plan is None or structure is None or structure.is_exact or not structure.degradation.dead:
             return False
-        return falls_short(graph.degradation.measured, min(self.options.target_recall, plan.recall_at_1))
+        return falls_short(structure.degradation.measured, min(self.options.target_recall, plan.recall_at_1))
 
     @property
     def has_grown(self) -> bool:
@@ -172,19 +170,16 @@ class Serving:
 
     @property
     def is_interim(self) -> bool:
-        """Whether the graph was made while the catalogue was growing."""
-        return isinstance(self.structure, HnswGraph) and self.structure.is_interim
+        """Whether the structure was made while the catalogue was growing."""
+        return self.structure is not None and self.structure.is_interim
 
     @property
-    def growing(self) -> HnswGraph | None:
-        """The graph, if so many arms came since the plan that they are to be added to it.
-
-        None also where that would not do, since some of its longest arms died.
-        """
-        graph, plan = self.structure, self.plan
-        if plan is None or not isinstance(graph, HnswGraph) or self.table.live <= _ADDED * plan.size:
+    def growing(self) -> Index | None:
+        """The structure, if so many arms came since the plan that they are to be added to it, and can be."""
+        structure, plan = self.structure, self.plan
+        if plan is None or structure is None or self.table.live <= _ADDED * plan.size:
             return None
-        return graph if graph.has_few_dead and not self.is_stale(at_rest=False) else None
+        return structure if structure.can_grow and not self.is_stale(at_rest=False) else None
 
     @property
     def is_urgent(self) -> bool:
@@ -236,7 +231,7 @@ class Serving:
             first=first,
             cut=self.cut_norm,
             joined=tuple(segment for segment in self.made if segment.covered > first),
-            centroids=last.centroids if isinstance(last, InvertedFile) else None,
+            last=last,
             target=self.options.target_recall,
             seed=seed,
             recent=tuple(recent),
@@ -282,7 +277,7 @@ class Serving:
             ratio_mean=min([each.ratio_mean for each in parts], default=1.0),
             ratio_min=min([each.ratio_min for each in parts], default=1.0),
             build_s=plan.build_s if plan else 0.0,
-            arms_in_graph=structure.arms if structure is not None and structure.kind == "hnsw" else 0,
+            arms_in_graph=0 if structure is None or structure.is_exact else structure.arms,
             segments=len(snapshot.segments),
             fresh=snapshot.fresh,
             dead=len(self.table.dead),

@@ -5,25 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.exact import contenders, scan
-from app.indexes.hnsw import HnswGraph
-from app.indexes.norm_pruned import NormBlocks
+from app.indexes.index import Index, IndexKind
 from app.indexes.segments import Segment
 from app.indexes.table import TableSnapshot
 from shortlist import checks
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
-IndexKind = Literal["exact", "norm_pruned", "inverted_file", "hnsw"]
 _NOTHING = TopK(NO_ROWS, np.empty(0), exact=False)
-Structure = HnswGraph | NormBlocks
-"""An index over the rows of a snapshot below ``covered``; later rows are in segments or fresh."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +32,7 @@ class Snapshot:
     """
 
     table: TableSnapshot
-    structure: Structure | None
+    structure: Index | None
     segments: tuple[Segment, ...]
     expected_us: float
     recent: deque[Vector]
@@ -64,7 +59,17 @@ class Snapshot:
     def is_exact(self) -> bool:
         """Whether every search compares all arms, or those that it leaves out cannot win."""
         parts = (self.structure, *(segment.structure for segment in self.segments))
-        return all(part is None or isinstance(part, NormBlocks) for part in parts)
+        return all(part is None or part.is_exact for part in parts)
+
+    @property
+    def proposes(self) -> bool:
+        """Whether searches propose arms that are scored again, so that asking for more finds better ones."""
+        return self.structure is not None and self.structure.proposes
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether every search is a plain scan."""
+        return self.structure is None and not self.segments
 
     @property
     def largest_norm(self) -> float:
@@ -133,7 +138,7 @@ class Snapshot:
 
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``, and every eligible arm is compared."""
-        if self.kind == "norm_pruned":
+        if self.is_exact and not self.is_scanned:
             return self.search(query, k, exclude)
         self._check(query, k)
         return scan(self.table, query, k, exclude)

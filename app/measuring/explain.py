@@ -24,13 +24,17 @@ from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.decision_log.reading import DecisionLog, LoggedChoice
 from app.decision_log.rows import Row
+from app.filters.filter import none_of, parse
 from app.learning.learned_priors import LearnedPriors
 from app.platform.errors import Invalid, NoArms, NotFound
 from app.platform.long_work import REQUESTS
+from app.policies.computing import generator
 from app.policies.selection import Selection, SelectionRequest, measured
-from app.records.logged import LoggedRequest
-from app.serving.remake import selected_again
-from app.serving.selector import Selector
+from app.records.left_out import NOTHING_BARRED
+from app.records.logged import LoggedRequest, LogPart
+from app.serving.constraints.base import View
+from app.serving.pipeline import Pipeline
+from app.serving.request import ChooseRequest
 
 MOST_CANDIDATES = 100
 
@@ -72,11 +76,11 @@ class Explanation:
 class Explanations:
     """Explains logged decisions."""
 
-    def __init__(self, bandits: Bandits, log: DecisionLog, selector: Selector, priors: LearnedPriors) -> None:
+    def __init__(self, bandits: Bandits, log: DecisionLog, pipeline: Pipeline, priors: LearnedPriors) -> None:
         self._bandits = bandits
         self._priors = priors
         self._log = log
-        self._selector = selector
+        self._pipeline = pipeline
 
     async def explain(self, bandit: Bandit, token: str) -> Explanation:
         """Explain the decision of this token. Cost: about that of a choice, and two reads of the store.
@@ -112,7 +116,7 @@ class Explanations:
         if changed or logged.asked is None:
             return changed, [], []
         try:
-            request, selection = await selected_again(self._selector, then, logged, part, logged.asked)
+            request, selection = await selected_again(self._pipeline, then, logged, part, logged.asked)
         except (NoArms, Invalid):
             return ["catalogue"], [], []
         snapshot = selection.snapshot
@@ -136,6 +140,39 @@ def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[ChangedInput]:
         "barred": logged.row.barred is None,
     }
     return [name for name, holds in reasons.items() if holds]
+
+
+async def selected_again(
+    pipeline: Pipeline, bandit: Bandit, logged: LoggedChoice, part: LogPart, asked: LoggedRequest
+) -> tuple[SelectionRequest, Selection]:
+    """The request of a logged choice, and what it selects now. Nothing is decided.
+
+    ``bandit``: as it was then. It must not warm up new keys: that would take a slot. ``asked``: what the log
+    says of the request. Raises NoArms, Invalid (a pinned arm is gone), Unavailable.
+    """
+    decision = logged.decision
+    key = decision.learner if bandit.record.scope == "per_key" else None
+    choice = ChooseRequest.of(asked, key=key, seed=part.seed if part.seeded else None)
+    request = choice.selection(
+        bandit.weighed(decision.weights),
+        decision.identity.learner,
+        decision.encoded_context,
+        generator(part.seed, bandit.name, key),
+        dry_run=True,
+    )
+    return await pipeline.remade(choice, request, part.group, _left_by_counting(logged, choice))
+
+
+def _left_by_counting(logged: LoggedChoice, choice: ChooseRequest) -> View:
+    """What quotas and frequency caps left then, as the row says."""
+    barred = logged.row.barred or NOTHING_BARRED
+    filters = [parse(dict(each)) for each in barred.filters]
+    stood = {arm.id for arm in logged.row.arms if arm.pinned}
+    return View(
+        arm_filter=none_of(filters) if filters else None,
+        exclude=barred.arms,
+        unpinned=set(choice.rules.pinned) - stood,
+    )
 
 
 def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequence[str]) -> list[Candidate]:

@@ -23,8 +23,9 @@ from app.filters.attributes import AttributeTable, Document
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import search_exactly
+from app.indexes.index import IndexKind
 from app.indexes.planner import IndexOptions
-from app.indexes.snapshot import IndexKind, Snapshot
+from app.indexes.snapshot import Snapshot
 from app.milvus.engine import MOST_FOUND, CollectionGone, Engine, Proposal
 from app.milvus.expressions import expression_of
 from app.platform.errors import NotPossibleHere, Unavailable
@@ -152,7 +153,16 @@ class MilvusSnapshot(Snapshot):
 
     @property
     def kind(self) -> IndexKind:
-        return "hnsw"
+        return "milvus"
+
+    @property
+    def proposes(self) -> bool:
+        """The engine's arms are scored again, with the features that the store has."""
+        return True
+
+    @property
+    def is_exact(self) -> bool:
+        return False
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
         """Rows of these arms, but of those that were found not to be there. Features: after ``load``."""

@@ -46,6 +46,7 @@ from shortlist import confidence
 from shortlist.linear import scales
 from shortlist.linear.ridge import Posterior
 from shortlist.linear.scales import Scales
+from shortlist.types import NO_ROWS
 
 # The options of a bandit that only some policies have, and what each is where nobody asked for it.
 SPECIAL_OPTIONS: Mapping[str, object] = {
@@ -231,10 +232,11 @@ class Policy(ABC):
         """
         snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
         prepared = await self.prepare(dependencies, request, snapshot)
+        exclude = request.excluded(snapshot.arms) if request.exclude or request.pins else NO_ROWS
         rank = partial(
             self.rank,
             snapshot.posterior,
-            Candidates(request, snapshot.arms, request.excluded(snapshot.arms)),
+            Candidates(request, snapshot.arms, exclude),
             request.k,
             request.rng,
             prepared,

@@ -69,9 +69,9 @@ async def computed(
 
     ``us``: about how many microseconds it takes without limits. Raises Unavailable (too much waits already).
     """
-    if request.has_limits and not arms.plain.waits:
+    if request.limits and not arms.plain.waits:
         us += limits_us(request, arms)
-    if request.rules.diverse is not None:
+    if request.diverse is not None:
         us += drawn_us(request.k, candidates=request.searched)
     if arms.plain.waits:
         return await SEARCHES.run(work)
@@ -86,8 +86,6 @@ def drawn_us(k: int, *, candidates: int = 0) -> float:
 def limits_us(request: SelectionRequest, arms: LearnerSnapshot) -> float:
     """About how many microseconds limits take at most: when all arms have to be looked at."""
     attributes = arms.plain.attributes
-    fields = [rule.field for rule in request.rules.at_most]
-    if request.had is not None:
-        fields.append(request.had.field)
+    fields = [limit.field for limit in request.limits if limit.field is not None]
     values = sum(map(attributes.values_in, fields))
     return _LIMITED_US * (arms.size + values) + request.k * _PLACE_US

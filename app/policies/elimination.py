@@ -62,7 +62,7 @@ class LinearElim(EliminationPolicy):
 
     async def choose(self, dependencies: PolicyDependencies, request: SelectionRequest) -> Selection:
         snapshot = await ReadSnapshot.of(dependencies.learners, dependencies.filtered, request)
-        exclude, limits = request.excluded(snapshot.arms), request.limits(snapshot.arms)
+        exclude, limits = request.excluded(snapshot.arms), request.limits_among(snapshot.arms)
         choose = partial(pick_exactly, snapshot, rules_of(request.bandit), request.k, exclude, limits)
         us, threads = (
             work_us(full_work(request.bandit, snapshot.arms)),

@@ -298,7 +298,7 @@ class EliminationCache:
         if subject.is_kept:  # makes the passes that are due
             await self._pick(subject, placed, msgspec.structs.replace(request, k=1, exclude=()))
         arms = snapshot.arms
-        exclude, limits = request.excluded(arms), request.limits(arms)
+        exclude, limits = request.excluded(arms), request.limits_among(arms)
         choose = partial(pick_among, placed, snapshot, request.k, exclude=exclude, limits=limits)
         us = work_us(full_work(subject.bandit, arms))
         return Selection(await computed(choose, request, arms, us=us, threads=self.exact_choices), snapshot)

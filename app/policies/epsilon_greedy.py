@@ -40,7 +40,7 @@ class EpsilonGreedy(Policy):
     has_propensities = True
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
-        if request.has_limits:
+        if request.limits:
             return _NUMBER_US * arms.size * arms.table.dim
         return arms.expected_us + _EXPLORED_US * request.k
 

@@ -10,14 +10,13 @@ Arms count when they are taken: pinned arms first. An arm without the field is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
-from app.caps.snapshot import RemainingQuotas
 from app.catalogues.learner_snapshot import LearnerSnapshot
-from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.coded_values import Small, ascending, coded
 from app.filters.columns import spread
 from app.filters.fields import Value
@@ -30,12 +29,33 @@ FULL_RANKING_DIVISOR = 16  # one of so many arms is asked for: then a ranking of
 _FIRST = 64  # rows that are looked at together
 
 
+class Limit(Protocol):
+    """How many more arms one choice may have of each of some groups. An arm is in any number of groups.
+
+    ``field``: of metadata, by whose values the arms are grouped; None: by something else.
+    """
+
+    @property
+    def field(self) -> str | None: ...
+
+    def pairs(self, arms: Snapshot, rows: Rows) -> tuple[Small, Small, Rows]:
+        """The pairs of a position in ``rows`` and the code of a group of its arm: positions (v,), codes (v,).
+
+        Then how many arms there may be of each code, those of ``rows`` included. Cost: O(n + v).
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class AtMost:
     """At most ``count`` arms of one choice share a value of ``field``."""
 
     field: str
     count: int
+
+    def pairs(self, arms: Snapshot, rows: Rows) -> tuple[Small, Small, Rows]:
+        values = coded(arms.attributes, self.field, rows)
+        return values.places, values.codes, np.full(values.count, self.count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,8 +65,8 @@ class CappedValues:
     field: str
     left: Sequence[tuple[Value, int]]
 
-    def pairs(self, attributes: AttributeSnapshot, rows: Rows) -> tuple[Small, Small, Rows]:
-        """Positions in ``rows`` and codes of their values (v,), and how many are left of each code."""
+    def pairs(self, arms: Snapshot, rows: Rows) -> tuple[Small, Small, Rows]:
+        attributes = arms.attributes
         known: dict[Stored, dict[float, int]] = {}
         for code, (value, _) in enumerate(self.left):
             stored, number = attributes.names.stored(value)
@@ -65,26 +85,11 @@ class CappedValues:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """The limits of one choice, and the rows ``taken`` for it.
+    """All limits of one choice, and the rows ``taken`` for it."""
 
-    ``few``: of quotas that are nearly used up; ``had``: of values that the key was shown before.
-    """
-
-    at_most: Sequence[AtMost]
+    each: Sequence[Limit]
     arms: Snapshot
     taken: Rows
-    few: RemainingQuotas | None = None
-    had: CappedValues | None = None
-
-    def kinds(self, rows: Rows) -> Iterator[tuple[Small, Small, Rows]]:
-        """Pairs of a position in ``rows`` and a code, and how many arms there may be of each code."""
-        for rule in self.at_most:
-            values = coded(self.arms.attributes, rule.field, rows)
-            yield values.places, values.codes, np.full(values.count, rule.count)
-        if self.few is not None:
-            yield self.few.pairs(rows)
-        if self.had is not None:
-            yield self.had.pairs(self.arms.attributes, rows)
 
     def after(self, rows: Rows) -> Limits:
         """With these rows taken as well, whether they were allowed or not."""
@@ -147,8 +152,8 @@ class AllowedRows:
         codes: list[Small] = []
         remaining: list[Rows] = []
         count = 0
-        for places, kinds, most in limits.kinds(both):
-            own_positions, own_codes, left = places, kinds, most
+        for limit in limits.each:
+            own_positions, own_codes, left = limit.pairs(limits.arms, both)
             if taken:
                 is_taken = own_positions < taken
                 pairs = own_codes[is_taken].astype(np.int64) * taken + own_positions[is_taken]

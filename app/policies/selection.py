@@ -12,14 +12,14 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.encoding import Numbers32
-from app.caps.snapshot import QuotaSnapshot, RemainingQuotas
+from app.caps.snapshot import QuotaSnapshot
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learners import Learners
 from app.milvus.snapshot import MilvusSnapshot
-from app.policies.limits import CappedValues, LimitedSolver, Limits
-from app.policies.rules import NO_RULES, DiverseSolver, Rules, shortlist_of
+from app.policies.limits import Limit, LimitedSolver, Limits
+from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
 from app.storage.types import LearnerId
 from shortlist.linear import ridge
 from shortlist.linear.ridge import Posterior
@@ -32,15 +32,15 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     ``k``         how many arms, besides those that are pinned
     ``exclude``   ids of arms that are not eligible; unknown ids are ignored
     ``arm_filter``    which arms are eligible; None: all
-    ``rules``     arms that are pinned are not chosen as well
+    ``pins``      arms that stand at their places already, and are not chosen as well
+    ``diverse``   how different the arms of a list are
     ``claim``     the same claim takes the same slots of a warm-up; None: every choice takes its own
     ``rng``       everything random is drawn from it
     ``arms``      ids of the arms to serve, in this order: of a baseline alone
     ``seeded``    whether ``rng`` is of a seed: then the same arms give the same answer on every process
     ``context``   as it was encoded; None: the bandit has none
     ``quotas``    those of the bandit at one moment: arms of a used-up quota are not eligible
-    ``few``       what remains of quotas that may not suffice for all of its arms
-    ``had``       how many arms it may have of values that its key was shown before
+    ``limits``    how many arms it may have of each of some groups, pinned arms included
     ``dry_run``   nothing is decided: no slot of a warm-up is taken, and no state of elimination is kept
     """
 
@@ -52,55 +52,52 @@ class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
     rng: np.random.Generator
     arms: Sequence[str] | None = None
     arm_filter: Filter | None = None
-    rules: Rules = NO_RULES
+    pins: Sequence[Pin] = ()
+    diverse: Diverse | None = None
     context: Numbers32 | None = None
     seeded: bool = False
     dry_run: bool = False
     quotas: QuotaSnapshot | None = None
-    few: RemainingQuotas | None = None
-    had: CappedValues | None = None
+    limits: Sequence[Limit] = ()
+
+    @property
+    def pinned(self) -> Sequence[str]:
+        return [pin.arm for pin in self.pins]
 
     @property
     def narrows(self) -> bool:
         """Whether it is for some arms of the catalogue only, or for few of a kind."""
-        return self.arm_filter is not None or self.has_limits or self.quotas is not None
-
-    @property
-    def has_limits(self) -> bool:
-        """Whether arms that are taken may bar others, or some are barred by a value."""
-        return bool(self.rules.at_most) or self.few is not None or self.had is not None
+        return self.arm_filter is not None or bool(self.limits) or self.quotas is not None
 
     def excluded(self, arms: LearnerSnapshot) -> Rows:
         """The rows of ``exclude``, and of the arms that are pinned, each once."""
-        if not self.exclude and not self.rules.pins:
+        if not self.exclude and not self.pins:
             return NO_ROWS
-        return arms.rows_of(dict.fromkeys((*self.exclude, *self.rules.pinned)))
+        return arms.rows_of(dict.fromkeys((*self.exclude, *self.pinned)))
 
-    def limits(self, arms: LearnerSnapshot) -> Limits | None:
-        """How many arms of each value may be chosen, besides those that are pinned; None: any number."""
-        if not self.has_limits:
+    def limits_among(self, arms: LearnerSnapshot) -> Limits | None:
+        """How many of these arms may be chosen, besides those that are pinned; None: any number."""
+        if not self.limits:
             return None
-        pinned = arms.plain.whole.rows_of(self.rules.pinned)
-        return Limits(self.rules.at_most, arms.plain, pinned, self.few, self.had)
+        return Limits(self.limits, arms.plain, arms.plain.whole.rows_of(self.pinned))
 
     def limited(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, within the rules: what the limits allow, and of that different arms."""
-        limits = self.limits(arms)
+        limits = self.limits_among(arms) if self.limits else None
         if limits is not None:
             solver = LimitedSolver(arms, solver, limits)
-        return solver if self.rules.diverse is None else self.diversified(arms, solver)
+        return solver if self.diverse is None else self.diversified(arms, solver)
 
     def diversified(self, arms: LearnerSnapshot, solver: MipsSolver) -> MipsSolver:
         """``solver``, whose lists are reordered where the request wants different arms."""
-        rule = self.rules.diverse
-        if rule is None:
+        if self.diverse is None:
             return solver
-        return DiverseSolver(arms, solver, rule, arms.plain.whole.rows_of(self.rules.pinned))
+        return DiverseSolver(arms, solver, self.diverse, arms.plain.whole.rows_of(self.pinned))
 
     @property
     def searched(self) -> int:
         """How many arms a search is asked for."""
-        return self.k if self.rules.diverse is None else shortlist_of(self.k)
+        return self.k if self.diverse is None else shortlist_of(self.k)
 
 
 class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
@@ -134,7 +131,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
             snapshot = await snapshot.among(filtered, request)
         arms = snapshot.arms.plain
         if isinstance(arms, MilvusSnapshot):
-            await arms.load([*request.rules.pinned, *(request.arms or ())])
+            await arms.load([*request.pinned, *(request.arms or ())])
         return snapshot
 
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
@@ -166,7 +163,7 @@ class Candidates(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def limits(self) -> Limits | None:
-        return self.request.limits(self.arms)
+        return self.request.limits_among(self.arms)
 
     @property
     def bandit(self) -> Bandit:

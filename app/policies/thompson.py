@@ -46,7 +46,7 @@ class ShortlistSolver:
     shortlist: int
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
-        if self.arms.kind != "hnsw" or self.shortlist <= k:
+        if not self.arms.proposes or self.shortlist <= k:
             return self.arms.search(query, k, exclude)
         hits = self.arms.search(query, self.shortlist, exclude)
         return TopK(hits.rows[:k], hits.scores[:k], hits.exact)

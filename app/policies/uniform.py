@@ -35,7 +35,7 @@ class Uniform(Policy):
     has_propensities = True
 
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
-        lists = request.seeded or request.has_limits or _is_sparse(arms.plain)
+        lists = request.seeded or bool(request.limits) or _is_sparse(arms.plain)
         return _LISTED_US * arms.table.rows if lists else 0.0
 
     def rank(

@@ -167,7 +167,7 @@ class WarmUp:
         centers = arms.rows_of(ids[start : start + request.k])
         if not len(centers):
             return request.limited(arms, solver)
-        return CentersFirst(arms, solver, centers, request.limits(arms))
+        return CentersFirst(arms, solver, centers, request.limits_among(arms))
 
     async def _first_slot(self, request: SelectionRequest, *, most: int) -> int:
         """The first of the slots that are now the request's; of a dry run, that would be."""

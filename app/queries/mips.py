@@ -267,7 +267,7 @@ def _adaptive(job: CatalogueJob) -> Answer:
     solvers, total = job.independent(), snapshot.size * snapshot.table.dim
     rungs = ladder(solvers, snapshot.features_of, largest_norm=largest, eta=eta)
     result = rungs.search(job.query, job.request.k)
-    if solvers[0].kind == "hnsw":
+    if solvers[0].proposes:
         return Answer(result.rows, result.scores, None, total, Guarantee("none", reason=GRAPHS))
     return Answer(result.rows, result.scores, total, total, _ladder_promise(job.request))
 

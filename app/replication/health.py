@@ -252,7 +252,7 @@ class Health:
         metrics.learner_bytes.set(self._learners.bytes)
         metrics.prior_age.set(self._priors.oldest_s())
         metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
-        metrics.index_exact.set(sum(c.index.status().kind in {"exact", "norm_pruned"} for c in catalogues))
+        metrics.index_exact.set(sum(c.index.status().exact for c in catalogues))
         result = (math.nan, math.nan, math.nan)
         with contextlib.suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(PROBE_S):

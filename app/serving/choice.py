@@ -80,9 +80,9 @@ def arms_of(request: SelectionRequest, selection: Selection, ids: list[str]) -> 
     if selection.propensities is not None:
         columns.append(selection.propensities)
     arms = list(map(ChosenArm, *columns))
-    if not request.rules.pins:
+    if not request.pins:
         return arms
-    pinned = set(request.rules.pinned)
+    pinned = set(request.pinned)
     return [msgspec.structs.replace(arm, pinned=True) if arm.id in pinned else arm for arm in arms]
 
 

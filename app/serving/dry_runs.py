@@ -18,9 +18,8 @@ from app.policies.computing import generator
 from app.policies.selection import Selection, SelectionRequest, measured
 from app.replication.sync import Sync
 from app.serving.choice import ARM_BYTES, ChosenArm, arms_of, described
-from app.serving.constraints import Allowance
+from app.serving.pipeline import Pipeline
 from app.serving.request import ChooseRequest
-from app.serving.selector import Selector, group_of_choice
 from app.storage.arms import ArmStore
 
 
@@ -56,12 +55,9 @@ class DryRun(Answer, frozen=True, omit_defaults=True, gc=False):
 class DryRuns:
     """Dry runs of all bandits."""
 
-    def __init__(
-        self, arms: ArmStore, selector: Selector, allowance: Allowance, sync: Sync, priors: LearnedPriors
-    ) -> None:
+    def __init__(self, arms: ArmStore, pipeline: Pipeline, sync: Sync, priors: LearnedPriors) -> None:
         self._arms = arms
-        self._selector = selector
-        self._allowance = allowance
+        self._pipeline = pipeline
         self._sync = sync
         self._priors = priors
         self._rng = np.random.default_rng()
@@ -77,11 +73,10 @@ class DryRuns:
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         bandit = (await self._priors.serving(bandit)).weighed(request.weights)
         stale_s = self._sync.stale_s() and await self._sync.confirm()
-        group = group_of_choice(bandit, request, new_decision_id())
+        group = request.group(bandit, new_decision_id())
         rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
         asked = request.selection(bandit, learner, context, rng, dry_run=True)
-        asked = await self._allowance.left(asked, request.visitor)
-        selection = await self._selector.select(asked, group)
+        asked, selection = await self._pipeline.preview(request, asked, group)
         snapshot = selection.snapshot
         arms = await _measured(asked, selection)
         if request.include:

@@ -1,4 +1,13 @@
-"""The pipeline of a choice: arms are selected within the constraints, the decision is signed, and logged.
+"""The pipeline of a choice.
+
+    candidates  the arms of the catalogue, as the learner sees them
+    views       what each constraint leaves of them
+    ranking     the policy's, of what is left; the holdout, or the caller, may stand in its place
+    charges     what is about to be shown is counted by all constraints, or by none: then once more
+    decision    signed, and logged
+
+Choices, dry runs and choices that are made again from the log take their arms from ``Pipeline``; ``Choosing``
+makes decisions of them, also for an ``event_id`` and in batches.
 
 For a learner in memory nothing is awaited, unless quotas, frequency caps or an ``event_id`` need the store; a
 search that is known to be long goes to a thread.
@@ -15,35 +24,159 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.encoding import Numbers32
+from app.bandits.settings import ServedArms
 from app.decision_log.buffer import RowBuffer
+from app.filtering.filtered_snapshots import no_arms
 from app.learning.decisions import Decisions, row_of
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.tokens import Decision, TokenSigner, decision_of, new_decision_id, raw_of, text_of
 from app.platform.answers import hold
 from app.platform.deadlines import caller, check, yield_to_others
-from app.platform.errors import EventUsed, NoArms, within
+from app.platform.errors import EventUsed, Invalid, NoArms, Unavailable, within
 from app.platform.ids import is_logged
+from app.policies.base import Policy, PolicyDependencies
 from app.policies.computing import draw_seed, generator
+from app.policies.elimination_state import Sets
+from app.policies.fixed import BASELINE, FIXED
+from app.policies.registry import POLICIES
+from app.policies.selection import Selection, SelectionRequest
+from app.policies.uniform import UNIFORM
+from app.records.logged import LogPart
 from app.records.records import context_to_bytes
 from app.replication.sync import Sync
-from app.serving.choice import ARM_BYTES, Choice, answers, arms_of, choice_of, described, record_of
-from app.serving.constraints import NOTHING, Allowance, Charges
-from app.serving.remake import log_part
+from app.serving.choice import ARM_BYTES, Choice, ChosenArm, answers, arms_of, choice_of, described, record_of
+from app.serving.constraints.base import (
+    NOTHING_LEFT_OUT,
+    Applied,
+    Shown,
+    View,
+    charged,
+    combined,
+    narrowed,
+    recorded,
+    refund,
+)
+from app.serving.constraints.registry import Constraints
+from app.serving.constraints.requested import with_pins
 from app.serving.request import ChooseRequest
-from app.serving.selector import group_of_choice
 from app.storage.store import Store
 from app.storage.types import LearnerId, RowWrite
 
 LOGGED_TOGETHER = 100
+TRIES = 20  # to choose arms that no constraint refuses meanwhile
+KEPT_MORE_MS = 2 * 86_400_000  # what was left out, beyond the rows that name it
+
+
+class Allowed(msgspec.Struct, frozen=True, eq=False):
+    """A selection that the constraints allow: ``request`` is what they left, ``applied`` what they charged.
+
+    ``shown``: what they were charged for; None: no constraint has a say.
+    """
+
+    selection: Selection
+    request: SelectionRequest
+    applied: Sequence[Applied] = ()
+    shown: Shown | None = None
+
+
+class Pipeline:
+    """Selects arms within the constraints, from what this process knows of the store."""
+
+    def __init__(self, dependencies: PolicyDependencies, sync: Sync, constraints: Constraints) -> None:
+        self._dependencies = dependencies
+        self._sync = sync
+        self._constraints = constraints
+
+    async def select(
+        self,
+        choice: ChooseRequest,
+        request: SelectionRequest,
+        group: str | None,
+        decision: str,
+        *,
+        own_rng: bool,
+        expires_ms: int | None,
+    ) -> Allowed:
+        """Select arms, which count as shown by this decision from now on.
+
+        ``request``: what ``choice`` asks of the policy. ``own_rng``: nothing else draws from its generator,
+        so that it can begin again. ``expires_ms``: when a deferred decision expires; None of another. Raises
+        NoArms, Invalid, QuotaReached, Unavailable.
+        """
+        constraints = self._constraints.of(choice, request.bandit)
+        # without constraints a choice pays nothing for them
+        if not constraints:
+            return Allowed(await self._ranked(request, group), request)
+        can_fail = own_rng and any(each.counts for each in constraints)
+        state = request.rng.bit_generator.state if can_fail else None
+        for _ in range(TRIES):
+            left, applied = await narrowed(constraints, choice, request)
+            selection = await self._ranked(left, group)
+            whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
+            shown = Shown(left, whole, rows, decision, expires_ms)
+            stands = await charged(applied, shown)
+            if stands is not None:
+                return Allowed(selection, left, stands, shown)
+            if state is not None:
+                request.rng.bit_generator.state = state  # as if there had been no other try
+        raise Unavailable("quotas or repeats changed too often while the choice was made; try again")
+
+    async def preview(
+        self, choice: ChooseRequest, request: SelectionRequest, group: str | None
+    ) -> tuple[SelectionRequest, Selection]:
+        """What ``select`` would select now, and within what; nothing is charged. ``request``: a dry run's."""
+        left, _ = await narrowed(self._constraints.of(choice, request.bandit), choice, request)
+        return left, await self._ranked(left, group)
+
+    async def remade(
+        self, choice: ChooseRequest, request: SelectionRequest, group: str | None, logged: View
+    ) -> tuple[SelectionRequest, Selection]:
+        """``preview`` of a choice that was made before. ``logged``: what constraints that count left then."""
+        constraints = self._constraints.of(choice, request.bandit)
+        left, _ = await narrowed([each for each in constraints if not each.counts], choice, request)
+        left = combined(left, logged)
+        return left, await self._ranked(left, group)
+
+    async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
+        """What the policy has left of the arms for a learner. Raises NotFound: it eliminates none."""
+        return await POLICIES[bandit.record.policy].sets(self._dependencies, bandit, learner)
+
+    async def _ranked(self, request: SelectionRequest, group: str | None) -> Selection:
+        """The arms for a choice of this group: by the policy, the holdout or the caller; pins among them."""
+        own, rule = POLICIES[request.bandit.record.policy], request.bandit.record.holdout
+        policy: Policy = own if request.arms is None else BASELINE
+        if request.diverse is not None and not policy.lists_by_score:
+            what = f"the policy {own.name}" if request.arms is None else "a baseline"
+            reason = "its lists have propensities, or are not in the order of scores"
+            raise Invalid(f"diverse cannot be combined with {what}: {reason}", path=("rules", "diverse"))
+        if rule is not None and group == "holdout":
+            policy = FIXED if isinstance(rule.serve, ServedArms) else UNIFORM
+        if request.pins and not request.k:
+            # Every place is taken. A policy that knows propensities says that they are 1.
+            is_known = group is not None or policy.has_propensities
+            policy, request = FIXED if is_known else BASELINE, msgspec.structs.replace(request, arms=())
+        if not request.bandit.is_settled:
+            # There was no arm when it began.
+            raise no_arms(request.bandit.catalogue, request.arm_filter, "no arm of the catalogue is eligible")
+        selection = await policy.choose(self._dependencies, request)
+        if not len(selection.hits.rows) and not request.pins and await self._sync.poll_for_news():
+            # Another process may have just written the arms.
+            selection = await policy.choose(self._dependencies, request)
+        if request.pins:
+            selection = with_pins(request, selection)
+        if not len(selection.hits.rows):
+            what = "no arm of the catalogue is eligible"
+            raise no_arms(request.bandit.catalogue, request.arm_filter, what)
+        return selection
 
 
 class SignedChoice(msgspec.Struct, frozen=True):
-    """A choice, what it has taken, and its row in the decision log: None of one that is not logged now."""
+    """A choice, what it was charged, and its row in the decision log: None of one that is not logged now."""
 
     choice: Choice
     row: RowWrite | None
-    spent: Charges = NOTHING
+    charges: Sequence[Applied] = ()
 
 
 class Choosing:
@@ -53,7 +186,7 @@ class Choosing:
         self,
         store: Store,
         learners: Learners,
-        allowance: Allowance,
+        pipeline: Pipeline,
         signer: TokenSigner,
         decisions: Decisions,
         *,
@@ -65,7 +198,7 @@ class Choosing:
     ) -> None:
         self._store = store
         self._learners = learners
-        self._allowance = allowance
+        self._pipeline = pipeline
         self._signer = signer
         self._decisions = decisions
         self._sync = sync
@@ -138,7 +271,7 @@ class Choosing:
             )
             if kept == record:
                 return made
-            await self._allowance.give_back(made.spent)  # another one was made for the event meanwhile
+            await refund(made.charges)  # another one was made for the event meanwhile
         if not answers(kept, digest):
             message = "this event_id was sent before with another request; a repeat must have the same fields"
             raise EventUsed(message, path=("event_id",))
@@ -165,7 +298,7 @@ class Choosing:
         # is made all the same, and says how old its knowledge is.
         stale_s = self._sync.stale_s() and await self._sync.confirm()
         decision_id = new_decision_id()
-        group = group_of_choice(bandit, request, decision_id)
+        group = request.group(bandit, decision_id)
         seed, rule = request.seed, bandit.record.log
         if rule is not None and not is_logged(decision_id, rule.share):
             rule = None
@@ -175,22 +308,22 @@ class Choosing:
         asked = request.selection(bandit, learner, context, rng)
         now_ms = time.time_ns() // 1_000_000
         expires_ms = now_ms + self._token_ttl_ms
-        allowed = await self._allowance.select(
+        allowed = await self._pipeline.select(
+            request,
             asked,
             group,
-            request.visitor,
             decision_id,
             own_rng=seed is not None,
-            deferred_ms=None if request.activate else expires_ms,
+            expires_ms=None if request.activate else expires_ms,
         )
-        selection, spent = allowed.selection, allowed.spent
+        selection = allowed.selection
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
         ids = list(map(snapshot.arms.id_of, rows))
-        arms = arms_of(asked, selection, ids)
-        eligible = None if asked.arm_filter is None else snapshot.arms.plain.eligible_count
+        arms = arms_of(allowed.request, selection, ids)
+        eligible = None if allowed.request.arm_filter is None else snapshot.arms.plain.eligible_count
         part = None
         if rule is not None and seed is not None:
-            part = log_part(
+            part = _log_part(
                 request, allowed, arms, eligible=eligible, seed=seed, group=group, keep_ms=rule.keep_ms
             )
             if group is not None:
@@ -227,13 +360,13 @@ class Choosing:
             prior_version=None if bandit.record.prior != "learned" else bandit.prior_version,
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
-        return SignedChoice(choice, row, spent)
+        return SignedChoice(choice, row, allowed.applied)
 
     async def _give_back(self, made: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:
         """These choices are shown to nobody, but what is kept for its event: that is answered again."""
         for each, request in zip(made, requests, strict=False):
             if request.event_id is None:
-                await self._allowance.give_back(each.spent)
+                await refund(each.charges)
 
     async def _log(self, bandit: Bandit, made: Sequence[SignedChoice]) -> None:
         """Keep the decisions that wait for rewards, before anybody sees them, and their rows with them.
@@ -260,3 +393,40 @@ def _made_before(bandit: Bandit, choice: Choice) -> SignedChoice:
     raw = raw_of(choice.decision)
     decision = decision_of(raw)
     return SignedChoice(choice, None if decision.deferred else row_of(bandit, decision, raw))
+
+
+def _log_part(
+    request: ChooseRequest,
+    allowed: Allowed,
+    arms: Sequence[ChosenArm],
+    *,
+    eligible: int | None,
+    seed: int,
+    group: str | None,
+    keep_ms: int,
+) -> LogPart:
+    """What a token stores so that a choice can be made again (``remake``).
+
+    ``arms``: of the answer. ``seed``: of the request, or drawn. ``keep_ms``: how long the row is kept.
+    """
+    selection, record = allowed.selection, NOTHING_LEFT_OUT
+    if allowed.shown is not None:
+        record = recorded(allowed.applied, allowed.shown, keep_ms + KEPT_MORE_MS)
+    numbers = np.asarray(selection.hits.scores, "<f8").tobytes()
+    if selection.propensities is not None:
+        numbers += np.array(selection.propensities, "<f8").tobytes()
+    return LogPart(
+        policy=allowed.request.bandit.record.policy,
+        learner_version=selection.snapshot.learner_version,
+        catalogue_version=selection.snapshot.catalogue_version,
+        numbers=numbers,
+        seed=seed,
+        seeded=request.seed is not None,
+        eligible=eligible,
+        group=group,
+        pinned=[place for place, arm in enumerate(arms) if arm.pinned],
+        asked=request.logged(),
+        left_out=record.left_out,
+        had=list(record.had),
+        prior_version=allowed.request.bandit.prior_version,
+    )

@@ -1,50 +1,62 @@
-"""The request for a choice, its digest (kept for an ``event_id``), and its fields in the decision log."""
+"""The request for a choice: its group, its digest (kept for an ``event_id``), and its fields in the log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.encoding import Numbers32
-from app.filters.filter import Filter, parse
+from app.bandits.settings import HoldoutRule
+from app.filters.filter import parse
+from app.platform.ids import is_in_share
 from app.policies.limits import AtMost
 from app.policies.rules import NO_RULES, Diverse, Pin, Rules
 from app.policies.selection import SelectionRequest
 from app.records.logged import LoggedRequest, asked_bytes
+from app.serving.constraints.base import ConstraintFields
 from app.storage.types import LearnerId
 
 DIGEST_BYTES = 16
+Group = Literal["policy", "holdout"]
 
 
-class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
+def group_of(bandit: str, unit: str, rule: HoldoutRule) -> Group:
+    """The group of a unit. Cost: one HMAC-SHA256, about a microsecond.
+
+    The holdout is a share of the keys, or of the decisions of a global bandit, that is served without the
+    policy, to compare with. A unit that is in it stays in it while the share is the same or grows, on every
+    process and after restarts: the group is a hash of the bandit's name and of the unit, which anybody can
+    compute (docs/changing.md).
+
+        scope       unit
+        per_key     the key
+        global      the event_id; without one the seed; without either the id of the decision, which is random
+    """
+    return "holdout" if is_in_share(bandit.encode(), unit, rule.share) else "policy"
+
+
+class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
     """One request for a choice.
 
     ``event_id``   the same request for the same event of a key gets the same choice again
-    ``activate``   False: the decision can be rewarded once it was activated
     ``arms``       these, in this order, instead of a choice by the policy: a baseline
-    ``arm_filter`` which arms are eligible, besides what the bandit demands of all
     ``context``    as it was sent, where the bandit has one
-    ``visitor``    whom a global bandit with a frequency cap shows it to
     ``include``    what comes with the arms of the answer (``choice``)
     ``weights``    of signals, over those of the bandit
     """
 
     key: str | None = None
     k: int = 1
-    exclude: Sequence[str] = ()
     event_id: str | None = None
     seed: int | None = None
-    activate: bool = True
     arms: Sequence[str] | None = None
-    arm_filter: Filter | None = None
-    rules: Rules = NO_RULES
     context: object = None
     include: Sequence[str] = ()
-    visitor: str | None = None
     weights: Mapping[str, float] | None = None
 
     @classmethod
@@ -74,21 +86,30 @@ class ChooseRequest(msgspec.Struct, frozen=True, kw_only=True):
         *,
         dry_run: bool = False,
     ) -> SelectionRequest:
-        """What is asked of the policy. ``context``: as it was encoded."""
+        """What is asked of the policy, before any constraint. ``context``: as it was encoded."""
         return SelectionRequest(
             bandit=bandit,
             learner=learner,
-            k=self.k - len(self.rules.pins),
-            exclude=self.exclude,
+            k=self.k,
+            exclude=(),
             claim=self.event_id,
             rng=rng,
             arms=self.arms,
-            arm_filter=bandit.filter_with(self.arm_filter),
-            rules=self.rules,
+            diverse=self.rules.diverse,
             context=context,
             seeded=self.seed is not None,
             dry_run=dry_run,
         )
+
+    def group(self, bandit: Bandit, decision_id: str) -> Group | None:
+        """How it is served: see ``group_of``. None without a holdout, and of a baseline that it asks for."""
+        rule = bandit.record.holdout
+        if rule is None or self.arms is not None:
+            return None
+        if self.key is not None:
+            return group_of(bandit.name, self.key, rule)
+        unit = self.event_id or (decision_id if self.seed is None else f"seed {self.seed}")
+        return group_of(bandit.name, unit, rule)
 
     def logged(self) -> bytes | None:
         """What the decision log keeps of it: the inverse of ``of``, as in ``LogPart``."""

@@ -1,5 +1,6 @@
-"""What a plain choice costs in calls: filters, rules, contexts, holdouts and logs cost nothing unused."""
+"""What a plain choice costs in calls and modules: filters, rules, contexts and logs cost nothing unused."""
 
+import asyncio
 import sys
 from collections import Counter
 from pathlib import Path
@@ -13,8 +14,7 @@ from api_client import Api
 pytestmark = pytest.mark.anyio
 
 OURS = str(Path(app.__file__).parent)
-STORE = f"{OURS}/storage"  # what other tasks ask of it in their turn; a plain choice asks nothing
-MOST = 112  # twelve of them let a policy be a class, and others have their turn
+MOST_CALLS, MOST_MODULES = 107, 28
 
 
 async def test_a_plain_choice_calls_few_functions(api: Api):
@@ -22,11 +22,12 @@ async def test_a_plain_choice_calls_few_functions(api: Api):
     await api.bandit("b", "c")
     for _ in range(3):
         await api.choose("b")
-    called = Counter[str]()
+    called, modules, own = Counter[str](), set[str](), asyncio.current_task()
 
     def note(frame: FrameType, event: str, _: object) -> None:
         name = frame.f_code.co_filename
-        if event == "call" and name.startswith(OURS) and not name.startswith(STORE):
+        if event == "call" and name.startswith(OURS) and asyncio.current_task() is own:
+            modules.add(name.removeprefix(OURS))
             called[f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}"] += 1
 
     sys.setprofile(note)
@@ -35,4 +36,5 @@ async def test_a_plain_choice_calls_few_functions(api: Api):
     finally:
         sys.setprofile(None)
     assert called["pipeline._new_choice"] == 1
-    assert called.total() <= MOST, "\n".join(f"{v} {k}" for k, v in called.items())
+    assert called.total() <= MOST_CALLS, "\n".join(f"{v} {k}" for k, v in called.items())
+    assert len(modules) <= MOST_MODULES, sorted(modules)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.serving import remake
+from app.measuring import explain
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -84,8 +84,8 @@ async def test_another_seed_makes_another_choice(world: Api, monkeypatch: pytest
     await world.bandit("b", "c", policy="softmax", temperature=10.0, log={})
     choice = await world.choose("b", k=8)
     assert (await explained(world, choice))["repeated"] is True
-    seeded = remake.generator
-    monkeypatch.setattr(remake, "generator", lambda seed, *others: seeded(seed + 1, *others))
+    seeded = explain.generator
+    monkeypatch.setattr(explain, "generator", lambda seed, *others: seeded(seed + 1, *others))
     assert (await explained(world, choice))["repeated"] is False
 
 

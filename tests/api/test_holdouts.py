@@ -21,7 +21,7 @@ from scipy import stats
 
 from api_client import Api, Json, running
 from app.bandits.settings import HoldoutRule
-from app.serving.selector import group_of
+from app.serving.request import group_of
 
 pytestmark = pytest.mark.anyio
 

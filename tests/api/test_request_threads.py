@@ -131,7 +131,7 @@ async def test_a_choice_of_one_who_left_before_it_began_is_not_made(
     [
         (pipeline, "arms_of", {"k": 5}),
         (pipeline, "arms_of", {"k": 5, "event_id": ""}),
-        (dry_runs, "group_of_choice", {"k": 5, "dry_run": True}),
+        (dry_runs, "new_decision_id", {"k": 5, "dry_run": True}),
     ],
 )
 async def test_of_many_choices_at_once_one_is_made_between_two_looks_at_the_network(

@@ -28,13 +28,14 @@ from app.catalogues.catalogues import Catalogues
 from app.indexes.live import LiveIndex
 from app.learning import fold, rewards
 from app.learning.reward_entries import RewardEntries
+from app.measuring import explain
 from app.platform.errors import NoArms
 from app.policies.limits import AllowedRows
 from app.policies.selection import SelectionRequest
-from app.serving import constraints, remake
-from app.serving.constraints import NOTHING, Allowance
-from app.serving.frequency_caps import Repeats
-from app.serving.pipeline import Choosing
+from app.serving.constraints import frequency_caps
+from app.serving.constraints.base import View
+from app.serving.constraints.frequency_caps import FrequencyCaps
+from app.serving.pipeline import Choosing, Pipeline
 from app.storage import redis_keys
 from app.storage.choices import Choices
 from app.storage.quotas import QuotaStore
@@ -125,17 +126,13 @@ async def held_for_good(self: QuotaLedger, decision: str, taken: Any, *, expires
     pass
 
 
-async def remembered_though_not_shown(self: Repeats, subject: Any, shown: Any) -> None:
+async def remembered_though_not_shown(self: FrequencyCaps, charge: Any) -> None:
     pass
 
 
-async def taken_by_a_dry_run(self: Allowance, request: Any, visitor: Any) -> Any:
-    left = await left_for_a_dry_run(self, request, visitor)
-    shares = self._quotas.shares.get(request.bandit.uid)
-    if shares is not None:
-        selection = await self._selector.select(left, None)
-        await shares.take(selection.snapshot.arms.plain.whole, selection.hits.rows.tolist())
-    return left
+async def taken_by_a_dry_run(self: Pipeline, choice: Any, request: Any, group: Any) -> Any:
+    allowed = await self.select(choice, request, group, "0" * 16, own_rng=True, expires_ms=None)
+    return allowed.request, allowed.selection
 
 
 async def taken_for_good(self: QuotaStore, uid: str, *, margin_ms: int, count: int) -> int:
@@ -147,7 +144,7 @@ async def taken_for_good(self: QuotaStore, uid: str, *, margin_ms: int, count: i
 
 async def taken_again(self: Choosing, bandit: Any, request: Any) -> Any:
     made = await choice_of_a_request(self, bandit, request)
-    if request.event_id is not None and made.spent is NOTHING:
+    if request.event_id is not None and not made.charges:
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         with suppress(NoArms):
             await self._new_choice(bandit, learner, request, context)
@@ -165,7 +162,7 @@ def of_any_key(subject: Any, bandit: Any, *_: Any) -> Any:
 SHARED: dict[tuple[str, str], Any] = {}
 fold_rows, joint = fold._rows, Bandit.joint_features
 get_event = Choices.get_event
-left_for_a_dry_run, choice_of_a_request = Allowance.left, Choosing._choice
+choice_of_a_request = Choosing._choice
 REWARDED = ("choose", "reward_some")
 LATE = (*REWARDED, "time_passes")
 
@@ -385,8 +382,8 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose_batch", "choose_batch", "put_quotas"), {"quotas": is_small}),
     ),
     "a dry run takes of a quota": (
-        Allowance,
-        "left",
+        Pipeline,
+        "preview",
         taken_by_a_dry_run,
         Focus(("choose", "put_quotas")),
     ),
@@ -403,15 +400,15 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose", "choose", "put_quotas"), {"events": bool, "requests": is_shown}),
     ),
     "repeats count what was not shown": (
-        Repeats,
-        "give_back",
+        FrequencyCaps,
+        "refund",
         remembered_though_not_shown,
         Focus(("choose_batch",), {"bandits": repeats}),
     ),
     "keys share what they had": (
-        constraints,
+        frequency_caps,
         "subject_of",
-        changed(constraints.subject_of, of_any_key),
+        changed(frequency_caps.subject_of, of_any_key),
         Focus(("choose",), {"bandits": repeats_per_key}),
     ),
     "a pin ignores a quota": (
@@ -421,9 +418,9 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
         Focus(("choose", "choose", "put_quotas"), {"quotas": is_small, "requests": asks("pin")}),
     ),
     "a choice is made again with what it could not have": (
-        remake,
-        "_without",
-        lambda request, barred: request,
+        explain,
+        "_left_by_counting",
+        lambda logged, choice: View(),
         Focus(
             ("choose", "explain"),
             {"bandits": repeats_no_arm, "requests": is_single, "told": is_for_nobody},

@@ -69,10 +69,10 @@ def test_centroids_are_where_lloyds_algorithm_puts_them():
     """Each row is in the list of the centroid that is nearest by the slow and obvious way."""
     file, table = file_of(gaussian(3_000))
     distances = np.linalg.norm(table.features[file.rows][:, None] - file.centroids.points, axis=2)
-    chosen = distances[np.arange(len(file)), file.labels]
+    chosen = distances[np.arange(file.arms), file.labels]
     assert (chosen <= distances.min(axis=1) + 1e-5).all()
     assert file.starts[0] == 0
-    assert file.starts[-1] == len(file)
+    assert file.starts[-1] == file.arms
     trained = float((chosen**2).mean())
     drawn = table.features[np.random.default_rng(0).choice(3_000, len(file.centroids), replace=False)]
     untrained = np.linalg.norm(table.features[:, None] - drawn, axis=2).min(axis=1)

@@ -39,8 +39,9 @@ from app.policies.selection import SelectionRequest
 from app.policies.warm_up import Covers
 from app.records.left_out import NOTHING_BARRED, Barred, barred_of
 from app.records.records import CatalogueRecord
-from app.serving.constraints import within
-from app.serving.frequency_caps import over_cap, without
+from app.serving.constraints import frequency_caps, quotas
+from app.serving.constraints.base import combined
+from app.serving.constraints.frequency_caps import FrequencyCapKey, over_cap
 from app.storage.types import LearnerId
 from logged_rows import reward_of, row
 from shortlist.linear import ridge, ridge_sums
@@ -150,7 +151,9 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
             await shares.sync_with_store()
         key = int(rng.integers(KEYS))
         asked = SelectionRequest(own, LearnerId("0" * 16, f"k{key}"), 1, (), None, rng)
-        request = await within(shares, without(asked, REPEATS, had[key], whole), deferred=False)
+        subject = FrequencyCapKey(REPEATS, asked.learner)
+        capped = combined(asked, frequency_caps.view_of(subject, had[key], asked, whole))
+        request = combined(capped, await quotas.view_of(shares, capped, deferred=False))
         selection = await POLICIES[policy].choose(dependencies, request)  # type: ignore[arg-type]
         (chosen,) = selection.hits.rows.tolist()
         assert await shares.take(whole, [chosen]) is not None

@@ -105,13 +105,14 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "_Served", "ActivationView", "Answer", "Arm", "ArmRevision", "Bandit", "BanditQuota", "Barred",
-    "Block", "Bucket", "Candidates", "Charges", "ChooseRequest", "ConstantSnapshot",
-    "ConstrainedSelection", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "FieldError",
-    "LearnedPageView", "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "PolicyNeeds",
+    "_Served", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision", "Bandit",
+    "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest", "ConstantSnapshot",
+    "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "FieldError", "LearnedPageView",
+    "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
     "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaState", "Ranking",
     "ReadSnapshot", "ReceiptView", "RejectedView", "RevisionsView", "Row", "Selection",
-    "SelectionRequest", "SetsView", "SignedChoice", "SlateToldView", "StageView", "UsedView",
+    "SelectionRequest", "SetsView", "Shown", "SignedChoice", "SlateToldView", "StageView", "UsedView",
+    "View",
 }  # fmt: skip
 
 

@@ -1,0 +1,169 @@
+"""What an index structure is: the class that each extends. ``planner.CANDIDATES`` lists those that are tried.
+
+A structure finds the rows of a table with the largest inner product. It has the rows that were alive when it
+was built, below ``covered``; ``Snapshot`` searches later rows beside it. To write one: make a subclass of
+``Index`` in a file of this folder, and add a row to ``planner.CANDIDATES``. What has a default below is a
+capability: without it the structure serves all the same, and less is done for it.
+
+Who calls it:
+
+- Searches call ``search`` and ``search_among``, from any thread, over snapshots of any moment.
+- The event loop calls ``tombstone`` (arms died), ``moved`` (a compaction renumbered the rows), ``refresh``
+  and what says how the structure is doing; searches in other threads may go on meanwhile.
+- The planner builds it, measures it on probes, and tells it by ``answered`` how good it was. It serves if it
+  is faster than the best exact search, and reaches the recall that the catalogue asks for. ``degradation``
+  counts what deaths do to it after that; a structure that has lost too much is scanned instead, and replaced.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from itertools import count as counting
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.indexes.probes import ExactLists, Probes, Quality
+from app.indexes.quality import Degradation
+from app.indexes.table import TableSnapshot
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
+
+IndexKind = Literal["exact", "norm_pruned", "inverted_file", "hnsw", "milvus"]
+"""How a catalogue is searched, as answers say it. "exact": by no structure."""
+
+_NUMBERS = counting()
+
+
+class Publisher(Protocol):
+    """Writes a structure into files that the processes of one service share."""
+
+    def with_graph(self, graph: Any) -> None:
+        """The structure is this HNSW graph."""
+
+
+class Index(ABC):
+    """A structure over some rows of a table.
+
+    ``kind``       as answers name it
+    ``covered``    rows of the snapshot it was built over: later rows are searched beside it
+    ``number``     every structure that is built has its own; it stays the same when rows are renumbered
+    ``degradation``  how good its answers were measured to be, and what deaths did to it since
+
+    What it can do:
+
+    ``is_exact``       every answer has the best arms. Then it is measured only for its speed
+    ``proposes``       its searches propose arms that are scored again, so that asking for more finds more.
+                       It has ``search_among``, so that filters may use it
+    ``is_published``   it can be written into shared files. Else the other processes of a service scan their
+                       arms where this one serves
+    ``is_remeasured``  it is measured again by other probes after arms died (``is_gone``, ``scan_lists``)
+    ``is_interim``     it was made in a hurry while the catalogue was growing, and is to be replaced
+    """
+
+    kind: ClassVar[IndexKind]
+    is_exact: ClassVar[bool] = False
+    proposes: ClassVar[bool] = False
+    is_published: ClassVar[bool] = False
+    is_remeasured: ClassVar[bool] = False
+    is_interim: bool = False
+
+    covered: int
+    degradation: Degradation
+
+    def __init__(self, covered: int, degradation: Degradation) -> None:
+        self.number = next(_NUMBERS)
+        self.covered = covered
+        self.degradation = degradation
+
+    # Searches, in any thread.
+
+    @abstractmethod
+    def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
+        """The ``k`` best rows below ``covered`` that are alive in ``table`` and not in ``exclude``.
+
+        Scores are exact. Fewer only if there are no more; None where a scan is to answer. Shapes: query (d,),
+        exclude (e,) -> (m,).
+        """
+
+    def search_among(self, query: Vector, count: int, let_in: NDArray[np.bool_]) -> Rows | None:  # noqa: ARG002
+        """Of about the best ``count`` rows those that are let in; None where it reached fewer than ``count``.
+
+        Only of those that propose. Shapes: let_in (rows of the table,) -> (m,).
+        """
+        return None
+
+    # What it has.
+
+    @property
+    @abstractmethod
+    def rows(self) -> Rows:
+        """Its rows (n,), -1 for arms that are gone."""
+
+    @property
+    @abstractmethod
+    def memory_bytes(self) -> int: ...
+
+    @property
+    def arms(self) -> int:
+        return len(self.rows)
+
+    @property
+    def cut_norm(self) -> float:
+        """Shorter arms cannot win, and may be left out beside it; 0: any may."""
+        return 0.0
+
+    # Changes, in the event loop.
+
+    @abstractmethod
+    def tombstone(self, rows: Rows) -> None:
+        """Rows have died; those that it does not have, or that died before, are ignored."""
+
+    @abstractmethod
+    def moved(self, position: Rows, covered: int) -> Index:
+        """The same structure after a compaction: row r is now ``position[r]``, -1 if it is gone."""
+
+    @abstractmethod
+    def answered(self, quality: Quality, probes: Probes, lists: ExactLists) -> None:
+        """Take note of how good the answers to ``probes`` are, and to those of ``lists``. Their rows are
+        below ``covered``.
+        """
+
+    def refresh(self, table: TableSnapshot) -> None:  # noqa: B027 - of those that have something to do
+        """A snapshot is about to be taken. Cost: some microseconds."""
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether arms that came can be added to a copy of it, by whoever builds its kind."""
+        return False
+
+    # Being measured again, and shared.
+
+    def is_gone(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of some rows below ``covered`` (n,) are arms of it that died."""
+        raise NotImplementedError(f"{self.kind} is not measured again")
+
+    def scan_lists(self) -> None:
+        """Too little of lists of ten was found: let them be scanned."""
+        raise NotImplementedError(f"{self.kind} is not measured again")
+
+    def publish(self, publisher: Publisher) -> None:  # noqa: B027
+        """Hand over what is more than its rows."""
+
+
+class SegmentIndex(Index):
+    """A structure that is made quickly, over arms that came since the main one was built (``segments``)."""
+
+    @abstractmethod
+    def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK: ...
+
+    @abstractmethod
+    def contenders(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> Rows:
+        """The rows of ``search``, and others that are about as good."""
+
+    @abstractmethod
+    def moved(self, position: Rows, covered: int) -> SegmentIndex: ...
+
+    def packed(self, writer: Any) -> Any:  # noqa: ARG002
+        """What is written of it besides its rows, once it was ``moved``; None: nothing. Raises OSError."""
+        return None

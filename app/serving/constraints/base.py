@@ -1,0 +1,234 @@
+"""What a constraint is: the class that each extends, and how several are combined.
+
+A constraint decides which arms one choice may have. To write one: make a subclass of ``Constraint`` in a file
+of this folder, write ``view``, and add a row to ``constraints.registry``: an object of it, and when it has a
+say. All else has a default. Policies need nothing: they take their arms from ``Candidates``.
+
+A choice calls its constraints in this order:
+
+1. The registry says which have a say. A choice pays nothing for the others.
+2. ``view``, in the order of the registry: what the constraint leaves, within what those before it left.
+3. The policy ranks what is left.
+4. ``charge``, of those that count, in the opposite order: what is about to be shown is counted. If one
+   refuses, the others are refunded, and the choice begins again at 2.
+5. ``defer``, of a deferred decision: what was charged is given back should it expire.
+6. ``record``, if the decision is logged: which arms were not eligible.
+7. ``refund``, if nobody sees the choice after all: the caller has gone, a batch fails, or another choice was
+   made for the same event.
+
+A dry run stops after 3. A choice that is made again, to explain it, takes what constraints that count left
+from the row of its decision, and asks the others anew.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from app.caps.snapshot import QuotaSnapshot
+from app.filters.filter import Filter
+from app.indexes.snapshot import Snapshot
+from app.policies.limits import Limit
+from app.policies.rules import NO_RULES, Pin, Rules
+from app.policies.selection import SelectionRequest
+from app.records.left_out import NOT_KEPT
+
+MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a decision
+
+
+class ConstraintFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a request for a choice that constraints read. ``ChooseRequest`` has others besides.
+
+    ``activate``    False: the decision is deferred, and can be rewarded once it was activated
+    ``arm_filter``  which arms are eligible, besides what the bandit demands of all
+    ``visitor``     whom a global bandit with a frequency cap shows it to
+    """
+
+    exclude: Sequence[str] = ()
+    activate: bool = True
+    arm_filter: Filter | None = None
+    rules: Rules = NO_RULES
+    visitor: str | None = None
+
+
+class View(msgspec.Struct, frozen=True, eq=False):
+    """What one constraint leaves for a choice. ``combined`` says how several go together.
+
+    ``arm_filter``  arms that it does not let in are not eligible
+    ``exclude``     ids of arms that are not eligible; unknown ones are ignored
+    ``limits``      how many arms of some groups the list may have
+    ``pins``        arms that stand at their places, instead of as many that the policy chooses
+    ``unpinned``    ids of pinned arms that may not stand there: the policy chooses for their places
+    ``quotas``      quotas at one moment: arms of those used up are not eligible
+    ``state``       what ``charge`` and ``record`` need to know of it
+    """
+
+    arm_filter: Filter | None = None
+    exclude: Sequence[str] = ()
+    limits: Sequence[Limit] = ()
+    pins: Sequence[Pin] = ()
+    unpinned: Collection[str] = ()
+    quotas: QuotaSnapshot | None = None
+    state: Any = None
+
+
+def combined(request: SelectionRequest, view: View) -> SelectionRequest:
+    """The request within one more view. These are all rules of how constraints go together.
+
+    Filters: an arm must pass each. Exclusions: an arm that one excludes is out. Limits: an arm that is taken
+    counts for each, pinned arms first. Pins stand whatever filters and exclusions say; a pin that some
+    constraint does not allow is left out, and the policy chooses one more arm. So the number of places is
+    always that of the request.
+    """
+    changed: dict[str, Any] = {}
+    if view.arm_filter is not None:
+        own = request.arm_filter
+        changed["arm_filter"] = view.arm_filter if own is None else own.both(view.arm_filter)
+    if view.exclude:
+        changed["exclude"] = [*request.exclude, *view.exclude]
+    if view.limits:
+        changed["limits"] = [*request.limits, *view.limits]
+    if view.pins or view.unpinned:
+        pins = [pin for pin in (*request.pins, *view.pins) if pin.arm not in view.unpinned]
+        changed["pins"] = pins
+        changed["k"] = request.k + len(request.pins) - len(pins)
+    if view.quotas is not None:
+        changed["quotas"] = view.quotas
+    return msgspec.structs.replace(request, **changed) if changed else request
+
+
+class Shown(msgspec.Struct, frozen=True, eq=False):
+    """What a choice is about to show: ``rows`` of ``whole``, by a decision with this id.
+
+    ``expires_ms``: when the decision expires, if it is deferred; None: it is shown now.
+    """
+
+    request: SelectionRequest
+    whole: Snapshot
+    rows: Sequence[int]
+    decision: str
+    expires_ms: int | None = None
+
+
+class LogRecord(msgspec.Struct, frozen=True):
+    """What the row of a decision says of arms that were not eligible.
+
+    ``left_out``  as ``records.left_out`` writes it; ``NOT_KEPT``: it is not known which arms these were
+    ``had``       ids of arms, and values as ``bandits.exposure_history`` writes them
+    """
+
+    left_out: str = ""
+    had: Sequence[str] = ()
+
+
+NOTHING_LEFT_OUT = LogRecord()
+
+
+class Constraint(ABC):
+    """Decides which arms a choice may have. One object serves all bandits, in the event loop.
+
+    ``counts``: whether it depends on what was shown before. Then it is charged, and it says in ``record``
+    what it left out, for nobody can find that out later. One that does not count depends on the request, the
+    settings of the bandit and the catalogue alone, and is asked again when the choice is made again.
+    """
+
+    counts: ClassVar[bool] = False
+
+    @abstractmethod
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+        """What it leaves. It may wait for the store, and draws nothing.
+
+        ``choice``   as the caller sent it
+        ``request``  what is asked of the policy so far: bandit, learner, what the constraints before left,
+                     and whether it is a dry run, which may take nothing
+
+        Raises Invalid (naming a field of the request), Unavailable.
+        """
+
+    async def charge(self, view: View, shown: Shown) -> Any:  # noqa: ARG002 - of those that count
+        """Count what is shown. Returns what ``refund`` needs, ``()`` for nothing; None: used up meanwhile.
+
+        All of it is counted, or nothing: also if the store fails, or the caller leaves.
+        """
+        return ()
+
+    async def defer(self, charge: Any, shown: Shown) -> Any:  # noqa: ARG002
+        """The decision is deferred: what it was charged comes back by itself when it expires.
+
+        Returns the charge from now on; None: so much may not be held back, and it is refunded already.
+        """
+        return charge
+
+    async def refund(self, charge: Any) -> None:  # noqa: B027 - of those that count
+        """Nobody sees the choice. While the store is away it cannot be undone: then it counts."""
+
+    def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:  # noqa: ARG002
+        """Which arms were not eligible. What else that needs in the store is kept for ``ttl_ms``."""
+        return NOTHING_LEFT_OUT
+
+
+class Applied(msgspec.Struct, frozen=True, eq=False):
+    """A constraint that a choice keeps to, what it left, and what it was charged: () for nothing."""
+
+    constraint: Constraint
+    view: View
+    charge: Any = ()
+
+
+async def narrowed(
+    constraints: Sequence[Constraint], choice: ConstraintFields, request: SelectionRequest
+) -> tuple[SelectionRequest, list[Applied]]:
+    """The request within the views of all these constraints, and each with its view."""
+    applied: list[Applied] = []
+    for constraint in constraints:
+        view = await constraint.view(choice, request)
+        request = combined(request, view)
+        applied.append(Applied(constraint, view))
+    return request, applied
+
+
+async def charged(applied: Sequence[Applied], shown: Shown) -> Sequence[Applied] | None:
+    """With what each was charged: all are, or none; None: something was used up meanwhile."""
+    done, stands = list(applied), False
+    places = [place for place, each in enumerate(done) if each.constraint.counts]
+    try:
+        for place in reversed(places):
+            own = done[place]
+            charge = await own.constraint.charge(own.view, shown)
+            if charge is None:
+                return None
+            done[place] = Applied(own.constraint, own.view, charge)
+        for place in places if shown.expires_ms is not None else ():
+            own = done[place]
+            done[place] = Applied(own.constraint, own.view)  # if it cannot be held it is back already
+            charge = own.charge and await own.constraint.defer(own.charge, shown)
+            if charge is None:
+                return None
+            done[place] = Applied(own.constraint, own.view, charge)
+        stands = True
+    # also when the store fails or the caller leaves: what is not shown must not count
+    finally:
+        if not stands:
+            await refund(done)
+    return done
+
+
+async def refund(applied: Sequence[Applied]) -> None:
+    """Nobody sees what was charged."""
+    for each in applied:
+        if each.charge:
+            await each.constraint.refund(each.charge)
+
+
+def recorded(applied: Sequence[Applied], shown: Shown, ttl_ms: int) -> LogRecord:
+    """What the row of the decision says of all of them together."""
+    left_out, had = "", list[str]()
+    for each in applied:
+        if each.constraint.counts:
+            record = each.constraint.record(each.view, each.charge, shown, ttl_ms)
+            had += record.had
+            left_out = NOT_KEPT if record.left_out == NOT_KEPT else left_out or record.left_out
+    return LogRecord(left_out, had) if len(had) <= MOST_LOGGED_HAD else LogRecord(NOT_KEPT)

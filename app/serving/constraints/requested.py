@@ -1,0 +1,88 @@
+"""Filters, exclusions, ``at_most`` and pins: what request and bandit say outright, and nothing counts.
+
+    filter      of the bandit and of the request: an arm is eligible if both let it in
+    exclude     ids of arms that are not eligible
+    at_most     a rule of the request: at most so many arms of its list share a value of a field
+    pin         a rule of the request: an arm stands at a place of the list
+
+A pinned arm need not pass filters, and exclusions do not remove it; quotas and frequency caps do. The policy
+chooses for the other places, before pins are put in theirs.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from app.platform.errors import Invalid
+from app.policies.fixed import CERTAIN
+from app.policies.selection import Selection, SelectionRequest
+from app.replication.sync import Sync
+from app.serving.constraints.base import Constraint, ConstraintFields, View
+from shortlist.types import TopK
+
+
+class Filters(Constraint):
+    """The filter of the bandit, and that of the request."""
+
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+        return View(arm_filter=request.bandit.filter_with(choice.arm_filter))
+
+
+class Exclusions(Constraint):
+    """Arms that the request excludes."""
+
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:  # noqa: ARG002
+        return View(exclude=choice.exclude)
+
+
+class AtMostRules(Constraint):
+    """The rules ``at_most`` of the request."""
+
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:  # noqa: ARG002
+        return View(limits=choice.rules.at_most)
+
+
+class Pins(Constraint):
+    """The pins of the request. ``sync`` finds arms that another process has just written."""
+
+    def __init__(self, sync: Sync) -> None:
+        self._sync = sync
+
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+        """All of them. Raises Invalid, naming every pinned arm that is not in the catalogue."""
+        pinned = choice.rules.pinned
+        missing = await self._sync.missing(request.bandit.catalogue, pinned)
+        if missing:
+            raise Invalid.many(
+                [
+                    (("rules", "pin", position, "arm"), "no arm has this id")
+                    for position, arm in enumerate(pinned)
+                    if arm in missing
+                ]
+            )
+        return View(pins=choice.rules.pins)
+
+
+def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
+    """The selection with the pinned arms in it, scored by their estimated rewards.
+
+    A pin beyond the end of a short list stands at its end. An arm that was deleted meanwhile is left out.
+    """
+    snapshot, hits = selection.snapshot, selection.hits
+    whole = snapshot.arms.plain.whole
+    rows, scores = hits.rows.tolist(), hits.scores.tolist()
+    propensities = None if selection.propensities is None else list(selection.propensities)
+    # from the first place on: each insertion moves everything behind it
+    for pin in sorted(request.pins, key=lambda pin: pin.place):
+        own = whole.rows_of([pin.arm])
+        if not len(own):
+            continue
+        scored = TopK(own, snapshot.arms.features_of(own) @ snapshot.posterior.theta, exact=True)
+        estimate = request.bandit.observed(scored)
+        rows.insert(pin.place - 1, int(own[0]))
+        scores.insert(pin.place - 1, float(estimate.scores[0]))
+        if propensities is not None:
+            propensities.insert(pin.place - 1, CERTAIN)
+    merged = TopK(np.array(rows, dtype=np.int64), np.array(scores, dtype=np.float64), hits.exact)
+    return msgspec.structs.replace(selection, hits=merged, propensities=propensities)

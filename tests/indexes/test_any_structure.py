@@ -1,0 +1,320 @@
+"""A structure that the service does not know serves a catalogue: flat, with 8 bits a number, in numpy.
+
+It is registered by these tests alone. What it cannot do it says: it does not grow, is not written into shared
+files, and is not measured again. All else works, since nothing asks which structure it is.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import app
+from app.filtering import plan as filter_plan
+from app.filtering.plan import PlanOptions, plan_filter
+from app.filters.filter import parse
+from app.indexes import live, planner, serving
+from app.indexes.eligible_rows import eligible_rows
+from app.indexes.index import Index
+from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.planner import Candidate, Plan, Task, measured
+from app.indexes.probes import ExactLists, Probes, Quality, Trial
+from app.indexes.publishing import Adoption, Publishing
+from app.indexes.quality import Degradation
+from app.indexes.shared_arms import SharedArms
+from app.indexes.table import TableSnapshot, positions_of
+from shortlist.mips.exact import ranked
+from shortlist.types import NO_ROWS, Rows, TopK, Vector
+from tests.indexes.brute_force import best_ids, filled, measure
+
+DIM, ARMS = 8, 3_000
+SHORTLIST = 40
+
+
+class FlatIndex(Index):
+    """Codes (n, d) of 8 bits, and what each row of them is to be multiplied with (n,)."""
+
+    kind: ClassVar[Any] = "flat8"
+    proposes = True
+
+    def __init__(self, table: TableSnapshot, rows: Rows, *, spoilt: bool = False) -> None:
+        super().__init__(table.rows, Degradation(len(rows)))
+        features = table.features[rows]
+        self._scales = np.abs(features).max(axis=1) / 127.0
+        self._codes = np.rint(features / self._scales[:, None]).astype(np.int8)
+        if spoilt:
+            self._codes[:] = 0
+        self._rows, self._places = rows, positions_of(rows, table.rows)
+
+    @property
+    def rows(self) -> Rows:
+        return self._rows
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._codes.nbytes + self._scales.nbytes + self._rows.nbytes + self._places.nbytes
+
+    def _best(self, query: Vector, count: int) -> Rows | None:
+        if count > len(self._rows) - self.degradation.dead:
+            return None
+        scores = self._scales * (self._codes @ query)
+        scores[self.degradation.gone] = -np.inf
+        return self._rows[np.argpartition(-scores, count - 1)[:count]]
+
+    def search(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK | None:
+        rows = self._best(query, SHORTLIST + 2 * k + len(exclude))
+        if rows is None:
+            return None
+        rows = rows[rows >= 0]
+        rows = rows[table.is_alive(rows) & ~np.isin(rows, exclude)]
+        return ranked(rows, k, table.features, query, exact=False) if len(rows) >= k else None
+
+    def search_among(self, query: Vector, count: int, let_in: np.ndarray) -> Rows | None:
+        rows = self._best(query, count)
+        return None if rows is None else rows[(rows >= 0) & let_in[rows]]
+
+    def tombstone(self, rows: Rows) -> None:
+        places = self._places[rows[rows < self.covered]].astype(np.int64)
+        places = places[places >= 0]
+        self.degradation.tombstone(places[~self.degradation.gone[places]])
+
+    def moved(self, position: Rows, covered: int) -> FlatIndex:
+        other = object.__new__(FlatIndex)
+        other.__dict__.update(self.__dict__)
+        other.covered, other._rows = covered, np.append(position, -1)[self._rows]
+        other._places = positions_of(other._rows, covered)
+        return other
+
+    def answered(self, quality: Quality, probes: Probes, lists: ExactLists) -> None:
+        winners = self._places[probes.winners].astype(np.int64)
+        self.degradation.answered(quality, winners, probes.groups)
+
+
+def attempt(task: Task) -> tuple[Plan, Index | None]:
+    return measured(task, FlatIndex(task.table, task.table.live_rows), build_s=0.0)
+
+
+def timed(search: Any, exact: Any, probes: Probes) -> Trial:
+    """Quality is measured; times are not, so that nothing counts on them."""
+    del exact
+    return Trial(measure(search, probes), us=10.0, exact_us=20.0)
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if small catalogues were large ones, of which only this structure is tried."""
+    monkeypatch.setattr(planner, "CANDIDATES", [Candidate(FlatIndex.kind, attempt)])
+    for module, name in ((planner, "compare"), (filter_plan, "compare")):
+        monkeypatch.setattr(module, name, timed)
+    for module, name in (
+        (planner, "SMALL_NUMBERS"), (serving, "SMALL_NUMBERS"), (live, "LEAST_SHARED_NUMBERS"),
+        (filter_plan, "QUICK_NUMBERS"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, 0)
+    monkeypatch.setattr(live, "_LEAST_DEAD", 100)
+    monkeypatch.setattr(serving, "_LEAST_FRESH", 200)
+
+
+def gaussian(count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, DIM))
+
+
+def done(index: LiveIndex, kind: str = "maintenance") -> Any:
+    index._rest_until = index._shares_from = 0.0
+    job = getattr(index, f"begin_{kind}")()
+    if job is not None:
+        job.run()
+        getattr(index, f"finish_{kind}")(job)
+    return job
+
+
+def check(index: LiveIndex, arms: dict[str, tuple[int, np.ndarray]], seed: int) -> None:
+    """Arms that are there, with their scores, the best first; and of 19 in 20 queries the best one."""
+    view, found = index.snapshot(), 0
+    for number, query in enumerate(gaussian(60, seed)):
+        excluded = best_ids(arms, query, 2)[0] if number % 2 else []
+        hits = view.search(query, 3, view.rows_of(excluded))
+        ids = [view.id_of(row) for row in hits.rows.tolist()]
+        assert len(set(ids)) == 3
+        assert not set(ids) & set(excluded)
+        assert hits.scores.tolist() == pytest.approx([float(arms[each][1] @ query) for each in ids])
+        assert (np.diff(hits.scores) <= 0).all()
+        found += ids[:1] == best_ids(arms, query, 1, excluded)[0]
+    assert found >= 57
+
+
+def of(features: np.ndarray, first: int = 0) -> dict[str, tuple[int, np.ndarray]]:
+    return {str(first + row): (first + row, each) for row, each in enumerate(features)}
+
+
+def upsert(index: LiveIndex, arms: dict[str, tuple[int, np.ndarray]]) -> None:
+    index.upsert(
+        [*arms], np.array([row for _, row in arms.values()]), [number for number, _ in arms.values()]
+    )
+
+
+def test_the_planner_measures_it_and_it_follows_what_comes_and_goes() -> None:
+    features = gaussian(ARMS)
+    index, arms = filled(features), of(features)
+    assert done(index).plan.kind == "flat8"
+    status = index.status()
+    assert (status.kind, status.exact, status.arms_in_graph, status.fresh) == ("flat8", False, ARMS, 0)
+    assert status.recall_at_1 >= 0.95
+    assert "times as fast as the plain scan" in status.reason
+    check(index, arms, seed=1)
+
+    more = of(gaussian(150, seed=2), ARMS)
+    upsert(index, more)
+    arms |= more
+    assert (index.status().kind, index.status().fresh) == ("flat8", 150)
+    check(index, arms, seed=3)
+
+    gone = [str(arm) for arm in range(0, ARMS, 40)]
+    index.remove(gone)
+    arms = {arm: each for arm, each in arms.items() if arm not in set(gone)}
+    assert index.status().kind == "flat8"
+    check(index, arms, seed=4)
+
+
+def test_segments_compaction_and_another_plan() -> None:
+    features = gaussian(ARMS)
+    index, arms = filled(features), of(features)
+    done(index)
+    more = of(gaussian(1_000, seed=5), ARMS)
+    upsert(index, more)
+    arms |= more
+    index._plan = index._plan and planner.replace(index._plan, scan_us=100.0)  # fresh arms take long to scan
+    assert done(index, "segment").segment is not None
+    status = index.status()
+    assert (status.kind, status.segments, status.fresh) == ("flat8", 1, 0)
+    check(index, arms, seed=6)
+
+    gone = [*arms][::9]
+    index.remove(gone)
+    arms = {arm: each for arm, each in arms.items() if arm not in set(gone)}
+    kinds = list[str]()
+    while (job := done(index)) is not None:
+        kinds.append("compaction" if job.compacted is not None else "plan")
+        assert len(kinds) < 6
+    assert "plan" in kinds
+    assert (index.status().kind, index.snapshot().structure.covered) == ("flat8", index.snapshot().table.rows)
+    check(index, arms, seed=7)
+
+
+def test_rows_are_renumbered_by_a_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = gaussian(ARMS)
+    index, arms = filled(features), of(features)
+    done(index)
+    monkeypatch.setattr(live, "_DEAD_SHARE", 0.01)
+    gone = [*arms][: ARMS // 20]
+    index.remove(gone)
+    arms = {arm: each for arm, each in arms.items() if arm not in set(gone)}
+    before = index.snapshot().structure
+    assert done(index).compacted is not None
+    after = index.snapshot().structure
+    assert (after.kind, after.number, after.covered) == ("flat8", before.number, len(arms))
+    check(index, arms, seed=8)
+
+
+def test_one_that_finds_too_little_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoilt(task: Task) -> tuple[Plan, Index | None]:
+        return measured(task, FlatIndex(task.table, task.table.live_rows, spoilt=True), build_s=0.0)
+
+    monkeypatch.setattr(planner, "CANDIDATES", [Candidate(FlatIndex.kind, spoilt)])
+    features = gaussian(ARMS)
+    index = filled(features)
+    done(index)
+    assert (index.status().kind, index.status().recall_at_1) == ("exact", 1.0)
+    assert index.status().reason.startswith("flat8 was tried: ")
+    check(index, of(features), seed=9)
+
+
+def test_filters_ask_it_for_arms_that_they_let_in() -> None:
+    features = gaussian(ARMS)
+    index, arms = filled(features), of(features)
+    index.describe([*arms], [((), {"odd": int(arm) % 2 == 1}) for arm in arms])
+    done(index)
+    view = index.snapshot()
+    eligible = eligible_rows(parse({"odd": True}), view.table, view.attributes)
+    options = PlanOptions(copy_bytes=0, graph_bytes=0, make=lambda *_: None, target_recall=0.95)
+    plan = plan_filter(view, eligible, options, recent=(), rng=np.random.default_rng(1))
+    assert plan.strategy is not None
+    assert (plan.strategy.name, plan.strategy.kind, plan.graph) == ("graph", "flat8", view.structure.number)
+    assert plan.recall_at_1 >= 0.95
+    odd = {arm: each for arm, each in arms.items() if int(arm) % 2}
+    found = 0
+    for query in gaussian(60, seed=10):
+        hits = plan.strategy.search(view, query, 1, NO_ROWS)
+        ids = [] if hits is None else [view.id_of(row) for row in hits.rows.tolist()]
+        assert all(int(arm) % 2 for arm in ids)
+        found += ids == best_ids(odd, query, 1)[0]
+    assert found >= 57
+
+
+def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: Path) -> None:
+    features, indexes = gaussian(ARMS), list[LiveIndex]()
+    for is_maker in (True, False):
+        shared = SharedArms(tmp_path / "shared", lambda is_maker=is_maker: is_maker)
+        index = filled(features, IndexOptions(), cache=tmp_path / "c.index", shared=shared)
+        index.version = 1
+        indexes.append(index)
+    maker, other = indexes
+    assert done(other) is None, "it is for the maker to plan"
+    assert done(maker).plan.kind == "flat8"
+    assert isinstance(done(maker, "sharing"), Publishing)
+    adopted = done(other, "sharing")
+    assert type(adopted) is Adoption
+    assert adopted.number is not None
+    assert [index.status().kind for index in indexes] == ["flat8", "exact"]
+    for index in indexes:
+        check(index, of(features), seed=11)
+    maker.remove(["5"])
+    check(maker, {arm: each for arm, each in of(features).items() if arm != "5"}, seed=12)
+
+
+STRUCTURES = {"HnswGraph": "hnsw", "NormBlocks": "norm_pruned", "InvertedFile": "inverted_file"}
+ITS_FILE = {"HnswGraph": "hnsw.py", "NormBlocks": "norm_pruned.py", "InvertedFile": "inverted_file.py"}
+
+
+def questions(source: str) -> list[str]:
+    """Where a source asks which structure something is; ``options`` say what an owner wants."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+            found += [name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)]
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            kinds = [side for side in sides if isinstance(side, ast.Attribute) and side.attr == "kind"]
+            asked = [kind for kind in kinds if "options" in ast.unparse(kind.value)]
+            named = [
+                each.value for side in sides for each in ast.walk(side) if isinstance(each, ast.Constant)
+            ]
+            if kinds and not asked and {*named} & {"exact", *STRUCTURES.values()}:
+                found.append(ast.unparse(node))
+    return [each for each in found if each in STRUCTURES or "kind" in each]
+
+
+def test_nothing_else_asks_which_structure_it_is() -> None:
+    root, asked = Path(app.__file__).parent, dict[str, list[str]]()
+    for folder in (
+        "indexes",
+        "filtering",
+        "catalogues",
+        "milvus",
+        "policies",
+        "queries",
+        "serving",
+        "replication",
+    ):
+        for path in sorted((root / folder).rglob("*.py")):
+            found = [each for each in questions(path.read_text()) if ITS_FILE.get(each) != path.name]
+            if found:
+                asked[str(path.relative_to(root))] = found
+    assert asked == {}
+    assert questions("isinstance(x, HnswGraph | str) or s.kind == 'hnsw' or options.kind == 'hnsw'") == [
+        "HnswGraph", "s.kind == 'hnsw'",
+    ]  # fmt: skip
