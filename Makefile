@@ -8,7 +8,7 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom clean
+.PHONY: console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -29,6 +29,7 @@ help:
 	@echo "make client-types          renew the settings of a bandit in the Python client"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make sbom                  what the image installs, from locked versions: build/sbom.json (CycloneDX)"
+	@echo "make release               build all packages of the last commit, and try them in clean environments"
 	@echo "make lock                  renew constraints.txt from pyproject.toml"
 
 $(VENV)/.installed: pyproject.toml constraints.txt algorithms/pyproject.toml clients/python/pyproject.toml
@@ -169,6 +170,9 @@ sbom:
 	$(PYTHON) -m venv $(VENV)/sbom && $(VENV)/sbom/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom>=7,<8'
 	mkdir -p build
 	$(VENV)/sbom/bin/cyclonedx-py environment --output-reproducible --output-file build/sbom.json $(VENV)/image/bin/python
+
+release: $(VENV)/.installed-test sbom
+	$(BIN)/python deploy/release.py build/release --sbom build/sbom.json
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build *.egg-info */build */*.egg-info clients/python/build clients/python/*.egg-info clients/typescript/dist

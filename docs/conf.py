@@ -48,6 +48,7 @@ PARTS = {
     "Operations": (
         "docs/operations",
         "docs/upgrading",
+        "docs/releasing",
         "docs/guarantees",
         "docs/security",
         "docs/settings",

@@ -15,6 +15,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import shortlist
 from app.api.api_keys import new_key
 from app.milvus.engine import check_version
 from app.platform.settings import Settings
@@ -245,13 +246,16 @@ def test_redis_of_the_manifest_is_that_of_the_compose_file():
     assert container["image"] == SERVICES["redis"]["image"]
 
 
-def test_images_are_tagged_by_the_version():
+def test_packages_and_tags_of_images_have_one_version():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     places = ("Dockerfile", "docker-compose.yml", "deploy/kubernetes.yaml", "deploy/smoke.sh", "README.md")
     for place in (*places, "docs/operations.md", "docs/upgrading.md"):
         text = (ROOT / place).read_text()
         found = re.findall(r"\bshortlist:(?:\$\{SHORTLIST_VERSION:-)?([\d.]+\d)", text)
         assert set(found) == {version}, place
+    client = tomllib.loads((ROOT / "clients/python/pyproject.toml").read_text())["project"]["version"]
+    page = json.loads((ROOT / "clients/typescript/package.json").read_text())["version"]
+    assert {client, page, shortlist.__version__} == {version}
 
 
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose is installed")
