@@ -73,8 +73,7 @@ def test_lists_come_as_often_as_their_propensities_say(k: int, limited: bool):
         drawn = epsilon_greedy.choose(SCORES, k=k, epsilon=EPSILON, rng=rng, take=take if limited else None)
         order = tuple(drawn.places.tolist())
         counts[order] += 1
-        if order not in claimed:
-            claimed[order] = float(drawn.propensities.prod())
+        claimed[order] = float(drawn.propensities.prod())
     right = of_lists(k, by_hand, limited=limited)
     assert claimed == pytest.approx({order: right[order] for order in claimed})
     assert furthest_sigma(counts, right) < 4.0
@@ -92,7 +91,7 @@ def test_few_that_are_left_are_drawn_all_alike():
         for _ in range(6_000)
     )
     assert set(counts) == {7, 500, 900}
-    assert max(counts.values()) - min(counts.values()) < 330  # six standard errors
+    assert max(counts.values()) - min(counts.values()) < 224  # six standard errors
     drawn = epsilon_greedy.choose(scores, k=9, epsilon=1.0, rng=rng, barred=barred)
     assert sorted(drawn.places.tolist()) == [7, 500, 900]
     assert drawn.propensities == pytest.approx([1 / 3, 1 / 2, 1.0])
