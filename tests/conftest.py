@@ -51,12 +51,35 @@ def has_room_in_memory() -> bool:
 if has_room_in_memory():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
+# By what they take, half a minute of a processor and more; then all of these folders.
+LONGEST_FILES = (
+    "test_console_pages.py",
+    "test_memory_runs_out.py",
+    "test_whole_service.py",
+    "test_faults.py",
+    "test_openapi.py",
+    "test_lake.py",
+    "test_replicas.py",
+    "test_quotas_of_several.py",
+    "test_policy_contract.py",
+    "test_dimension_sampling.py",
+    "test_concurrency.py",
+    "test_filtered_search.py",
+    "test_shared_arms.py",
+    "test_store_growth.py",
+)
 LONGEST_FOLDERS = {"processes", "workers"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def starts_at(item: pytest.Item) -> int:
     """The files that take longest come first: no core is left waiting for one of them at the end."""
-    items.sort(key=lambda item: item.path.parent.name not in LONGEST_FOLDERS)
+    if item.path.name in LONGEST_FILES:
+        return LONGEST_FILES.index(item.path.name)
+    return len(LONGEST_FILES) + (item.path.parent.name not in LONGEST_FOLDERS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=starts_at)
 
 
 def pytest_collection_finish() -> None:
