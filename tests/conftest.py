@@ -1,6 +1,8 @@
 """Fixtures for every test that needs a store: one for the run, emptied before each test."""
 
 import gc
+import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from pathlib import Path
@@ -32,12 +34,52 @@ settings.load_profile("same")
 # The driver reads the metadata of its package at each connection: a tenth of the start of an application.
 redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
+# The stores write each change to the disk before they answer, and no test looks at what a machine that lost
+# its power has kept: in memory, where it is possible, nobody waits for a disk.
+MEMORY, MEMORY_BYTES = Path("/dev/shm"), 4 << 30
+
+
+def has_room_in_memory() -> bool:
+    """Whether files in memory are possible, may be libraries, and have enough room."""
+    return (
+        os.access(MEMORY, os.W_OK)
+        and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+        and shutil.disk_usage(MEMORY).free > MEMORY_BYTES
+    )
+
+
+if has_room_in_memory():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+# By what they take, half a minute of a processor and more; then all of these folders.
+LONGEST_FILES = (
+    "test_console_pages.py",
+    "test_memory_runs_out.py",
+    "test_whole_service.py",
+    "test_faults.py",
+    "test_openapi.py",
+    "test_lake.py",
+    "test_replicas.py",
+    "test_quotas_of_several.py",
+    "test_policy_contract.py",
+    "test_dimension_sampling.py",
+    "test_concurrency.py",
+    "test_filtered_search.py",
+    "test_shared_arms.py",
+    "test_store_growth.py",
+)
 LONGEST_FOLDERS = {"processes", "workers"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def starts_at(item: pytest.Item) -> int:
     """The files that take longest come first: no core is left waiting for one of them at the end."""
-    items.sort(key=lambda item: item.path.parent.name not in LONGEST_FOLDERS)
+    if item.path.name in LONGEST_FILES:
+        return LONGEST_FILES.index(item.path.name)
+    return len(LONGEST_FILES) + (item.path.parent.name not in LONGEST_FOLDERS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=starts_at)
 
 
 def pytest_collection_finish() -> None:
@@ -74,6 +116,17 @@ def clocks(clocks_of_the_run: Clocks) -> Iterator[Clocks]:
 def store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a server that lives as long as the test run; what it holds is whatever tests left there."""
     with store_server(tmp_path_factory.mktemp("store")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def shared_store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Another server, for an application that a module shares.
+
+    On the store of ``store_url`` it would take half of the partitions from the application of each test, and
+    look for their rewards only now and then: whoever waits for them would wait for half a second.
+    """
+    with store_server(tmp_path_factory.mktemp("shared-store")) as url:
         yield url
 
 

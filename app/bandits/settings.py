@@ -283,6 +283,7 @@ class BanditRecord(BanditSettings, frozen=True):
 
 _NAMES = BanditRecord.__struct_fields__
 _ADDED = frozenset(_NAMES[_NAMES.index("log") + 1 :])
+_STORED = msgspec.structs.fields(BanditRecord)  # reads every annotation: milliseconds, for each bandit made
 # Why a setting cannot be changed; those that are not here can.
 FIXED: Mapping[str, str] = {
     name: mark.reason
@@ -299,7 +300,7 @@ def settings_of(record: BanditRecord) -> dict[str, Any]:
 
 def stored_settings(record: BanditRecord) -> dict[str, Any]:
     """What is stored. A replica of an older version reads it while new settings have their defaults."""
-    fields = ((field, getattr(record, field.name)) for field in msgspec.structs.fields(record))
+    fields = ((field, getattr(record, field.name)) for field in _STORED)
     return {field.name: v for field, v in fields if field.name not in _ADDED or v != field.default}
 
 

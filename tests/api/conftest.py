@@ -17,9 +17,9 @@ async def api(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
 
 
 @pytest.fixture(scope="module")
-async def shared(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+async def shared(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     """One application for the tests of a module: each uses names of its own."""
-    async with running(store_url, tmp_path_factory.mktemp("shared")) as api:
+    async with running(shared_store_url, tmp_path_factory.mktemp("shared")) as api:
         yield api
 
 

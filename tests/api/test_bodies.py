@@ -61,9 +61,11 @@ BROKEN = {
 
 
 @pytest.fixture(scope="module")
-async def world(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Api, str]]:
+async def world(
+    shared_store_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Api, str]]:
     folder: Path = tmp_path_factory.mktemp("bodies")
-    async with running(store_url, folder, max_body_mb=1) as api:
+    async with running(shared_store_url, folder, max_body_mb=1) as api:
         yield api, await build_world(api)
 
 

@@ -26,8 +26,8 @@ DANGEROUS = re.compile(
 
 
 @pytest.fixture(scope="module")
-async def without(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
-    async with running(store_url, tmp_path_factory.mktemp("without"), console="off") as api:
+async def without(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+    async with running(shared_store_url, tmp_path_factory.mktemp("without"), console="off") as api:
         yield api
 
 

@@ -29,11 +29,11 @@ def bearer(name: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-async def guarded(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+async def guarded(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     """An application with a key for every scope, and one listed origin."""
     entries = " ".join(entry for _, entry in KEYS.values())
     folder = tmp_path_factory.mktemp("guarded")
-    async with running(store_url, folder, api_keys=entries, cors_origins=SHOP) as api:
+    async with running(shared_store_url, folder, api_keys=entries, cors_origins=SHOP) as api:
         await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201, headers=bearer("admin"))
         await api.ok(
             "PUT",

@@ -26,9 +26,9 @@ ALL_ARMS = "needs all arms in memory"
 
 
 @pytest.fixture(scope="module")
-async def shared(store_url, tmp_path_factory, milvus_uri) -> AsyncIterator[MilvusApi]:
+async def shared(shared_store_url, tmp_path_factory, milvus_uri) -> AsyncIterator[MilvusApi]:
     folder = tmp_path_factory.mktemp("milvus-api")
-    async with running_on_milvus(store_url, folder, milvus_uri) as api:
+    async with running_on_milvus(shared_store_url, folder, milvus_uri) as api:
         yield api
 
 

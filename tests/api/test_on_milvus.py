@@ -51,8 +51,8 @@ async def api(store_url: str, tmp_path: Path, milvus_uri: str) -> AsyncIterator[
 
 @pytest.fixture(scope="module")
 async def shared(
-    store_url: str, tmp_path_factory: pytest.TempPathFactory, milvus_uri: str
+    shared_store_url: str, tmp_path_factory: pytest.TempPathFactory, milvus_uri: str
 ) -> AsyncIterator[OtherKindApi]:
     folder = tmp_path_factory.mktemp("on-milvus")
-    async with running_on_milvus(store_url, folder, milvus_uri, kind=OtherKindApi) as api:
+    async with running_on_milvus(shared_store_url, folder, milvus_uri, kind=OtherKindApi) as api:
         yield api

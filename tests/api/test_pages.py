@@ -19,9 +19,9 @@ LOADING = {"src", "srcset", "href", "data", "poster", "action"}
 
 
 @pytest.fixture(scope="module")
-async def shared(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+async def shared(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     """Without the console, which ``/`` leads to otherwise."""
-    async with running(store_url, tmp_path_factory.mktemp("pages"), console="off") as api:
+    async with running(shared_store_url, tmp_path_factory.mktemp("pages"), console="off") as api:
         yield api
 
 

@@ -23,9 +23,11 @@ BAD_NAMES = (
 
 
 @pytest.fixture(scope="module")
-async def world(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Api, str]]:
+async def world(
+    shared_store_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Api, str]]:
     folder: Path = tmp_path_factory.mktemp("paths")
-    async with running(store_url, folder) as api:
+    async with running(shared_store_url, folder) as api:
         yield api, await build_world(api)
 
 

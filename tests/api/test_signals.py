@@ -83,18 +83,19 @@ async def test_a_setting_of_the_dial_is_a_bandit_that_learned_that_mix(world: Ap
             more["context"] = [float(i % 2), 1.0]
         return more
 
-    decided: dict[int, Json] = {}
-    for i in range(60):
-        choice = await world.choose("dial", **asked(i))
-        decided[i] = choice
-        arm = choice["arms"][0]["id"]
-        values = {name: float(rng.standard_normal()) for name in DIAL if rng.random() < 0.6}
-        for name, value in values.items():
-            reward = {"decision": choice["decision"], "signal": name, "value": value}
-            await world.reward(reward, reward)
-        if values:
-            total = sum(DIAL[name] * value for name, value in values.items())
-            await world.observe("mix", {"id": f"o{i}", "arm": arm, "value": total, **asked(i)})
+    for turn in range(6):
+        rewards, observations = list[Json](), list[Json]()
+        for i in range(10 * turn, 10 * turn + 10):
+            choice = await world.choose("dial", **asked(i))
+            values = {name: float(rng.standard_normal()) for name in DIAL if rng.random() < 0.6}
+            for name, value in values.items():
+                rewards += 2 * [{"decision": choice["decision"], "signal": name, "value": value}]
+            if values:
+                total = sum(DIAL[name] * value for name, value in values.items())
+                arm = choice["arms"][0]["id"]
+                observations.append({"id": f"o{i}", "arm": arm, "value": total, **asked(i)})
+        await world.reward(*rewards)
+        await world.observe("mix", *observations)
     for i in range(10):
         seed = 100 + i
         one = await world.choose("dial", seed=seed, weights=DIAL, k=5, dry_run=True, **asked(i))

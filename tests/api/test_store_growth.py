@@ -296,7 +296,7 @@ async def test_what_made_up_keys_are_rewarded_for_is_bounded_too(store_url: str,
             choice = await api.choose("feed", key=f"k{key}", k=200)
             decision = choice["decision"]
             rewards = [{"decision": decision, "arm": arm["id"], "value": 1} for arm in choice["arms"]]
-            answer = await api.ok("POST", "/v1/rewards?wait=applied", {"rewards": rewards})
+            answer = await api.reward(*rewards, wait=key == 39)
             assert answer["accepted"] == 200, "rewards are learned from, whatever is remembered"
         now, most = await held(api, "repeats")
         assert MB / 2 < now <= most == MB

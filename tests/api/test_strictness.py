@@ -74,9 +74,9 @@ class World:
 
 
 @pytest.fixture(scope="module")
-async def world(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+async def world(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     folder: Path = tmp_path_factory.mktemp("strictness")
-    async with running(store_url, folder) as api:
+    async with running(shared_store_url, folder) as api:
         yield World(api, await build_world(api))
 
 

@@ -19,9 +19,9 @@ ALPHABET = string.ascii_letters + string.digits + "-_"
 
 
 @pytest.fixture(scope="module")
-async def world(store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
+async def world(shared_store_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Api]:
     folder: Path = tmp_path_factory.mktemp("tokens")
-    async with running(store_url, folder) as api:
+    async with running(shared_store_url, folder) as api:
         await api.catalogue("c", {f"a{i}": [1.0, float(i)] for i in range(5)})
         await api.bandit("b", "c")
         await api.bandit("other", "c", scope="per_key")

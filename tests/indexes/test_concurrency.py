@@ -11,7 +11,7 @@ from app.indexes import live
 from app.indexes.live import IndexOptions
 from tests.indexes.brute_force import filled
 
-LEAST = np.array([3_000, 10, 2_500])  # searches, rebuilds, changes
+LEAST = np.array([2_000, 6, 1_000])  # searches, rebuilds, changes
 DIM = 8
 
 

@@ -8,6 +8,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -231,6 +232,7 @@ def test_a_lake_from_before_the_first_arm_learns_the_constant_of_the_intercept(
 
 
 @pytest.mark.parametrize("name", BANDITS)
+@hypothesis.settings(max_examples=20)
 @given(data=st.data())
 def test_wherever_the_rewards_are_cut_the_learners_are_the_same(lakes: Any, name: str, data: st.DataObject):
     lake, whole = lakes[name]

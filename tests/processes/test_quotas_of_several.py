@@ -183,7 +183,7 @@ async def run(folder: Path, store: Redis | Cluster, trial: Trial, clocks: Clocks
                 running[victim] = await asyncio.to_thread(started, trial.services + number)
                 client = running[victim].client()
                 callers.clients[victim] = await stack.enter_async_context(client)
-        for _ in range(20):
+        for _ in range(10):
             await callers.many(70, 20, seed=trial.calls + callers.answers)
             await asyncio.sleep(0.2)  # what is held and not used goes back
         assert callers.answers >= 2 * trial.calls
@@ -204,7 +204,7 @@ async def test_never_above_through_kills_of_an_embedded_store(tmp_path: Path, ki
                     pid = service.store_pid()
                     if pid is not None:
                         os.kill(pid, signal.SIGKILL)  # the service starts it again
-            for _ in range(10):
+            for _ in range(5):
                 await callers.many(70, 20, seed=callers.answers)
                 await asyncio.sleep(0.3)
             await check(callers, scale, lost=0.25)

@@ -15,7 +15,7 @@ from frequencies import furthest_sigma
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import igw
 
-DRAWS = 100_000
+DRAWS = 20_000
 ESTIMATES = np.array([0.3, 0.9, 0.75, 0.1, 0.9, 0.88])
 GAMMA = 12.0
 
