@@ -30,6 +30,7 @@ PARTS = {
     "Start": ("docs/quick-start", "docs/console", "README"),
     "Recipes": ("docs/recipes/*",),
     "Guides": (
+        "docs/features",
         "docs/context",
         "docs/filters",
         "docs/quotas",

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from app.api import limits
-from app.bandits.encoding import MAX_TEXTS_CHARS
 from app.filters.filter import MAX_CONDITIONS, MAX_MEMBERS
 from app.policies.registry import POLICIES
+from app.records.encoding import MAX_TEXTS_CHARS
 from load_tests.heavy_requests import TEXTS, Kind, Request, World, as_json, post
 
 DIM = 16

@@ -24,10 +24,9 @@ from app.api.strict_json import invalid
 from app.bandits import context as contexts
 from app.bandits.bandit import Bandit, bandit_of
 from app.bandits.completion import completed, measured
-from app.bandits.encoding import ContextRule
 from app.bandits.settings import BanditRecord
 from app.bandits.versions import BanditVersion, version_to_bytes
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.learner_copies import checked_state
@@ -45,6 +44,7 @@ from app.measuring.sources import HeldSource
 from app.platform.command_line import table
 from app.platform.errors import Invalid, ShortlistError
 from app.policies.registry import POLICIES
+from app.records.encoding import ContextRule
 from app.records.records import CatalogueRecord, LearnerState, vector_to_bytes
 from server.evaluation_files import ReadDecisions, priors_of, rows_of
 from shortlist_client.files.arm_files import arms_of

@@ -34,6 +34,7 @@ ARROWS = {
     "policies": {
         "platform",
         "storage",
+        "records",
         "filters",
         "indexes",
         "milvus",

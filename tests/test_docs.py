@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from app.api import limits as api_limits
-from app.bandits import completion, context, encoding, prior_version, settings, versions
+from app.bandits import completion, context, prior_version, settings, versions
 from app.caps import membership, quotas, rules
-from app.catalogues import kinds
+from app.catalogues import arms, kinds
 from app.filters import fields
 from app.filters import filter as filters
 from app.learning import prior_fits
@@ -18,6 +18,7 @@ from app.platform import answers
 from app.platform.settings import Settings
 from app.policies import elimination, linucb
 from app.queries import centers
+from app.records import encoding, features
 from app.serving import choice
 from app.storage import priors
 from server import cli
@@ -50,6 +51,8 @@ def test_every_setting_is_documented_as_it_is() -> None:
 HOMES = (
     api_limits,
     kinds,
+    arms,
+    features,
     milvus_engine,
     fields,
     filters,

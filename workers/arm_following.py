@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 import numpy as np
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.milvus.engine import ArmRow, CollectionGone, Engine
 from app.milvus.expressions import arm_terms
 from app.milvus.index import COLLECTION, LAST_ARM, MilvusIndex, MilvusQuality, Probing

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import Literal, Protocol, TypeVar
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.platform.background import repeat
 
 log = logging.getLogger("shortlist.indexes")

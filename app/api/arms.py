@@ -25,9 +25,11 @@ from app.api.limits import (
 from app.api.octet_streams import WHOLE
 from app.api.problems import Part
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
-from app.catalogues.catalogues import Arm, Catalogues
+from app.catalogues.arms import Arm
+from app.catalogues.catalogues import Catalogues
 from app.platform.errors import Invalid, NotFound, ShortlistError, shown
 from app.platform.ids import refuse_repeats
+from app.records.features import NO_FEATURES
 
 router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 
@@ -81,9 +83,16 @@ def _fields_in(value: object) -> int:
     return sum(map(_fields_in, value)) if isinstance(value, list) else 0
 
 
+def absent() -> Any:
+    """What is no list of features, and so no empty one."""
+    return NO_FEATURES
+
+
 class ArmBody(StrictModel):
+    """``features`` may be absent where the catalogue encodes them from ``metadata`` alone."""
+
     id: Identifier
-    features: Annotated[list[Feature], FailFast()]
+    features: Annotated[list[Feature], FailFast()] = Field(default_factory=absent)
     tags: list[Annotated[str, Field(max_length=MAX_TAG_CHARS)]] = Field(
         default_factory=list, max_length=MAX_TAGS, fail_fast=True
     )
@@ -107,7 +116,7 @@ class ArmsBody(StrictModel):
             catalogue = await request.app.service.catalogues.get(request.path_params["catalogue"])
         except ShortlistError:
             return cls.instead
-        dim = catalogue.dim
+        dim = catalogue.encoding.given
         most = min(MAX_ARMS, MAX_VALUES // (dim + 3), MAX_BODY_BYTES // (ARM_BYTES + NUMBER_BYTES * dim))
         return f"that is about {max(1, most):,} arms of {dim:,} numbers; {cls.instead}"
 
@@ -134,7 +143,7 @@ class DeletedView(BaseModel):
 
 @router.put("/{catalogue}/arms", response_model=UpsertedView)
 async def upsert(catalogue: str, body: ArmsBody, catalogues: Provided[Catalogues]) -> UpsertedView:
-    """Insert or replace arms, all or none."""
+    """Insert or replace arms, all or none. A catalogue with fields encodes them from the metadata."""
     refuse_repeats((arm.id for arm in body.arms), TWICE, ("arms",), ("id",))
     arms = [as_arm(arm) for arm in body.arms]
     done = await catalogues.use(catalogue, lambda result: catalogues.upsert(result, arms))

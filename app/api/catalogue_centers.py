@@ -67,7 +67,7 @@ async def find(
 ) -> CentersView:
     """Find k arms that cover the catalogue: greedily, each the farthest from those before it."""
     request = CentersRequest(**body.model_dump(exclude={"filter"}))
-    answer = await centers.find(await catalogues.get_stocked(catalogue), request, parsed_filter(body.filter))
+    answer = await centers.find(await catalogues.get_fitted(catalogue), request, parsed_filter(body.filter))
     return CentersView.model_validate(
         {
             "centers": answer.ids,

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import Query, Response
 from pydantic import BaseModel, Field
 
-from app.api.fields import Identifier, Page, PageLimit, page_reply
-from app.api.limits import MAX_DIM, MAX_K
+from app.api.fields import AttributesView, Identifier, Page, PageLimit, page_reply
+from app.api.limits import MAX_BODY_BYTES, MAX_DIM, MAX_K
 from app.api.problems import problems
-from app.api.strict_json import Provided, StrictModel, json_router, reply
-from app.catalogues.catalogues import Catalogue, Catalogues
+from app.api.streamed import Streamed, with_rows
+from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
+from app.catalogues.catalogue import Catalogue, unlisted_values
+from app.catalogues.catalogues import Catalogues
 from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.platform.errors import Invalid
+from app.platform.long_work import REQUESTS
+from app.records.features import FeatureEncoding, FeaturesRule, Reduction, completed, warnings_of
 from app.records.records import CatalogueRecord
 
 SHOWN_FILTERS = 20
@@ -33,8 +39,59 @@ class IndexBody(StrictModel):
 
 
 class CatalogueBody(StrictModel):
-    dim: Annotated[int, Field(ge=1, le=MAX_DIM)]
+    """``dim`` numbers are given as the features of each arm, or ``features`` says what they are made from:
+    then ``dim`` follows.
+    """
+
+    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    max_object_bytes: ClassVar[int] = MAX_BODY_BYTES
+
+    dim: Annotated[int, Field(ge=1, le=MAX_DIM)] | None = None
     index: IndexBody = IndexBody()
+    features: FeaturesRule | None = None
+
+    def record(self) -> CatalogueRecord:
+        """What is made. Raises Invalid."""
+        index, recall = self.index.model_dump(exclude={"target_recall"}), self.index.target_recall
+        if self.features is None:
+            if self.dim is None:
+                raise Invalid("dim is required, or features, from which it follows", path=("dim",))
+            return CatalogueRecord(self.dim, index, recall)
+        rule, reduction = completed(self.features)
+        dim = FeatureEncoding(rule, reduction, 0).dim
+        if self.dim is not None and self.dim != dim:
+            raise Invalid(f"dim follows from features, and is {dim}: leave it out", path=("dim",))
+        return CatalogueRecord(dim, index, recall, rule, reduction)
+
+
+class FitBody(StrictModel):
+    """Nothing."""
+
+    absent: ClassVar[bytes] = b"{}"
+
+
+NOTHING = FitBody()
+
+
+class ReductionView(BaseModel):
+    """What the reduction of the embeddings is. ``state``: ``not_fitted`` until there are enough arms,
+    ``given`` with the catalogue, or ``fitted`` to so many ``arms``: then ``share_of_variance`` is the part of
+    their squared lengths that is kept, and ``overlap_at_10`` how many of the 10 nearest of an arm are so
+    still.
+    """
+
+    to: int
+    state: Literal["not_fitted", "given", "fitted"]
+    arms: int
+    share_of_variance: float | None
+    overlap_at_10: float | None
+
+
+class UnlistedView(AttributesView):
+    """How many ``arms`` have values that the field does not list, and the most frequent of these."""
+
+    arms: int
+    values: list[str]
 
 
 class FilterView(BaseModel):
@@ -59,6 +116,11 @@ class CatalogueView(BaseModel):
     and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
     ``recall_at_1``, ``recall_at_10`` and ``recall_at_100`` are of the best arm and of lists; the last two are
     absent where the arms are in Milvus, where lists are not measured.
+
+    Of a catalogue with ``features``: what these are made from, without a basis; ``columns``, what each
+    number means; ``reduction`` of its embedding; ``unlisted`` values of fields, which count as missing:
+    absent in lists, and where the arms are in Milvus. ``basis``: where it is asked for. ``warnings``: what
+    these features cost; absent if nothing is to be said.
     """
 
     id: str
@@ -67,6 +129,12 @@ class CatalogueView(BaseModel):
     version: int
     index: dict[str, Any]
     filters: list[FilterView]
+    features: FeaturesRule | None = None
+    columns: list[str] | None = None
+    reduction: ReductionView | None = None
+    unlisted: dict[str, UnlistedView] | None = None
+    basis: list[list[float]] | None = None
+    warnings: list[str] | None = None
 
 
 @router.put(
@@ -79,11 +147,8 @@ async def create(
     filtered: Provided[FilteredSnapshots],
 ) -> Response:
     """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists."""
-    record = CatalogueRecord(
-        body.dim, body.index.model_dump(exclude={"target_recall"}), body.index.target_recall
-    )
-    made, new = await catalogues.create(catalogue, record)
-    return reply(_view(made, filtered), 201 if new else 200)
+    made, new = await catalogues.create(catalogue, body.record())
+    return reply(await _whole(made, filtered), 201 if new else 200)
 
 
 @router.get("", response_model=Page[CatalogueView])
@@ -100,10 +165,30 @@ async def list_all(
 
 @router.get("/{catalogue}", response_model=CatalogueView)
 async def get(
-    catalogue: str, catalogues: Provided[Catalogues], filtered: Provided[FilteredSnapshots]
-) -> CatalogueView:
+    catalogue: str,
+    catalogues: Provided[Catalogues],
+    filtered: Provided[FilteredSnapshots],
+    include: Annotated[Literal["basis"] | None, Query()] = None,
+) -> Response:
     """One catalogue: its size, its version, and how it is searched."""
-    return _view(await catalogues.get(catalogue), filtered)
+    found = await catalogues.get(catalogue)
+    answer = await _whole(found, filtered)
+    if include is None or found.encoding.basis is None:
+        return reply(answer)
+    return await Streamed.of(with_rows(answer, "basis", found.encoding.basis), media_type=JSON)
+
+
+@router.post("/{catalogue}/features/fit", response_model=CatalogueView, responses=problems(409))
+async def fit(
+    catalogue: str,
+    catalogues: Provided[Catalogues],
+    filtered: Provided[FilteredSnapshots],
+    body: FitBody = NOTHING,  # noqa: ARG001 - read, so that a field in it is refused
+) -> Response:
+    """Reduce the embeddings by the basis that fits the arms of now best. It is kept: what is fitted stays."""
+    found = await catalogues.get_stocked(catalogue)
+    await catalogues.fit(found)
+    return reply(await _whole(found, filtered))
 
 
 @router.delete("/{catalogue}", status_code=204, responses=problems(409))
@@ -113,13 +198,49 @@ async def delete(catalogue: str, catalogues: Provided[Catalogues]) -> Response:
     return Response(status_code=204)
 
 
-def _view(catalogue: Catalogue, filtered: FilteredSnapshots) -> CatalogueView:
+async def _whole(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:
+    """The view with values that are not listed."""
+    view, listed = _view(catalogue, filtered), catalogue.encoding.listed
+    if listed and catalogue.holds_arms:
+        found = await REQUESTS.run(partial(unlisted_values, catalogue.index.snapshot(), listed))
+        view["unlisted"] = {name: asdict(values) for name, values in found.items()}
+    return view
+
+
+def _view(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:
     index: dict[str, Any] = {"requested": catalogue.record.index["kind"], **asdict(catalogue.index.status())}
-    return CatalogueView(
-        id=catalogue.name,
-        dim=catalogue.dim,
-        size=len(catalogue.index),
-        version=catalogue.version,
-        index=index,
-        filters=[FilterView(**asdict(status)) for status in filtered.in_use(catalogue, SHOWN_FILTERS)],
-    )
+    filters = [FilterView(**asdict(status)) for status in filtered.in_use(catalogue, SHOWN_FILTERS)]
+    view: dict[str, Any] = {
+        "id": catalogue.name,
+        "dim": catalogue.dim,
+        "size": len(catalogue.index),
+        "version": catalogue.version,
+        "index": index,
+        "filters": [each.model_dump() for each in filters],
+    }
+    encoding = catalogue.encoding
+    if encoding.rule is not None:
+        view |= {"features": encoding.rule, "columns": encoding.columns}
+        if encoding.reduced_to is not None:
+            view["reduction"] = _reduction(encoding.reduced_to, encoding.reduction)
+    if warnings := list(warnings_of(encoding)):
+        view["warnings"] = warnings
+    return view
+
+
+def _reduction(to: int, found: Reduction | None) -> dict[str, Any]:
+    if found is None:
+        return {
+            "to": to,
+            "state": "not_fitted",
+            "arms": 0,
+            "share_of_variance": None,
+            "overlap_at_10": None,
+        }
+    return {
+        "to": to,
+        "state": "fitted" if found.arms else "given",
+        "arms": found.arms,
+        "share_of_variance": found.share,
+        "overlap_at_10": found.overlap,
+    }

@@ -63,7 +63,10 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 # What is sent to them is read only to refuse fields that nobody knows.
-WITHOUT_BODY = {("POST", "/v1/bandits/{bandit}/prior/refresh")}
+WITHOUT_BODY = {
+    ("POST", "/v1/bandits/{bandit}/prior/refresh"),
+    ("POST", "/v1/catalogues/{catalogue}/features/fit"),
+}
 
 
 def _complete(method: str, path: str, operation: dict[str, Any]) -> None:

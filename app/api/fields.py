@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
+import numpy as np
 from fastapi import Query, Response
+from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from app.api.limits import MAX_FEATURE, MAX_PAGE, MAX_PAGE_BYTES, MAX_TOKEN_CHARS
-from app.api.strict_json import JSON, encoded
+from app.api.limits import MAX_DIM, MAX_FEATURE, MAX_PAGE, MAX_PAGE_BYTES, MAX_TOKEN_CHARS
+from app.api.strict_json import JSON, StrictModel, encoded
 from app.bandits import settings
 from app.platform import ids
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, schema_of
 from app.platform.errors import Invalid
 from app.platform.pages import encode_cursor
+from app.records.features import FeatureEncoding
 
 IDENTIFIER = ids.IDENTIFIER
 Identifier = ids.Identifier
@@ -85,6 +88,24 @@ async def page_reply(items: Iterable[tuple[str, object]], following: str | None)
 From = Annotated[datetime | None, Query(alias="from")]
 To = Annotated[datetime | None, Query(alias="to")]
 
+
+class QueryBody(StrictModel):
+    """``query``, or an ``embedding`` where the catalogue has one: of as many numbers as are given of arms."""
+
+    query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)] | None = None
+    embedding: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)] | None = None
+
+    def query_in(self, encoding: FeatureEncoding) -> Sequence[float] | NDArray[np.float64]:
+        """The query among the features of a catalogue. Raises Invalid, DimensionMismatch."""
+        if self.query is not None:
+            if self.embedding is not None:
+                raise Invalid("give query or embedding, not both", path=("embedding",))
+            return self.query
+        if self.embedding is None:
+            raise Invalid("query is required, or embedding where the catalogue has one", path=("query",))
+        return encoding.query(self.embedding)
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
@@ -115,7 +136,7 @@ def _is_context(value: Any) -> Any:
 _SCHEMA = {
     "anyOf": [
         {"type": "array", "items": {"type": "number"}},
-        {"type": "object", "additionalProperties": {"type": ["number", "string", "null"]}},
+        {"type": "object", "additionalProperties": {"type": ["number", "string", "array", "null"]}},
         {"type": "null"},
     ]
 }

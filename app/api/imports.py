@@ -5,8 +5,8 @@ Arms as blocks of numbers: what an import reads several times as fast as lines o
 A body is blocks, one after the other: four bytes, little-endian, that say how long the rest of the block is,
 and then a msgpack document ``{"ids": [...], "features": bytes, "dtype": "<f8", "tags": [[...], ...],
 "metadata": [...]}``. ``features`` are n x dim numbers, row after row, float64 (``<f8``, as when ``dtype`` is
-absent) or float32 (``<f4``), little-endian. ``tags`` and ``metadata`` may be absent; metadata are JSON texts,
-"" where an arm has none.
+absent) or float32 (``<f4``), little-endian; absent where the catalogue encodes features from metadata alone.
+``tags`` and ``metadata`` may be absent; metadata are JSON texts, "" where an arm has none.
 
 Lines are applied in batches as they arrive. At the first bad line the import stops: the lines before it are
 applied, nothing after it is. Blocks are applied one by one, each whole or not at all.
@@ -49,9 +49,12 @@ from app.api.strict_json import (
     read_body,
     reply,
 )
-from app.catalogues.catalogues import Arm, Catalogue, Catalogues
+from app.catalogues.arms import Arm, prepare_arms, raw_arm
+from app.catalogues.catalogue import Catalogue
+from app.catalogues.catalogues import Catalogues
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import BadRequest, DimensionMismatch, Invalid, ShortlistError, TooLarge
+from app.records.features import FeatureEncoding
 
 HEAD_BYTES = 4
 _AN_ID = re.compile(IDENTIFIER)
@@ -61,7 +64,7 @@ class Block(msgspec.Struct, forbid_unknown_fields=True):
     """Arms side by side; see the module."""
 
     ids: list[str]
-    features: bytes
+    features: bytes = b""
     dtype: Literal["<f4", "<f8"] = "<f8"
     tags: list[list[str]] | None = None
     metadata: list[str] | None = None
@@ -91,8 +94,8 @@ async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         raise BadRequest("the body ends within a block")
 
 
-async def arms_of(data: bytes, first: int, dim: int) -> list[Arm]:
-    """The arms of a block; ``first`` is the number of its first row, from 1. Raises Invalid, TooLarge."""
+async def arms_of(data: bytes, first: int, encoding: FeatureEncoding) -> list[Arm]:
+    """The raw arms of a block; ``first`` is the number of its first row, from 1. Raises Invalid, TooLarge."""
     try:
         block = _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -103,7 +106,7 @@ async def arms_of(data: bytes, first: int, dim: int) -> list[Arm]:
     count = len(block.ids)
     if count > MAX_BLOCK_ARMS:
         raise TooLarge(f"a block must not have more than {MAX_BLOCK_ARMS} arms", path=(first,))
-    features = _features(block, first, count, dim)
+    features = _features(block, first, count, encoding)
     for name, column in (("tags", block.tags), ("metadata", block.metadata)):
         if column is not None and len(column) != count:
             raise Invalid(f"{name} must be as many as ids", path=(first, name))
@@ -119,11 +122,14 @@ async def arms_of(data: bytes, first: int, dim: int) -> list[Arm]:
         metadata: dict[str, Any] = {}
         if block.metadata and block.metadata[position]:
             metadata = _metadata(block.metadata[position], first + position)
-        arms.append(Arm(name, features[position], tags, metadata))
+        arms.append(raw_arm(encoding, Arm(name, features[position], tags, metadata), (first + position,)))
     return arms
 
 
-def _features(block: Block, first: int, count: int, dim: int) -> NDArray[np.float64]:
+def _features(block: Block, first: int, count: int, encoding: FeatureEncoding) -> NDArray[np.floating]:
+    dim = encoding.given
+    if not dim and block.features:
+        dim = encoding.dim  # as an answer had them
     size = int(block.dtype[-1]) * count * dim
     if len(block.features) != size:
         message = f"features must be {count} x {dim} numbers: {size} bytes, not {len(block.features)}"
@@ -136,7 +142,7 @@ def _features(block: Block, first: int, count: int, dim: int) -> NDArray[np.floa
         if not np.isfinite(rows[row]).all():
             raise Invalid("every number must be finite", path=where)
         raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", path=where)
-    return rows.astype(np.float64, copy=False)
+    return rows if encoding.reduced_to is not None else rows.astype(np.float64, copy=False)
 
 
 def _tags(tags: Sequence[str], row: int) -> Sequence[str]:
@@ -209,12 +215,13 @@ async def _import(
 ) -> AsyncIterator[dict[str, int]]:
     """Apply batch after batch; yield the totals after each, and once at the end."""
     totals = {"added": 0, "updated": 0, "version": catalogue.version, "lines": 0}
-    most = max(1, min(BATCH_ARMS, BATCH_NUMBERS // catalogue.dim))
+    most = max(1, min(BATCH_ARMS, BATCH_NUMBERS // max(catalogue.dim, catalogue.encoding.given)))
     batch: dict[str, Arm] = {}
 
     async def apply() -> None:
         if batch:
-            done = await catalogues.upsert(catalogue, list(batch.values()))
+            prepared = await prepare_arms(catalogue.encoding, list(batch.values()))
+            done = await catalogues.write(catalogue, prepared)
             totals["added"] += done.added
             totals["updated"] += done.updated
             totals["version"] = done.version
@@ -223,7 +230,7 @@ async def _import(
     number = 0
     try:
         async for number, line in _lines(body):
-            arm = await _parse(line, number, catalogue.dim)
+            arm = await _parse(line, number, catalogue.encoding)
             if arm.id in batch or len(batch) >= most:
                 await apply()
                 totals["lines"] = number - 1
@@ -255,9 +262,9 @@ async def _import_blocks(
     read = 0
     try:
         async for block in blocks(body):
-            arms = await arms_of(block, read + 1, catalogue.dim)
+            arms = await arms_of(block, read + 1, catalogue.encoding)
             read += len(arms)
-            prepared = await catalogues.prepared(catalogue, arms)
+            prepared = await prepare_arms(catalogue.encoding, arms)
             await stored()
             under_way = None
             yield dict(totals)
@@ -304,15 +311,12 @@ def _short(line: bytes, size: int, number: int) -> bytes:
     return line
 
 
-async def _parse(line: bytes, number: int, dim: int) -> Arm:
+async def _parse(line: bytes, number: int, encoding: FeatureEncoding) -> Arm:
+    """A raw arm."""
     try:
-        arm = await read_body(ArmBody, line, (number,))
+        return raw_arm(encoding, as_arm(await read_body(ArmBody, line, (number,))), (number,))
     except ShortlistError as error:
         raise _at(error, number) from None
-    if len(arm.features) != dim:
-        message = f"features must have {dim} numbers, not {len(arm.features)}"
-        raise _at(DimensionMismatch(message, path=(number, "features")), number)
-    return as_arm(arm)
 
 
 def _at(error: ShortlistError, number: int) -> ShortlistError:

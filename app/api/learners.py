@@ -79,6 +79,8 @@ class LearnerView(BaseModel):
     ``directions``, absent where all coordinates interact. Precision is of [x ; (P x) kron u].
 
     ``prior_version``: of the learned prior that is in it; absent of a bandit with another prior.
+
+    ``columns``: what each number of theta is of, where the catalogue has ``features``.
     """
 
     key: str
@@ -87,6 +89,7 @@ class LearnerView(BaseModel):
     observations: int
     used: UsedView
     theta: list[float]
+    columns: list[str] | None = None
     weights: list[list[float]] | None = None
     context: EncodingView | None = None
     offset: float | None = None
@@ -256,6 +259,8 @@ async def _whole(key: str, state: LearnerState) -> dict[str, object]:
 def _theta(bandit: Bandit, report: LearnerReport) -> dict[str, object]:
     """What predicts rewards as users give them."""
     shown = _of_signal(bandit, report.theta)
+    if (columns := bandit.catalogue.encoding.columns) is not None:
+        shown["columns"] = columns
     if bandit.context is not None:
         encoding, fields = bandit.context.encoding, {}
         if encoding.columns is not None:

@@ -16,11 +16,10 @@ from fastapi import Query, Request
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
-from app.api.fields import AttributesView, Delta, Feature, Identifier, Seed
+from app.api.fields import AttributesView, Delta, Feature, Identifier, QueryBody, Seed
 from app.api.filters import FilterBody, parsed_filter
 from app.api.limits import (
     MAX_BODY_BYTES,
-    MAX_DIM,
     MAX_FEATURE,
     MAX_JSON_VECTORS,
     MAX_K,
@@ -62,7 +61,7 @@ Epsilon = Annotated[float, Field(gt=0, le=MAX_TERM)]
 ValueRange = Annotated[list[Term], AfterValidator(_ordered)]
 
 
-class MipsBody(StrictModel):
+class _MipsBody(StrictModel):
     """``epsilon`` is in units of the mean over coordinates: of an inner product (or squared distance) / dim.
 
     ``value_range`` bounds every coordinate's product, or (q - x)^2 for ``nearest``. ``seed`` fixes the order
@@ -71,7 +70,6 @@ class MipsBody(StrictModel):
 
     max_bytes: ClassVar[int] = MAX_VECTOR_BYTES
 
-    query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
     k: Count = 1
     method: MipsMethod = "bounded_me"
     epsilon: Epsilon = 0.1
@@ -81,13 +79,13 @@ class MipsBody(StrictModel):
     seed: Seed | None = None
 
 
-class CatalogueMipsBody(MipsBody):
-    """``filter``: which arms are searched; as ``MipsBody`` otherwise."""
+class CatalogueMipsBody(_MipsBody, QueryBody):
+    """``filter``: which arms are searched. ``query`` or ``embedding``: one of them."""
 
     filter: FilterBody | None = None
 
 
-class VectorsMipsBody(MipsBody):
+class VectorsMipsBody(_MipsBody):
     """Without ``value_range`` finding the range reads everything, so the answer is exact."""
 
     max_bytes: ClassVar[int] = MAX_BODY_BYTES
@@ -162,8 +160,8 @@ async def search(
     catalogue: Identifier, body: CatalogueMipsBody, catalogues: Provided[Catalogues], mips: Provided[Mips]
 ) -> MipsView:
     """Find the arms of largest inner product with a query, or the nearest ones."""
-    stocked, among = await catalogues.get_stocked(catalogue), parsed_filter(body.filter)
-    result = await mips.search(stocked, _request(body), among)
+    stocked, among = await catalogues.get_fitted(catalogue), parsed_filter(body.filter)
+    result = await mips.search(stocked, _request(body, body.query_in(stocked.encoding)), among)
     values = result.answer.values.tolist()
     arms = [MipsArmView(id=arm, value=value) for arm, value in zip(result.ids, values, strict=True)]
     return MipsView(arms=arms, catalogue_version=result.catalogue_version, **_common(result, body.method))
@@ -193,7 +191,7 @@ async def search_vectors(
     """
     body = await body_or_octets(request, VectorsMipsBody)
     if isinstance(body, VectorsMipsBody):
-        result = await mips.search_vectors(partial(_matrix, body.vectors), _request(body))
+        result = await mips.search_vectors(partial(_matrix, body.vectors), _request(body, body.query))
         return _view(result, body.method)
     given = None if value_range is None else _split(value_range, ValueRange, "value_range")
     asked = None if query is None else _split(query, list[Feature], "query")
@@ -243,11 +241,9 @@ def _split(text: str, kind: Any, name: str) -> list[float]:
     return result
 
 
-def _request(body: MipsBody) -> MipsRequest:
+def _request(body: _MipsBody, query: Sequence[float] | Numbers) -> MipsRequest:
     given = None if body.value_range is None else (body.value_range[0], body.value_range[1])
-    return MipsRequest(
-        body.query, body.k, body.method, body.epsilon, body.delta, body.objective, given, body.seed
-    )
+    return MipsRequest(query, body.k, body.method, body.epsilon, body.delta, body.objective, given, body.seed)
 
 
 def _view(result: MipsResult, method: str) -> VectorsMipsView:

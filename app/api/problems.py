@@ -59,6 +59,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.NotFound: Kind(404, "Not found"),
     errors.Conflict: Kind(409, "Conflict"),
     errors.NoArms: Kind(409, "No eligible arm"),
+    errors.NotFitted: Kind(409, "Features are not fitted yet"),
     errors.NotPossibleHere: Kind(422, "Not possible here"),
     errors.NotChangeable: Kind(409, "Field is immutable"),
     errors.EventUsed: Kind(409, "The event id was used by another request"),

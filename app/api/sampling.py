@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from app.api.fields import AttributesView, Delta, Feature, Identifier, OrZero, Seed, Temperature
+from app.api.fields import AttributesView, Delta, Identifier, OrZero, QueryBody, Seed, Temperature
 from app.api.filters import FilterBody, parsed_filter
 from app.api.limits import (
     MAX_BODY_BYTES,
-    MAX_DIM,
     MAX_DRAWS,
     MAX_FACTORS,
     MAX_LOG_FACTOR,
@@ -85,10 +84,11 @@ class SampleBody(_HowBody):
     log_prior: Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_STATES)] | None = None
 
 
-class CatalogueSampleBody(_HowBody):
+class CatalogueSampleBody(_HowBody, QueryBody):
+    """``query`` or ``embedding``: one of them."""
+
     max_bytes: ClassVar[int] = MAX_VECTOR_BYTES
 
-    query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_DIM)]
     temperature: Temperature = 1.0
     filter: FilterBody | None = None
 
@@ -191,9 +191,9 @@ async def sample_arms(
     sampling: Provided[Sampling],
 ) -> CatalogueSampleView:
     """Draw arms with p proportional to exp(query.x / temperature)."""
-    request, arms = body.request(), await catalogues.get_stocked(catalogue)
+    request, arms = body.request(), await catalogues.get_fitted(catalogue)
     answer = await sampling.sample_arms(
-        arms, body.query, body.temperature, request, parsed_filter(body.filter)
+        arms, body.query_in(arms.encoding), body.temperature, request, parsed_filter(body.filter)
     )
     return CatalogueSampleView(
         draws=answer.draws,

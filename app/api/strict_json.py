@@ -77,6 +77,7 @@ class StrictModel(BaseModel):
     ``long_list``   the field whose items are parsed one by one in a body of more than ``LARGE_BODY_BYTES``
                     bytes, while other requests are answered
     ``absent``      what is read where a request has no body
+    ``max_object_bytes``    of a field that is an object, in such a body
     """
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
@@ -84,6 +85,7 @@ class StrictModel(BaseModel):
     instead: ClassVar[str] = ""
     long_list: ClassVar[str | None] = None
     absent: ClassVar[bytes] = b""
+    max_object_bytes: ClassVar[int] = MAX_OBJECT_BYTES
 
     @classmethod
     async def instead_for(cls, request: Request) -> str:  # noqa: ARG003
@@ -350,8 +352,8 @@ def _fields(model: type[StrictModel], data: bytes, where: FieldPath) -> dict[str
         if is_long and first != b"[":
             raise Invalid("Input should be a valid list", path=(*where, name))
         size = len(memoryview(text))
-        if first == b"{" and size > MAX_OBJECT_BYTES:
-            raise Invalid(f"must not be longer than {MAX_OBJECT_BYTES:,} bytes", path=(*where, name))
+        if first == b"{" and size > model.max_object_bytes:
+            raise Invalid(f"must not be longer than {model.max_object_bytes:,} bytes", path=(*where, name))
         if first == b"[" and size > MAX_PART_BYTES and not is_long:
             raise TooLarge(f"must not be longer than {MAX_PART_BYTES:,} bytes", path=(*where, name))
     return given

@@ -10,15 +10,15 @@ import numpy as np
 from app.bandits import signals
 from app.bandits.completion import PolicyTerms, constant_of
 from app.bandits.context import Context
-from app.bandits.encoding import Numbers32
 from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import AUTO, BanditRecord
 from app.bandits.versions import BanditVersion, bytes_to_version, etag_of
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import ConstantCoordinate, ConstantSnapshot, LearnerSnapshot
 from app.filters.filter import Filter, parse
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Invalid, NotFound, Unavailable
+from app.records.encoding import Numbers32
 from app.storage.types import LearnerId
 from shortlist.linear import learned_prior
 from shortlist.linear.ridge import Posterior

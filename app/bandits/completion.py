@@ -17,10 +17,11 @@ from msgspec.structs import replace
 from app.bandits import context as contexts
 from app.bandits import signals
 from app.bandits.settings import AUTO, BEFORE_AUTO, BanditRecord
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import SHIFTED, ConstantCoordinate
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Invalid
+from app.records.features import REDUCE_CURE
 from app.records.records import differing, state_bytes
 from shortlist.linear.scales import Scales
 
@@ -109,7 +110,8 @@ def check_size(record: BanditRecord, dim: int) -> None:
     most = MAX_KEY_LEARNER_BYTES if per_key else MAX_LEARNER_BYTES
     if size > most:
         raise Invalid(
-            f"a learner of dimension {dim} takes {size:,} bytes: at most {most:,} with scope {record.scope}",
+            f"a learner of dimension {dim} takes {size:,} bytes: at most {most:,} with scope {record.scope}; "
+            f"{REDUCE_CURE}",
             path=("scope" if per_key and size <= MAX_LEARNER_BYTES else "catalogue",),
         )
 

@@ -13,11 +13,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.bandits import encoding
-from app.bandits.encoding import Encoding, Numbers32
 from app.bandits.settings import BanditRecord
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Invalid
+from app.records import encoding
+from app.records.encoding import Encoding, Numbers32
 from app.records.records import bytes_to_vector
 from shortlist.linear import bilinear
 from shortlist.linear.ridge import Posterior

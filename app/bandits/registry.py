@@ -25,7 +25,8 @@ from app.bandits.versions import (
     uid_of,
     version_to_bytes,
 )
-from app.catalogues.catalogues import Catalogue, Catalogues
+from app.catalogues.catalogue import Catalogue
+from app.catalogues.catalogues import Catalogues
 from app.platform.cache import BoundedCache
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.long_work import REQUESTS
@@ -200,9 +201,11 @@ class Bandits:
         """As ``get``, for a choice or an observation: with the constant of its intercept, if it has arms.
 
         It is settled by the first arms of the catalogue, once for all processes; without ``keep`` for this
-        answer alone. Awaits nothing where it is known. Raises NotFound, Unavailable.
+        answer alone. Awaits nothing where it is known. Raises NotFound, NotFitted, Unavailable.
         """
         bandit = await self.get(name)
+        if not bandit.catalogue.encoding.is_fitted:
+            await self._catalogues.need_fitted(bandit.catalogue)
         if bandit.is_settled:
             return bandit
         record = await self._measured(bandit.record)

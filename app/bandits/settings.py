@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
-from app.bandits.encoding import ContextRule
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Document
 from app.platform.ids import Identifier
+from app.records.encoding import ContextRule
 from app.records.records import RewardTerms, SignalTerms, vector_to_bytes
 from shortlist.checks import MIN_DELTA
 from shortlist.types import Vector

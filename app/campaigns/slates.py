@@ -22,7 +22,8 @@ import numpy as np
 
 from app.campaigns.campaigns import Campaigns
 from app.campaigns.fold import MOST_NAMED, Campaign, options_of
-from app.catalogues.catalogues import Catalogue, Catalogues
+from app.catalogues.catalogue import Catalogue
+from app.catalogues.catalogues import Catalogues
 from app.filters.fields import Value, fields_of, kind_of
 from app.platform.errors import Conflict, FieldPath, Invalid, NotFound
 from app.platform.ids import refuse_repeats

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.indexes.independent import IndependentGraphs
 from app.indexes.maintenance import Cancellation, Cancelled

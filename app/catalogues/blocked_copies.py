@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.indexes.table import TableSnapshot
 from app.platform.cache import BoundedCache
 from shortlist.mips import blocked, columns

@@ -9,128 +9,72 @@ may have been made by another process a moment ago: a call that asks for it caus
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import msgspec
-import numpy as np
-from numpy.typing import NDArray
-
+from app.catalogues.arms import (
+    MAX_UNFITTED_ARMS,
+    Arm,
+    PreparedArms,
+    UnfittedArms,
+    fit_reduction,
+    full_message,
+    prepare_arms,
+    raw_arms,
+    waiting_message,
+)
+from app.catalogues.catalogue import Catalogue, difference_of
 from app.catalogues.kept_arms import ArmRepository, FoundArms
-from app.catalogues.kinds import MILVUS, Kinds, ServedIndex, options_of
-from app.indexes.live import IndexOptions
+from app.catalogues.kinds import Kinds
+from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
 from app.milvus.engine import Engine
 from app.milvus.index import MilvusIndex
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
-from app.platform.documents import Answer
 from app.platform.errors import (
     Conflict,
-    DimensionMismatch,
+    Invalid,
+    NotFitted,
     NotFound,
-    NotPossibleHere,
+    ReductionUnknown,
     StartupError,
     Unavailable,
 )
+from app.platform.long_work import REQUESTS
 from app.platform.pages import decode_cursor, encode_cursor, page_by_name
+from app.records.features import FeatureEncoding, Reduction
 from app.records.records import (
-    ArmDocument,
     CatalogueRecord,
     attributes_of,
     bytes_to_vector,
+    embedding_of,
     pack,
     split_uid,
-    vector_to_bytes,
+    unpack,
     with_uid,
 )
 from app.storage.store import Store
-from app.storage.types import ArmWrite, Deleted, Upserted
+from app.storage.types import Deleted, Upserted
 from shortlist.types import Vector
 
 T = TypeVar("T")
+log = logging.getLogger("shortlist.catalogues")
 
 KEEP_MARGIN_MS = 60_000
 MOST_NAMED = 10
+FIT_TRIES = 5
+READ_TOGETHER = 1_000
 PAGE_NUMBERS = 100_000  # in the features of a page, about
 PAGE_BYTES = 8 << 20  # of the documents of a page
 DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
 MAX_DOCUMENT_BYTES = 50_000  # about, of one
 NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
-
-
-class Arm(Answer, frozen=True):
-    """One arm as a user gives and gets it."""
-
-    id: str
-    features: Sequence[float]
-    tags: Sequence[str] = ()
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedArms:
-    """Arms, ready to be written. Shape: features (n, d)."""
-
-    arms: Sequence[Arm]
-    features: NDArray[np.float64]
-    writes: Sequence[ArmWrite]
-
-
-@dataclass(slots=True)
-class Catalogue:
-    """A catalogue that is being served: its index changes, the rest does not."""
-
-    name: str
-    uid: str
-    record: CatalogueRecord
-    index: ServedIndex
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def dim(self) -> int:
-        return self.record.dim
-
-    @property
-    def version(self) -> int:
-        """All changes up to this version are in the index."""
-        return self.index.version
-
-    @version.setter
-    def version(self, version: int) -> None:
-        self.index.version = version
-
-    @property
-    def index_options(self) -> IndexOptions:
-        return options_of(self.record)
-
-    @property
-    def holds_arms(self) -> bool:
-        """Whether all arms are in memory."""
-        return self.record.index["kind"] != MILVUS
-
-    def need_arms(self, what: str) -> None:
-        """Raise NotPossibleHere unless all arms are in memory, which ``what`` looks at."""
-        if not self.holds_arms:
-            raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in Milvus")
-
-    @property
-    def shortlist(self) -> int:
-        """How many arms a graph proposes, unless a bandit asks for more."""
-        return int(self.record.index["shortlist"] or 1)
-
-
-def _difference(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
-    """What is not as it was asked for. The values are numbers and words that were checked."""
-    targets = existing.target_recall, asked.target_recall
-    changes = {"dim": (existing.dim, asked.dim), "index.target_recall": targets} | {
-        f"index.{name}": (existing.index.get(name), value) for name, value in asked.index.items()
-    }
-    return ", ".join(f"{name} is {old}, not {new}" for name, (old, new) in changes.items() if old != new)
 
 
 class Catalogues:
@@ -215,7 +159,7 @@ class Catalogues:
             standing = await self._store.registry.create_catalogue(name, data)
             uid, existing = split_uid(standing, CatalogueRecord)
             if existing != record:
-                raise Conflict(f"a catalogue with this name exists: {_difference(existing, record)}")
+                raise Conflict(f"a catalogue with this name exists: {difference_of(existing, record)}")
             catalogue = self._served.get(name)
             if catalogue is None or catalogue.uid != uid:
                 catalogue = self._served[name] = await self._open(name, uid, existing)
@@ -270,35 +214,100 @@ class Catalogues:
             await self._drop(catalogue.uid)
 
     async def upsert(self, catalogue: Catalogue, arms: Sequence[Arm]) -> Upserted:
-        """Insert or replace all arms or none; no id may come twice. Raises DimensionMismatch, NotFound."""
-        return await self.write(catalogue, await self.prepared(catalogue, arms))
+        """Insert or replace all arms or none; no id may come twice.
 
-    async def prepared(self, catalogue: Catalogue, arms: Sequence[Arm]) -> PreparedArms:
-        """What ``write`` writes, checked. Raises DimensionMismatch."""
-        features, writes = np.empty((len(arms), catalogue.dim)), list[ArmWrite]()
-        for position, arm in enumerate(arms):
-            await yield_to_others()
-            if len(arm.features) != catalogue.dim:
-                message = f"features must have {catalogue.dim} numbers, not {len(arm.features)}"
-                raise DimensionMismatch(message, path=("arms", position, "features"))
-            features[position] = arm.features
-            writes.append(ArmWrite(arm.id, vector_to_bytes(features[position]), _document(arm)))
-        return PreparedArms(arms, features, writes)
+        Raises Invalid, DimensionMismatch, NotFound, NotFitted.
+        """
+        raw = await raw_arms(catalogue.encoding, arms)
+        return await self.write(catalogue, await prepare_arms(catalogue.encoding, raw))
 
     async def write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
-        """Insert or replace all arms or none. Raises NotFound (the catalogue was deleted meanwhile)."""
-        arms, writes, kept = prepared.arms, prepared.writes, self._kept(catalogue)
+        """Insert or replace all arms or none.
+
+        Raises NotFound (the catalogue was deleted meanwhile), NotFitted (it takes no more before it is).
+        """
+        for _ in range(FIT_TRIES):
+            try:
+                done = await self._write(catalogue, prepared)
+            except ReductionUnknown:
+                await self._refresh()  # another process has fitted the features
+                continue
+            await self._fit_if_due(catalogue)
+            return done
+        raise Unavailable("the features of this catalogue are being fitted: try again")
+
+    async def _write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
+        kept = self._kept(catalogue)
         await kept.has_room()
         async with catalogue.lock:
             self._still_served(catalogue)
+            if prepared.encoding is not catalogue.encoding:
+                prepared = await prepare_arms(catalogue.encoding, prepared.arms)
+            arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
+            if not fitted and len(catalogue.index) + len(arms) > MAX_UNFITTED_ARMS:
+                raise NotFitted(full_message(len(catalogue.index)))
             done = await self._store.arms.upsert(
-                catalogue.uid, writes, keep_ms=self._keep_ms, keeps_changes=kept.keeps_changes
+                catalogue.uid,
+                writes,
+                keep_ms=self._keep_ms,
+                keeps_changes=kept.keeps_changes,
+                knows_reduction=fitted,
             )
             documents = [(arm.tags, arm.metadata) for arm in arms]
             sizes = [len(write.document) for write in writes]
             await kept.wrote([arm.id for arm in arms], prepared.features, documents, sizes, done)
             await self._wrote(catalogue, done.version, changed=done.changed)
         return done
+
+    async def fit(self, catalogue: Catalogue) -> None:
+        """Fit a basis to the embeddings of the arms, unless there is one. It is kept for good.
+
+        Raises Invalid (they are too few, or have too small a rank), NotFound, Unavailable.
+        """
+        if catalogue.encoding.reduced_to is None:
+            raise Invalid("the features of this catalogue are not reduced: there is nothing to fit", path=())
+        for _ in range(FIT_TRIES):
+            async with catalogue.lock:
+                self._still_served(catalogue)
+                await self._sync(catalogue)
+                if catalogue.encoding.is_fitted or await self._fitted(catalogue):
+                    return
+        raise Unavailable("the arms of this catalogue are being written: try again")
+
+    async def _fitted(self, catalogue: Catalogue) -> bool:
+        """Fit to the arms of this version; False when another process was quicker. The lock is held."""
+        kept, store, version = self._kept(catalogue), self._store.arms, catalogue.version
+        found = await kept.page(None, MAX_UNFITTED_ARMS * 2)
+        documents = list[bytes]()
+        for start in range(0, len(found.ids), READ_TOGETHER):
+            documents += await store.documents(catalogue.uid, found.ids[start : start + READ_TOGETHER])
+        if len(documents) < len(found.ids) or not all(documents):
+            return False
+        before = UnfittedArms(found.ids, found.features, documents)
+        reduction, writes = await REQUESTS.run(partial(fit_reduction, catalogue.encoding, before))
+        data = pack(reduction)
+        done = await store.fit(catalogue.uid, version, data, writes, keeps_changes=kept.keeps_changes)
+        await self._sync(catalogue)
+        return done
+
+    async def _fit_if_due(self, catalogue: Catalogue) -> None:
+        """Fit once there are enough arms; where they do not do, again when there are some more."""
+        if catalogue.encoding.is_fitted or len(catalogue.index) < catalogue.fits_at:
+            return
+        try:
+            await self.fit(catalogue)
+        except (Invalid, Unavailable) as error:
+            catalogue.fits_at = len(catalogue.index) * 5 // 4
+            log.warning("the features of %s cannot be fitted: %s", catalogue.name, error.detail)
+
+    async def need_fitted(self, catalogue: Catalogue) -> None:
+        """Raise NotFitted while the features are not what can be searched."""
+        if catalogue.encoding.is_fitted:
+            return
+        await self._refresh()
+        await self._fit_if_due(catalogue)
+        if not catalogue.encoding.is_fitted:
+            raise NotFitted(waiting_message(len(catalogue.index)))
 
     async def remove(self, catalogue: Catalogue, ids: Sequence[str]) -> Deleted:
         """Delete the arms that are there; name those that are not."""
@@ -359,8 +368,18 @@ class Catalogues:
         """The first ``limit`` arms after a place: those that are new or changed come last."""
         return await self._kept(catalogue).page(after, limit)
 
+    async def get_fitted(self, name: str) -> Catalogue:
+        """As ``get_stocked``, to be searched. Raises NotFitted."""
+        catalogue = await self.get_stocked(name)
+        await self.need_fitted(catalogue)
+        return catalogue
+
     async def sampled(self, catalogue: Catalogue) -> Snapshot:
-        """The arms in memory: all, or of a catalogue that no process holds a sample."""
+        """The arms in memory: all, or of a catalogue that no process holds a sample. None before they are
+        fitted.
+        """
+        if not catalogue.encoding.is_fitted:
+            return LiveIndex(catalogue.dim, IndexOptions(kind="exact")).snapshot()
         return await self._kept(catalogue).sampled()
 
     async def missing(self, catalogue: Catalogue, ids: Sequence[str]) -> Collection[str]:
@@ -387,20 +406,25 @@ class Catalogues:
         documents = await self._store.arms.documents(catalogue.uid, ids, most_bytes=PAGE_BYTES)
         hold(DOCUMENT_COPIES * sum(map(len, documents)) - reading)
         arms = list[Arm]()
+        fitted = catalogue.encoding.is_fitted
         for arm_id, row, data in zip(ids, found.features[:most], documents, strict=False):
             await yield_to_others()
             tags, metadata = attributes_of(data)
-            arms.append(Arm(arm_id, row.tolist(), tags, dict(metadata)))
+            features = row if fitted or not data else embedding_of(data)  # until then as it was given
+            arms.append(Arm(arm_id, features.tolist(), tags, dict(metadata)))
         return arms
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
         """What is to be served under the name, in place of what was."""
         index, arms = self._kinds.new_index(uid, record)
+        catalogue = Catalogue(name, uid, record, index)
+        encoding = await self._read_encoding(catalogue)
         await arms.open()
+        catalogue.encoding = encoding
         if (before := self._served.get(name)) is not None:
             await self._drop(before.uid)
         self._arms[uid] = arms
-        return Catalogue(name, uid, record, index)
+        return catalogue
 
     async def _wrote(self, catalogue: Catalogue, version: int, *, changed: bool) -> None:
         """Note the version that a write has made; those in between, of other processes, are read."""
@@ -412,7 +436,17 @@ class Catalogues:
     async def _sync(self, catalogue: Catalogue) -> None:
         kept = self._arms.get(catalogue.uid)
         if kept is not None:  # it was not deleted meanwhile
+            encoding = await self._read_encoding(catalogue)  # first: the arms that follow are as new
             await kept.sync()
+            catalogue.encoding = encoding
+
+    async def _read_encoding(self, catalogue: Catalogue) -> FeatureEncoding:
+        """The encoding of the catalogue, as another process may have just fitted it."""
+        if not catalogue.encoding.is_fitted:
+            stored = await self._store.arms.reduction(catalogue.uid)
+            if stored is not None:
+                return catalogue.encoding.fitted(unpack(stored, Reduction))
+        return catalogue.encoding
 
     def _kept(self, catalogue: Catalogue) -> ArmRepository:
         """The arms of a catalogue. Raises NotFound."""
@@ -434,7 +468,3 @@ class Catalogues:
         """Remove index files of catalogues that are gone."""
         for path in {*self._index_dir.glob("*.index")} - {self._kinds.index_file(c.uid) for c in self}:
             path.unlink(missing_ok=True)
-
-
-def _document(arm: Arm) -> bytes:
-    return pack(ArmDocument(list(arm.tags), arm.metadata)) if arm.tags or arm.metadata else b""

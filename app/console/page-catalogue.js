@@ -94,8 +94,27 @@ function searched(now) {
   const filters = now.filters.map((/** @type {any} */ each) => [h("code", {}, plain(each.filter)), count(each.eligible), each.way, percent(each.recall_at_1), duration(each.expected_us / 1e6), count(each.uses), each.reason]);
   return [
     facts([["Asked for", now.index.requested], ["Serves", now.index.kind], ["Because", now.index.reason], ["Memory", bytes(now.index.memory_bytes)], ["Mean ratio to the best", number(now.index.ratio_mean, 4)], ["Breadth of a search", now.index.ef_search === null ? "–" : count(now.index.ef_search)]]),
+    ...made(now),
     h("h3", {}, "Filters in use"),
     table("Filters in use", ["filter", "#arms", "searched by", "#recall", "#a search", "#uses", "because"], filters, "No filter was asked for of late."),
+  ];
+}
+
+/** What the features are made from. @param {any} now */
+function made(now) {
+  const warnings = (now.warnings ?? []).map((/** @type {string} */ each) => h("p", { class: "problem" }, each));
+  if (!now.columns) return warnings;
+  const { reduction } = now;
+  const unlisted = Object.entries(now.unlisted ?? {}).map(([field, each]) => [field, count(each.arms), each.values.join(", ")]);
+  const waits = reduction?.state === "not_fitted";
+  return [
+    ...warnings,
+    h("h3", {}, "Features"),
+    facts([
+      ["Numbers", now.columns.slice(0, SHOWN).join(", ") + (now.columns.length > SHOWN ? `, … (${count(now.columns.length)})` : "")],
+      ...(reduction ? [["Embedding", `${count(now.features.embedding.dim)} numbers reduced to ${count(reduction.to)}`], ["Basis", waits ? "none yet: arms are not chosen" : reduction.state], ["Variance kept", percent(reduction.share_of_variance)], ["Of the ten nearest arms, kept", percent(reduction.overlap_at_10)]] : []),
+    ]),
+    unlisted.length ? table("Values that no field lists", ["field", "#arms", "the most frequent"], unlisted) : null,
   ];
 }
 
@@ -157,7 +176,7 @@ async function arm(view, catalogue, id, selected, open) {
   const at = path`/v1/catalogues/${catalogue.id}`;
   const found = await get(`${at}/arms/${encodeURIComponent(id)}`, view.signal);
   const [near, bandits] = await Promise.all([
-    send({ method: "POST", path: `${at}/mips`, body: { query: found.features, k: 9, method: "exact", objective: "nearest" } }, view.signal),
+    catalogue.reduction?.state === "not_fitted" ? { arms: [] } : send({ method: "POST", path: `${at}/mips`, body: { query: found.features, k: 9, method: "exact", objective: "nearest" } }, view.signal),
     names("bandits", view.signal),
   ]);
   selected.id = id;
@@ -176,7 +195,7 @@ async function arm(view, catalogue, id, selected, open) {
     table("Shown", ["bandit", "#times shown", "#of decisions", "#mean reward", "#± 2 standard errors", "since"], shown, "No bandit over this catalogue keeps a log."),
     h("h3", {}, "Nearest arms"),
     table("Nearest arms", ["arm", "#distance"], neighbours, "There is no other arm."),
-    h("details", {}, h("summary", {}, "Features"), h("pre", {}, write(found.features))),
+    h("details", {}, h("summary", {}, "Features"), h("pre", {}, write(found.features.length === catalogue.columns?.length ? Object.fromEntries(found.features.map((/** @type {number} */ value, /** @type {number} */ place) => [catalogue.columns[place], value])) : found.features))),
     destroy(`Delete ${id}`, id, "The arm is gone from all choices; rewards for it still count.", async () => {
       await send({ method: "DELETE", path: `${at}/arms/${encodeURIComponent(id)}` });
       view.remember({ arm: "" });

@@ -83,6 +83,7 @@ function pool(bandit, repeated, changed, candidates) {
   return [
     h("p", {}, repeated ? "The choice was made again from its seed, and is the same." : "The choice was made again from its seed, and is another one."),
     chart("bars", { label: "Candidates", unit: "expected reward", spanName: "estimate ± 2 widths", bars }),
+    candidates[0].terms && table("What the estimates are made of", ["arm", "#estimate", "the largest parts"], candidates.slice(0, MOST_BARS).map((arm) => [link(arm.id, ["catalogues", bandit.catalogue], { arm: arm.id }), number(arm.estimate), arm.terms.map((/** @type {any} */ term) => `${term.column} ${term.value > 0 ? "+" : ""}${number(term.value)}`).join(", ")])),
     candidates.length > MOST_BARS && h("p", { class: "hint" }, `${count(MOST_BARS)} of ${count(candidates.length)} candidates`),
     h("p", {}, "By estimate alone the next ones were: ", otherwise.length ? otherwise.map((arm, place) => [place ? ", " : "", link(arm.id, ["catalogues", bandit.catalogue], { arm: arm.id }), ` (${number(arm.estimate)})`]) : "none", "."),
   ];

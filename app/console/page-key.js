@@ -66,12 +66,12 @@ export async function show(view) {
       tile("Exploration", number(learner.used?.exploration), "in use"),
     ]);
     if (!known) return;
-    const all = learner.theta.map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: `coordinate ${place + 1}`, value, low: wide[place] === undefined ? undefined : value - 2 * wide[place], high: wide[place] === undefined ? undefined : value + 2 * wide[place] }));
+    const all = learner.theta.map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: learner.columns?.[place] ?? `coordinate ${place + 1}`, value, low: wide[place] === undefined ? undefined : value - 2 * wide[place], high: wide[place] === undefined ? undefined : value + 2 * wide[place] }));
     const bars = [...all].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST_BARS);
     redraw(theta, all, () => [
       chart("bars", { label: "The largest coordinates of theta", unit: "reward for each unit of a feature", spanName: "± 2 widths", bars, none: "It is at the prior." }),
       all.length > bars.length && h("p", { class: "hint" }, `the ${count(bars.length)} largest of ${count(all.length)}`),
-      h("details", {}, h("summary", {}, "All of theta"), table("All of theta", ["coordinate", "#value", "#width"], all.slice(0, MOST_DIM).map((/** @type {any} */ each, /** @type {number} */ place) => [count(place + 1), decimal(each.value, 4), decimal(wide[place], 4)]))),
+      h("details", {}, h("summary", {}, "All of theta"), table("All of theta", ["coordinate", "#value", "#width"], all.slice(0, MOST_DIM).map((/** @type {any} */ each, /** @type {number} */ place) => [learner.columns?.[place] ?? count(place + 1), decimal(each.value, 4), decimal(wide[place], 4)]))),
       wide.length === 0 && h("p", { class: "hint" }, "The widths of so many numbers are not read here."),
     ]);
     if (wide.length) {

@@ -205,7 +205,7 @@ function receiptOf(receipt) {
 /** The learner before and after. @param {any} bandit @param {string | undefined} key @param {any} before @param {any} after */
 function learned(bandit, key, before, after) {
   const [then, now] = [before, after].map((each) => (each.precision ? widths(each.precision) : []));
-  const rows = after.theta.map((/** @type {number} */ value, /** @type {number} */ place) => [`${place + 1}`, decimal(before.theta[place], 4), decimal(value, 4), decimal(then[place], 4), decimal(now[place], 4)]);
+  const rows = after.theta.map((/** @type {number} */ value, /** @type {number} */ place) => [after.columns?.[place] ?? `${place + 1}`, decimal(before.theta[place], 4), decimal(value, 4), decimal(then[place], 4), decimal(now[place], 4)]);
   if (after.offset !== undefined) rows.push(["offset, of all arms", decimal(before.offset, 4), decimal(after.offset, 4), "", ""]);
   return h(
     "div",

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshot import without_rows
 from app.filtering.known_filter import FilterStatus, KnownFilter
 from app.filtering.planning import FilterPlanning

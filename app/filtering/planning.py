@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.filtering.known_filter import GRAPH_AFTER, KnownFilter, Work
 from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.strategies import SearchStrategy

@@ -35,17 +35,28 @@ from app.records.logged import LoggedRequest, LogPart
 from app.serving.constraints.base import View
 from app.serving.pipeline import Pipeline
 from app.serving.request import ChooseRequest
+from shortlist.types import Matrix, Vector
 
 MOST_CANDIDATES = 100
+MOST_TERMS = 10
 
 ChangedInput = Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue", "barred"]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The part of an estimate that one number of an arm makes: ``column`` says which."""
+
+    column: str
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
     ``place``: null if it was not chosen. ``prior``: the part of the estimate that a new key has too, by the
-    learned prior; null without one.
+    learned prior; null without one. ``terms``: the largest parts of the estimate, where the catalogue says
+    what its features are; null elsewhere.
     """
 
     id: str
@@ -53,6 +64,7 @@ class Candidate:
     width: float
     place: int | None
     prior: float | None = None
+    terms: list[Term] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +198,29 @@ def _candidates(request: SelectionRequest, selection: Selection, chosen: Sequenc
     places = {arm: place for place, arm in enumerate(chosen, start=1)}
     order = np.argsort(-estimates, kind="stable").tolist()
     ids = [arms.id_of(row) for row in rows.tolist()]
+    terms = _terms(request.bandit, snapshot.posterior.theta, arms.plain.features_of(rows))
     return [
-        Candidate(ids[each], float(estimates[each]), float(widths[each]), places.get(ids[each]), priors[each])
+        Candidate(
+            ids[each],
+            float(estimates[each]),
+            float(widths[each]),
+            places.get(ids[each]),
+            priors[each],
+            terms[each],
+        )
         for each in order
     ]
+
+
+def _terms(bandit: Bandit, theta: Vector, features: Matrix) -> Sequence[list[Term] | None]:
+    """The largest terms of each arm. Shapes: theta of a query, features (n, d)."""
+    columns = bandit.catalogue.encoding.columns
+    if columns is None:
+        return [None] * len(features)
+    if bandit.constant is not None:
+        theta, _ = bandit.constant.observed_theta(theta)
+    result = list[list[Term] | None]()
+    for parts in features * theta:
+        largest = np.argsort(-np.abs(parts), kind="stable")[:MOST_TERMS].tolist()
+        result.append([Term(columns[each], float(parts[each])) for each in largest if parts[each]])
+    return result

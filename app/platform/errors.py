@@ -54,6 +54,10 @@ class NoArms(Conflict):
     code = "no_arms"  # fewer than one eligible arm
 
 
+class NotFitted(Conflict):
+    code = "not_fitted"  # the arms of this catalogue wait for a basis
+
+
 class NotChangeable(Conflict):
     code = "not_changeable"  # a field that stays as it was made
 
@@ -108,6 +112,10 @@ class NotInstalled(ShortlistError):
 
 class Unavailable(ShortlistError):
     code = "unavailable"  # the store does not answer; safe to try again
+
+
+class ReductionUnknown(Unavailable):
+    """The writer of arms has to read the basis first. It never reaches a client, unless the store fails."""
 
 
 class StoreFull(Unavailable):

@@ -31,7 +31,7 @@ from app.bandits.completion import constant_of
 from app.bandits.settings import AUTO, BY_ARM, BanditRecord
 from app.bandits.signals import weighing_of
 from app.catalogues.adaptive_solver import IndependentSolvers
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners

@@ -11,7 +11,6 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.encoding import Numbers32
 from app.caps.snapshot import QuotaSnapshot
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
@@ -20,6 +19,7 @@ from app.learning.learners import Learners
 from app.milvus.snapshot import MilvusSnapshot
 from app.policies.limits import Limit, LimitedSolver, Limits
 from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
+from app.records.encoding import Numbers32
 from app.storage.types import LearnerId
 from shortlist.linear import ridge
 from shortlist.linear.ridge import Posterior

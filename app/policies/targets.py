@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.bandits.bandit import Bandit
-from app.bandits.encoding import Numbers32
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
+from app.records.encoding import Numbers32
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix, Rows, Vector
 

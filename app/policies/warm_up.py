@@ -23,7 +23,7 @@ from functools import partial
 
 import numpy as np
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot, merged

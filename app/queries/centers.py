@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.filters.filter import Filter
 from app.indexes.live import Snapshot

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from app.catalogues.adaptive_solver import IndependentSolvers, ladder
 from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.filters.filter import Filter
 from app.indexes.live import IndexOptions, LiveIndex, Snapshot

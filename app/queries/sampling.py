@@ -22,7 +22,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from app.catalogues.blocked_copies import NO_MEMORY, BlockedCopies, BlockedCopy
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots, no_arms
 from app.filters.filter import Filter
 from app.indexes.snapshot import Snapshot, scores_of
@@ -304,7 +304,7 @@ class Sampling:
     async def sample_arms(
         self,
         catalogue: Catalogue,
-        query: Sequence[float],
+        query: Sequence[float] | Vector,
         temperature: float,
         request: SampleRequest,
         arm_filter: Filter | None = None,

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.records.features import FeaturesRule, Reduction
 from app.storage.types import UID_LENGTH
 from shortlist.linear.ridge_sums import RidgeSums, more_size, signals_in
 from shortlist.types import Vector
@@ -45,11 +46,17 @@ T = TypeVar("T")
 
 
 class CatalogueRecord(msgspec.Struct, frozen=True):
-    """What a catalogue is made with. ``target_recall`` came later: an older version passes it over."""
+    """What a catalogue is made with. What has a default came later: an older version passes it over.
+
+    ``features``    what the features are made from; None: they are given
+    ``reduction``   of their embedding, if its basis was given with them
+    """
 
     dim: int
     index: dict[str, str | int | None]
     target_recall: float = 0.95
+    features: FeaturesRule | None = None
+    reduction: Reduction | None = None
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
@@ -59,7 +66,21 @@ class ArmDocument(msgspec.Struct, frozen=True, array_like=True):
     metadata: dict[str, Any]
 
 
+class UnfittedArmDocument(msgspec.Struct, frozen=True, array_like=True):
+    """That of an arm whose catalogue has no basis yet: with its embedding, float32."""
+
+    tags: list[str]
+    metadata: dict[str, Any]
+    embedding: bytes
+
+
 _arm_document = msgspec.msgpack.Decoder(ArmDocument)
+_unfitted_document = msgspec.msgpack.Decoder(UnfittedArmDocument)
+
+
+def embedding_of(data: bytes) -> NDArray[np.float32]:
+    """The embedding of an ``UnfittedArmDocument``."""
+    return np.frombuffer(_unfitted_document.decode(data).embedding, dtype="<f4")
 
 
 def attributes_of(data: bytes) -> tuple[list[str], dict[str, Any]]:

@@ -21,7 +21,8 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from app.bandits.registry import Bandits
 from app.caps.quotas import Quotas
-from app.catalogues.catalogues import Catalogue, Catalogues
+from app.catalogues.catalogue import Catalogue
+from app.catalogues.catalogues import Catalogues
 from app.learning.checkpoints import WAIT_S
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners

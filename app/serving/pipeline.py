@@ -23,7 +23,6 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.encoding import Numbers32
 from app.bandits.settings import ServedArms
 from app.decision_log.buffer import RowBuffer
 from app.filtering.filtered_snapshots import no_arms
@@ -42,6 +41,7 @@ from app.policies.fixed import BASELINE, FIXED
 from app.policies.registry import POLICIES
 from app.policies.selection import Selection, SelectionRequest
 from app.policies.uniform import UNIFORM
+from app.records.encoding import Numbers32
 from app.records.logged import LogPart
 from app.records.records import context_to_bytes
 from app.replication.sync import Sync

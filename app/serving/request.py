@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
-from app.bandits.encoding import Numbers32
 from app.bandits.settings import HoldoutRule
 from app.filters.filter import parse
 from app.platform.ids import is_in_share
 from app.policies.limits import AtMost
 from app.policies.rules import NO_RULES, Diverse, Pin, Rules
 from app.policies.selection import SelectionRequest
+from app.records.encoding import Numbers32
 from app.records.logged import LoggedRequest, asked_bytes
 from app.serving.constraints.base import ConstraintFields
 from app.storage.types import LearnerId

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from app.platform.errors import NotFound
+from app.platform.errors import NotFound, ReductionUnknown
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument
@@ -20,22 +20,50 @@ class ArmStore(RedisPart):
     """Arms by the uid of their catalogue. Writing to a deleted catalogue raises NotFound."""
 
     async def upsert(
-        self, uid: str, arms: Sequence[ArmWrite], *, keep_ms: int, keeps_changes: bool = False
+        self,
+        uid: str,
+        arms: Sequence[ArmWrite],
+        *,
+        keep_ms: int,
+        keeps_changes: bool = False,
+        knows_reduction: bool = True,
     ) -> Upserted:
         """Insert or replace, in the given order: of several arms with one id the last one stays.
 
         ``keeps_changes``: no change is dropped from the log of changes, see ``FollowedArms``.
+        ``knows_reduction``: the writer knows the reduction, if one was fitted (``fit``). Where it does not,
+        nothing is written: raises ReductionUnknown.
 
         Features that are replaced stay readable by revision for ``keep_ms``. What changes nothing makes no
         new version.
         """
         check_positive("keep_ms", keep_ms)
-        arguments: list[Argument] = [keep_ms, _kept(keeps_changes)]
+        arguments: list[Argument] = [keep_ms, _kept(keeps_changes), int(knows_reduction)]
         for arm in arms:
             arguments += (arm.id, arm.features, arm.document)
         done = await self._redis.script("upsert_arms", _written_keys(uid), arguments, bulk=True)
+        if done == b"fitted":
+            raise ReductionUnknown("the features of this catalogue were fitted meanwhile")
         version, changed, added, updated, revisions = _of_a_catalogue(done)
         return Upserted(version, added, updated, revisions, bool(changed))
+
+    async def fit(
+        self, uid: str, version: int, reduction: bytes, arms: Sequence[ArmWrite], *, keeps_changes: bool
+    ) -> bool:
+        """Store the reduction of a catalogue, with all its arms reduced by it, if it has none.
+
+        False: it has one, was deleted, or is not in this version any more. Whoever wrote arms before without
+        knowing a reduction (``upsert``) does not from now on.
+        """
+        arguments: list[Argument] = [version, _kept(keeps_changes), reduction]
+        for arm in arms:
+            arguments += (arm.id, arm.features, arm.document)
+        return bool(await self._redis.script("fit_arms", keys.catalogue(uid), arguments, bulk=True))
+
+    async def reduction(self, uid: str) -> bytes | None:
+        """What ``fit`` stored."""
+        stored: bytes | None = await self._redis.command("HGET", keys.counters(uid), "fitted")
+        return stored
 
     async def delete(
         self, uid: str, ids: Sequence[str], *, keep_ms: int, keeps_changes: bool = False

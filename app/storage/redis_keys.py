@@ -25,7 +25,8 @@
     {q:<uid>}:held-until                         zset    decision, until when               until it expires
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
-    {c:<uid>}:counters                           hash    version, revision; deleted; of a   with it, then ttl
+    {c:<uid>}:counters                           hash    version, revision; deleted;        with it, then ttl
+                                                         fitted: a reduction; of a
                                                          copy in an engine: followed,
                                                          followed_arm, collection, quality
     {c:<uid>}:follower                           string  owner of the lease                 ttl_ms

@@ -12,7 +12,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from app.api.bandits import FIELDS
-from app.bandits.encoding import ContextField, ContextRule
 from app.bandits.settings import (
     ExploreRule,
     GuardrailRule,
@@ -25,12 +24,13 @@ from app.bandits.settings import (
     SignalRule,
 )
 from app.platform.documents import fields_of
+from app.records.encoding import ContextRule, EncodedField
 
 TARGET = Path(__file__).parent / "shortlist_client" / "settings.py"
 RULES = (
     RewardRule,
     ExploreRule,
-    ContextField,
+    EncodedField,
     ContextRule,
     ServedArms,
     HoldoutRule,
@@ -58,6 +58,7 @@ def generated() -> str:
     names = ", ".join(map(json.dumps, get_args(FIELDS["policy"][0])))
     parts = [HEAD + f"\nPolicy = Literal[\n    {names}\n]"]
     parts += [typed_dict(rule.__name__, fields_of(rule), rule.__doc__) for rule in RULES]
+    parts.append("ContextField = EncodedField  # its name before it was of arms too")
     parts.append(typed_dict("BanditBody", FIELDS))
     parts += [patch(f"{rule.__name__}Patch", fields_of(rule)) for rule in PATCHED]
     return "\n\n\n".join([*parts, patch("BanditPatch", FIELDS), answer()]) + "\n"

@@ -70,6 +70,7 @@ export declare class Forbidden extends ServiceError {}
 export declare class NotFound extends ServiceError {}
 export declare class Conflict extends ServiceError {}
 export declare class NoArms extends Conflict {}
+export declare class NotFitted extends Conflict {}
 export declare class NotChangeable extends Conflict {}
 export declare class EventUsed extends Conflict {}
 export declare class PreconditionFailed extends ServiceError {}

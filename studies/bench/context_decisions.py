@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from app.bandits.context import Context
-from app.bandits.encoding import ContextRule, Encoding
 from app.indexes.live import Snapshot
+from app.records.encoding import ContextRule, Encoding
 from shortlist.linear import bilinear, ridge, ridge_sums, sub_ts
 from shortlist.linear.ridge import Posterior
 from shortlist.types import Matrix

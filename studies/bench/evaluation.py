@@ -23,10 +23,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.bandits.bandit import Bandit, bandit_of
-from app.bandits.encoding import ContextRule
 from app.bandits.settings import BanditRecord, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.tokens import Decision, TokenSigner
@@ -36,6 +35,7 @@ from app.measuring.past_learners import PastLearners
 from app.measuring.sources import HeldSource
 from app.platform.command_line import table
 from app.policies.registry import POLICIES
+from app.records.encoding import ContextRule
 from app.records.logged import LogPart
 from app.records.records import CatalogueRecord
 from shortlist.types import Matrix, Vector

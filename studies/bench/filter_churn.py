@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter, parse
 from app.indexes.live import LiveIndex

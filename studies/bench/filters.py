@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.filters.filter import parse
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import GATHER_ROWS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filtering.known_filter import GRAPH_AFTER
 from app.filters.filter import Filter

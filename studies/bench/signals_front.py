@@ -38,7 +38,7 @@ import numpy as np
 from app.bandits.bandit import Bandit, bandit_of
 from app.bandits.settings import BanditRecord, SignalRule
 from app.bandits.versions import BanditVersion, version_to_bytes
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, LoggedReward, Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator

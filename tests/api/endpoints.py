@@ -128,6 +128,47 @@ WRITES = (
     ),
     Endpoint(
         "PUT",
+        "/v1/catalogues/{catalogue}",
+        "/v1/catalogues/encoded",
+        {
+            "features": {
+                "fields": [
+                    {"name": "genre", "kind": "categories", "values": ["drama"]},
+                    {"name": "list price", "kind": "number", "mean": 2, "scale": 1, "log": True},
+                ],
+                "embedding": {"dim": 3, "reduce": {"to": 2, "basis": [[1, 0, 0.5], [0, -1, 2]]}},
+            },
+        },
+        {
+            "features": "dict",
+            "features.fields": "list",
+            "features.fields.0.name": "text",
+            "features.fields.0.kind": "word",
+            "features.fields.0.values": "list",
+            "features.fields.1.mean": "float",
+            "features.fields.1.scale": "float",
+            "features.fields.1.log": "bool",
+            "features.embedding": "dict",
+            "features.embedding.dim": "int",
+            "features.embedding.reduce.to": "int",
+            "features.embedding.reduce.basis": "list",
+            "features.embedding.reduce.basis.0": "list",
+        },
+        frozenset(
+            {
+                "features",
+                "features.fields",
+                "features.fields.0.values",
+                "features.fields.1.mean",
+                "features.fields.1.scale",
+                "features.fields.1.log",
+                "features.embedding",
+                "features.embedding.reduce.basis",
+            }
+        ),
+    ),
+    Endpoint(
+        "PUT",
         "/v1/catalogues/{catalogue}/arms",
         "/v1/catalogues/c/arms",
         {"arms": [ARM]},
@@ -313,7 +354,7 @@ WRITES = (
             "catalogue": "id",
             "policy": "word",
             "context": "dict",
-            **{f"context.fields.{place}.name": "id" for place in range(4)},
+            **{f"context.fields.{place}.name": "text" for place in range(4)},
             **{f"context.fields.{place}.kind": "word" for place in range(4)},
             "context.fields.0.values": "list",
             "context.fields.1.period": "float",
@@ -559,6 +600,7 @@ EXPLAIN = Endpoint(
 WRITES = (*WRITES, CHANGE, EVALUATION, EXPLAIN)
 READS = (
     Endpoint("POST", "/v1/bandits/{bandit}/prior/refresh", "/v1/bandits/p/prior/refresh"),
+    Endpoint("POST", "/v1/catalogues/{catalogue}/features/fit", "/v1/catalogues/reduced/features/fit"),
     Endpoint("GET", "/v1/catalogues", "/v1/catalogues"),
     Endpoint("GET", "/v1/catalogues/{catalogue}", "/v1/catalogues/c"),
     Endpoint("GET", "/v1/catalogues/{catalogue}/arms", "/v1/catalogues/c/arms"),
@@ -615,6 +657,9 @@ async def build_world(api: Api) -> str:
     await api.catalogue("unused", {}, dim=2)
     await api.bandit("b", "c", reward={"aggregate": "sum"})
     await api.bandit("u", "c", scope="per_key")
+    reduce = {"to": 1, "basis": [[1, 0]]}
+    features = {"embedding": {"dim": 2, "reduce": reduce}}
+    await api.ok("PUT", "/v1/catalogues/reduced", {"features": features}, 201)
     await api.bandit("v", "c", policy="sub_elim", scope="per_key")
     await api.bandit("p", "c", scope="per_key", ridge="auto")
     await api.ok(

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from app.bandits import context as module
 from app.bandits.context import directions_of
-from app.bandits.encoding import ContextField, ContextRule
 from app.bandits.settings import reward_payload
 from app.bandits.versions import BanditVersion, bytes_to_version, version_to_bytes
-from app.catalogues.catalogues import Arm
+from app.catalogues.arms import Arm
 from app.indexes.snapshot import Snapshot
 from app.learning.tokens import Decision, TokenSigner, raw_of
 from app.platform.errors import Invalid
+from app.records.encoding import ContextRule, EncodedField
 from app.records.records import RewardPayload, bytes_to_vector, unpack
 from shortlist.linear import bilinear
 from world import World, bandit_record
@@ -56,7 +56,7 @@ def test_a_token_carries_its_context_bit_for_bit():
 
 
 def test_a_record_with_a_context_is_read_as_it_was_written():
-    fields = [ContextField("device", "category", values=["a"]), ContextField("hour", "cycle", period=24.0)]
+    fields = [EncodedField("device", "category", values=["a"]), EncodedField("hour", "cycle", period=24.0)]
     record = bandit_record(context=ContextRule(fields=fields), interactions=2, directions=b"x" * 16)
     version = BanditVersion(record, 3, 1_700_000_000_000, 5)
     assert bytes_to_version(version_to_bytes("0" * 16, version)) == ("0" * 16, version)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.catalogues import resident_arms
-from app.catalogues.catalogues import Arm
+from app.catalogues.arms import Arm
 from app.filters.attributes import Document
 from app.indexes.live import LiveIndex
 from app.records.records import ArmDocument, CatalogueRecord, pack

@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.platform.errors import Invalid
+from app.platform.errors import Invalid, ReductionUnknown
 from app.storage.store import Store
 from app.storage.types import ArmWrite
 from waiting import wait_until
@@ -234,3 +234,39 @@ async def test_of_calls_at_once_on_one_arm_the_last_version_stands(store: Store)
     for n, outcome in enumerate(done):
         kept = await store.arms.retired_features(UID, outcome.revisions[0])
         assert kept == (None if n == last else calls[n].features)
+
+
+async def test_a_reduction_is_stored_once_with_all_arms_by_it(store: Store):
+    waiting = [ArmWrite("a", vector(0), b"waits"), ArmWrite("b", vector(0), b"waits")]
+    before = await store.arms.upsert(UID, waiting, keep_ms=KEEP_MS, knows_reduction=False)
+    fitted = [ArmWrite("a", vector(1), b"doc"), ArmWrite("b", vector(2))]
+    assert await store.arms.reduction(UID) is None
+    stale = before.version - 1, b"stale", fitted
+    assert not await store.arms.fit(UID, *stale, keeps_changes=False), "an arm was written since"
+    assert await store.arms.reduction(UID) is None
+    assert await store.arms.fit(UID, before.version, b"basis", fitted, keeps_changes=False)
+    arms = await arms_of(store)
+    assert {i: (a.revision, a.features) for i, a in arms.items()} == {
+        "a": (3, vector(1)),
+        "b": (4, vector(2)),
+    }
+    assert await store.arms.documents(UID, ["a", "b"]) == [b"doc", b""]
+    changes = await store.arms.changed(UID, before.version)
+    assert (changes.version, sorted(changes.ids or ())) == (before.version + 1, ["a", "b"])
+    for version in (before.version, before.version + 1):
+        assert not await store.arms.fit(UID, version, b"another", waiting, keeps_changes=False)
+    assert await store.arms.reduction(UID) == b"basis"
+    assert await arms_of(store) == arms
+
+
+async def test_who_does_not_know_the_reduction_writes_nothing(store: Store):
+    first = await store.arms.upsert(UID, [ArmWrite("a", vector(0))], keep_ms=KEEP_MS, knows_reduction=False)
+    await store.arms.fit(UID, first.version, b"basis", [ArmWrite("a", vector(1))], keeps_changes=False)
+    with pytest.raises(ReductionUnknown):
+        await store.arms.upsert(UID, [ArmWrite("a", vector(9))], keep_ms=KEEP_MS, knows_reduction=False)
+    assert (await arms_of(store))["a"].features == vector(1)
+    done = await store.arms.upsert(UID, [ArmWrite("a", vector(2))], keep_ms=KEEP_MS)
+    assert (await arms_of(store))["a"].features == vector(2)
+    assert done.version == first.version + 2
+    await store.registry.erase_catalogue(UID)
+    assert not await store.arms.fit(UID, done.version, b"late", [], keeps_changes=False)

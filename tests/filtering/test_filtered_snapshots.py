@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.filtering import known_filter, planning
 from app.filtering import plan as filter_plan
 from app.filtering.filtered_snapshots import LOOK_EVERY, FilteredSnapshots

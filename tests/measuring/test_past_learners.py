@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit, bandit_of
-from app.bandits.encoding import ContextRule
 from app.bandits.settings import BanditRecord, PositionRule, RewardRule, reward_payload
 from app.bandits.versions import BanditVersion, version_to_bytes
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.learning.fold import States, fold, learners_of, pooled_of
@@ -26,6 +25,7 @@ from app.measuring.past_learners import PastLearners
 from app.measuring.sources import HeldSource
 from app.platform.errors import TooLarge
 from app.policies.registry import POLICIES
+from app.records.encoding import ContextRule
 from app.records.records import CatalogueRecord, LearnerState
 from app.storage.types import LearnerId, LogEntry
 from logged_rows import reward_of, row

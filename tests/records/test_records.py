@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.catalogues.catalogues import options_of
+from app.catalogues.kinds import options_of
 from app.indexes.live import IndexOptions
 from app.records.records import (
     CatalogueRecord,

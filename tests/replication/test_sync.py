@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, RewardRule
 from app.bandits.versions import BanditVersion
-from app.catalogues.catalogues import Arm, Catalogue
+from app.catalogues.arms import Arm
+from app.catalogues.catalogue import Catalogue
 from app.learning import pooled_prior as pools
 from app.learning.reward_entries import Observation, Reward
 from app.platform.errors import Conflict, NoArms, NotFound, Unavailable

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.catalogues.catalogues import Arm
+from app.catalogues.arms import Arm
 from app.platform.errors import NotFound, Unavailable
 from app.records.records import CatalogueRecord
 from waiting import wait_until

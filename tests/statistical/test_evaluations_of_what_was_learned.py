@@ -22,7 +22,7 @@ import pytest
 from app.bandits.bandit import bandit_of
 from app.bandits.settings import BanditRecord, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, Row
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measuring.evaluator import ESTIMATOR_NAMES, Evaluator

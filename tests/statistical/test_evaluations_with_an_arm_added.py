@@ -20,7 +20,7 @@ import pytest
 from app.bandits.bandit import Bandit, bandit_of
 from app.bandits.settings import BanditRecord, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm
 from app.indexes.live import IndexOptions, LiveIndex
 from app.measuring.evaluations import Evaluation, evaluations_of

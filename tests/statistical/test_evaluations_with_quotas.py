@@ -28,7 +28,7 @@ from app.bandits.settings import BanditRecord, RepeatsRule, RewardRule
 from app.bandits.versions import BanditVersion, version_to_bytes
 from app.caps.rules import BanditQuota, QuotaRule
 from app.caps.shares import QuotaLedger
-from app.catalogues.catalogues import Catalogue
+from app.catalogues.catalogue import Catalogue
 from app.decision_log.rows import LoggedArm, Row
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.indexes.live import IndexOptions, LiveIndex

@@ -71,6 +71,7 @@ async def exercise(store):
     await store.registry.change_bandit("b", UID, change, expected=UID.encode(), record=UID.encode() + b"2")
     await store.arms.upsert(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
     await store.arms.delete(UID, ["b"], keep_ms=TTL_MS)
+    assert await store.arms.fit(UID, 2, b"basis", [ArmWrite("a", b"1", b"doc")], keeps_changes=False)
     observation = RewardWrite(ANN, "once", None, 2, TTL_MS, b"p")
     rewards = [RewardWrite(ANN, f"{ms}", "first", 2, None, b"p", ms) for ms in (1, 2**40)]
     *_, outcome = await store.rewards.append(0, [observation, *rewards])

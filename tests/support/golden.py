@@ -25,7 +25,7 @@ import msgspec
 
 import app
 import workers
-from app.bandits import encoding, prior_version, settings, versions
+from app.bandits import prior_version, settings, versions
 from app.campaigns import fold as campaign_records
 from app.campaigns import noisy_centers, slates
 from app.caps import rules
@@ -33,7 +33,7 @@ from app.indexes import hnsw, inverted_file, mapped_file, planner, probes, publi
 from app.learning import tokens
 from app.measuring import evaluation_jobs
 from app.milvus import index
-from app.records import left_out, logged, records
+from app.records import encoding, features, left_out, logged, records
 from app.serving import choice
 from app.storage import redis_keys
 from app.storage.embedded import losses
@@ -47,7 +47,12 @@ UID = "0123456789abcdef"
 # Every record that is stored, or that a token carries, by a name that stays.
 RECORDS: dict[str, type] = {
     "catalogue": records.CatalogueRecord,
+    "catalogue, features": features.FeaturesRule,
+    "catalogue, features, embedding": features.EmbeddingRule,
+    "catalogue, features, reduce": features.ReduceRule,
+    "catalogue, reduction": features.Reduction,
     "arm": records.ArmDocument,
+    "arm before its catalogue is fitted": records.UnfittedArmDocument,
     "log entry": records.RewardPayload,
     "log entry, terms": records.RewardTerms,
     "log entry, signal": records.SignalTerms,
@@ -73,7 +78,7 @@ RECORDS: dict[str, type] = {
     "bandit, guardrail": settings.GuardrailRule,
     "bandit, repeats": settings.RepeatsRule,
     "bandit, context": encoding.ContextRule,
-    "bandit, context, field": encoding.ContextField,
+    "encoded field": encoding.EncodedField,
     "bandit, version": versions.BanditVersion,
     "learned prior": prior_version.PriorRecord,
     "quota": rules.QuotaRule,

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, RewardRule
-from app.catalogues.catalogues import Arm
+from app.catalogues.arms import Arm
 from app.learning.reward_entries import Observation, Reward
 from app.learning.rewards import Receipt
 from app.records.records import CatalogueRecord

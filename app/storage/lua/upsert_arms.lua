@@ -1,7 +1,9 @@
 -- WITH   changes
 -- KEYS   features, documents, counters, changes, stem of the retired keys
--- ARGV   keep_ms, changes kept, then for each arm: id, features, document
--- Result nil when the catalogue was deleted, else {version, 1 when this call changed something else 0, added, updated,
+-- ARGV   keep_ms, changes kept, 1 if the writer knows that a basis was fitted to the arms else 0, then for each
+--        arm: id, features, document
+-- Result nil when the catalogue was deleted, 'fitted' when a basis was fitted that the writer does not know, else
+--        {version, 1 when this call changed something else 0, added, updated,
 --        {revision of each arm}}
 -- Effect in one step: arms are inserted or replaced in the given order. An arm whose features are the same,
 --        byte for byte, keeps its revision; else it gets the next one and the old features stay readable under
@@ -16,8 +18,11 @@ local TOGETHER = 250
 if redis.call('HEXISTS', counters, 'deleted') == 1 then
   return false
 end
-local version = tonumber(redis.call('HGET', counters, 'version') or 0)
-local revision = tonumber(redis.call('HGET', counters, 'revision') or 0)
+local known = redis.call('HMGET', counters, 'version', 'revision', 'fitted')
+if known[3] and ARGV[3] == '0' then
+  return 'fitted'
+end
+local version, revision = tonumber(known[1] or 0), tonumber(known[2] or 0)
 local added, updated, changed = 0, 0, false
 local revisions = {}
 -- How many arms from argument `first` on are taken together: fewer where an id comes again, for the second one
@@ -38,7 +43,7 @@ local function write(command, key, words)
     redis.call(command, key, unpack(words))
   end
 end
-local a = 3
+local a = 4
 while a <= #ARGV do
   local count = together(a)
   local ids = {}

@@ -144,8 +144,34 @@ class UsedFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduction:
+    """How embeddings are reduced ``to`` fewer numbers. ``state``: ``not_fitted``, ``given`` with the
+    catalogue, or ``fitted`` to so many ``arms``: then what of their squared lengths is kept, and of the
+    nearest ten.
+    """
+
+    to: int
+    state: str
+    arms: int = 0
+    share_of_variance: float | None = None
+    overlap_at_10: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unlisted:
+    """How many ``arms`` have values that a field does not list, and the most frequent of these."""
+
+    arms: int
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Catalogue:
-    """``size`` is its number of arms; ``index`` says how it is searched, and whether that is ``exact``."""
+    """``size`` is its number of arms; ``index`` says how it is searched, and whether that is ``exact``.
+
+    ``columns``: what each number of its features means, which are made as ``features`` says. ``basis``: of
+    the ``reduction`` of an embedding, if it was asked for.
+    """
 
     id: str
     dim: int
@@ -153,6 +179,18 @@ class Catalogue:
     version: int
     index: Mapping[str, Any]
     filters: tuple[UsedFilter, ...] = ()
+    features: Mapping[str, Any] | None = None
+    columns: tuple[str, ...] | None = None
+    reduction: Reduction | None = None
+    unlisted: Mapping[str, Unlisted] | None = None
+    basis: tuple[tuple[float, ...], ...] | None = None
+    warnings: tuple[str, ...] | None = None
+
+    @property
+    def given(self) -> int:
+        """How many features of an arm are sent, if any are."""
+        embedding = None if self.features is None else self.features.get("embedding")
+        return self.dim if embedding is None else int(embedding["dim"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,9 +426,18 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Term:
+    """The part of an estimate that one number of an arm makes."""
+
+    column: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """``width``: how uncertain the ``estimate`` is. ``place``: from 1; None: it was not chosen.
-    ``prior``: the part of the estimate that a new key has too, by a learned prior.
+    ``prior``: the part of the estimate that a new key has too, by a learned prior. ``terms``: the largest
+    parts of the estimate, where the catalogue has ``columns``.
     """
 
     id: str
@@ -398,6 +445,7 @@ class Candidate:
     width: float
     place: int | None
     prior: float | None = None
+    terms: tuple[Term, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -681,7 +729,8 @@ class Signal:
 class Learner:
     """x.theta predicts a reward, plus ``offset`` where there is one, plus (P x)^T ``weights`` u in a context
     u, where P are the ``directions``. ``precision`` and ``directions``: if they were asked for.
-    With ``signals`` theta and weights are those of their weighted sum.
+    With ``signals`` theta and weights are those of their weighted sum. ``columns``: what the numbers of theta
+    are of, where the catalogue says it.
     """
 
     key: str
@@ -696,6 +745,7 @@ class Learner:
     precision: tuple[tuple[float, ...], ...] | None = None
     signals: Mapping[str, Signal] | None = None
     prior_version: int | None = None
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, Required, TypedDict
 
-from shortlist_client.settings import BanditPatch
+from shortlist_client.settings import BanditPatch, EncodedField
 
 
 class Array(Protocol):
@@ -23,7 +23,7 @@ Vector = Sequence[float] | Array
 Vectors = Sequence[Vector] | Array
 Filter = Mapping[str, Any]
 LogFactor = float | Literal["-Infinity"] | None
-Context = Sequence[float] | Array | Mapping[str, float | str | None]
+Context = Sequence[float] | Array | Mapping[str, float | str | Sequence[str] | None]
 
 
 class IndexBody(TypedDict, total=False):
@@ -35,14 +35,42 @@ class IndexBody(TypedDict, total=False):
     target_recall: float
 
 
-class CatalogueBody(TypedDict, total=False):
+class ReduceRule(TypedDict, total=False):
+    """``basis``: its rows; without it, one is fitted to the arms."""
+
+    to: Required[int]
+    basis: Vectors | None
+
+
+class EmbeddingRule(TypedDict, total=False):
+    """``dim``: how many features of an arm are given; ``reduce``: to how many."""
+
     dim: Required[int]
+    reduce: int | ReduceRule | None
+
+
+class FeaturesRule(TypedDict, total=False):
+    """What the features are made from: ``fields`` of the metadata, an ``embedding``, or both."""
+
+    fields: Sequence[EncodedField] | None
+    embedding: EmbeddingRule | None
+
+
+class CatalogueBody(TypedDict, total=False):
+    """``dim`` features are given, or they are made as ``features`` says."""
+
+    dim: int | None
     index: IndexBody
+    features: FeaturesRule | None
+
+
+class CatalogueQuery(TypedDict, total=False):
+    include: Literal["basis"] | None
 
 
 class ArmBody(TypedDict, total=False):
     id: Required[str]
-    features: Required[Vector]
+    features: Vector
     tags: Sequence[str]
     metadata: Mapping[str, Any]
 
@@ -223,10 +251,9 @@ MipsMethod = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
 Objective = Literal["inner_product", "nearest"]
 
 
-class MipsBody(TypedDict, total=False):
+class _MipsBody(TypedDict, total=False):
     """``epsilon`` is in units of the mean over coordinates; ``value_range`` bounds each coordinate's term."""
 
-    query: Required[Vector]
     k: int
     method: MipsMethod
     epsilon: float
@@ -236,11 +263,16 @@ class MipsBody(TypedDict, total=False):
     seed: int | None
 
 
-class CatalogueMipsBody(MipsBody, total=False):
+class CatalogueMipsBody(_MipsBody, total=False):
+    """``query``, or an ``embedding`` where the catalogue has one."""
+
+    query: Vector | None
+    embedding: Vector | None
     filter: Filter | None
 
 
-class VectorsMipsBody(MipsBody, total=False):
+class VectorsMipsBody(_MipsBody, total=False):
+    query: Required[Vector]
     vectors: Required[Vectors]
 
 
@@ -290,7 +322,10 @@ class SampleQuery(TypedDict, total=False):
 
 
 class CatalogueSampleBody(_SampleBody, total=False):
-    query: Required[Vector]
+    """``query``, or an ``embedding`` where the catalogue has one."""
+
+    query: Vector | None
+    embedding: Vector | None
     temperature: float
     filter: Filter | None
 

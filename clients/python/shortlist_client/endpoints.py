@@ -107,9 +107,14 @@ class Endpoints:
         return routes.PUT_CATALOGUE.call(catalogue, body=settings)
 
     @endpoint
-    def get_catalogue(self, catalogue: str) -> Call[Catalogue]:
-        """Its size, its version, and how it is searched."""
-        return routes.GET_CATALOGUE.call(catalogue)
+    def get_catalogue(self, catalogue: str, **parts: Unpack[bodies.CatalogueQuery]) -> Call[Catalogue]:
+        """Its size, its version, and how it is searched; with ``include="basis"`` that of its reduction."""
+        return routes.GET_CATALOGUE.call(catalogue, query=parts)
+
+    @endpoint
+    def fit_features(self, catalogue: str) -> Call[Catalogue]:
+        """Reduce the embeddings by the basis that fits the arms of now best; it stays."""
+        return routes.FIT_FEATURES.call(catalogue)
 
     @endpoint
     def list_catalogues(self, *, cursor: str | None = None, limit: int = PAGE) -> Call[Page[Catalogue]]:

@@ -14,6 +14,7 @@
         ├── NotFound            404  not_found
         ├── Conflict            409  conflict
         │   ├── NoArms          409  no_arms
+        │   ├── NotFitted       409  not_fitted
         │   ├── NotChangeable   409  not_changeable
         │   └── EventUsed       409  event_used
         ├── PreconditionFailed  412  precondition_failed
@@ -147,6 +148,10 @@ class Conflict(ServiceError):
 
 class NoArms(Conflict):
     code = "no_arms"
+
+
+class NotFitted(Conflict):
+    code = "not_fitted"
 
 
 class NotChangeable(Conflict):

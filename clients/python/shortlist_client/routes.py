@@ -205,7 +205,8 @@ _QUOTA = f"{_BANDIT}/quotas/{{quota}}"
 _PAGE, _WAIT = bodies.PageQuery, bodies.WaitQuery
 
 PUT_CATALOGUE = Route("PUT", _CATALOGUE, answers.Catalogue, SAFE, bodies.CatalogueBody)
-GET_CATALOGUE = Route("GET", _CATALOGUE, answers.Catalogue, SAFE)
+GET_CATALOGUE = Route("GET", _CATALOGUE, answers.Catalogue, SAFE, query=bodies.CatalogueQuery)
+FIT_FEATURES = Route("POST", f"{_CATALOGUE}/features/fit", answers.Catalogue, SAFE)
 LIST_CATALOGUES = Route("GET", "/v1/catalogues", answers.Page[answers.Catalogue], SAFE, query=_PAGE)
 DELETE_CATALOGUE = Route("DELETE", _CATALOGUE, NOTHING, SAFE)
 

@@ -27,25 +27,26 @@ class ExploreRule(TypedDict, total=False):
     centers: Required[int]
 
 
-class ContextField(TypedDict, total=False):
-    """``category`` needs ``values``, ``cycle`` needs ``period``, ``hash`` needs ``size``; ``number`` may have
-    ``mean`` (0 if absent) and ``scale`` (1).
+class EncodedField(TypedDict, total=False):
+    """``category`` and ``categories`` need ``values``, ``cycle`` needs ``period``, ``hash`` needs ``size``;
+    ``number`` may have ``mean`` (0 if absent) and ``scale`` (1), both of log(1 + v) with ``log``.
     """
 
     name: Required[str]
-    kind: Required[Literal["category", "cycle", "number", "hash"]]
+    kind: Required[Literal["category", "categories", "cycle", "number", "hash"]]
     values: Sequence[str] | None
     period: float | None
     mean: float | None
     scale: float | None
     size: int | None
+    log: bool | None
 
 
 class ContextRule(TypedDict, total=False):
     """A vector of ``dim`` numbers, or named ``fields``, which the service encodes as numbers."""
 
     dim: int | None
-    fields: Sequence[ContextField] | None
+    fields: Sequence[EncodedField] | None
 
 
 class ServedArms(TypedDict, total=False):
@@ -105,6 +106,9 @@ class PositionRule(TypedDict, total=False):
     """How likely the arm at each place of a list is looked at; further places are as the last."""
 
     examination: Required[Sequence[float]]
+
+
+ContextField = EncodedField  # its name before it was of arms too
 
 
 class BanditBody(TypedDict, total=False):

@@ -50,6 +50,7 @@ export class Forbidden extends ServiceError {}
 export class NotFound extends ServiceError {}
 export class Conflict extends ServiceError {}
 export class NoArms extends Conflict {}
+export class NotFitted extends Conflict {}
 export class NotChangeable extends Conflict {}
 export class EventUsed extends Conflict {}
 export class PreconditionFailed extends ServiceError {}
@@ -71,6 +72,7 @@ export const BY_CODE: Record<string, typeof ServiceError> = {
   not_found: NotFound,
   conflict: Conflict,
   no_arms: NoArms,
+  not_fitted: NotFitted,
   not_changeable: NotChangeable,
   event_used: EventUsed,
   precondition_failed: PreconditionFailed,

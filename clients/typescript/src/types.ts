@@ -5,7 +5,7 @@
 export type Filter = Record<string, unknown>;
 
 /** The context of a choice: numbers, or named fields. */
-export type Context = number[] | Record<string, number | string | null>;
+export type Context = number[] | Record<string, number | string | string[] | null>;
 
 export interface Pin {
   arm: string;

@@ -41,8 +41,8 @@ def export_catalogue(client: Client, name: str, out: Path) -> str:
     with made(*names) as parts:
         check_version(client)
         found = client.get_catalogue(name)
-        dim = found.dim
-        writer = kind.writer(parts[0], dim)
+        is_fitted = found.reduction is None or found.reduction.state != "not_fitted"
+        writer = kind.writer(parts[0], found.dim if is_fitted else found.given)
         count = 0
         try:
             with meter("arms", found.size, "arms") as advance:
@@ -57,6 +57,11 @@ def export_catalogue(client: Client, name: str, out: Path) -> str:
         told += f", their ids in {names[1]}"
         if writer.bare:
             told += f"; tags and metadata of {writer.bare:,} are not in them"
+    if is_fitted and found.given != found.dim:
+        told += (
+            f"; their features are the {found.dim:,} numbers that are searched, for a catalogue with "
+            f"dim {found.dim}: what embeddings of {found.given:,} numbers were is not in them"
+        )
     return told
 
 

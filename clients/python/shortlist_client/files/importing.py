@@ -29,7 +29,7 @@ def import_arms(client: Client, catalogue: str, files: Sequence[Path]) -> str:
     """Send the arms of all files; a line that says what was done. Raises FileError, ShortlistError."""
     readers = [(path, kind_of(path).read) for path in files]
     check_version(client)
-    dim = client.get_catalogue(catalogue).dim
+    dim = client.get_catalogue(catalogue).given
     ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)]  # their hashes: eight bytes an arm
     with meter("checked", None, "arms") as advance:
         for path, read in readers:

@@ -1,26 +1,29 @@
-"""How a context becomes numbers: a plain vector as it is, or named fields, each by its kind.
+"""How what people have becomes numbers: contexts of choices, and metadata of arms. Named fields, by kind.
 
-    kind        value       numbers
-    category    a string    one for each of ``values``: 1 for the value given, 0 for all others
-    cycle       a number v  cos and sin of 2 pi v / period, so that the end of a period is next to its start
-    number      a number v  (v - mean) / scale
-    hash        a text      ``size``: each word adds 1 or -1 to one of them; then they are scaled to length 1
+    kind        value               numbers
+    category    a string            one for each of ``values``: 1 for the value given, 0 for all others
+    categories  strings, or one     the same, 1 for each of those given
+    cycle       a number v          cos and sin of 2 pi v / period, so that a period ends next to its start
+    number      a number v          (v - mean) / scale; with ``log`` (log(1 + v) - mean) / scale
+    hash        a text              ``size``: each word adds 1 or -1 to one; then they are scaled to length 1
 
 Words of a text are separated by white space, and A to Z count as a to z; anything else is part of its word.
 The slot of a word is told by its BLAKE2b hash. That knows no locale and no Unicode tables, so a text means
 the same numbers on every machine, for ever. Half of the words subtract, so that words which share a slot do
 not look like more of the same (feature hashing: Weinberger et al. 2009).
 
-A field that is absent or null, and a category that is not among ``values``, are zeros. No constant 1 is
-added: what is the same in every context is learned by theta. The numbers are float32, and it is their float32
-values that are used and learned from.
+A field that is absent or null, and a value that is not among ``values``, are zeros; of a number that is the
+mean. No constant 1 is added: what is the same in every context is learned by theta. The numbers are float32,
+and it is their float32 values that are used and learned from.
+
+A context may also be a plain vector, which stays as it is. Arms are in ``features``.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol
@@ -32,11 +35,10 @@ from pydantic import Field
 
 from app.platform.documents import Document
 from app.platform.errors import DimensionMismatch, FieldPath, Invalid, shown
-from app.platform.ids import Identifier
 
 MAX_CATEGORY_CHARS = 256
 MAX_CONTEXT_DIM = 1_023
-MAX_CONTEXT_FIELDS = 64
+MAX_FIELDS = 64
 MAX_CONTEXT_NUMBER = 1e6
 MAX_FIELD_NUMBER = 1e15
 MAX_TEXT_CHARS = 1_024
@@ -74,9 +76,22 @@ class Category:
     def write(self, value: object, numbers: Numbers32) -> None:
         if not isinstance(value, str):
             raise WrongValue("must be a string")
+        self._mark(value, numbers)
+
+    def _mark(self, value: str, numbers: Numbers32) -> None:
         position = self.positions.get(value)
         if position is not None:
             numbers[position] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Categories(Category):
+    def write(self, value: object, numbers: Numbers32) -> None:
+        members = value if isinstance(value, list | tuple) else [value]
+        for member in members:
+            if not isinstance(member, str):
+                raise WrongValue("must be a string, or a list of strings")
+            self._mark(member, numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +110,16 @@ class Cycle:
 class Number:
     mean: float
     scale: float
+    log: bool = False
 
     def columns(self, name: str) -> Sequence[str]:
         return [name]
 
     def write(self, value: object, numbers: Numbers32) -> None:
-        scaled = (_number(value) - self.mean) / self.scale
+        number = _number(value)
+        if self.log and number <= -1.0:
+            raise WrongValue("must be above -1: the field takes the logarithm of 1 + the number")
+        scaled = ((math.log1p(number) if self.log else number) - self.mean) / self.scale
         if abs(scaled) > MAX_CONTEXT_NUMBER:
             raise WrongValue(f"must not be farther than {MAX_CONTEXT_NUMBER:,.0f} times scale from mean")
         numbers[0] = scaled
@@ -109,6 +128,7 @@ class Number:
 @dataclass(frozen=True, slots=True)
 class Hash:
     size: int
+    max_chars: int
 
     def columns(self, name: str) -> Sequence[str]:
         return [f"{name}.{slot}" for slot in range(self.size)]
@@ -116,8 +136,8 @@ class Hash:
     def write(self, value: object, numbers: Numbers32) -> None:
         if not isinstance(value, str):
             raise WrongValue("must be a string")
-        if len(value) > MAX_TEXT_CHARS:
-            raise WrongValue(f"must have at most {MAX_TEXT_CHARS:,} characters")
+        if len(value) > self.max_chars:
+            raise WrongValue(f"must have at most {self.max_chars:,} characters")
         counts = [0] * self.size
         for word in _WORDS.findall(value.encode("utf-8", "surrogatepass").lower()):
             number = int.from_bytes(blake2b(word, digest_size=8).digest(), "little")
@@ -131,55 +151,113 @@ class Hash:
 class FieldKind:
     """One row of the table.
 
-    ``make``    its encoder, of a field that has all its parameters
+    ``make``    its encoder, of a field that has all its parameters, and for texts of so many characters
     ``needs``   parameters that must be given
     ``takes``   parameters that may be given, and what they are otherwise
     """
 
-    make: Callable[[ContextField], FieldEncoder]
+    make: Callable[[EncodedField, int], FieldEncoder]
     needs: Sequence[str] = ()
     takes: Mapping[str, object] = field(default_factory=dict)
 
 
 # A new kind of field is one row.
 KINDS: Mapping[str, FieldKind] = {
-    "category": FieldKind(lambda own: Category({v: i for i, v in enumerate(own.values or ())}), ["values"]),
-    "cycle": FieldKind(lambda own: Cycle(own.period or 1.0), ["period"]),
+    "category": FieldKind(lambda own, _: Category(_positions(own)), ["values"]),
+    "categories": FieldKind(lambda own, _: Categories(_positions(own)), ["values"]),
+    "cycle": FieldKind(lambda own, _: Cycle(own.period or 1.0), ["period"]),
     "number": FieldKind(
-        lambda own: Number(own.mean or 0.0, own.scale or 1.0), takes={"mean": 0.0, "scale": 1.0}
+        lambda own, _: Number(own.mean or 0.0, own.scale or 1.0, own.log or False),
+        takes={"mean": 0.0, "scale": 1.0, "log": None},
     ),
-    "hash": FieldKind(lambda own: Hash(own.size or 1), ["size"]),
+    "hash": FieldKind(lambda own, max_chars: Hash(own.size or 1, max_chars), ["size"]),
 }
-PARAMETERS = ("values", "period", "mean", "scale", "size")
+PARAMETERS = ("values", "period", "mean", "scale", "size", "log")
+
+
+def _positions(own: EncodedField) -> Mapping[str, int]:
+    return {value: position for position, value in enumerate(own.values or ())}
+
 
 if TYPE_CHECKING:
     KindName = str
 else:
     KindName = Literal[tuple(KINDS)]
+# A key of metadata, as its owner has it: with blanks too.
+FieldName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
 _Size = Annotated[int, Field(ge=1, le=MAX_CONTEXT_DIM)]
 _Scale = Annotated[float, Field(ge=1e-9, le=MAX_FIELD_NUMBER)]
 _Value = Annotated[str, Field(min_length=1, max_length=MAX_CATEGORY_CHARS)]
 
 
-class ContextField(Document, frozen=True, omit_defaults=True):
-    """``category`` needs ``values``, ``cycle`` needs ``period``, ``hash`` needs ``size``; ``number`` may have
-    ``mean`` (0 if absent) and ``scale`` (1).
+class EncodedField(Document, frozen=True, omit_defaults=True):
+    """``category`` and ``categories`` need ``values``, ``cycle`` needs ``period``, ``hash`` needs ``size``;
+    ``number`` may have ``mean`` (0 if absent) and ``scale`` (1), both of log(1 + v) with ``log``.
     """
 
-    name: Identifier
+    name: FieldName
     kind: KindName
     values: Annotated[list[_Value], Field(min_length=1, max_length=MAX_CONTEXT_DIM)] | None = None
     period: _Scale | None = None
     mean: Annotated[float, Field(ge=-MAX_FIELD_NUMBER, le=MAX_FIELD_NUMBER)] | None = None
     scale: _Scale | None = None
     size: _Size | None = None
+    log: bool | None = None
+
+
+EncodedFieldList = Annotated[list[EncodedField], Field(min_length=1, max_length=MAX_FIELDS)]
+
+
+def completed_fields(fields: Sequence[EncodedField], where: FieldPath) -> list[EncodedField]:
+    """The fields with their defaults. Raises Invalid, naming everything that is wrong below ``where``."""
+    errors: list[tuple[FieldPath, str]] = []
+    names = [field.name for field in fields]
+    done = []
+    for position, own in enumerate(fields):
+        path = (*where, position)
+        if own.name in names[:position]:
+            errors.append(((*path, "name"), "another field has this name"))
+        kind = KINDS[own.kind]
+        given = [name for name in PARAMETERS if getattr(own, name) is not None]
+        errors += [((*path, name), f"{own.kind} needs {name}") for name in kind.needs if name not in given]
+        known = {*kind.needs, *kind.takes}
+        errors += [((*path, name), f"{own.kind} has no {name}") for name in given if name not in known]
+        if len(set(own.values or ())) < len(own.values or ()):
+            errors.append(((*path, "values"), "values must be different"))
+        absent = {name: value for name, value in kind.takes.items() if name not in given}
+        done.append(msgspec.structs.replace(own, **{"log": own.log or None, **absent}))
+    if errors:
+        raise Invalid.many(errors[:MAX_ERRORS])
+    return done
+
+
+class FieldsEncoding:
+    """The encoding of fields that are completed: which numbers each has. ``dim`` is how many there are."""
+
+    def __init__(self, fields: Iterable[EncodedField], *, max_text_chars: int = MAX_TEXT_CHARS) -> None:
+        self._fields: dict[str, tuple[FieldEncoder, slice]] = {}
+        self.columns: list[str] = []
+        for own in fields:
+            encoder = KINDS[own.kind].make(own, max_text_chars)
+            start = len(self.columns)
+            self.columns += encoder.columns(own.name)
+            self._fields[own.name] = encoder, slice(start, len(self.columns))
+        self.dim = len(self.columns)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._fields
+
+    def write(self, name: str, value: object, numbers: Numbers32) -> None:
+        """Write the numbers of a field's value into those of all, in place of zeros. Raises WrongValue."""
+        encoder, place = self._fields[name]
+        encoder.write(value, numbers[place])
 
 
 class ContextRule(Document, frozen=True, omit_defaults=True):
     """A vector of ``dim`` numbers, or named ``fields``, which the service encodes as numbers."""
 
     dim: _Size | None = None
-    fields: Annotated[list[ContextField], Field(min_length=1, max_length=MAX_CONTEXT_FIELDS)] | None = None
+    fields: EncodedFieldList | None = None
 
 
 def completed(rule: ContextRule) -> ContextRule:
@@ -188,46 +266,22 @@ def completed(rule: ContextRule) -> ContextRule:
         raise Invalid("context must have dim or fields, and not both", path=_HERE)
     if rule.fields is None:
         return rule
-    errors: list[tuple[FieldPath, str]] = []
-    names = [field.name for field in rule.fields]
-    done = []
-    for position, own in enumerate(rule.fields):
-        where = (*_HERE, "fields", position)
-        if own.name in names[:position]:
-            errors.append(((*where, "name"), "another field has this name"))
-        kind = KINDS[own.kind]
-        given = [name for name in PARAMETERS if getattr(own, name) is not None]
-        errors += [((*where, name), f"{own.kind} needs {name}") for name in kind.needs if name not in given]
-        known = {*kind.needs, *kind.takes}
-        errors += [((*where, name), f"{own.kind} has no {name}") for name in given if name not in known]
-        if len(set(own.values or ())) < len(own.values or ()):
-            errors.append(((*where, "values"), "values must be different"))
-        absent = {name: value for name, value in kind.takes.items() if name not in given}
-        done.append(msgspec.structs.replace(own, **absent))
-    if errors:
-        raise Invalid.many(errors[:MAX_ERRORS])
-    return ContextRule(fields=done)
+    return ContextRule(fields=completed_fields(rule.fields, (*_HERE, "fields")))
 
 
 class Encoding:
     """The encoding of a ``rule`` that is ``completed``. ``dim`` is m, how many numbers a context becomes."""
 
     def __init__(self, rule: ContextRule) -> None:
-        self._fields: dict[str, tuple[FieldEncoder, slice]] = {}
-        self._columns: list[str] = []
-        for own in rule.fields or ():
-            encoder = KINDS[own.kind].make(own)
-            start = len(self._columns)
-            self._columns += encoder.columns(own.name)
-            self._fields[own.name] = encoder, slice(start, len(self._columns))
+        self._fields = FieldsEncoding(rule.fields or ())
         self._is_plain = rule.dim is not None
         self.rule = rule
-        self.dim = len(self._columns) if rule.dim is None else rule.dim
+        self.dim = self._fields.dim if rule.dim is None else rule.dim
 
     @property
     def columns(self) -> Sequence[str] | None:
         """What each number means; None for a plain vector."""
-        return None if self._is_plain else self._columns
+        return None if self._is_plain else self._fields.columns
 
     def encode(self, given: object) -> Numbers32:
         """Return u. Shape: (m,). Raises Invalid, DimensionMismatch: every field that is wrong is named."""
@@ -251,18 +305,17 @@ class Encoding:
     def _named(self, given: object) -> Numbers32:
         if not isinstance(given, dict):
             raise Invalid("context must be an object of named fields", path=_HERE)
-        if sum(len(value) for value in given.values() if isinstance(value, str)) > MAX_TEXTS_CHARS:
+        if sum(map(_chars, given.values())) > MAX_TEXTS_CHARS:
             message = f"the texts of a context must have at most {MAX_TEXTS_CHARS:,} characters together"
             raise Invalid(message, path=_HERE)
         numbers = np.zeros(self.dim, dtype=np.float32)
         errors: list[tuple[FieldPath, str]] = []
         for name, value in given.items():
-            known = self._fields.get(name)
-            if known is None:
+            if name not in self._fields:
                 errors.append(((*_HERE, shown(name)), "the context of this bandit has no such field"))
             elif value is not None:
                 try:
-                    known[0].write(value, numbers[known[1]])
+                    self._fields.write(name, value, numbers)
                 except WrongValue as wrong:
                     errors.append(((*_HERE, name), str(wrong)))
             if len(errors) == MAX_ERRORS:
@@ -270,6 +323,13 @@ class Encoding:
         if errors:
             raise Invalid.many(errors)
         return numbers
+
+
+def _chars(value: object) -> int:
+    """How many characters the texts of a value have."""
+    if isinstance(value, list):
+        return sum(len(member) for member in value if isinstance(member, str))
+    return len(value) if isinstance(value, str) else 0
 
 
 def _number(value: object, most: float = MAX_FIELD_NUMBER) -> float:

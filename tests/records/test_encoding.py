@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.bandits.encoding import KINDS, ContextField, ContextRule, Encoding, completed
 from app.platform.errors import DimensionMismatch, Invalid
+from app.records.encoding import KINDS, ContextRule, EncodedField, Encoding, completed
 
 FIELDS = [
-    ContextField("device", "category", values=["mobile", "desktop"]),
-    ContextField("hour", "cycle", period=24.0),
-    ContextField("age", "number", mean=35.0, scale=12.0),
-    ContextField("query", "hash", size=8),
+    EncodedField("device", "category", values=["mobile", "desktop"]),
+    EncodedField("hour", "cycle", period=24.0),
+    EncodedField("age", "number", mean=35.0, scale=12.0),
+    EncodedField("query", "hash", size=8),
 ]
 NAMED = Encoding(completed(ContextRule(fields=FIELDS)))
 PLAIN = Encoding(completed(ContextRule(dim=3)))
@@ -60,7 +60,7 @@ def test_another_process_encodes_to_the_same_bits():
     """Python's own hash differs from process to process; ours must not."""
     program = (
         "import json, sys\n"
-        "from tests.bandits.test_encoding import NAMED\n"
+        "from tests.records.test_encoding import NAMED\n"
         "print(json.dumps([NAMED.encode(c).tobytes().hex() for c in json.load(sys.stdin)]))"
     )
     contexts = [context for context, _ in GOLDEN]
@@ -106,7 +106,7 @@ def test_words_count_whatever_their_case_order_and_white_space():
     # Only A to Z have a case, and other characters are parts of words: no table of Unicode is asked.
     assert NAMED.encode({"query": "ÄPFEL"}).tobytes() != NAMED.encode({"query": "äpfel"}).tobytes()
     assert NAMED.encode({"query": "red\u00a0shoes"}).tobytes() not in found
-    many = Encoding(ContextRule(fields=[ContextField("q", "hash", size=512)]))
+    many = Encoding(ContextRule(fields=[EncodedField("q", "hash", size=512)]))
     halves = {many.encode({"q": half}).tobytes() for half in ("\ud800", "\udfff", "?", "\ufffd")}
     assert len(halves) == 4, "half of a pair, as JSON may hold it, is a character too"
     one, both = many.encode({"q": "red"}), many.encode({"q": "red shoes"})
@@ -120,7 +120,7 @@ def test_words_are_spread_over_slots_and_signs():
     For a good hash one is five standard deviations from 39 with probability 512 x 6e-7 = 3e-4. Without
     signs half of the cells would be empty.
     """
-    many = Encoding(ContextRule(fields=[ContextField("q", "hash", size=256)]))
+    many = Encoding(ContextRule(fields=[EncodedField("q", "hash", size=256)]))
     cells = np.zeros(512, dtype=int)
     for n in range(20_000):
         found = many.encode({"q": f"word{n}"})
@@ -154,7 +154,7 @@ def test_a_vector_takes_numbers_within_bounds(bad: object):
 
 
 def test_a_number_too_far_from_its_mean_is_refused():
-    near = Encoding(ContextRule(fields=[ContextField("n", "number", mean=0.0, scale=1e-3)]))
+    near = Encoding(ContextRule(fields=[EncodedField("n", "number", mean=0.0, scale=1e-3)]))
     assert near.encode({"n": 999.0})[0] == pytest.approx(999e3)
     for far in (1001.0, -1001.0):
         assert set(errors_of(near, {"n": far})) == {("context", "n")}
@@ -167,7 +167,7 @@ def test_a_text_is_not_longer_than_its_bound():
 
 
 def test_the_texts_of_a_context_are_bounded_together():
-    many = Encoding(ContextRule(fields=[ContextField(f"t{n}", "hash", size=2) for n in range(9)]))
+    many = Encoding(ContextRule(fields=[EncodedField(f"t{n}", "hash", size=2) for n in range(9)]))
     most = {f"t{n}": "a" * 1_024 for n in range(8)}
     many.encode(most)
     assert errors_of(many, {**most, "t8": "a"})[("context",)].startswith("the texts of a context")
@@ -194,17 +194,17 @@ def test_errors_are_few_however_many_fields_are_wrong():
 @pytest.mark.parametrize(
     ("field", "wrong"),
     [
-        (ContextField("a", "category"), "values"),
-        (ContextField("a", "category", values=["x", "x"]), "values"),
-        (ContextField("a", "category", values=["x"], size=2), "size"),
-        (ContextField("a", "cycle"), "period"),
-        (ContextField("a", "cycle", period=7.0, mean=1.0), "mean"),
-        (ContextField("a", "number", period=7.0), "period"),
-        (ContextField("a", "hash"), "size"),
-        (ContextField("a", "hash", size=4, values=["x"]), "values"),
+        (EncodedField("a", "category"), "values"),
+        (EncodedField("a", "category", values=["x", "x"]), "values"),
+        (EncodedField("a", "category", values=["x"], size=2), "size"),
+        (EncodedField("a", "cycle"), "period"),
+        (EncodedField("a", "cycle", period=7.0, mean=1.0), "mean"),
+        (EncodedField("a", "number", period=7.0), "period"),
+        (EncodedField("a", "hash"), "size"),
+        (EncodedField("a", "hash", size=4, values=["x"]), "values"),
     ],
 )
-def test_a_field_has_the_parameters_of_its_kind(field: ContextField, wrong: str):
+def test_a_field_has_the_parameters_of_its_kind(field: EncodedField, wrong: str):
     with pytest.raises(Invalid) as raised:
         completed(ContextRule(fields=[field]))
     assert [loc for loc, _ in raised.value.errors] == [("context", "fields", 0, wrong)]
@@ -215,7 +215,7 @@ def test_a_rule_is_a_dim_or_fields_with_names_of_their_own():
         with pytest.raises(Invalid) as raised:
             completed(rule)
         assert raised.value.errors[0][0] == ("context",)
-    twice = [ContextField("a", "number"), ContextField("b", "number"), ContextField("a", "hash", size=2)]
+    twice = [EncodedField("a", "number"), EncodedField("b", "number"), EncodedField("a", "hash", size=2)]
     with pytest.raises(Invalid) as raised:
         completed(ContextRule(fields=twice))
     assert [loc for loc, _ in raised.value.errors] == [("context", "fields", 2, "name")]
@@ -224,14 +224,14 @@ def test_a_rule_is_a_dim_or_fields_with_names_of_their_own():
 def test_errors_are_few_however_many_fields_of_a_rule_are_wrong():
     for count in (20, 21, 60):
         with pytest.raises(Invalid) as raised:
-            completed(ContextRule(fields=[ContextField(f"f{n}", "hash") for n in range(count)]))
+            completed(ContextRule(fields=[EncodedField(f"f{n}", "hash") for n in range(count)]))
         assert len(raised.value.errors) == 20
 
 
 def test_defaults_are_those_of_the_table():
-    (own,) = completed(ContextRule(fields=[ContextField("a", "number")])).fields or ()
+    (own,) = completed(ContextRule(fields=[EncodedField("a", "number")])).fields or ()
     assert (own.mean, own.scale) == (0.0, 1.0)
-    assert set(KINDS) == {"category", "cycle", "number", "hash"}
+    assert set(KINDS) == {"category", "categories", "cycle", "number", "hash"}
 
 
 VALUES = {
@@ -286,3 +286,29 @@ def test_anything_is_encoded_or_refused_by_name(context: object):
 def test_a_vector_is_kept_in_float32():
     found = PLAIN.encode([0.1, 1, -1e6])
     assert found.tobytes() == np.array([0.1, 1.0, -1e6], dtype=np.float32).tobytes()
+
+
+def test_categories_take_one_or_many_and_mark_each_once():
+    many = Encoding(completed(ContextRule(fields=[EncodedField("g", "categories", values=["a", "b", "c"])])))
+    assert many.columns == ["g=a", "g=b", "g=c"]
+    for value, numbers in [
+        ("b", [0, 1, 0]),
+        (["c", "a"], [1, 0, 1]),
+        (["a", "a", "x"], [1, 0, 0]),
+        ([], [0, 0, 0]),
+    ]:
+        assert many.encode({"g": value}).tolist() == numbers
+    for wrong in (1, [1], ["a", None], {"a": 1}, True, [["a"]]):
+        assert errors_of(many, {"g": wrong}) == {("context", "g"): "must be a string, or a list of strings"}
+
+
+def test_a_logarithm_is_of_one_more_and_ends_at_minus_one():
+    own = EncodedField("n", "number", mean=2.0, scale=0.5, log=True)
+    counts = Encoding(completed(ContextRule(fields=[own])))
+    for value in (0, 0.5, 99, -0.999, 1e15):
+        assert counts.encode({"n": value})[0] == pytest.approx((math.log1p(value) - 2.0) / 0.5, rel=1e-6)
+    assert counts.encode({})[0] == 0.0, "missing is the mean"
+    for wrong in (-1, -1.0, -5):
+        assert "above -1" in errors_of(counts, {"n": wrong})["context", "n"]
+    (plain,) = completed(ContextRule(fields=[EncodedField("n", "number", log=False)])).fields or ()
+    assert plain.log is None, "as where it is absent, so that a repeated PUT is the same"

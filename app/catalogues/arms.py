@@ -1,0 +1,173 @@
+"""Arms as users give and get them, and as they are written; and the arms that wait for a basis.
+
+Notation
+    raw     what the features of an arm are made from, see ``records.features``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.platform.deadlines import yield_to_others
+from app.platform.documents import Answer
+from app.platform.errors import DimensionMismatch, FieldPath, Invalid
+from app.records.encoding import MAX_ERRORS
+from app.records.features import (
+    MAX_FEATURE,
+    ROWS_TOGETHER,
+    FeatureEncoding,
+    Reduction,
+    named_in_detail,
+)
+from app.records.records import (
+    ArmDocument,
+    UnfittedArmDocument,
+    attributes_of,
+    embedding_of,
+    pack,
+    vector_to_bytes,
+)
+from app.storage.types import ArmWrite
+from shortlist.errors import InvalidParameter
+from shortlist.linear.principal_components import principal_components
+
+FIT_ARMS = 1_000
+MAX_UNFITTED_ARMS = 10_000
+PROBE_SEED = 0
+
+
+class Arm(Answer, frozen=True):
+    """One arm as a user gives and gets it."""
+
+    id: str
+    features: Sequence[float]
+    tags: Sequence[str] = ()
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedArms:
+    """Arms, ready to be written. ``arms`` are raw. Shape: features (n, d)."""
+
+    arms: Sequence[Arm]
+    features: NDArray[np.float64]
+    writes: Sequence[ArmWrite]
+    encoding: FeatureEncoding
+
+
+def raw_arm(encoding: FeatureEncoding, arm: Arm, where: FieldPath) -> Arm:
+    """The arm with what its features are made from. Raises Invalid, DimensionMismatch: below ``where``."""
+    raw: Any = encoding.raw(arm.features, arm.tags, arm.metadata, where)
+    return arm if raw is arm.features else Arm(arm.id, raw, arm.tags, arm.metadata)
+
+
+async def raw_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> Sequence[Arm]:
+    """``raw_arm`` of each, below ``("arms", its position)``. Raises Invalid: every field that is wrong."""
+    raw, errors = list[Arm](), list[tuple[FieldPath, str]]()
+    for position, arm in enumerate(arms):
+        await yield_to_others()
+        try:
+            raw.append(raw_arm(encoding, arm, ("arms", position)))
+        except DimensionMismatch:
+            raise
+        except Invalid as error:
+            errors += error.errors
+            if len(errors) >= MAX_ERRORS:
+                break
+    if errors:
+        raise named_in_detail(errors)
+    return raw
+
+
+async def prepare_arms(encoding: FeatureEncoding, arms: Sequence[Arm]) -> PreparedArms:
+    """What is written of raw arms. Raises Invalid: a basis makes too large numbers of them."""
+    numbers, width = encoding.field_numbers, encoding.field_numbers + encoding.given
+    dtype = getattr(arms[0].features, "dtype", np.float64) if arms else np.float64
+    rows = np.empty((min(len(arms), ROWS_TOGETHER), width), dtype=dtype)
+    features, writes = np.empty((len(arms), encoding.dim)), list[ArmWrite]()
+    for start in range(0, len(arms), ROWS_TOGETHER):
+        some = arms[start : start + ROWS_TOGETHER]
+        for position, arm in enumerate(some):
+            await yield_to_others()
+            rows[position] = arm.features
+        features[start : start + len(some)] = encoding.features(rows[: len(some)])
+    if encoding.basis is not None and len(arms):
+        _check_magnitude(features)
+    for position, arm in enumerate(arms):
+        await yield_to_others()
+        embedding = None if encoding.is_fitted else np.asarray(arm.features)[numbers:]
+        writes.append(ArmWrite(arm.id, vector_to_bytes(features[position]), _document(arm, embedding)))
+    return PreparedArms(arms, features, writes, encoding)
+
+
+def _check_magnitude(features: NDArray[np.float64]) -> None:
+    wrong = (np.abs(features) > MAX_FEATURE).any(axis=1)
+    if wrong.any():
+        message = f"the basis makes numbers beyond {MAX_FEATURE:,.0f} of them"
+        raise Invalid(message, path=("arms", int(wrong.argmax()), "features"))
+
+
+def _document(arm: Arm, embedding: NDArray[np.floating] | None) -> bytes:
+    if embedding is not None:
+        data = embedding.astype("<f4").tobytes()
+        return pack(UnfittedArmDocument(list(arm.tags), arm.metadata, data))
+    return pack(ArmDocument(list(arm.tags), arm.metadata)) if arm.tags or arm.metadata else b""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfittedArms:
+    """All arms of a catalogue that has no basis yet. Shape: features (n, d), with zeros for embeddings."""
+
+    ids: Sequence[str]
+    features: NDArray[np.float64]
+    documents: Sequence[bytes]
+
+
+def fit_reduction(encoding: FeatureEncoding, arms: UnfittedArms) -> tuple[Reduction, Sequence[ArmWrite]]:
+    """The basis that fits their embeddings best, and the arms as they are by it.
+
+    Cost: that of ``principal_components``; the memory of n e numbers. Raises Invalid.
+    """
+    where: FieldPath = ("features", "embedding", "reduce")
+    to = encoding.reduced_to
+    assert to is not None  # noqa: S101 - for the type checker
+    if not arms.ids:
+        raise Invalid("there are no arms to fit a basis to", path=where)
+    embeddings = np.array([embedding_of(document) for document in arms.documents])
+    try:
+        found = principal_components(embeddings, to, np.random.default_rng(PROBE_SEED))
+    except InvalidParameter as error:
+        message = f"to is {to}, and the embeddings of the {len(arms.ids):,} arms allow less: {error}"
+        raise Invalid(message, path=where) from None
+    basis = found.basis.astype("<f4").tobytes()
+    reduction = Reduction(basis, len(arms.ids), found.share, found.overlap)
+    fields = arms.features[:, : encoding.field_numbers]
+    features = encoding.fitted(reduction).features(np.hstack((fields, embeddings)))
+    writes = []
+    for arm_id, row, data in zip(arms.ids, features, arms.documents, strict=True):
+        tags, metadata = attributes_of(data)
+        document = pack(ArmDocument(tags, metadata)) if tags or metadata else b""
+        writes.append(ArmWrite(arm_id, vector_to_bytes(row), document))
+    return reduction, writes
+
+
+def waiting_message(count: int) -> str:
+    """Why a catalogue is not fitted."""
+    return (
+        f"the embeddings of this catalogue are reduced once it has {FIT_ARMS:,} arms (it has {count:,}), or "
+        "when POST /v1/catalogues/{c}/features/fit asks for it, which says what is in the way"
+    )
+
+
+def full_message(count: int) -> str:
+    """Why a catalogue that is not fitted takes no more arms."""
+    return (
+        f"it keeps at most {MAX_UNFITTED_ARMS:,} arms (it has {count:,}) before its embeddings are reduced: "
+        "POST /v1/catalogues/{c}/features/fit does, or says what is in the way"
+    )

@@ -1,0 +1,122 @@
+"""A catalogue that is being served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.catalogues.arms import FIT_ARMS
+from app.catalogues.kinds import MILVUS, ServedIndex, options_of
+from app.filters.names import Stored
+from app.indexes.live import IndexOptions
+from app.indexes.snapshot import Snapshot
+from app.milvus.snapshot import MilvusSnapshot
+from app.platform.errors import NotPossibleHere
+from app.records.features import FeatureEncoding
+from app.records.records import CatalogueRecord
+
+MOST_UNLISTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class UnlistedValues:
+    """Of a field that lists its values: how many ``arms`` have others, and the most frequent of these."""
+
+    arms: int
+    values: Sequence[str]
+
+
+def unlisted_values(
+    snapshot: Snapshot | MilvusSnapshot, listed: Mapping[str, Sequence[str]]
+) -> dict[str, UnlistedValues]:
+    """What arms in memory have besides the listed values of fields; only of fields where there are some.
+
+    Cost: O(arms + values) for each field.
+    """
+    result = dict[str, UnlistedValues]()
+    if isinstance(snapshot, MilvusSnapshot):
+        return result
+    rows, attributes = snapshot.eligible(), snapshot.attributes
+    for name, values in listed.items():
+        known, others, has_other = set(values), Counter[str](), np.zeros(len(rows), dtype=np.bool_)
+        for stored, column, places, codes in attributes.held(name, rows):
+            if stored is not Stored.STRING:
+                continue
+            numbers = codes if column.distinct is None else column.distinct[codes]
+            distinct, inverse, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+            texts = [str(attributes.names.value(stored, number)) for number in distinct.tolist()]
+            other = np.array([text not in known for text in texts], dtype=np.bool_)
+            has_other[places[other[inverse]]] = True
+            others.update({text: counts.item(i) for i, text in enumerate(texts) if other[i]})
+        if others:
+            order = sorted(others, key=lambda value: (-others[value], value))
+            result[name] = UnlistedValues(int(np.count_nonzero(has_other)), order[:MOST_UNLISTED])
+    return result
+
+
+@dataclass(slots=True)
+class Catalogue:
+    """A catalogue that is being served: its index changes, and its encoding once, when it is fitted."""
+
+    name: str
+    uid: str
+    record: CatalogueRecord
+    index: ServedIndex
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    encoding: FeatureEncoding = field(init=False)
+    fits_at: int = FIT_ARMS  # while it is not fitted: at how many arms to try
+
+    def __post_init__(self) -> None:
+        self.encoding = FeatureEncoding(self.record.features, self.record.reduction, self.record.dim)
+
+    @property
+    def dim(self) -> int:
+        return self.record.dim
+
+    @property
+    def version(self) -> int:
+        """All changes up to this version are in the index."""
+        return self.index.version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self.index.version = version
+
+    @property
+    def index_options(self) -> IndexOptions:
+        return options_of(self.record)
+
+    @property
+    def holds_arms(self) -> bool:
+        """Whether all arms are in memory."""
+        return self.record.index["kind"] != MILVUS
+
+    def need_arms(self, what: str) -> None:
+        """Raise NotPossibleHere unless all arms are in memory, which ``what`` looks at."""
+        if not self.holds_arms:
+            raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in Milvus")
+
+    @property
+    def shortlist(self) -> int:
+        """How many arms a graph proposes, unless a bandit asks for more."""
+        return int(self.record.index["shortlist"] or 1)
+
+
+def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
+    """What is not as it was asked for. The values are numbers and words that were checked."""
+    if existing.features != asked.features or _given(existing) != _given(asked):
+        return "its features are others, and they cannot be changed"
+    targets = existing.target_recall, asked.target_recall
+    changes = {"dim": (existing.dim, asked.dim), "index.target_recall": targets} | {
+        f"index.{name}": (existing.index.get(name), value) for name, value in asked.index.items()
+    }
+    return ", ".join(f"{name} is {old}, not {new}" for name, (old, new) in changes.items() if old != new)
+
+
+def _given(record: CatalogueRecord) -> bytes:
+    """The basis that it was made with."""
+    return b"" if record.reduction is None else record.reduction.basis
