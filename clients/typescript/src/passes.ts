@@ -11,7 +11,7 @@ const TAG_BYTES = 32;
 /** The SHA-256 of the key, which the service knows, signs: base64url of a JSON array and its HMAC. */
 export async function visitorPass(key: string, { visitor, expiresInS = 3600, bandits }: PassOptions): Promise<string> {
   if (!/^[!-~]+$/.test(key) || key.startsWith(PREFIX)) throw new InvalidArgument("key must be an API key, and not a pass");
-  if (!IDENTIFIER.test(visitor)) throw new InvalidArgument("visitor must be letters, digits and . _ : - (at most 128)");
+  if (typeof visitor !== "string" || !IDENTIFIER.test(visitor)) throw new InvalidArgument("visitor must be letters, digits and . _ : - (at most 128)");
   if (!(Number.isSafeInteger(expiresInS) && expiresInS > 0)) throw new InvalidArgument("expiresInS must be a whole number of seconds, at least 1");
   if (!(bandits ?? []).every((each) => IDENTIFIER.test(each))) throw new InvalidArgument("bandits must be a list of names");
   const { subtle } = crypto;
