@@ -112,8 +112,8 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
-    "Bandit",    "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest", "ConstantSnapshot",
+    "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision", "Bandit",
+    "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest", "ConstantSnapshot",
     "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "FieldError", "LearnedPageView",
     "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
     "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaState", "Ranking",
