@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from app.api.api_keys import new_key
 from app.learning.replay import compare
@@ -29,11 +29,13 @@ def check_replay(settings: Settings) -> int:
     return asyncio.run(_check_replay(settings))
 
 
-def make_key(name: str, scopes: Sequence[str]) -> None:
+def make_key(name: str, scopes: Sequence[str], restrictions: Mapping[str, str]) -> None:
     """Print a new API key and what to configure for it. Raises StartupError."""
-    key, entry = new_key(name, scopes)
+    key, entry = new_key(name, scopes, restrictions)
     print(f"key, for the client (shown this once): {key}")
     print(f"entry, for SHORTLIST_API_KEYS or its file: {entry}")
+    if "visitors" in restrictions:
+        print("the entry signs passes: keep it as secret as the key, in a file that nobody else can read")
 
 
 def copy_to(settings: Settings, target: str) -> int:

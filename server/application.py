@@ -41,7 +41,7 @@ from app.api import (
     slates,
 )
 from app.api.gateway import Gateway
-from app.api.guard import Guard
+from app.api.guard import EXPOSED, Guard
 from app.platform.answers import Answers
 from app.platform.background import end
 from app.platform.logs import provider, telemetry
@@ -112,7 +112,8 @@ def create_app(settings: Settings, *, name: str | None = None, group_dir: Path |
         await store.open()
         try:
             await service.start()
-            watching = asyncio.create_task(guard.watch_file())
+            guard.warn_of_unknown(service.bandits, service.catalogues)
+            watching = asyncio.create_task(guard.watch_file(service.bandits, service.catalogues))
             yield
             await end([watching])
         finally:
@@ -140,7 +141,7 @@ def create_app(settings: Settings, *, name: str | None = None, group_dir: Path |
             allow_origins=settings.origins,
             allow_methods=["POST"],
             allow_headers=["authorization", "content-type", "x-request-id"],
-            expose_headers=["x-request-id", "retry-after"],
+            expose_headers=[EXPOSED],
         )
     app.add_middleware(
         Gateway,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from app.platform.command_line import REFUSED, Parser, writable, write
+from app.platform.command_line import REFUSED, Parser, seconds, writable, write
 from app.platform.errors import ShortlistError
 from app.platform.settings import VERSION, Settings
 
@@ -110,10 +110,16 @@ def _parser() -> argparse.ArgumentParser:
 
     key = commands.add_parser("key", help="make an API key: print it, and the entry to configure")
     key.add_argument("name", help="what the key is called in logs and settings")
-    key.add_argument("--scopes", required=True, help="choose, reward, read, admin; separated by commas")
-    key.set_defaults(
-        run=lambda given: _module("administration").make_key(given.name, given.scopes.split(","))
+    key.add_argument(
+        "--scopes", required=True, help="choose, reward, observe, read, admin; separated by commas"
     )
+    key.add_argument("--bandits", metavar="NAMES", help="only these, separated by commas. Default: all.")
+    key.add_argument("--catalogues", metavar="NAMES", help="only these, and those of its bandits")
+    key.add_argument("--rate", metavar="N/s", help="requests a second, of each of its visitors too")
+    key.add_argument(
+        "--visitors", metavar="TIME", type=seconds, help="it signs passes of at most 90s, 30m, 1h or 7d"
+    )
+    key.set_defaults(run=_make_key)
 
     copy = commands.add_parser("copy", help="copy a stopped store to another server, whatever its kind")
     _flags(copy, "data_dir", "redis_url")
@@ -127,6 +133,12 @@ def _parser() -> argparse.ArgumentParser:
     _key(doctor, "read")
     doctor.set_defaults(run=lambda given: _module("doctor").examine(_settings(given), given.key))
     return parser
+
+
+def _make_key(parsed: argparse.Namespace) -> None:
+    restrictions = {name: getattr(parsed, name) for name in ("bandits", "catalogues", "rate", "visitors")}
+    given = {name: str(value) for name, value in restrictions.items() if value is not None}
+    _module("administration").make_key(parsed.name, parsed.scopes.split(","), given)
 
 
 def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from app.api.rates import Rates
 from app.bandits.registry import Bandits
 from app.campaigns.campaigns import Campaigns
 from app.campaigns.noisy_centers import CenterCampaigns, NoisyCenters
@@ -93,6 +94,7 @@ class Service:
         self.settings = settings
         self.store = store
         self.metrics = metrics
+        self.rates = Rates(lambda key, by: metrics.rate_refused.labels(key, by).inc())
         self._ending = contextlib.AsyncExitStack()
         self._ending.push_async_callback(store.close)
         self._expected = ExpectedStore(store, settings.data_dir, accept_loss=settings.accept_loss)

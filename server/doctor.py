@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from app.api.api_keys import configured
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import ShortlistError, StartupError
 from app.platform.settings import Settings
@@ -40,6 +41,7 @@ def examine(settings: Settings, key: str | None) -> int:
         "binary": _binary,
         "graph": _graph,
         "folder": _folder,
+        "keys": _keys,
         "store": _store,
         "service": partial(_service, key=key),
     }
@@ -91,6 +93,26 @@ def _folder(settings: Settings) -> Iterator[Finding]:
         next(each for each in (folder, *folder.absolute().parents) if each.exists())
     ).free
     yield "disk", free > LOW_DISK_BYTES, f"{free / 2**30:.1f} GiB free"
+
+
+def _keys(settings: Settings) -> Iterator[Finding]:
+    """The file of API keys: an entry that signs passes is a secret, others are digests."""
+    file = settings.api_keys_file
+    if file is None:
+        yield "keys", None, "no file of API keys is configured"
+        return
+    signs = any(key.visitors_s is not None for key in configured("", file))
+    is_closed = not file.stat().st_mode & 0o077
+    if is_closed:
+        yield "keys", True, f"{file} is closed to other users"
+    elif signs:
+        yield (
+            "keys",
+            False,
+            f"{file} is open to other users, and has entries that sign passes: chmod 600 {file}",
+        )
+    else:
+        yield "keys", None, f"{file} is open to other users; no entry of it signs passes"
 
 
 def _store(settings: Settings) -> Iterator[Finding]:

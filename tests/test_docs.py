@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from app.api import api_keys
 from app.api import limits as api_limits
 from app.bandits import completion, context, prior_version, settings, versions
 from app.caps import membership, quotas, rules
@@ -49,6 +50,7 @@ def test_every_setting_is_documented_as_it_is() -> None:
 
 # The modules that check a limit of requests.
 HOMES = (
+    api_keys,
     api_limits,
     kinds,
     arms,

@@ -1,7 +1,8 @@
 """API keys: who may call what. Without keys everything is open, and the service listens on loopback only.
 
 A key is 256 random bits; what is configured is its SHA-256, which is as good as a slow hash for a secret that
-nobody can guess. An entry is ``name:scope,scope:digest``; two entries of one name are how a key is replaced.
+nobody can guess. An entry is ``name:scopes[;restrictions]:digest``; two entries of one name are how a key is
+replaced.
 
 Scopes
     choose      ask for choices, and for the pulls of campaigns
@@ -9,23 +10,48 @@ Scopes
     observe     send observations and the results of campaigns: they are believed, for any key
     read        everything that changes nothing: reading, one-shot questions, dry runs of choices, metrics
     admin       everything
+
+Restrictions
+    bandits=a,b     nothing else exists for the key but these bandits, and the catalogues that they have
+    catalogues=c    likewise catalogues; a key that names some of either kind is restricted
+    rate=50/s       requests a second, of the key and of each of its visitors
+    visitors=3600   the key signs passes for one visitor each, of at most so many seconds
+
+A pass is ``slv_`` and the base64url of a JSON array and its HMAC-SHA256: [which key, visitor, when it ends in
+seconds since 1970, bandits if they are fewer]. The key of the HMAC is the digest of the API key, which both
+sides know; the SHA-256 of that says which key it was. So an entry with ``visitors`` is a secret: it signs.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import math
 import re
 import secrets
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.platform.errors import StartupError
+import msgspec
+
+from app.learning.tokens import Access, raw_of, text_of
+from app.platform.errors import PassExpired, StartupError, Unauthorized
+from app.platform.ids import IDENTIFIER
 
 SCOPES = ("choose", "reward", "observe", "read", "admin")
 BROWSER_SAFE = frozenset({"choose", "reward"})
 PREFIX = "sl_"
+PASS_PREFIX = b"slv_"
+MAX_RATE = 1_000_000
+MAX_VISITORS_S = 31 * 86_400
+LEEWAY_S = 60  # between the clocks of who signs a pass and of this service
 
+_TAG_BYTES, _FINGERPRINT_BYTES = 32, 9
+_IDENTIFIER = re.compile(IDENTIFIER)
+_RATE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)/s")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OPEN = re.compile(
@@ -54,19 +80,37 @@ _RULES = (
     ),
     ("GET", re.compile(r"/v1/bandits/[^/]+/(report|(log|quotas|evaluations)(/[^/]+)?)"), "read"),
 )
+# All that a pass may be used for; what it rewards and activates must be its own.
+_OF_PASSES = re.compile(r"/v1/(bandits/[^/]+/choose(/batch)?|rewards|decisions/activate)")
 # Its body says whether it is a choice or a dry run, which needs "read" instead.
 _CHOICE = re.compile(r"/v1/bandits/[^/]+/choose")
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is known of a key: never the key itself."""
+    """What is known of a key: never the key itself. A pass is its key with less: see ``visitor``.
+
+    ``bandits``, ``catalogues``: what exists for it, besides the catalogues of these bandits; None: everything
+    ``rate``        requests a second
+    ``visitors_s``  how long the passes may last that it signs; None: it signs none
+    ``visitor``     of a pass: whom it is for
+    """
 
     name: str
     scopes: frozenset[str]
+    bandits: frozenset[str] | None = None
+    catalogues: frozenset[str] | None = None
+    rate: float | None = None
+    visitors_s: int | None = None
+    visitor: str | None = None
 
     def allows(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
+
+    @property
+    def access(self) -> Access:
+        """Which decisions may be rewarded with it."""
+        return Access(self.bandits, self.visitor)
 
     @property
     def is_browser_safe(self) -> bool:
@@ -74,18 +118,70 @@ class ApiKey:
         return self.scopes <= BROWSER_SAFE
 
 
+class VisitorPass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a pass says: which key signed it, for whom, until when (s since 1970), and for which bandits."""
+
+    fingerprint: str
+    visitor: str
+    expires_s: int
+    bandits: list[str] | None = None
+
+
+_read_pass = msgspec.json.Decoder(VisitorPass).decode
+
+
 class ApiKeys:
     """The configured keys by digest; empty means that none is asked for."""
 
     def __init__(self, entries: Iterable[str]) -> None:
-        self._by_digest = dict(map(_parsed, entries))
+        self._by_digest: dict[bytes, ApiKey] = {}
+        for digest, key in map(_parsed, entries):
+            if self._by_digest.setdefault(digest, key) != key:
+                raise StartupError(f"two entries with the digest of the API key {key.name} differ: keep one")
+        self._signers = {_fingerprint(digest): digest for digest in self._by_digest}
 
     def __bool__(self) -> bool:
         return bool(self._by_digest)
 
+    def __iter__(self) -> Iterator[ApiKey]:
+        return iter(self._by_digest.values())
+
     def find(self, key: bytes) -> ApiKey | None:
-        """The key, if it is one of ours. What time tells is about its digest, which leads to no key."""
+        """The key, if it is one of ours. What time tells is about its digest, which leads to no key.
+
+        Raises Unauthorized, of a pass.
+        """
+        if key.startswith(PASS_PREFIX):
+            return self._of_pass(key)
         return self._by_digest.get(hashlib.sha256(key).digest())
+
+    def _of_pass(self, text: bytes) -> ApiKey:
+        """The key that signed a pass, with what the pass leaves of it. Raises Unauthorized, PassExpired."""
+        try:
+            encoded = text[len(PASS_PREFIX) :].decode("ascii")
+            raw = raw_of(encoded)
+            signed, tag = raw[:-_TAG_BYTES], raw[-_TAG_BYTES:]
+            found = _read_pass(signed)
+        except (ValueError, msgspec.MsgspecError):
+            raise Unauthorized("the pass is damaged") from None
+        digest = self._signers.get(found.fingerprint)
+        # base64 can write the same bytes in several ways: only one is accepted
+        if digest is None or text_of(raw) != encoded or not hmac.compare_digest(tag, _tag(digest, signed)):
+            raise Unauthorized("the pass was not signed by an API key that is known")
+        key, left_s = self._by_digest[digest], found.expires_s - time.time()
+        if key.visitors_s is None:
+            raise Unauthorized("the API key of this pass may sign none: its entry needs visitors=SECONDS")
+        if not _IDENTIFIER.fullmatch(found.visitor):
+            raise Unauthorized("the visitor of the pass is no identifier")
+        if left_s <= -LEEWAY_S:
+            raise PassExpired("the pass has expired: get a new one from who gave it")
+        if left_s > key.visitors_s + LEEWAY_S:
+            raise Unauthorized(f"the pass lasts longer than its API key allows, {key.visitors_s} s")
+        bandits, named = key.bandits, found.bandits
+        if named is not None:
+            bandits = frozenset(named) if bandits is None else bandits.intersection(named)
+        scopes = frozenset(filter(key.allows, BROWSER_SAFE))
+        return replace(key, scopes=scopes, bandits=bandits, visitors_s=None, visitor=found.visitor)
 
 
 def scope_of(method: str, path: str) -> str | None:
@@ -100,6 +196,11 @@ def scope_of(method: str, path: str) -> str | None:
         if method == allowed and pattern.fullmatch(path):
             return scope
     return "admin"
+
+
+def is_for_passes(method: str, path: str) -> bool:
+    """Whether the pass of a visitor may be used for a call at all."""
+    return method == "POST" and _OF_PASSES.fullmatch(path.rstrip("/")) is not None
 
 
 def may_be_dry_run(method: str, path: str) -> bool:
@@ -121,22 +222,81 @@ def configured(inline: str, file: Path | None) -> ApiKeys:
     return ApiKeys(entries)
 
 
-def new_key(name: str, scopes: Iterable[str]) -> tuple[str, str]:
-    """(key, entry): the key is for the client and is nowhere kept, the entry is for the service."""
+def new_key(name: str, scopes: Iterable[str], restrictions: Mapping[str, str] = {}) -> tuple[str, str]:
+    """(key, entry): the key is for the client and is nowhere kept, the entry is for the service.
+
+    Raises StartupError.
+    """
     key = PREFIX + secrets.token_urlsafe(32)
-    entry = f"{name}:{','.join(scopes)}:{hashlib.sha256(key.encode()).hexdigest()}"
+    terms = ";".join([",".join(scopes), *(f"{what}={value}" for what, value in restrictions.items())])
+    entry = f"{name}:{terms}:{hashlib.sha256(key.encode()).hexdigest()}"
     _parsed(entry)
     return key, entry
 
 
 def _parsed(entry: str) -> tuple[bytes, ApiKey]:
     name, _, rest = entry.partition(":")
-    scopes, _, digest = rest.partition(":")
+    terms, colon, digest = rest.rpartition(":")  # names of bandits may have colons
+    if not colon:
+        terms, digest = digest, ""
     if not _NAME.fullmatch(name):
         raise StartupError("an API key must be written name:scope,scope:digest, and its name have no spaces")
+    scopes, *given = terms.split(";")
     chosen = frozenset(scopes.split(","))
     if not chosen <= set(SCOPES):
         raise StartupError(f"the scopes of the API key {name} must be of {', '.join(SCOPES)}")
+    restrictions = dict(each.partition("=")[::2] for each in given)
+    if len(restrictions) < len(given) or not restrictions.keys() <= _RESTRICTIONS:
+        raise StartupError(
+            f"the API key {name} may have ;bandits= ;catalogues= ;rate= ;visitors= after its scopes, once"
+        )
     if not _DIGEST.fullmatch(digest):
         raise StartupError(f"the API key {name} must end in the SHA-256 of the key, 64 hexadecimal digits")
-    return bytes.fromhex(digest), ApiKey(name, chosen)
+    key = ApiKey(name, chosen)
+    if "bandits" in restrictions or "catalogues" in restrictions:
+        bandits, catalogues = (_names(name, what, restrictions) for what in ("bandits", "catalogues"))
+        key = replace(key, bandits=bandits, catalogues=catalogues)
+    if (rate := restrictions.get("rate")) is not None:
+        key = replace(key, rate=_rate(name, rate))
+    if (visitors := restrictions.get("visitors")) is not None:
+        key = replace(key, visitors_s=_visitors_s(name, visitors))
+    return bytes.fromhex(digest), key
+
+
+_RESTRICTIONS = frozenset({"bandits", "catalogues", "rate", "visitors"})
+
+
+def _names(key: str, what: str, restrictions: Mapping[str, str]) -> frozenset[str]:
+    names = frozenset(restrictions[what].split(",")) if what in restrictions else frozenset[str]()
+    if not all(map(_IDENTIFIER.fullmatch, names)):
+        raise StartupError(f"{what} of the API key {key} must be names, separated by commas")
+    return names
+
+
+def _rate(key: str, text: str) -> float:
+    found = _RATE.fullmatch(text)
+    rate = float(found[1]) if found else math.nan
+    if not 0 < rate <= MAX_RATE:
+        raise StartupError(
+            f"rate of the API key {key} must be above 0 and at most {MAX_RATE:,} a second, such as 50/s; "
+            "leave it out for no limit"
+        )
+    return rate
+
+
+def _visitors_s(key: str, text: str) -> int:
+    seconds = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
+    if not 1 <= seconds <= MAX_VISITORS_S:
+        raise StartupError(
+            f"visitors of the API key {key} must be how long its passes may last: 1 to {MAX_VISITORS_S} s"
+        )
+    return seconds
+
+
+def _fingerprint(digest: bytes) -> str:
+    """Which key signed a pass; it leads neither to the key nor to what signs."""
+    return urlsafe_b64encode(hashlib.sha256(digest).digest()[:_FINGERPRINT_BYTES]).decode("ascii")
+
+
+def _tag(digest: bytes, signed: bytes) -> bytes:
+    return hmac.digest(digest, PASS_PREFIX + signed, "sha256")

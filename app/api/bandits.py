@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from app.api.fields import Identifier, Page, PageLimit, page_reply
 from app.api.filters import parsed_filter
-from app.api.guard import key_name
+from app.api.guard import check_catalogue, key_name, key_of
 from app.api.learners import UsedView, used
 from app.api.problems import problems
 from app.api.resource_changes import as_json, check, if_match, merged, patch_model
@@ -89,6 +89,7 @@ async def create(
 ) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
     absent, record = FIELDS.keys() - body.model_fields_set, record_of(body)
+    check_catalogue(request, record.catalogue, bandits)
     # Only a bandit that was changed to elimination has both: its learners have a number for the intercept.
     if record.intercept and POLICIES[record.policy].fixed_scales:
         raise Invalid(f"intercept cannot be combined with the policy {record.policy}", path=("intercept",))
@@ -140,12 +141,14 @@ async def versions(
 
 @router.get("", response_model=Page[BanditView])
 async def list_all(
+    request: Request,
     bandits: Provided[Bandits],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Response:
-    """All bandits by name."""
-    page, following = bandits.page(cursor, limit)
+    """All bandits by name; of a restricted API key those that it names."""
+    key = key_of(request)
+    page, following = bandits.page(cursor, limit, None if key is None else key.bandits)
     items = ((item.name, _with_used(item, item.begins_with)) for item in page)
     return await page_reply(items, following)
 

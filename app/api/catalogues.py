@@ -6,14 +6,16 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.fields import AttributesView, Identifier, Page, PageLimit, page_reply
+from app.api.guard import key_of, sees_catalogue
 from app.api.limits import MAX_BODY_BYTES, MAX_DIM, MAX_K
 from app.api.problems import problems
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
+from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue, unlisted_values
 from app.catalogues.catalogues import Catalogues
 from app.filtering.filtered_snapshots import FilteredSnapshots
@@ -153,13 +155,19 @@ async def create(
 
 @router.get("", response_model=Page[CatalogueView])
 async def list_all(
+    request: Request,
+    *,
     catalogues: Provided[Catalogues],
+    bandits: Provided[Bandits],
     filtered: Provided[FilteredSnapshots],
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
 ) -> Response:
-    """All catalogues by name."""
-    page, following = catalogues.page(cursor, limit)
+    """All catalogues by name; of a restricted API key those that it names, and those of its bandits."""
+    key = key_of(request)
+    page, following = catalogues.page(
+        cursor, limit, lambda name: key is None or sees_catalogue(key, name, bandits)
+    )
     return await page_reply(((item.name, _view(item, filtered)) for item in page), following)
 
 

@@ -7,9 +7,10 @@ from typing import Annotated, ClassVar
 from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
+from app.api.api_keys import ApiKey
 from app.api.fields import ContextBody, Identifier, Seed, Weights
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
-from app.api.guard import check_scope
+from app.api.guard import check_scope, key_of
 from app.api.limits import (
     MAX_BATCH,
     MAX_BATCH_ARMS,
@@ -20,11 +21,13 @@ from app.api.limits import (
     MAX_K,
 )
 from app.api.problems import problems
+from app.api.rates import Rates
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.campaigns.slates import SlateCampaigns, best_slate
 from app.filters.fields import MAX_FIELD_CHARS
-from app.platform.errors import Invalid, within
+from app.platform.errors import Forbidden, Invalid, NotFound, within
 from app.policies.rules import NO_RULES
 from app.serving.choice import METADATA, Choice
 from app.serving.dry_runs import DryRun, DryRuns
@@ -110,35 +113,54 @@ async def choose(
     """
     if body.dry_run:
         check_scope(request, "read")
-        owner = await bandits.ready(bandit, keep=False)
-        return reply(await dry_runs.run(owner, await _request(body, slates)))
+        chosen_by = await bandits.ready(bandit, keep=False)
+        return reply(await dry_runs.run(chosen_by, await _request(body, chosen_by, slates, key_of(request))))
     check_scope(request, "choose")
-    return reply(await choosing.choose(await bandits.ready(bandit), await _request(body, slates)))
+    chosen_by = await bandits.ready(bandit)
+    return reply(await choosing.choose(chosen_by, await _request(body, chosen_by, slates, key_of(request))))
 
 
 @router.post("/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409))
 async def choose_batch(
     bandit: str,
     body: ChooseBatchBody,
+    *,
+    request: Request,
     bandits: Provided[Bandits],
     choosing: Provided[Choosing],
     slates: Provided[SlateCampaigns],
+    rates: Provided[Rates],
 ) -> Response:
-    """Choose for several requests at once; an error of one is the error of all."""
+    """Choose for several requests at once; an error of one is the error of all.
+
+    Where the API key has a rate, each of them counts.
+    """
+    key = key_of(request)
+    rates.charge(key, len(body.requests) - 1)
     if sum(item.k for item in body.requests) > MAX_BATCH_ARMS:
         raise Invalid(f"k of all requests together must be at most {MAX_BATCH_ARMS:,}", path=("requests",))
-    owner = await bandits.ready(bandit)
+    chosen_by = await bandits.ready(bandit)
     requests = []
     for place, item in enumerate(body.requests):
         with within(("requests", place)):
-            requests.append(await _request(item, slates))
-    return reply({"results": await choosing.choose_batch(owner, requests)})
+            requests.append(await _request(item, chosen_by, slates, key))
+    return reply({"results": await choosing.choose_batch(chosen_by, requests)})
 
 
-async def _request(body: ChooseItem, slates: SlateCampaigns) -> ChooseRequest:
-    arms = None if body.baseline is None else await best_slate(slates, body.baseline)
+async def _request(
+    body: ChooseItem, bandit: Bandit, slates: SlateCampaigns, caller: ApiKey | None
+) -> ChooseRequest:
+    """What a body asks of a bandit. Raises NotFound, Conflict (the baseline), Forbidden, Invalid."""
+    key, visitor, owner, arms = body.key, body.visitor, None, None
+    if caller is not None and caller.visitor is not None:
+        owner = caller.visitor
+        key, visitor = _of_visitor(body, bandit, owner)
+    if body.baseline is not None:
+        if caller is not None and caller.bandits is not None:
+            raise NotFound("there is no campaign with this id")
+        arms = await best_slate(slates, body.baseline)
     return ChooseRequest(
-        key=body.key,
+        key=key,
         k=body.k,
         exclude=body.exclude,
         event_id=body.event_id,
@@ -149,6 +171,19 @@ async def _request(body: ChooseItem, slates: SlateCampaigns) -> ChooseRequest:
         rules=NO_RULES if body.rules is None else rules(body.rules, body.k),
         context=body.context,
         include=body.include,
-        visitor=body.visitor,
+        visitor=visitor,
         weights=body.weights,
+        owner=owner,
     )
+
+
+def _of_visitor(body: ChooseItem, bandit: Bandit, visitor: str) -> tuple[str | None, str | None]:
+    """Key and visitor of a request with a pass, which is for one visitor alone. Raises Forbidden."""
+    for name in ("key", "visitor"):
+        if getattr(body, name) not in {None, visitor}:
+            raise Forbidden("the pass is of another visitor: leave it out", path=(name,))
+    if body.baseline is not None:
+        raise Forbidden("a pass cannot ask for a baseline", path=("baseline",))
+    if bandit.record.scope == "per_key":
+        return visitor, None
+    return None, visitor if bandit.record.repeats is not None else None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from fastapi import Request
 from pydantic import Field
 
 from app.api.fields import Token
+from app.api.guard import access_of
 from app.api.limits import MAX_BATCH, MAX_BODY_BYTES
 from app.api.rewards import RejectedView
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router
@@ -31,8 +33,8 @@ class ActivationView(Answer, frozen=True):
 
 
 @router.post("/decisions/activate", response_model=ActivationView)
-async def activate(body: ActivationsBody, decisions: Provided[Decisions]) -> ActivationView:
+async def activate(body: ActivationsBody, request: Request, decisions: Provided[Decisions]) -> ActivationView:
     """Say that decisions made with ``"activate": false`` were shown: from now on rewards count."""
-    outcome = await decisions.activate(body.decisions)
+    outcome = await decisions.activate(body.decisions, access_of(request))
     rejected = [RejectedView(index, code) for index, code in outcome.rejected]
     return ActivationView(outcome.activated, outcome.duplicate, rejected)

@@ -19,7 +19,7 @@ from app.api.guard import Guard, Headers
 from app.api.problems import PROBLEM, kind_of, problem, problem_of
 from app.platform.answers import Answers, HttpAnswer
 from app.platform.deadlines import CallerLeft, set_caller
-from app.platform.errors import BadRequest, Forbidden, ShortlistError, Unauthorized
+from app.platform.errors import ShortlistError
 from app.platform.metrics import Metrics
 
 log = logging.getLogger("shortlist.http")
@@ -63,11 +63,11 @@ class Gateway:
             await send(message)
 
         try:
-            self._guard.check(scope)
-            await self._app(scope, receive, send_with_id)
-        except (BadRequest, Unauthorized, Forbidden) as error:
-            headers = self._guard.refusal_headers(scope, error)
-            await _send(send_with_id, kind_of(error).status, problem_of(error), headers)
+            if (refusal := self._refusal(scope)) is None:
+                await self._app(scope, receive, send_with_id)
+            else:
+                headers = self._guard.refusal_headers(scope, refusal)
+                await _send(send_with_id, kind_of(refusal).status, problem_of(refusal), headers)
         except (ClientDisconnect, CallerLeft):  # nobody is there to answer, and nothing went wrong here
             status = CLIENT_LEFT
         except ShortlistError as error:  # the answer has begun: who serves it closes the connection
@@ -81,6 +81,13 @@ class Gateway:
         finally:
             answer.end()
             self._record(scope, status, time.perf_counter() - started, request_id)
+
+    def _refusal(self, scope: Scope) -> ShortlistError | None:
+        try:
+            self._guard.check(scope)
+        except ShortlistError as error:
+            return error
+        return None
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: bytes) -> None:
         route = getattr(scope.get("route"), "path", "none")

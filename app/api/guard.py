@@ -1,4 +1,4 @@
-"""Who is let in: API keys by scope, and pages of other origins only where they are listed.
+"""Who is let in: API keys by scope, restriction and rate; pages of other origins only where they are listed.
 
 A page that any site shows can send requests to addresses that only its visitor reaches, this machine's
 loopback among them. So a request that names an origin is refused unless the origin is listed, or is this
@@ -12,19 +12,32 @@ import asyncio
 import logging
 from functools import lru_cache
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 from fastapi import Request
 from starlette.types import Scope
 
-from app.api.api_keys import ApiKeys, configured, may_be_dry_run, scope_of
-from app.platform.errors import BadRequest, Forbidden, ShortlistError, StartupError, Unauthorized
+from app.api.api_keys import ApiKey, ApiKeys, configured, is_for_passes, may_be_dry_run, scope_of
+from app.bandits.registry import Bandits
+from app.catalogues.catalogues import Catalogues
+from app.learning.tokens import ANY_DECISION, Access
+from app.platform.errors import (
+    BadRequest,
+    Forbidden,
+    NotFound,
+    ShortlistError,
+    StartupError,
+    TooManyRequests,
+    Unauthorized,
+)
 from app.platform.settings import ORIGIN, Settings, is_loopback
 
 log = logging.getLogger("shortlist.http")
 
 WATCH_EVERY_S = 1.0
 KEY = "shortlist.key"  # in the scope of a request: its API key, where keys are configured
+EXPOSED = "x-request-id, retry-after"  # headers of answers that pages of other origins may read
 MOST_LOGGED = 100  # origins that were refused, each once
 
 Headers = list[tuple[bytes, bytes]]
@@ -47,7 +60,10 @@ class Guard:
         return self._keys
 
     def check(self, scope: Scope) -> None:
-        """Raise BadRequest, Unauthorized or Forbidden unless the request may pass."""
+        """Raise BadRequest, Unauthorized, Forbidden, NotFound or TooManyRequests unless the request may pass.
+
+        Nothing of its body was read then, and nothing is done.
+        """
         origin = host = authorization = None
         for name, value in scope["headers"]:
             if name == b"origin":
@@ -72,12 +88,23 @@ class Guard:
     def refusal_headers(self, scope: Scope, error: ShortlistError) -> Headers:
         """What the answer must carry beside the problem: a listed page may read why it was refused."""
         headers = [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
+        if isinstance(error, TooManyRequests):
+            headers.append((b"retry-after", b"%d" % error.retry_after_s))
         origin = next((value for name, value in scope["headers"] if name == b"origin"), b"")
         if self._is_listed(origin):
             headers += [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
+            headers.append((b"access-control-expose-headers", EXPOSED.encode()))
         return headers
 
-    async def watch_file(self) -> None:
+    def warn_of_unknown(self, bandits: Bandits, catalogues: Catalogues) -> None:
+        """Log the bandits and catalogues that keys name and that do not exist: they may come."""
+        there = {"bandit": {each.name for each in bandits}, "catalogue": {each.name for each in catalogues}}
+        for key in self._keys:
+            for kind, named in (("bandit", key.bandits), ("catalogue", key.catalogues)):
+                for name in sorted((named or frozenset()) - there[kind]):
+                    log.warning("the API key %s names the %s %s, which does not exist", key.name, kind, name)
+
+    async def watch_file(self, bandits: Bandits, catalogues: Catalogues) -> None:
         """Read the file of keys again when it has changed, until cancelled; a bad one changes nothing."""
         while self._file is not None:
             await asyncio.sleep(WATCH_EVERY_S)
@@ -91,6 +118,7 @@ class Guard:
                 log.exception("API keys stay as they were")
             else:
                 log.info("API keys were read again")
+                self.warn_of_unknown(bandits, catalogues)
 
     def _check_host(self, host: bytes) -> None:
         """Refuse names that somebody else made to lead here (DNS rebinding).
@@ -111,11 +139,17 @@ class Guard:
         key = self._keys.find(text.strip())
         if key is None:
             raise Unauthorized("the API key is not known")
+        scope[KEY] = key
+        if key.rate is not None:
+            scope["app"].service.rates.admit(key)
+        if key.visitor is not None and not is_for_passes(scope["method"], scope["path"]):
+            raise Forbidden("a pass can choose, reward and activate, nothing else")
+        if key.bandits is not None:
+            _check_exists(key, scope["path"], scope["app"].service.bandits)
         if not key.allows(needed) and not (
             key.allows("read") and may_be_dry_run(scope["method"], scope["path"])
         ):
             raise _lacks(needed)
-        scope[KEY] = key
         if from_page and not key.is_browser_safe:
             raise Forbidden(
                 "from a page, only API keys are accepted that can choose and reward, nothing else"
@@ -148,17 +182,65 @@ class Guard:
         return status.st_mtime_ns, status.st_size
 
 
+def key_of(request: Request) -> ApiKey | None:
+    """The API key or pass of a request; None where keys are not configured."""
+    return cast("ApiKey | None", request.scope.get(KEY))
+
+
 def key_name(request: Request) -> str | None:
     """The name of the API key of a request; None where keys are not configured."""
-    key = request.scope.get(KEY)
+    key = key_of(request)
     return None if key is None else key.name
+
+
+def access_of(request: Request) -> Access:
+    """Which decisions the caller may reward and activate."""
+    key = key_of(request)
+    return ANY_DECISION if key is None else key.access
 
 
 def check_scope(request: Request, needed: str) -> None:
     """Raise Forbidden unless the request may do what needs this scope: for a call whose body says which."""
-    key = request.scope.get(KEY)
+    key = key_of(request)
     if key is not None and not key.allows(needed):
         raise _lacks(needed)
+
+
+def check_catalogue(request: Request, name: str, bandits: Bandits) -> None:
+    """Raise NotFound unless the catalogue exists for the key: for a call whose body names one."""
+    key = key_of(request)
+    if key is not None and key.bandits is not None and not sees_catalogue(key, name, bandits):
+        raise NotFound(_NONE_OF["catalogues"])
+
+
+def sees_catalogue(key: ApiKey, name: str, bandits: Bandits) -> bool:
+    """Whether a restricted key names the catalogue, or a bandit that has it."""
+    if key.bandits is None or key.catalogues is None or name in key.catalogues:
+        return True
+    there = map(bandits.by_name, key.bandits)
+    return any(bandit is not None and bandit.record.catalogue == name for bandit in there)
+
+
+# As where there is none: of what a key does not see it must not be told whether it is there.
+_NONE_OF = {
+    "bandits": "there is no bandit with this name",
+    "catalogues": "there is no catalogue with this name",
+}
+# What a restricted key may call besides: what these answer is of its own bandits, or of no bandit.
+_FOR_ALL = frozenset({"rewards", "decisions", "policies"})
+
+
+def _check_exists(key: ApiKey, path: str, bandits: Bandits) -> None:
+    """Raise NotFound unless what a path names exists for a restricted key."""
+    _, _, kind, name = (path.rstrip("/") + "////").split("/")[:4]
+    if path.startswith("/v1/"):
+        if kind in _FOR_ALL or (kind in _NONE_OF and not name):
+            return
+        if kind == "bandits" and key.bandits is not None and name in key.bandits:
+            return
+        if kind == "catalogues" and sees_catalogue(key, name, bandits):
+            return
+    raise NotFound(_NONE_OF.get(kind, "this does not exist for an API key of some bandits or catalogues"))
 
 
 def _lacks(scope: str) -> Forbidden:

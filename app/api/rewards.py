@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 from pydantic import Field
 
 from app.api.fields import Identifier, Token, Value
+from app.api.guard import access_of
 from app.api.limits import MAX_BODY_BYTES, MAX_REWARDS
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.learning.reward_entries import Reward
@@ -62,11 +63,14 @@ class RewardsBody(StrictModel):
 
 @router.post("/rewards", status_code=202, response_model=ReceiptView, responses={200: {"model": ReceiptView}})
 async def reward(
-    body: RewardsBody, rewards: Provided[Rewards], wait: Annotated[Literal["applied"] | None, Query()] = None
+    body: RewardsBody,
+    request: Request,
+    rewards: Provided[Rewards],
+    wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
     """Reward decisions. 202: durable, and applied soon; with wait=applied 200: applied."""
     items = [
         Reward(item.decision, item.value, item.arm, item.reward_id, item.signal, item.at)
         for item in body.rewards
     ]
-    return await receipt_reply(rewards, await rewards.reward(items), wait)
+    return await receipt_reply(rewards, await rewards.reward(items, access_of(request)), wait)

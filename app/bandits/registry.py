@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -65,6 +65,9 @@ class Bandits:
 
     def __len__(self) -> int:
         return len(self._served)
+
+    def __iter__(self) -> Iterator[Bandit]:
+        return iter(tuple(self._served.values()))
 
     async def load(self) -> None:
         async with self.changing:
@@ -246,6 +249,10 @@ class Bandits:
             self._keep(earlier)
         return earlier
 
+    def by_name(self, name: str) -> Bandit | None:
+        """The bandit of this name, if this process knows it."""
+        return self._served.get(name)
+
     def by_uid(self, uid: str) -> Bandit | None:
         """The bandit of this uid, if this process knows it."""
         return self._by_uid.get(uid)
@@ -254,8 +261,12 @@ class Bandits:
         """The uids of the bandits that have a learned prior."""
         return [uid for uid, bandit in self._by_uid.items() if bandit.record.prior == "learned"]
 
-    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[Bandit], str | None]:
-        return page_by_name(list(self._served.values()), lambda b: b.name, cursor, limit)
+    def page(
+        self, cursor: str | None, limit: int, names: Collection[str] | None = None
+    ) -> tuple[Sequence[Bandit], str | None]:
+        """``names``: of those that there are for the caller; None: all."""
+        shown = [each for each in self if names is None or each.name in names]
+        return page_by_name(shown, lambda b: b.name, cursor, limit)
 
     async def delete(self, name: str) -> None:
         """Delete the bandit and all that it has learned. Its tokens are worth nothing from now on."""

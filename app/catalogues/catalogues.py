@@ -199,8 +199,11 @@ class Catalogues:
                 raise
         return await step(self.served(name))
 
-    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[Catalogue], str | None]:
-        return page_by_name(list(self._served.values()), lambda c: c.name, cursor, limit)
+    def page(
+        self, cursor: str | None, limit: int, is_shown: Callable[[str], bool] = lambda _: True
+    ) -> tuple[Sequence[Catalogue], str | None]:
+        """``is_shown``: whether there is one of this name for the caller."""
+        return page_by_name([each for each in self if is_shown(each.name)], lambda c: c.name, cursor, limit)
 
     async def delete(self, name: str) -> None:
         """Delete the catalogue with its arms. Raises NotFound, Conflict (a bandit uses it)."""

@@ -41,12 +41,12 @@ export async function show(view) {
       lists = Promise.all([list("/v1/bandits", 200, signal), list("/v1/catalogues", 200, signal), get("/v1/policies", signal)]);
       lists.catch(() => (turn = 0)); // it is awaited below, unless what is asked first fails
     }
-    const [ready, text, status] = await Promise.all([get("/readyz", signal).catch(unready), get("/metrics", signal), get("/v1/status", signal)]);
-    const metrics = new Metrics(text);
+    const [ready, text, status] = await Promise.all([get("/readyz", signal).catch(unready), get("/metrics", signal).catch(unseen), get("/v1/status", signal).catch(unseen)]);
+    const metrics = new Metrics(text ?? "");
     const seen = rates.read(metrics);
     const words = wellness(ready, status);
     redraw(health, words, () => words.map(([kind, sentence]) => h("p", { class: kind }, sentence)));
-    redraw(tiles, { ready, status, seen }, () => figures(ready, status, metrics, seen));
+    redraw(tiles, { ready, status, seen }, () => (status ? figures(ready, status, metrics, seen) : []));
     const [made, stocked, policies] = await lists;
     await readSparks(made.items, sparks, signal);
     redraw(rows.bandits, [made, [...sparks]], () => (made.items.length ? banditTable(made.items, sparks) : empty("None yet. A bandit chooses among the arms of a catalogue, and learns from rewards.")));
@@ -62,10 +62,16 @@ function unready(error) {
   throw error;
 }
 
+/** What an API key of some bandits does not see. @param {any} error */
+function unseen(error) {
+  if (error.status === 404) return null;
+  throw error;
+}
+
 /** What is not as it should be, in the words of the service. @param {any} ready @param {any} status @returns {[string, string][]} */
 function wellness(ready, status) {
   /** @type {{good: boolean | null, text: string}[]} */
-  const found = status.findings.filter((/** @type {any} */ each) => !each.good);
+  const found = status ? status.findings.filter((/** @type {any} */ each) => !each.good) : [{ good: null, text: "this API key is for some bandits or catalogues, and does not see the figures of the service" }];
   return [
     ...(ready.status === "ready" ? [] : [/** @type {[string, string]} */ (["problem", `Not ready: ${ready.status}.`])]),
     ...found.map(({ good, text }) => /** @type {[string, string]} */ ([good === false ? "problem" : "warning", `${text[0].toUpperCase()}${text.slice(1)}.`])),
@@ -122,11 +128,14 @@ function quantile(buckets, share) {
 /** @param {any} ready @param {any} status @param {Metrics} metrics @param {any} seen */
 function figures(ready, status, metrics, seen) {
   const isReady = ready.status === "ready";
+  const refused = metrics.find("shortlist_rate_refused_total").filter(({ value }) => value > 0);
+  const names = [...new Set(refused.map(({ labels }) => labels.key))].join(", ");
   return [
     tile("State", isReady ? "Ready" : "Not ready", `up ${duration(status.uptime_s)}, ${status.version}`, isReady ? "good" : "bad"),
     tile("Choices", number(seen.choices, 2), "a second"),
     tile("Rewards", number(seen.rewards, 2), "a second"),
     tile("Choices, p99", duration(seen.p99), "since the start"),
+    ...(refused.length ? [tile("Refused", count(metrics.sum("shortlist_rate_refused_total")), `requests beyond the rate of the API key ${names}`)] : []),
     tile("Backlog", count(ready.backlog), ready.backlog ? `rewards, the oldest ${duration(ready.lag_s)}` : "rewards wait"),
     tile("Memory", bytes(metrics.sum("process_resident_memory_bytes")), "of this process"),
     tile("Processes", count(seen.processes), "seen in the last minute"),

@@ -27,7 +27,7 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import SignalRef, reward_payload
 from app.caps.quotas import Quotas
 from app.catalogues.catalogues import Catalogues
-from app.learning.tokens import BadToken, Decision, TokenSigner, raw_of
+from app.learning.tokens import ANY_DECISION, Access, BadToken, Decision, TokenSigner, raw_of
 from app.platform.deadlines import yield_to_others
 from app.records.logged import RewardOfRow, reward_bytes
 from app.records.records import LoggedDecision, RewardPayload, RewardSource, pack, unpack
@@ -128,13 +128,16 @@ class Decisions:
             row=row_of(bandit, decision, token),
         )
 
-    async def activate(self, tokens: Sequence[str]) -> Activation:
-        """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for."""
+    async def activate(self, tokens: Sequence[str], access: Access = ANY_DECISION) -> Activation:
+        """Say that deferred decisions were shown: from now on they can be rewarded, and are waited for.
+
+        ``access``: of who says so.
+        """
         now_ms = time.time_ns() // 1_000_000
         outcome = Activation()
         for start in range(0, len(tokens), BATCH_SIZE):
             batch = tokens[start : start + BATCH_SIZE]
-            outcomes = await asyncio.gather(*(self._activate_token(token, now_ms) for token in batch))
+            outcomes = await asyncio.gather(*(self._activate_token(token, access, now_ms) for token in batch))
             for position, became in enumerate(outcomes, start):
                 if became == "activated":
                     outcome.activated += 1
@@ -144,7 +147,7 @@ class Decisions:
                     outcome.rejected.append((position, became))
         return outcome
 
-    async def _activate_token(self, token: str, now_ms: int) -> str:
+    async def _activate_token(self, token: str, access: Access, now_ms: int) -> str:
         await yield_to_others()
         try:
             decision = self._signer.verify(token, now_ms=now_ms)
@@ -153,6 +156,8 @@ class Decisions:
         bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
         if bandit is None:
             return "unknown_bandit"
+        if (refusal := access.refusal(bandit.name, decision)) is not None:
+            return refusal
         return await self._activate(bandit, decision, token, now_ms) if decision.deferred else "duplicate"
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:

@@ -15,7 +15,7 @@ from app.bandits.settings import MAX_AHEAD_MS, RewardRule, SignalRef, SignalRule
 from app.bandits.signals import check_names
 from app.catalogues.catalogues import Catalogues
 from app.learning.decisions import logged_reward, source_of
-from app.learning.tokens import BadToken, Decision, TokenSigner
+from app.learning.tokens import ANY_DECISION, Access, BadToken, Decision, TokenSigner
 from app.platform.errors import Invalid
 from app.records.records import RewardSource, context_to_bytes, pack
 from app.storage.types import LearnerId, RewardWrite, SignalWrite
@@ -26,6 +26,7 @@ RejectCode = Literal[
     "expired",
     "not_activated",
     "unknown_bandit",
+    "not_yours",
     "arm_required",
     "unknown_arm",
     "out_of_range",
@@ -92,8 +93,13 @@ class RewardEntries:
         self._signer = signer
         self._observation_ttl_ms = observation_ttl_ms
 
-    async def of_reward(self, reward: Reward, now_ms: int) -> tuple[RewardWrite, Decision]:
-        """The entry, and the decision that is rewarded. Raises Rejected, and Invalid for signal and time."""
+    async def of_reward(
+        self, reward: Reward, now_ms: int, access: Access = ANY_DECISION
+    ) -> tuple[RewardWrite, Decision]:
+        """The entry, and the decision that is rewarded. ``access``: of who rewards it.
+
+        Raises Rejected, and Invalid for signal and time.
+        """
         try:
             decision = self._signer.verify(reward.decision, now_ms=now_ms)
         except BadToken as bad:
@@ -101,6 +107,8 @@ class RewardEntries:
         bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
         if bandit is None:
             raise Rejected("unknown_bandit")
+        if (refusal := access.refusal(bandit.name, decision)) is not None:
+            raise Rejected(refusal)
         arm, revision = _arm_of(decision, reward.arm)
         judged = self._judged(bandit, reward.signal)
         rule = bandit.record.reward if judged is None else judged.rule

@@ -19,7 +19,7 @@ from app.caps.quotas import Quotas
 from app.learning.checkpoints import Workers
 from app.learning.decisions import hidden_of
 from app.learning.reward_entries import Observation, RejectCode, Rejected, Reward, RewardEntries
-from app.learning.tokens import Decision
+from app.learning.tokens import ANY_DECISION, Access, Decision
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable, within
 from app.records.records import RewardSource, unpack
@@ -76,8 +76,10 @@ class Rewards:
         self._received = received
         self._unlimited = unlimited
 
-    async def reward(self, rewards: Sequence[Reward]) -> Receipt:
+    async def reward(self, rewards: Sequence[Reward], access: Access = ANY_DECISION) -> Receipt:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code.
+
+        ``access``: of who rewards them.
 
         Raises Invalid, before anything is appended: a signal that the bandit lacks, or needs.
         """
@@ -91,7 +93,7 @@ class Rewards:
                 await yield_to_others()
             try:
                 with within(("rewards", position)):
-                    write, decision = await self._entries.of_reward(item, now_ms)
+                    write, decision = await self._entries.of_reward(item, now_ms, access)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
             else:

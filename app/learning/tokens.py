@@ -20,7 +20,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -51,6 +51,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``visitor``     whom a global bandit with a frequency cap showed it to
     ``logged``      what its row of the decision log holds besides; None: it is not logged
     ``weights``     of the signals of its bandit, in their order; None: it has none
+    ``owner``       the visitor with whose pass it was chosen: no other pass may reward it
 
     Fields at the end, after the first nine, are not written where they are as if absent.
     """
@@ -69,6 +70,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     logged: LogPart | None = None
     visitor: str | None = None
     weights: dict[str, float] | None = None
+    owner: str | None = None
 
     @property
     def identity(self) -> DecisionId:
@@ -81,6 +83,24 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
         return None if self.context is None else bytes_to_context(self.context)
 
 
+class Access(msgspec.Struct, frozen=True):
+    """Which decisions somebody may reward and activate.
+
+    ``bandits``  those of these; None: of all
+    ``owner``    those that this visitor has chosen with a pass; None: whoever chose them
+    """
+
+    bandits: Collection[str] | None = None
+    owner: str | None = None
+
+    def refusal(self, bandit: str, decision: Decision) -> Literal["unknown_bandit", "not_yours"] | None:
+        """Why a decision of the bandit of this name is refused; None: it is not."""
+        if self.bandits is not None and bandit not in self.bandits:
+            return "unknown_bandit"
+        return "not_yours" if self.owner is not None and decision.owner != self.owner else None
+
+
+ANY_DECISION = Access()
 _decode = msgspec.msgpack.Decoder(Decision).decode
 # As ``base64`` does it for URLs, in fewer steps.
 _FROM_URLS, _TO_URLS = bytes.maketrans(b"-_", b"+/"), bytes.maketrans(b"+/", b"-_")

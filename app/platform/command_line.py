@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,6 +17,14 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(REFUSED, f"{self.prog.replace(' ', ': ', 1)}: {message}\n")
+
+
+def seconds(text: str) -> int:
+    """A span of time: 90 or 90s, 30m, 1h, 7d."""
+    found = re.fullmatch(r"([0-9]{1,9})([smhd]?)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError("must be seconds, or a number and s, m, h or d, such as 1h")
+    return int(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[found[2]]
 
 
 def writable(name: str) -> Path:

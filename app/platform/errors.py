@@ -90,8 +90,22 @@ class Unauthorized(ShortlistError):
     code = "unauthorized"  # an API key is needed, or this one is not known
 
 
+class PassExpired(Unauthorized):
+    code = "pass_expired"  # the pass of a visitor was genuine once
+
+
 class Forbidden(ShortlistError):
-    code = "forbidden"  # the key has not the scope, or the origin is not listed
+    code = "forbidden"  # the key lacks the scope, the pass is of somebody else, the origin is not listed
+
+
+class TooManyRequests(ShortlistError):
+    """``retry_after_s``: until when the rate of the API key is exceeded, rounded up."""
+
+    code = "too_many_requests"
+
+    def __init__(self, detail: str, *, retry_after_s: int) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
 
 
 class TooLarge(ShortlistError):

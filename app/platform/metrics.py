@@ -46,6 +46,11 @@ class Metrics:
             buckets=SECONDS,
             registry=registry,
         )
+        self.rate_refused = counter(
+            "shortlist_rate_refused",
+            "Requests beyond the rate of their API key, or of a visitor with a pass of it (429).",
+            ["key", "by"],
+        )
         self.rewards = counter("shortlist_rewards", "Rewards and observations received.", ["outcome"])
         self.applied = counter("shortlist_rewards_applied", "Entries of the reward log folded.")
         self.backlog = gauge(

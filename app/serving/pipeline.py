@@ -251,24 +251,23 @@ class Choosing:
             bandit = self._priors.cached(bandit) or await self._priors.serving(bandit)
         if request.weights is not None:
             bandit = bandit.weighed(request.weights)
-        if request.event_id is None:
+        event = request.event
+        if event is None:
             return await self._new_choice(bandit, learner, request, context)
         digest = request.digest(context)
-        kept = await self._store.choices.get_event(learner, request.event_id)
+        kept = await self._store.choices.get_event(learner, event)
         await yield_to_others()  # one read of the store may bring what many choices waited for
         if kept is None:
             try:
                 made = await self._new_choice(bandit, learner, request, context)
             except NoArms:  # those that were left may have just been shown for this event
-                kept = await self._store.choices.get_event(learner, request.event_id)
+                kept = await self._store.choices.get_event(learner, event)
                 if kept is None:
                     raise
         if kept is None:
             record = record_of(made.choice, digest)
             # of two choices for one event the first that is stored is the answer to both
-            kept = await self._store.choices.put_event(
-                learner, request.event_id, record, ttl_ms=self._token_ttl_ms
-            )
+            kept = await self._store.choices.put_event(learner, event, record, ttl_ms=self._token_ttl_ms)
             if kept == record:
                 return made
             await refund(made.charges)  # another one was made for the event meanwhile
@@ -343,6 +342,7 @@ class Choosing:
             logged=part,
             visitor=request.visitor,
             weights=None if bandit.weighing is None else bandit.weights,
+            owner=request.owner,
         )
         raw = self._signer.sign_raw(decision)
         choice = Choice(

@@ -48,6 +48,7 @@ class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
     ``context``    as it was sent, where the bandit has one
     ``include``    what comes with the arms of the answer (``choice``)
     ``weights``    of signals, over those of the bandit
+    ``owner``      the visitor whose pass it came with
     """
 
     key: str | None = None
@@ -58,6 +59,14 @@ class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
     context: object = None
     include: Sequence[str] = ()
     weights: Mapping[str, float] | None = None
+    owner: str | None = None
+
+    @property
+    def event(self) -> str | None:
+        """The name of its event in the store: of those that came with a pass each visitor has its own."""
+        if self.event_id is None or self.owner is None:
+            return self.event_id
+        return f"{self.owner}/{self.event_id}"  # no identifier has a slash
 
     @classmethod
     def of(cls, asked: LoggedRequest, *, key: str | None, seed: int | None) -> ChooseRequest:
@@ -92,7 +101,7 @@ class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
             learner=learner,
             k=self.k,
             exclude=(),
-            claim=self.event_id,
+            claim=self.event,
             rng=rng,
             arms=self.arms,
             diverse=self.rules.diverse,

@@ -1,12 +1,16 @@
 // The declarations of src/; a test holds names and members to the code.
 
-import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, Receipt, Reward, RewardOptions, SenderOptions } from "./types.js";
+import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, PassOptions, Receipt, Reward, RewardOptions, SenderOptions } from "./types.js";
 
 export type * from "./types.js";
 
 /** One service at a URL. Keep one for the life of a page or program. */
 export declare class Client {
   readonly url: string;
+  /** Whom its pass is for; null without one; undefined until `key`, a function, was asked. */
+  get visitor(): string | null | undefined;
+  /** Whom its pass is for, after `key`, a function, was asked. */
+  identify(): Promise<string | null>;
   /** Throws InvalidArgument: the URL is none. */
   constructor(url: string, options?: ClientOptions);
   /** Choose up to k arms, the best first. */
@@ -33,6 +37,9 @@ export declare class RewardSender {
   /** Send all that wait, and end. */
   close(): Promise<void>;
 }
+
+/** A pass for one visitor, for a page: signed here with a key that was made with --visitors, and nothing is sent. Throws InvalidArgument. */
+export declare function visitorPass(key: string, options: PassOptions): Promise<string>;
 
 export interface FieldError {
   loc: (string | number)[];
@@ -66,6 +73,7 @@ export declare class ServiceError extends ShortlistError {
 }
 export declare class BadRequest extends ServiceError {}
 export declare class Unauthorized extends ServiceError {}
+export declare class PassExpired extends Unauthorized {}
 export declare class Forbidden extends ServiceError {}
 export declare class NotFound extends ServiceError {}
 export declare class Conflict extends ServiceError {}
@@ -79,6 +87,7 @@ export declare class UnsupportedEncoding extends ServiceError {}
 export declare class Invalid extends ServiceError {}
 export declare class DimensionMismatch extends Invalid {}
 export declare class NotPossibleHere extends Invalid {}
+export declare class TooManyRequests extends ServiceError {}
 export declare class QuotaReached extends ServiceError {}
 export declare class NotInstalled extends ServiceError {}
 export declare class Unavailable extends ServiceError {}

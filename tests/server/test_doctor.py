@@ -34,3 +34,33 @@ def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
             words = [finding.text for finding in client.status().findings]
         assert len(words) == 2
         assert [word for word in words if word not in said] == []
+
+
+def test_it_looks_at_the_mode_of_the_file_of_keys(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """A digest alone is no secret; an entry that signs passes is."""
+    file = tmp_path / "keys"
+    monkeypatch.setenv("SHORTLIST_API_KEYS_FILE", str(file))
+    signs, plain = new_key("web", ["choose"], {"visitors": "60"})[1], new_key("web", ["choose"])[1]
+
+    def said() -> str:
+        cli.main(["doctor", "--port", "1", "--data-dir", str(tmp_path / "data")])
+        return next(line for line in capsys.readouterr().out.splitlines() if " keys " in line)
+
+    for entry, mode, words in (
+        (signs, 0o644, "FAIL keys"),
+        (signs, 0o640, "FAIL keys"),
+        (signs, 0o600, "ok   keys"),
+        (signs, 0o400, "ok   keys"),
+        (plain, 0o644, "-    keys"),
+        ("nonsense", 0o600, "FAIL keys"),
+    ):
+        file.unlink(missing_ok=True)
+        file.write_text(entry)
+        file.chmod(mode)
+        assert said().startswith(words), (entry, oct(mode))
+    file.unlink()
+    assert said().startswith("FAIL keys")
+    monkeypatch.delenv("SHORTLIST_API_KEYS_FILE")
+    assert said().startswith("-    keys")

@@ -25,6 +25,7 @@ import msgspec
 
 import app
 import workers
+from app.api import api_keys
 from app.bandits import prior_version, settings, versions
 from app.campaigns import fold as campaign_records
 from app.campaigns import noisy_centers, slates
@@ -59,6 +60,7 @@ RECORDS: dict[str, type] = {
     "log entry, source": records.RewardSource,
     "waiting decision": records.LoggedDecision,
     "decision": tokens.Decision,
+    "visitor pass": api_keys.VisitorPass,
     "decision, part for the log": logged.LogPart,
     "decision, request": logged.LoggedRequest,
     "reward of a row": logged.RewardOfRow,
@@ -110,7 +112,7 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "_Served", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision", "Bandit",
+    "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision", "Bandit",
     "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest", "ConstantSnapshot",
     "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "FieldError", "LearnedPageView",
     "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",

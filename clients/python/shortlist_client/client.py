@@ -17,6 +17,7 @@ from shortlist_client.binding import Awaited, Waiting
 from shortlist_client.endpoints import Endpoints
 from shortlist_client.errors import InvalidArgument
 from shortlist_client.exchange import Pause, Retry, Steps, exchanges
+from shortlist_client.passes import check_key
 from shortlist_client.routes import Call, Sink
 
 T = TypeVar("T")
@@ -40,8 +41,8 @@ class _Base(Endpoints):
     def __init__(self, url: str, key: str | None, retry: Retry) -> None:
         super().__init__()
         _check(url)
-        if key is not None and not (key.isascii() and key.isprintable() and key.strip() == key != ""):
-            raise InvalidArgument("key must be printable ASCII without blanks around it")
+        if key is not None:
+            check_key(key)
         self._url = url.rstrip("/")
         self._retry = retry
         self._headers = {"user-agent": f"shortlist-client/{VERSION}"}

@@ -10,6 +10,7 @@
     └── ServiceError                 the service answered with a problem document
         ├── BadRequest          400  bad_request
         ├── Unauthorized        401  unauthorized
+        │   └── PassExpired     401  pass_expired
         ├── Forbidden           403  forbidden
         ├── NotFound            404  not_found
         ├── Conflict            409  conflict
@@ -23,6 +24,7 @@
         ├── Invalid             422  invalid
         │   ├── DimensionMismatch    dimension_mismatch
         │   └── NotPossibleHere      not_possible_here
+        ├── TooManyRequests     429  too_many_requests
         ├── QuotaReached        429  quota_reached
         ├── NotInstalled        501  not_installed
         └── Unavailable         503  unavailable
@@ -134,6 +136,10 @@ class Unauthorized(ServiceError):
     code = "unauthorized"
 
 
+class PassExpired(Unauthorized):
+    code = "pass_expired"
+
+
 class Forbidden(ServiceError):
     code = "forbidden"
 
@@ -184,6 +190,10 @@ class DimensionMismatch(Invalid):
 
 class NotPossibleHere(Invalid):
     code = "not_possible_here"
+
+
+class TooManyRequests(ServiceError):
+    code = "too_many_requests"
 
 
 class QuotaReached(ServiceError):

@@ -22,6 +22,7 @@ from shortlist_client.errors import (
     ServiceError,
     ShortlistError,
     TimedOut,
+    TooManyRequests,
     UnexpectedAnswer,
 )
 from shortlist_client.routes import NEVER, Call
@@ -98,8 +99,12 @@ def _attempts(call: Call[T], url: str, retry: Retry) -> Generator[Call[T] | Paus
             if maybe_done and response.status_code == GONE and call.route.method == "DELETE":
                 return call.read(b"", {})  # by the attempt before
             failure = _refused(call, url, response)
-            wait_s, again = _retry_after(response), call.safe and _may_pass(response)
-            maybe_done = maybe_done or again
+            wait_s = _retry_after(response)
+            if isinstance(failure, TooManyRequests):  # it was refused before anything was done
+                again = call.route.repeat is not NEVER
+            else:
+                again = call.safe and _may_pass(response)
+                maybe_done = maybe_done or again
         failures += 1
         pause = retry.pause(failures, wait_s, time.monotonic() - began) if again else None
         if pause is None:

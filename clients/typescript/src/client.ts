@@ -1,9 +1,9 @@
 // The calls, and when one is sent again: if it never left, or if a second one does no harm.
 
-import { BY_CODE, ConnectionFailed, Forbidden, InvalidArgument, RewardRejected, ServiceError, TimedOut, UnexpectedAnswer } from "./errors.ts";
+import { BY_CODE, ConnectionFailed, Forbidden, InvalidArgument, PassExpired, RewardRejected, ServiceError, TimedOut, TooManyRequests, UnexpectedAnswer } from "./errors.ts";
+import { IDENTIFIER, visitorOf } from "./passes.ts";
 import type { Activation, Choice, ChooseOptions, ClientOptions, DryRun, DryRunRequest, Receipt, Reward, RewardOptions } from "./types.ts";
 
-const IDENTIFIER = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$/;
 const TRY_LATER = new Set([429, 502, 503, 504]);
 // What Node says of a request that never left. A browser does not tell.
 const NEVER_SENT = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"]);
@@ -29,6 +29,8 @@ interface Call {
 export class Client {
   readonly url: string;
   #options: ClientOptions;
+  #key: string | undefined;
+  #asking: Promise<void> | undefined;
   #retry: { attempts: number; firstWaitMs: number; longestWaitMs: number; totalMs: number };
   // By bandit: whether a choice matters that nobody saw, and of which version that is known.
   #matters = new Map<string, { matters: boolean; version: number | null }>();
@@ -37,8 +39,18 @@ export class Client {
     if (!/^https?:\/\/[^\s?#]+$/.test(url)) throw new InvalidArgument("url must be the address of a service, http://host:port");
     this.url = url.replace(/\/+$/, "");
     this.#options = checked(options, '{ key: "sl_…" }');
+    if (typeof options.key === "string") this.#key = options.key;
     const { attempts = 6, firstWaitMs = 100, longestWaitMs = 10_000, totalMs = 30_000 } = options.retry ?? {};
     this.#retry = { attempts, firstWaitMs, longestWaitMs, totalMs };
+  }
+
+  get visitor(): string | null | undefined {
+    return this.#key === undefined && this.#options.key ? undefined : visitorOf(this.#key);
+  }
+
+  async identify(): Promise<string | null> {
+    if (this.visitor === undefined) await this.#renew(undefined);
+    return this.visitor ?? null;
   }
 
   /** Choose up to k arms, the best first. */
@@ -123,22 +135,32 @@ export class Client {
   async #send<T>(call: Call): Promise<T> {
     const retry = this.#retry;
     const began = Date.now();
+    let renewed = false;
+    if (this.visitor === undefined) await this.#renew(undefined);
     for (let failures = 1; ; failures++) {
       let error: Error;
       let again = call.safe;
       let wait = 0;
+      const key = this.#key;
       try {
         const response = await this.#fetch(call);
         const text = await response.text();
         if (response.ok) return this.#read<T>(call, response, text);
         error = this.#refusal(call, response, text);
         const after = response.headers.get("retry-after");
-        again &&= TRY_LATER.has(response.status) && (response.status !== 429 || after !== null);
+        // What is too much at once was not begun: it may be sent again, whatever it is.
+        again = error instanceof TooManyRequests || (again && TRY_LATER.has(response.status) && (response.status !== 429 || after !== null));
         wait = after !== null && /^\d+$/.test(after) ? 1000 * Number(after) : 0;
       } catch (failure) {
         if (failure instanceof UnexpectedAnswer) throw failure;
         error = this.#broken(call, failure);
         again ||= NEVER_SENT.has((failure as any)?.cause?.code);
+      }
+      if (error instanceof PassExpired && typeof this.#options.key === "function" && !renewed) {
+        renewed = true;
+        failures--;
+        await this.#renew(key);
+        continue;
       }
       if (!again || failures >= retry.attempts || Date.now() - began > retry.totalMs || wait > retry.longestWaitMs) throw error;
       const most = Math.min(retry.firstWaitMs * 2 ** (failures - 1), retry.longestWaitMs);
@@ -146,10 +168,23 @@ export class Client {
     }
   }
 
+  /** Get another pass, unless that was done since `used` was sent. */
+  #renew(used: string | undefined): Promise<void> {
+    const { key: ask } = this.#options;
+    if (typeof ask !== "function" || this.#key !== used) return Promise.resolve();
+    this.#asking ??= Promise.resolve(ask())
+      .then((key) => {
+        if (used !== undefined && visitorOf(key) !== visitorOf(used)) throw new InvalidArgument("the new pass is of another visitor: make a new Client");
+        this.#key = key;
+      })
+      .finally(() => (this.#asking = undefined));
+    return this.#asking;
+  }
+
   #fetch(call: Call): Promise<Response> {
     const headers: Record<string, string> = {};
     if (call.body !== undefined) headers["content-type"] = "application/json";
-    if (this.#options.key) headers["authorization"] = `Bearer ${this.#options.key}`;
+    if (this.#key) headers["authorization"] = `Bearer ${this.#key}`;
     const { fetch = globalThis.fetch, timeoutMs = 10_000 } = this.#options;
     return fetch(this.url + call.path, {
       method: call.method,

@@ -46,6 +46,7 @@ export class ServiceError extends ShortlistError {
 }
 export class BadRequest extends ServiceError {}
 export class Unauthorized extends ServiceError {}
+export class PassExpired extends Unauthorized {}
 export class Forbidden extends ServiceError {}
 export class NotFound extends ServiceError {}
 export class Conflict extends ServiceError {}
@@ -59,6 +60,7 @@ export class UnsupportedEncoding extends ServiceError {}
 export class Invalid extends ServiceError {}
 export class DimensionMismatch extends Invalid {}
 export class NotPossibleHere extends Invalid {}
+export class TooManyRequests extends ServiceError {}
 export class QuotaReached extends ServiceError {}
 export class NotInstalled extends ServiceError {}
 export class Unavailable extends ServiceError {}
@@ -68,6 +70,7 @@ export class StoreFull extends Unavailable {}
 export const BY_CODE: Record<string, typeof ServiceError> = {
   bad_request: BadRequest,
   unauthorized: Unauthorized,
+  pass_expired: PassExpired,
   forbidden: Forbidden,
   not_found: NotFound,
   conflict: Conflict,
@@ -81,6 +84,7 @@ export const BY_CODE: Record<string, typeof ServiceError> = {
   invalid: Invalid,
   dimension_mismatch: DimensionMismatch,
   not_possible_here: NotPossibleHere,
+  too_many_requests: TooManyRequests,
   quota_reached: QuotaReached,
   not_installed: NotInstalled,
   unavailable: Unavailable,

@@ -4,5 +4,6 @@
 
 export { Client } from "./client.ts";
 export * from "./errors.ts";
+export { visitorPass } from "./passes.ts";
 export { RewardSender } from "./sender.ts";
 export type * from "./types.ts";

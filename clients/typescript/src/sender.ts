@@ -2,7 +2,8 @@
 //
 // A reward is kept (in localStorage, in a page) until the service has answered for it. When the page is hidden, what is
 // left goes at once by requests that outlive the page. What was not answered for is sent again on the next page: a reward
-// counts once, however often it is sent.
+// counts once, however often it is sent. With passes, the rewards of each visitor are kept apart: no other pass may send
+// them.
 
 import { checked, Client } from "./client.ts";
 import { Invalid, InvalidArgument } from "./errors.ts";
@@ -18,7 +19,7 @@ export class RewardSender {
   #buffer: number;
   #everyMs: number;
   #keep: Keep | null;
-  #name: string;
+  #name: string | undefined; // undefined: it is not known yet whose rewards these are
   #onRejected: (reward: Reward, code: string) => void;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #sending: Promise<void> | undefined;
@@ -35,12 +36,21 @@ export class RewardSender {
     this.#buffer = buffer;
     this.#everyMs = everyMs;
     this.#keep = keep;
-    this.#name = `shortlist ${client.url}`;
     this.#onRejected = onRejected;
-    this.#waiting = this.#kept();
-    if (this.#waiting.length) this.#later(0);
+    if (client.visitor === undefined) client.identify().then(() => this.#begin(), () => {}); // the next send tells
+    else this.#begin();
     globalThis.document?.addEventListener("visibilitychange", this.#leave);
     globalThis.window?.addEventListener("pagehide", this.#sendBeforeTheEnd);
+  }
+
+  /** Take over what was kept: where the key is a pass, for its visitor alone. */
+  #begin(): void {
+    if (this.#name !== undefined) return;
+    const { url, visitor } = this.#client;
+    this.#name = visitor == null ? `shortlist ${url}` : `shortlist ${url} ${visitor}`;
+    this.#waiting.unshift(...this.#kept());
+    this.#remember();
+    if (this.#waiting.length) this.#later(0);
   }
 
   /** How many rewards the service has not answered for. */
@@ -132,7 +142,7 @@ export class RewardSender {
 
   #kept(): Reward[] {
     try {
-      const found = JSON.parse(this.#keep?.getItem(this.#name) ?? "[]");
+      const found = JSON.parse(this.#keep?.getItem(this.#name!) ?? "[]");
       return Array.isArray(found) ? found.filter((each) => typeof each?.decision === "string" && Number.isFinite(each.value)) : [];
     } catch {
       return [];
@@ -140,6 +150,7 @@ export class RewardSender {
   }
 
   #remember(): void {
+    if (this.#name === undefined) return;
     try {
       if (this.#waiting.length) this.#keep?.setItem(this.#name, JSON.stringify(this.#waiting));
       else this.#keep?.removeItem(this.#name);

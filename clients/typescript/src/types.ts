@@ -167,8 +167,11 @@ export interface Retry {
 }
 
 export interface ClientOptions {
-  /** An API key. In a page: one of scopes choose and reward alone. */
-  key?: string;
+  /**
+   * An API key. In a page: a pass for its visitor, or what gets one from your server: it is called at first, and again
+   * when a pass has expired. All its passes are for one visitor.
+   */
+  key?: string | (() => string | Promise<string>);
   /** How long each attempt may take. Default: 10000. */
   timeoutMs?: number;
   retry?: Retry;
@@ -194,6 +197,15 @@ export interface RewardOptions {
   at?: number;
   /** Return when the reward is learned. */
   wait?: boolean;
+}
+
+export interface PassOptions {
+  /** The `key` of choices of bandits of scope per_key, the `visitor` of others. */
+  visitor: string;
+  /** At most what `--visitors` of the key says. Default: 3600. */
+  expiresInS?: number;
+  /** Those that it is for, of the bandits of the key. Default: all of them. */
+  bandits?: string[];
 }
 
 /** What keeps rewards that are not sent yet: localStorage, or anything like it. */
