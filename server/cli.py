@@ -134,8 +134,36 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         "import", help="put files of arms into a catalogue, or of learners into a bandit"
     )
     load.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
-    load.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the ending says of which kind")
+    load.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="CSV, NDJSON, Parquet or NPY; or a folder of such"
+    )
     load.add_argument("--learners", action="store_true", help="NAME is a bandit, the files are of learners")
+    table = load.add_argument_group("tables as you have them")
+    table.add_argument("--id", metavar="COLUMN", help="the column of the arms' ids. Default: id.")
+    table.add_argument(
+        "--features",
+        metavar="COLUMNS",
+        help="columns by name or pattern, such as 'emb_*'; or an .npy file, row by row beside the table",
+    )
+    table.add_argument(
+        "--metadata", type=Path, metavar="FILE", help="a table of more columns, by the same ids"
+    )
+    table.add_argument(
+        "--text", action="append", default=[], metavar="COLUMN", help="a column that stays text"
+    )
+    table.add_argument(
+        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
+    )
+    table.add_argument(
+        "--encode", action="store_true", help="make the catalogue: its features are encoded from the columns"
+    )
+    table.add_argument(
+        "--reduce", type=int, metavar="N", help="make the catalogue: N principal components of the embeddings"
+    )
+    table.add_argument("--dry-run", action="store_true", help="check, show what would be sent of three rows")
+    table.add_argument(
+        "--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, and write them to FILE.bad.csv"
+    )
     _remote(load)
     load.set_defaults(run=_import)
 
@@ -292,9 +320,26 @@ def _in_one_line() -> Iterator[None]:
 def _import(parsed: argparse.Namespace) -> None:
     from shortlist_client import files  # noqa: PLC0415 - as above
 
-    act = files.import_learners if parsed.learners else files.import_arms
+    if not parsed.files and parsed.metadata is None:
+        raise ShortlistError("FILE: name at least one file")
+    table = files.TableOptions(
+        parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text)
+    )
+    options = files.ImportOptions(table, parsed.encode, parsed.reduce, parsed.dry_run, parsed.skip_bad or 0)
+    if parsed.skip_bad is not None and parsed.skip_bad < 1:
+        raise ShortlistError("--skip-bad: must be at least 1")
+    if parsed.reduce is not None and parsed.reduce < 1:
+        raise ShortlistError("--reduce: must be at least 1")
+    is_plain = options == files.ImportOptions() and parsed.id is None
+    if parsed.learners and not is_plain:
+        raise ShortlistError("--learners: takes files of learners alone, without options of tables")
     with _client(parsed) as client:
-        print(act(client, parsed.name, parsed.files))
+        if parsed.learners:
+            print(files.import_learners(client, parsed.name, parsed.files))
+        elif is_plain and files.are_exports(parsed.files):
+            print(files.import_arms(client, parsed.name, parsed.files))
+        else:
+            print("\n".join(files.import_tables(client, parsed.name, parsed.files, options)))
 
 
 def _export(parsed: argparse.Namespace) -> None:
