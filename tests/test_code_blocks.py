@@ -58,6 +58,19 @@ NOT_RUN = {
 # By page and first line: which test runs it.
 RUN_BY = {
     (
+        "docs/files.md",
+        "$ shortlist import films items.csv --id sku --features 'emb_*' --dry-run",
+    ): "tests/clients/test_awkward_files.py",
+    (
+        "docs/files.md",
+        "$ shortlist import --history home clicks.csv --key-column user_id --arm-column sku --value-column clicked "
+        "--at-column ts",
+    ): "tests/clients/test_history_files.py",
+    (
+        "docs/files.md",
+        "$ shortlist import shop items.csv --id sku --encode",
+    ): "tests/clients/test_encoded_files.py",
+    (
         "clients/typescript/README.md",
         'import { Client, RewardSender } from "@shortlist/client";',
     ): "tests/clients/test_typescript_client.py",

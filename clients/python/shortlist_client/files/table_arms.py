@@ -252,7 +252,7 @@ class TableArms:
     def _ids(self, rows: Rows, faults: dict[int, BadRow]) -> list[str]:
         name, result = self._options.id, list[str]()
         for place, cell in enumerate(_cells(rows.cells[name])):
-            text = _id_of(cell)
+            text = identifier_of(cell)
             if text is None:
                 faults[place] = _bad(rows, place, name, "is missing", cell)
             elif not IDENTIFIER.fullmatch(text):
@@ -356,8 +356,11 @@ def _bad(rows: Rows, place: int, name: str, reason: str, value: object) -> BadRo
     return BadRow(rows.numbers[place], name, reason, value, None if rows.lines is None else rows.lines[place])
 
 
-def _id_of(cell: Any) -> str | None:
-    """Whole numbers are ids too, also where pandas made floats of them."""
+def identifier_of(cell: Any) -> str | None:
+    """The id of a cell; None where it is missing.
+
+    Whole numbers are ids too, also where pandas made floats of them.
+    """
     if isinstance(cell, float) and cell.is_integer():
         cell = int(cell)
     try:

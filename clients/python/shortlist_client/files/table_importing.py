@@ -63,7 +63,7 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
     # a generator that an error leaves behind is closed at once, and its file with it
     with meter("checked", arms.rows_total, "arms") as advance, closing(arms.rows()) as all_rows:
         for rows in all_rows:
-            bad.note(rows)
+            bad.note(rows.path, rows.bad)
             ids.append(np.fromiter(map(hash, rows.ids), np.int64, len(rows)))
             if statistics is not None:
                 statistics.add(rows.metadata, rows.features if options.reduce else None)
@@ -207,9 +207,9 @@ class BadRows:
         self._count = 0
         self._written: list[str] = []
 
-    def note(self, rows: TableRows) -> None:
-        """Count those of some rows."""
-        for bad in rows.bad:
+    def note(self, path: Path, rows: Sequence[BadRow]) -> None:
+        """Count some of a file."""
+        for bad in rows:
             self._count += 1
             if self._count > self._most:
                 more = (
@@ -217,8 +217,8 @@ class BadRows:
                     if self._most
                     else ""
                 )
-                raise FileError(f"{bad.refuse(rows.path)}{more}")
-            self._by_path.setdefault(rows.path, []).append(bad)
+                raise FileError(f"{bad.refuse(path)}{more}")
+            self._by_path.setdefault(path, []).append(bad)
 
     def write(self) -> None:
         """Write the file of each table that has bad rows."""
