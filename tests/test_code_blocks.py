@@ -63,8 +63,10 @@ RUN_BY = {
     ): "tests/clients/test_awkward_files.py",
     (
         "docs/files.md",
-        "$ shortlist import --history home clicks.csv --key-column user_id --arm-column sku --value-column clicked "
-        "--at-column ts",
+        (
+            "$ shortlist import --history home clicks.csv --key-column user_id --arm-column sku "
+            "--value-column clicked --at-column ts"
+        ),
     ): "tests/clients/test_history_files.py",
     (
         "docs/files.md",

@@ -30,6 +30,7 @@ Kind = Literal["number", "boolean", "date", "list", "text", "value"]
 SHARE = 0.8  # of the texts of a column
 MOST_DISTINCT = 50_000  # that are counted before they are looked at
 MAX_PART_CHARS = 64
+MAX_NUMBER, MAX_SCALED = 1e15, 1e6  # of fields of a catalogue
 
 MISSING = frozenset({"", "nan", "null", "none", "nat", "<na>", "n/a", "#n/a", "\\n"})
 MISSING_VALUES = MISSING | {"na", "-", "--", "?"}  # where the column has no texts
@@ -97,6 +98,10 @@ DATE_FORMATS = (
     "%a, %d %b %Y %H:%M:%S GMT",
 )  # fmt: skip
 ISO = "iso"
+# By the kind of a field of a catalogue.
+KINDS: Mapping[str, Kind] = {
+    "category": "text", "categories": "list", "number": "number", "cycle": "number", "hash": "text",
+}  # fmt: skip
 RULES: Mapping[str, str] = {
     "number": "must be a number",
     "boolean": "must be true or false",
@@ -110,10 +115,19 @@ class Column:
     """The kind of one column, found by ``see`` and ``settle``; then ``value`` says what a cell means.
 
     ``declared``: its kind where something else says it. ``of_texts``: whether all cells are texts, as in CSV.
+    ``parameters``: of the field of a catalogue that declares it.
     """
 
-    def __init__(self, name: str, *, of_texts: bool, declared: Kind | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        of_texts: bool,
+        declared: Kind | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
         self.name = name
+        self._parameters = parameters or {}
         self.of_texts = of_texts
         self.kind: Kind = declared or "text"
         self.detail = ""
@@ -227,8 +241,25 @@ class Column:
                 self._counts["parts"] += times * (len(parts) > 1)
                 self._parts.update(dict.fromkeys(parts, times))
 
-    def value(self, cell: Any) -> Any:  # noqa: PLR0911 - one for each kind
+    def value(self, cell: Any) -> Any:
         """What a cell means: a value that JSON can hold, None where it is missing. Raises ValueError."""
+        found = self._found_in(cell)
+        if self._parameters and isinstance(found, int | float):
+            self._check(found)
+        return found
+
+    def _check(self, number: float) -> None:
+        """Raise ValueError for what the field cannot encode."""
+        parameters = self._parameters
+        if parameters.get("log") and number <= -1:
+            raise ValueError("must be above -1: its logarithm is taken")
+        if abs(number) > MAX_NUMBER:
+            raise ValueError("must be at most 1e15 in magnitude")
+        scaled = math.log1p(number) if parameters.get("log") else number
+        if abs(scaled - (parameters.get("mean") or 0.0)) > MAX_SCALED * (parameters.get("scale") or 1.0):
+            raise ValueError("is more than 1,000,000 times scale from the mean of its field")
+
+    def _found_in(self, cell: Any) -> Any:  # noqa: PLR0911 - one for each kind
         if cell is None:
             return None
         if not isinstance(cell, str):

@@ -25,19 +25,17 @@ from shortlist_client.files.arm_rows import FileError
 from shortlist_client.files.cells import Kind
 
 MOST_VALUES = 64  # of a category: each is a number of every arm
+MOST_FIELDS = 64
 MOST_COUNTED = 20_000  # texts of a column that are told apart
 HASH_SIZE = 16
 MANY_HASHED, LARGE_HASH = 1_000, 32  # from so many texts on the hash is larger
 WORDS = 6.0  # on the average, from which a text says more than a name
-MOST_TEXT_CHARS = 1_024
+MOST_BASIS_NUMBERS = 200_000
 MOST_CATEGORY_CHARS = 256
 MOST_NUMBER = 1e15
 ID_NAME = re.compile(
     r"(?:^|[_\W])(?:id|uuid|guid|sku|ean|gtin|isbn|asin|upc|url|uri|link|href)$|(?<=[a-z])(?:Id|ID|Url)$"
 )
-KINDS: Mapping[str, Kind] = {
-    "category": "text", "categories": "list", "number": "number", "cycle": "number", "hash": "text",
-}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -47,9 +45,7 @@ class ColumnStatistics:
     count: int = 0
     texts: Counter[str] = field(default_factory=Counter)
     other_types: int = 0
-    chars: int = 0
     words: int = 0
-    longest: int = 0
     booleans: int = 0
     lists: int = 0
     numbers: list[float] = field(default_factory=list)
@@ -74,7 +70,6 @@ class ColumnStatistics:
                 self.other_types += 1
 
     def _add_text(self, text: str) -> None:
-        self.longest = max(self.longest, len(text))
         if len(self.texts) < MOST_COUNTED or text in self.texts:
             self.texts[text] += 1
 
@@ -106,6 +101,9 @@ class Statistics:
         dim = len(products)
         if count >= dim:
             raise FileError(f"--reduce {count}: must be less than the {dim} numbers of an embedding")
+        if count * dim > MOST_BASIS_NUMBERS:
+            most = MOST_BASIS_NUMBERS // dim
+            raise FileError(f"--reduce {count}: at most {most} of {dim} numbers, a basis has up to 200,000")
         values, vectors = np.linalg.eigh(products)
         values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
         rank = int((values > values[0] * dim * np.finfo(np.float32).eps).sum())
@@ -134,10 +132,16 @@ class Proposal:
 def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
     """Fields for the columns of a table. ``kinds``: of its columns."""
     fields, left_out = list[Mapping[str, Any]](), dict[str, str]()
-    for name, seen in statistics.columns.items():
+    names = [*kinds, *(name for name in statistics.columns if name not in kinds)]
+    for name in names:
+        if (seen := statistics.columns.get(name)) is None:
+            left_out[name] = "it has no values"
+            continue
         found = _field(name, seen, kinds.get(name, "value"), statistics.rows)
         if isinstance(found, str):
             left_out[name] = found
+        elif len(fields) == MOST_FIELDS:
+            left_out[name] = f"a catalogue has at most {MOST_FIELDS} fields"
         else:
             fields.append({"name": name, **found})
     return Proposal(fields, left_out)
@@ -168,12 +172,10 @@ def _repeated(texts: Counter[str]) -> list[str]:
     return [text for text, _ in common if 0 < len(text) <= MOST_CATEGORY_CHARS]
 
 
-def _text(name: str, seen: ColumnStatistics) -> Mapping[str, Any] | str:  # noqa: PLR0911 - a row each
+def _text(name: str, seen: ColumnStatistics) -> Mapping[str, Any] | str:
     distinct, mean_words = len(seen.texts), seen.words / seen.count
     if distinct == 1:
         return "it is always the same"
-    if seen.longest > MOST_TEXT_CHARS:
-        return f"some of its texts are longer than {MOST_TEXT_CHARS:,} characters"
     if ID_NAME.search(name) or any("://" in text for text, _ in seen.texts.most_common(20)):
         return "an id or an address"
     if mean_words >= WORDS:
@@ -205,6 +207,11 @@ def _number(name: str, seen: ColumnStatistics, rows: int) -> Mapping[str, Any] |
     if not spread > 1e-12 * max(1.0, abs(float(values.mean()))):
         return "it is always the same"
     return result | {"mean": _short(float(values.mean())), "scale": _short(spread)}
+
+
+def rounded(basis: NDArray[np.float64]) -> list[list[float]]:
+    """The rows of a basis with as many digits as float32 has."""
+    return [[float(f"{number:.9g}") for number in row] for row in basis]
 
 
 def _short(number: float) -> float:

@@ -25,7 +25,7 @@ from shortlist_client.files.arm_rows import (
     metadata_fault,
     wrong,
 )
-from shortlist_client.files.cells import Column, Kind, list_of, plain
+from shortlist_client.files.cells import KINDS, Column, Kind, list_of, plain
 from shortlist_client.files.table_features import (
     Floats,
     feature_of,
@@ -63,11 +63,11 @@ class TableOptions:
 class Taken:
     """What a catalogue takes. ``dim``: numbers of each arm, None where any number will do, 0 where none do.
 
-    ``kinds``: of the columns that it declares.
+    ``fields``: those that it declares, by name.
     """
 
     dim: int | None
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -147,11 +147,13 @@ class TableArms:
         for table in tables:
             for name in table.names:
                 if name not in features and name not in found and name != self._options.id:
-                    declared = self._taken.kinds.get(name) or (
-                        "text" if name in self._options.texts else None
-                    )
+                    own = self._taken.fields.get(name)
+                    stays: Kind | None = "text" if name in self._options.texts else None
                     found[name] = Column(
-                        name, of_texts=all(t.is_text for t in tables if name in t.names), declared=declared
+                        name,
+                        of_texts=all(t.is_text for t in tables if name in t.names),
+                        declared=stays if own is None else KINDS[own["kind"]],
+                        parameters=own,
                     )
         return found
 

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from shortlist_client.answers import Catalogue
 from shortlist_client.client import Client
 from shortlist_client.errors import NotFound
-from shortlist_client.files.arm_rows import ROWS, ArmRows, FileError
+from shortlist_client.files.arm_rows import ArmRows, FileError
+from shortlist_client.files.cells import KINDS
 from shortlist_client.files.importing import block_bodies
 from shortlist_client.files.progress import meter
-from shortlist_client.files.proposals import KINDS, Proposal, Statistics, propose
+from shortlist_client.files.proposals import Proposal, Statistics, propose, rounded
 from shortlist_client.files.table_arms import TableArms, TableOptions, TableRows, Taken
 from shortlist_client.files.tables import BadRow
 from shortlist_client.files.versions import check_version
@@ -66,7 +67,11 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
             bad.note(rows.path, rows.bad)
             ids.append(np.fromiter(map(hash, rows.ids), np.int64, len(rows)))
             if statistics is not None:
-                statistics.add(rows.metadata, rows.features if options.reduce else None)
+                documents = [
+                    {**each, "tags": tags} if tags else each
+                    for each, tags in zip(rows.metadata, rows.tags, strict=True)
+                ]
+                statistics.add(documents, rows.features if options.reduce else None)
             advance(len(rows) + len(rows.bad))
     if not options.dry_run:
         bad.write()
@@ -113,8 +118,8 @@ def _taken(found: Catalogue | None, options: ImportOptions) -> Taken:
     if not found.features:
         return Taken(found.dim)
     embedding = found.features.get("embedding")
-    kinds = {each["name"]: KINDS[each["kind"]] for each in found.features.get("fields") or ()}
-    return Taken(0 if embedding is None else int(embedding["dim"]), kinds)
+    fields = {each["name"]: each for each in found.features.get("fields") or ()}
+    return Taken(0 if embedding is None else int(embedding["dim"]), fields)
 
 
 def _settings(
@@ -126,7 +131,8 @@ def _settings(
         proposal = propose(statistics, {name: column.kind for name, column in arms.columns_of_all().items()})
         if not proposal.fields and options.reduce is None and arms.dim == 0:
             told = "; ".join(f"{name}: {why}" for name, why in proposal.left_out.items())
-            raise FileError(f"--encode: no column says something of the arms ({told})")
+            told = told or "the table has no column but the ids"
+            raise FileError(f"--encode: {told}")
         lines += _encode_lines(proposal)
         if proposal.fields:
             features["fields"] = list(proposal.fields)
@@ -136,7 +142,7 @@ def _settings(
         features["embedding"] = {"dim": arms.dim}
     if options.reduce is not None:
         basis, share = statistics.principal(options.reduce)
-        features["embedding"]["reduce"] = {"to": options.reduce, "basis": basis.tolist()}
+        features["embedding"]["reduce"] = {"to": options.reduce, "basis": rounded(basis)}
         lines.append(
             f"{options.reduce} principal components of {arms.dim} numbers keep {share:.1%} of their squares"
         )
@@ -154,15 +160,6 @@ def _encode_lines(proposal: Proposal) -> list[str]:
 def _send(client: Client, catalogue: str, arms: TableArms, advance: Any) -> int:
     """Send all arms; how many are new."""
     added = 0
-    if arms.dim == 0:
-        for rows in arms.rows():
-            # of an id that comes again the last one counts, and a call takes an id once
-            last = {name: place for place, name in enumerate(rows.ids)}
-            documents = [_document(rows, place) for place in last.values()]
-            for start in range(0, len(documents), ROWS):
-                added += client.upsert_arms(catalogue, documents[start : start + ROWS]).added  # type: ignore[arg-type]
-            advance(len(rows))
-        return added
     for number, body in block_bodies(_arm_rows(rows) for rows in arms.rows()):
         added += client.import_blocks(catalogue, body).added
         advance(number)
@@ -173,7 +170,7 @@ def _arm_rows(rows: TableRows) -> ArmRows:
     metadata = [json.dumps(document, ensure_ascii=False) if document else "" for document in rows.metadata]
     tags = rows.tags if any(rows.tags) else None
     first = rows.numbers[0] if rows.numbers else 1
-    features = np.empty((0, 0)) if rows.features is None else rows.features
+    features = np.empty((len(rows), 0)) if rows.features is None else rows.features
     return ArmRows(first, rows.ids, features, tags, metadata if any(metadata) else None)
 
 
