@@ -88,8 +88,10 @@ AMOUNT = re.compile(
 )
 PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 GROUPED = {mark: re.compile(rf"\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+") for mark in ",.'’ \u00a0\u202f"}
+_MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 DATE_LIKE = re.compile(
-    r"\d{4}[-/]\d|\d{1,2}[./-](?:\d{1,2}|[A-Za-z]{3})[./-]\d{4}|\d{1,2} [A-Za-z]{3}|[A-Z][a-z]{2}"
+    rf"\d{{4}}[-/]\d|\d{{1,2}}[./-](?:\d{{1,2}}|{_MONTH})[./-]\d{{4}}|\d{{1,2}} {_MONTH}|{_MONTH}[a-z]* \d"
+    rf"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d"
 )
 DATE_FORMATS = (
     "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%d-%b-%Y", "%d %b %Y", "%d %B %Y",
@@ -208,8 +210,8 @@ class Column:
                 counts["json"] += times
             if DATE_LIKE.match(text):
                 for each in (ISO, *DATE_FORMATS):
-                    # the months of 10,000 dates tell the format: to try all takes long
-                    if counts["dates"] < 10_000 or counts[each] >= SHARE * counts["dates"] / 2:
+                    # the months of 1,000 dates tell the format: to try all takes long
+                    if counts["dates"] < 1_000 or counts[each] >= SHARE * counts["dates"] / 2:
                         counts[each] += times * (date_of(text, each) is not None)
                 counts["dates"] += times
         self._waiting.clear()
