@@ -77,7 +77,10 @@ RUN_BY = {
         'import { Client, RewardSender } from "@shortlist/client";',
     ): "tests/clients/test_typescript_client.py",
     ("README.md", "$ URL=${URL:-http://127.0.0.1:8080}"): "tests/examples/test_quickstart.py",
-    ("README.md", "$ shortlist import wares items.csv --id sku --encode"): "tests/clients/test_encoded_files.py",
+    (
+        "README.md",
+        "$ shortlist import wares items.csv --id sku --encode",
+    ): "tests/clients/test_encoded_files.py",
     ("docs/lake.md", "import duckdb"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "alien 0.5"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "from functools import reduce"): "tests/processes/test_lake_page.py",
