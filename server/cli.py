@@ -19,6 +19,7 @@ from app.platform.settings import VERSION, Settings
 
 if TYPE_CHECKING:
     from shortlist_client import Client
+    from shortlist_client.files import HistoryOptions
 
 MOST_PROCESSES = 64
 TIMEOUT_S = 120.0
@@ -28,6 +29,15 @@ STUDIES = {
     "reproduce": "a paper's table or figure beside its printed numbers",
 }
 
+HISTORY_COLUMNS = {
+    "key": "who it was, of a bandit with keys",
+    "arm": "what was shown",
+    "value": "what came of it: a number, or true and false",
+    "at": "when it was: a time, or seconds, ms, us or ns since 1970",
+}
+TABLE_FLAGS = {
+    "id", "features", "metadata", "text", "encoding", "encode", "reduce", "dry_run", "skip_bad"
+}  # fmt: skip
 EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log": "export_log"}
 
 
@@ -146,8 +156,42 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
         "import", help="put files of arms into a catalogue, or of learners into a bandit"
     )
     load.add_argument("name", metavar="NAME", help="the catalogue, or the bandit")
-    load.add_argument("files", nargs="+", type=Path, metavar="FILE", help="the ending says of which kind")
+    load.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="CSV, NDJSON, Parquet or NPY; or a folder of such"
+    )
     load.add_argument("--learners", action="store_true", help="NAME is a bandit, the files are of learners")
+    table = load.add_argument_group("tables as you have them")
+    table.add_argument("--id", metavar="COLUMN", help="the column of the arms' ids. Default: id.")
+    table.add_argument(
+        "--features",
+        metavar="COLUMNS",
+        help="columns by name or pattern, such as 'emb_*'; or an .npy file, row by row beside the table",
+    )
+    table.add_argument(
+        "--metadata", type=Path, metavar="FILE", help="a table of more columns, by the same ids"
+    )
+    table.add_argument(
+        "--text", action="append", default=[], metavar="COLUMN", help="a column that stays text"
+    )
+    table.add_argument(
+        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
+    )
+    table.add_argument(
+        "--encode", action="store_true", help="make the catalogue: its features are encoded from the columns"
+    )
+    table.add_argument(
+        "--reduce", type=int, metavar="N", help="make the catalogue: N principal components of the embeddings"
+    )
+    table.add_argument("--dry-run", action="store_true", help="check, show what would be sent of three rows")
+    table.add_argument(
+        "--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, and write them to FILE.bad.csv"
+    )
+    history = load.add_argument_group("history")
+    history.add_argument(
+        "--history", action="store_true", help="NAME is a bandit, the rows are what it learns"
+    )
+    for name, text in HISTORY_COLUMNS.items():
+        history.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
     _remote(load)
     load.set_defaults(run=_import)
 
@@ -304,9 +348,63 @@ def _in_one_line() -> Iterator[None]:
 def _import(parsed: argparse.Namespace) -> None:
     from shortlist_client import files  # noqa: PLC0415 - as above
 
-    act = files.import_learners if parsed.learners else files.import_arms
+    if not parsed.files and parsed.metadata is None:
+        raise ShortlistError("FILE: name at least one file")
+    for name in ("skip_bad", "reduce"):
+        if getattr(parsed, name) is not None and getattr(parsed, name) < 1:
+            raise ShortlistError(f"{_flag(name)}: must be at least 1")
+    of_table = TABLE_FLAGS & _given(parsed)
+    of_history = {f"{name}_column" for name in HISTORY_COLUMNS} & _given(parsed)
+    if parsed.learners and (of_table or of_history or parsed.history):
+        raise ShortlistError("--learners: takes files of learners alone, without options of tables")
+    if of_history and not parsed.history:
+        raise ShortlistError(f"{_flag(min(of_history))}: belongs to --history")
     with _client(parsed) as client:
-        print(act(client, parsed.name, parsed.files))
+        if parsed.learners:
+            print(files.import_learners(client, parsed.name, parsed.files))
+        elif parsed.history:
+            print(
+                "\n".join(files.import_history(client, parsed.name, parsed.files, _history(parsed, of_table)))
+            )
+        elif not of_table and files.are_exports(parsed.files):
+            print(files.import_arms(client, parsed.name, parsed.files))
+        else:
+            table = files.TableOptions(
+                parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text)
+            )
+            options = files.ImportOptions(
+                table, parsed.encode, parsed.reduce, parsed.dry_run, parsed.skip_bad or 0
+            )
+            print("\n".join(files.import_tables(client, parsed.name, parsed.files, options)))
+
+
+def _given(parsed: argparse.Namespace) -> set[str]:
+    """The options that were given."""
+    return {name for name, value in vars(parsed).items() if value not in (None, False, [])}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _history(parsed: argparse.Namespace, of_table: set[str]) -> HistoryOptions:
+    from shortlist_client import files  # noqa: PLC0415 - as above
+
+    foreign = of_table - {"encoding", "dry_run", "skip_bad"}
+    if foreign:
+        raise ShortlistError(f"{_flag(min(foreign))}: belongs to an import of arms, and not to --history")
+    for name in ("arm_column", "value_column"):
+        if getattr(parsed, name) is None:
+            raise ShortlistError(f"{_flag(name)}: --history needs it")
+    return files.HistoryOptions(
+        parsed.arm_column,
+        parsed.value_column,
+        parsed.key_column,
+        parsed.at_column,
+        parsed.encoding,
+        parsed.dry_run,
+        parsed.skip_bad or 0,
+    )
 
 
 def _export(parsed: argparse.Namespace) -> None:

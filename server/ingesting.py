@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from app.api.fields import Identifier
 from app.api.observations import ObservationItem
 from app.api.rewards import RewardItem
+from app.learning.reward_entries import FIRST_MS
 from app.platform.errors import ShortlistError
 from shortlist_client import Client, errors
 from shortlist_client.answers import Receipt
@@ -227,7 +228,7 @@ class Ingester:
             except ValueError as error:
                 dead.append(RefusedMessage(message, str(error)))
             else:
-                by_bandit[bandit].append((message, item if bandit is not None else timed(item, message)))
+                by_bandit[bandit].append((message, timed(item, message, is_reward=bandit is None)))
         for bandit, pairs in by_bandit.items():
             call = self._client.reward_batch if bandit is None else partial(self._client.observe, bandit)
             dead += self._send(call, pairs)
@@ -357,10 +358,15 @@ class Ingester:
             log.info("%s is back", peer)
 
 
-def timed(item: dict[str, Any], message: Any) -> dict[str, Any]:
-    """A reward that does not say when it was so has the time of its message, however late it is read."""
+def timed(item: dict[str, Any], message: Any, *, is_reward: bool) -> dict[str, Any]:
+    """What does not say when it was has the time of its message, however late it is read.
+
+    Not an observation whose message has a time that the service would refuse.
+    """
     kind, at = message.timestamp()
-    return {"at": _in_ms(at), **item} if kind and at >= 0 else item
+    if not kind or at < 0 or not (is_reward or FIRST_MS <= _in_ms(at) <= 1_000 * time.time()):
+        return item
+    return {"at": _in_ms(at), **item}
 
 
 def _in_ms(at: int) -> int:

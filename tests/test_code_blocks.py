@@ -62,10 +62,29 @@ RUN_BY = {
         'import { Client, RewardSender } from "@shortlist/client";',
     ): "tests/clients/test_typescript_client.py",
     (
+        "docs/files.md",
+        "$ shortlist import films items.csv --id sku --features 'emb_*' --dry-run",
+    ): "tests/clients/test_awkward_files.py",
+    (
+        "docs/files.md",
+        (
+            "$ shortlist import --history home clicks.csv --key-column user_id --arm-column sku "
+            "--value-column clicked --at-column ts"
+        ),
+    ): "tests/clients/test_history_files.py",
+    (
+        "docs/files.md",
+        "$ shortlist import shop items.csv --id sku --encode",
+    ): "tests/clients/test_encoded_files.py",
+    (
         "clients/typescript/README.md",
         'import { Client, RewardSender } from "@shortlist/client";',
     ): "tests/clients/test_typescript_client.py",
     ("README.md", "$ URL=${URL:-http://127.0.0.1:8080}"): "tests/examples/test_quickstart.py",
+    (
+        "README.md",
+        "$ shortlist import wares items.csv --id sku --encode",
+    ): "tests/clients/test_encoded_files.py",
     ("docs/lake.md", "import duckdb"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "alien 0.5"): "tests/processes/test_lake_page.py",
     ("docs/lake.md", "from functools import reduce"): "tests/processes/test_lake_page.py",

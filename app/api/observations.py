@@ -20,7 +20,8 @@ router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 class ObservationItem(StrictModel):
     """``values``: of the signals, instead of ``value``, exactly when the bandit has some. Those that are not
-    named are at their default.
+    named are at their default. ``at``: when it was, in ms since 1970, now if absent; ``half_life_s`` counts
+    from then.
     """
 
     id: Identifier
@@ -29,6 +30,7 @@ class ObservationItem(StrictModel):
     key: Identifier | None = None
     context: ContextBody = None
     values: Weights | None = None
+    at: Annotated[int, Field(ge=0, lt=10**15)] | None = None
 
 
 class ObservationsBody(StrictModel):
@@ -54,7 +56,7 @@ async def observe(
 ) -> Response:
     """Teach history, once per observation id and key."""
     items = [
-        Observation(item.id, item.arm, item.value, item.key, item.context, item.values)
+        Observation(item.id, item.arm, item.value, item.key, item.context, item.values, item.at)
         for item in body.observations
     ]
     receipt = await rewards.observe(await bandits.ready(bandit), items)

@@ -36,6 +36,7 @@ RejectCode = Literal[
     "key_required",
     "key_not_used",
 ]
+FIRST_MS = 10**11  # of observations: what is less is taken for seconds
 NOT_DECIDED = 2**53 - 1  # for known_entry: it was not chosen before anything that is in the log
 
 
@@ -63,7 +64,7 @@ class Observation:
     """A reward that was not decided here: history. It counts once per ``id`` and learner.
 
     ``context``: as it was sent, where the bandit has one. ``values``: of its signals, instead of ``value``;
-    those that are absent are at their default.
+    those that are absent are at their default. ``at``: when it was, ms since 1970; None: now.
     """
 
     id: str
@@ -72,6 +73,7 @@ class Observation:
     key: str | None = None
     context: object = None
     values: Mapping[str, float] | None = None
+    at: int | None = None
 
 
 class Rejected(Exception):
@@ -185,10 +187,11 @@ class RewardEntries:
     ) -> RewardWrite:
         """The entry; ``known`` are features and revision of the arm, None when it is unknown.
 
-        Raises Rejected, and Invalid for the context and for the values.
+        Raises Rejected, and Invalid for the context, the values and the time.
         """
         context = bandit.encoded(observation.context)
         values = _observed_values(bandit, observation)
+        at_ms = _observed_at(observation, now_ms)
         per_key = bandit.record.scope == "per_key"
         if per_key != (observation.key is not None):
             raise Rejected("key_required" if per_key else "key_not_used")
@@ -199,19 +202,19 @@ class RewardEntries:
         features, revision = known
         encoded = None if context is None else context_to_bytes(context)
         source = RewardSource(
-            "observation", observation.id, observation.arm, revision, now_ms, context=encoded
+            "observation", observation.id, observation.arm, revision, at_ms, context=encoded
         )
         return RewardWrite(
             learner=LearnerId(bandit.uid, observation.key or GLOBAL_LEARNER),
             dedupe_key=f"o/{observation.id}",
             decision_key=None,
-            issued_ms=now_ms,
+            issued_ms=now_ms,  # not at_ms: a learner that was forgotten takes up its history again
             ttl_ms=self._observation_ttl_ms,
             payload=reward_payload(
                 bandit.record,
                 bandit.joint_features(features, context),
                 observation.value or 0.0,
-                now_ms,
+                at_ms,
                 values=observation.values,
             ),
             known_entry=NOT_DECIDED,
@@ -261,6 +264,17 @@ def _time_of(rule: RewardRule | SignalRule, reward: Reward, now_ms: int) -> int 
     if reward.at > now_ms + MAX_AHEAD_MS:
         raise Rejected("in_future")
     return reward.at
+
+
+def _observed_at(observation: Observation, now_ms: int) -> int:
+    """When it was, ms since 1970. Raises Invalid."""
+    if observation.at is None:
+        return now_ms
+    if observation.at > now_ms + MAX_AHEAD_MS:
+        raise Invalid("is in the future; it must be in milliseconds since 1970", path=("at",))
+    if observation.at < FIRST_MS:
+        raise Invalid("is before March 1973; it must be in milliseconds since 1970", path=("at",))
+    return observation.at
 
 
 def _check_value(rule: RewardRule | SignalRule, value: float) -> None:

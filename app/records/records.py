@@ -141,7 +141,7 @@ class RewardSource(msgspec.Struct, frozen=True, array_like=True):
     ``kind``        "reward", "default" or "observation"
     ``id``          of the decision, or of the observation
     ``revision``    of the features of the arm
-    ``decided_ms``  when the arm was chosen, or the observation came
+    ``decided_ms``  when the arm was chosen, or the observation was
     ``logged``      whether the decision is in the decision log
     ``context``     as it was encoded, float32; None: the bandit has none
     ``examined``    by what the features are multiplied, where the bandit has a ``position``

@@ -11,6 +11,7 @@ from app.storage.decision_rows import field_of, row_keys
 from app.storage.part import RedisPart, check_positive, log_entry, optional
 from app.storage.redis_client import Argument
 from app.storage.types import UID_LENGTH, Appended, DeadLetter, Lag, LearnerId, LogEntry, RewardWrite, Trimmed
+from app.storage.types.registry import SIXTEENTHS, SIXTEENTHS_FOR_HISTORY
 
 _TRIM_STEP = 256
 
@@ -22,12 +23,15 @@ class RewardLog(RedisPart):
         """Append those that are neither duplicates nor expired nor of a forgotten learner.
 
         Raises Invalid: neither ``ttl_ms`` nor ``expires_ms``, or a decision key without the latter. Raises
-        StoreFull, and none is appended: there is no space for the dedupe keys of all that are new.
+        StoreFull, and none is appended: there is no space for the dedupe keys of all that are new. What is of
+        no decision may take three quarters of it.
         """
         if not rewards:
             return []
         names = [*_partition_keys(partition)]
-        arguments: list[Argument] = [self._quota.of("dedupe", partition), 0, len(rewards)]
+        is_history = any(reward.expires_ms is None for reward in rewards)
+        space = self._quota.of("dedupe", partition, SIXTEENTHS_FOR_HISTORY if is_history else SIXTEENTHS)
+        arguments: list[Argument] = [space, 0, len(rewards)]
         length = 0
         for reward in rewards:
             home, dedupe = _dedupe_keys(partition, reward)

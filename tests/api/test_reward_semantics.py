@@ -207,6 +207,58 @@ async def test_old_rewards_weigh_less_whatever_their_order(world: Api, monkeypat
     assert (learner["observations"], learner["version"]) == (5, 10)
 
 
+async def test_history_weighs_as_it_is_old_beside_what_was_decided_here(world: Api):
+    """Theta with w = 2^(-(T - t) / half-life), t the ``at`` of an observation, in any order."""
+    await world.bandit("b", "c", half_life_s=3_600)
+    choice = await world.choose("b", seed=1)
+    await world.reward({"decision": choice["decision"], "value": 2.0})
+    now_ms = time.time_ns() // 1_000_000
+    ages_h, values = [48.0, 1.0, 3.0, 0.5], [1.0, -1.0, 4.0, 3.0]
+    arms = [f"a{n}" for n in range(4)]
+    items = [
+        {"id": f"o{n}", "arm": arms[n], "value": values[n], "at": now_ms - round(3_600_000 * age)}
+        for n, age in enumerate(ages_h)
+    ]
+    await world.observe("b", *items[:2])
+    await world.observe("b", *items[2:], {"id": "now", "arm": "a2", "value": 1.0})
+    assert (await world.observe("b", *items))["duplicate"] == 4
+    learner = await world.learner("b")
+    weights = [1.0, *(2.0**-age for age in ages_h), 1.0]
+    pairs = [(choice["arms"][0]["id"], 2.0), *zip(arms, values, strict=True), ("a2", 1.0)]
+    np.testing.assert_allclose(learner["theta"], theta(*pairs, weights=weights), rtol=1e-3)
+    log = "/v1/bandits/b/log"
+    partitions = range((await world.ok("GET", f"{log}/terms"))["partitions"])
+    pages = [await world.ok("GET", f"{log}/rewards?partition={each}") for each in partitions]
+    entries = [entry for page in pages for entry in page["items"]]
+    told = {each["id"]: each["decided"] for each in entries if each["kind"] == "observation"}
+    assert [told[item["id"]] for item in items] == [item["at"] for item in items]
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (-1, "greater than or equal to 0"),
+        (1_700_000_000, "is before March 1973; it must be in milliseconds since 1970"),
+        (2_000_000_000_000_000, "less than"),
+        (4_000_000_000_000, "is in the future"),
+        ("2024-01-31", "valid integer"),
+        (True, "valid integer"),
+    ],
+)
+async def test_a_time_of_history_that_cannot_be_is_refused_with_all_of_its_call(
+    world: Api, at: Any, words: str
+):
+    await world.bandit("b", "c", half_life_s=60)
+    good = {"id": "good", "arm": "a1", "value": 1.0}
+    body = {"observations": [good, {**good, "id": "x", "at": at}]}
+    answer = await world.call("POST", "/v1/bandits/b/observations", body)
+    assert answer.status_code == 422
+    (error,) = answer.json()["errors"]
+    assert error["loc"] == ["body", "observations", 1, "at"]
+    assert words in error["message"]
+    assert (await world.learner("b"))["observations"] == 0
+
+
 async def traces(api: Api, name: bytes) -> list[tuple[bytes, Any]]:
     """Where in the store a name is to be found, in keys and in what they hold."""
     found: list[tuple[bytes, Any]] = []

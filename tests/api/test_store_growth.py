@@ -48,6 +48,21 @@ async def held(api: Api, kind: str) -> tuple[float, float]:
     return now, most
 
 
+async def test_history_leaves_a_quarter_of_the_dedupe_keys_to_rewards(small: Api) -> None:
+    await small.bandit("b", "c")
+    choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 500})
+    for batch in range(20):
+        items = [{"id": f"{batch}-{n}", "arm": "arm-1", "value": 1} for n in range(500)]
+        answer = await ask(small, "/v1/bandits/b/observations", {"observations": items})
+        if answer.status_code >= 300:
+            break
+    assert_full(answer, "SHORTLIST_MAX_DEDUPE_MB")
+    now, most = await held(small, "dedupe")
+    assert most / 2 < now <= most * 3 / 4
+    receipt = await small.reward(*({"decision": each["decision"], "value": 1} for each in choices["results"]))
+    assert receipt["accepted"] == 500, "what is decided here is learned though history is refused"
+
+
 async def test_choices_with_an_event_id_are_refused_when_too_many_are_kept(small: Api) -> None:
     await small.bandit("b", "c", scope="per_key")
     kept = await small.choose("b", key="ann", event_id="kept", k=200)
@@ -112,6 +127,8 @@ async def test_activations_are_bounded(small: Api) -> None:
 async def test_dedupe_keys_of_rewards_and_observations_are_bounded(small: Api) -> None:
     await small.bandit("b", "c", reward={"aggregate": "sum"})
     await small.bandit("per-key", "c", scope="per_key")
+    first = {"id": "first", "key": "ann", "arm": "arm-1", "value": 1}
+    await small.observe("per-key", first)
     sent: list[dict[str, Any]] = []
     for _ in range(20):
         choices = await small.ok("POST", "/v1/bandits/b/choose/batch", {"requests": [{}] * 500})
@@ -131,8 +148,6 @@ async def test_dedupe_keys_of_rewards_and_observations_are_bounded(small: Api) -
     for _ in range(2):
         receipt = (await ask(small, "/v1/rewards", {"rewards": sent[:1_000]})).json()
         assert (receipt["accepted"], receipt["duplicate"]) == (0, 1_000)
-    first = {"id": "first", "key": "ann", "arm": "arm-1", "value": 1}
-    await small.observe("per-key", first)
     for batch in range(20):
         observed = [{**first, "id": f"{batch}-{n}"} for n in range(500)]
         answer = await ask(small, "/v1/bandits/per-key/observations", {"observations": observed})

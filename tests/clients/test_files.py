@@ -204,7 +204,7 @@ TWO = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
 BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no file": (lambda at: at / "a.csv", "a.csv: No such file"),
     "a folder": (lambda at: (at / "a.csv").mkdir() or at / "a.csv", "a.csv: Is a directory"),  # type: ignore[func-returns-value]
-    "an unknown ending": (lambda at: text(at / "a.txt", GOOD), "must end with .ndjson"),
+    "an unknown ending": (lambda at: text(at / "a.xyz", GOOD), "must end with .ndjson"),
     "short": (
         lambda at: text(at / "a.ndjson", GOOD + '{"id": "b", "features": [1, 2]}'),
         "a.ndjson: row 2: features: 2 numbers, the catalogue has 3",
@@ -217,10 +217,6 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a wrong type": (
         lambda at: text(at / "a.ndjson", GOOD + '{"id": "b", "features": [1, 2, "c4nary"]}'),
         "a.ndjson: row 2: features: Expected `float`",
-    ),
-    "an unknown field": (
-        lambda at: text(at / "a.ndjson", '{"id": "b", "features": [1, 2, 3], "other": 1}'),
-        "a.ndjson: row 1: Object contains unknown field",
     ),
     "too large": (
         lambda at: text(at / "a.ndjson", GOOD + '{"id": "b", "features": [1, 2, 1e7]}'),
@@ -267,14 +263,6 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "no Parquet": (lambda at: text(at / "a.parquet", "PAR1"), "a.parquet: is not a Parquet file"),
     "no column": (lambda at: parquet(at / "a.parquet", id=["a"]), "a.parquet: has no column features"),
-    "another column": (
-        lambda at: parquet(at / "a.parquet", id=["a"], features=[TWO[0]], price=[1.0]),
-        "a.parquet: column 3: must be one of",
-    ),
-    "a column of another kind": (
-        lambda at: parquet(at / "a.parquet", id=[1], features=[TWO[0]]),
-        "a.parquet: id: must be strings",
-    ),
     "a short row": (
         lambda at: parquet(at / "a.parquet", id=["a", "b"], features=[TWO[0], [1.0]]),
         "a.parquet: row 2: features: 1 numbers, the catalogue has 3",
@@ -498,7 +486,7 @@ def test_the_limits_are_those_of_the_service():
     assert (arm_rows.MAX_TAGS, arm_rows.MAX_TAG_CHARS) == (limits.MAX_TAGS, limits.MAX_TAG_CHARS)
     assert arm_rows.MAX_METADATA_CHARS == limits.MAX_METADATA_CHARS
     assert arm_rows.MAX_METADATA_FIELDS == limits.MAX_METADATA_FIELDS
-    assert arm_rows._IDENTIFIER.pattern == IDENTIFIER
+    assert arm_rows.IDENTIFIER.pattern == IDENTIFIER
 
 
 def test_parquet_without_its_library_says_what_to_install(

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -192,6 +193,29 @@ def test_times_of_messages_are_read_in_the_unit_that_their_producer_meant(tmp_pa
         rows = {row.decision: [each.value for each in row.rewards] for row in client.log("b")}
     assert [rows[token] for token in tokens] == [[value] for value in units.values()]
     assert sum(map(len, rows.values())) == 2 * len(units)
+    assert f"{TOPIC}.dead-letters" not in broker.topics()
+
+
+def test_observations_have_the_times_of_their_messages_or_their_own(tmp_path: Path):
+    """Those weigh less that are older. A time that cannot be makes no dead letter."""
+    broker, now_ms = BrokerDouble(), time.time_ns() // 1_000_000
+    with serving(tmp_path) as service, Client(service.url) as client:
+        client.put_catalogue("c", dim=2)
+        client.upsert_arms("c", [[1.0, 0.0], [0.0, 1.0]], ids=["a", "b"])
+        client.put_bandit(
+            "b", catalogue="c", policy="linear_ts", half_life_s=3_600, ridge=1.0, intercept=False
+        )
+        item = {"bandit": "b", "value": 1.0}
+        sent = broker.send(TOPIC, [{**item, "id": "new", "arm": "a"}], at_ms=now_ms)
+        sent += broker.send(TOPIC, [{**item, "id": "old", "arm": "b"}], at_ms=now_ms - 3_600_000)
+        own = {**item, "id": "own", "arm": "b", "at": now_ms - 7_200_000}
+        sent += broker.send(TOPIC, [own], at_ms=now_ms)
+        sent += broker.send(TOPIC, [{**item, "id": "no-time", "arm": "a"}], at_ms=2**63 - 1)
+        with ingesting(tmp_path, broker, service.url):
+            await_committed(broker, sent)
+        wait_until_sync(lambda: client.get_learner("b").observations == 4, what="all are applied")
+        theta = client.get_learner("b").theta
+    assert theta == pytest.approx([2 / 3, 0.75 / 1.75], rel=1e-2)
     assert f"{TOPIC}.dead-letters" not in broker.topics()
 
 

@@ -32,8 +32,10 @@ class BanditChange:
 Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns", "log", "repeats"]
 
 # Each process lets a partition hold so much of a bound, in sixteenths: the rest is for what other processes
-# write to other partitions meanwhile. Of repeats a quarter is for keys of whom something is remembered.
+# write to other partitions meanwhile. Of repeats a quarter is for keys of whom something is remembered. Of
+# dedupe keys a quarter is for rewards, so that a history cannot refuse them.
 SIXTEENTHS = 15
+SIXTEENTHS_FOR_HISTORY = 12
 SIXTEENTHS_FOR_NEW = 11
 
 # What each kind is, as an error says it. The bound of a kind is the setting SHORTLIST_MAX_<KIND>_MB.

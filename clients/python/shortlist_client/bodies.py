@@ -235,12 +235,15 @@ class ActivationsBody(TypedDict):
 
 
 class ObservationItem(TypedDict, total=False):
+    """``at``: when it was, in ms since 1970, now if absent: ``half_life_s`` counts from then."""
+
     id: Required[str]
     arm: Required[str]
     value: float | None
     key: str | None
     context: Context | None
     values: Mapping[str, float] | None
+    at: int | None
 
 
 class ObservationsBody(TypedDict):

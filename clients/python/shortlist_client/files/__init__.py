@@ -1,14 +1,24 @@
 """Files of arms, learners and decision logs, into a service and out of it. Needs the extra ``files``."""
 
+from shortlist_client.files.arm_files import are_exports
 from shortlist_client.files.arm_rows import FileError
 from shortlist_client.files.exporting import export_catalogue, export_learners, export_log
+from shortlist_client.files.history import HistoryOptions, import_history
 from shortlist_client.files.importing import import_arms, import_learners
+from shortlist_client.files.table_arms import TableOptions
+from shortlist_client.files.table_importing import ImportOptions, import_tables
 
 __all__ = [
     "FileError",
+    "HistoryOptions",
+    "ImportOptions",
+    "TableOptions",
+    "are_exports",
     "export_catalogue",
     "export_learners",
     "export_log",
     "import_arms",
+    "import_history",
     "import_learners",
+    "import_tables",
 ]

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,9 @@ import msgspec
 
 from shortlist_client.files.arm_readers import (
     csv_dim,
+    is_csv_export,
+    is_ndjson_export,
+    is_parquet_export,
     ndjson_dim,
     npy_dim,
     parquet_dim,
@@ -34,20 +37,27 @@ from shortlist_client.files.arm_writers import ArmWriter, CsvWriter, NdjsonWrite
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How files of one ending are read and written. ``dim``: how many features the first arm has."""
+    """How files of one ending are read and written. ``dim``: how many features the first arm has.
+
+    ``has_layout``: whether a file has the columns of an export; tables with others are ``tables``.
+    """
 
     read: Callable[[Path, int], Iterator[ArmRows]]
     dim: Callable[[Path], int]
+    has_layout: Callable[[Path], bool]
     writer: Callable[[Path, int], ArmWriter]
 
 
 KINDS: Mapping[str, Kind] = {
-    ".ndjson": Kind(read_ndjson, ndjson_dim, NdjsonWriter),
-    ".jsonl": Kind(read_ndjson, ndjson_dim, NdjsonWriter),
-    ".csv": Kind(read_csv, csv_dim, CsvWriter),
-    ".parquet": Kind(read_parquet, parquet_dim, ParquetWriter),
-    ".npy": Kind(read_npy, npy_dim, NpyWriter),
+    ".ndjson": Kind(read_ndjson, ndjson_dim, is_ndjson_export, NdjsonWriter),
+    ".jsonl": Kind(read_ndjson, ndjson_dim, is_ndjson_export, NdjsonWriter),
+    ".csv": Kind(read_csv, csv_dim, is_csv_export, CsvWriter),
+    ".parquet": Kind(read_parquet, parquet_dim, is_parquet_export, ParquetWriter),
+    ".npy": Kind(read_npy, npy_dim, Path.is_file, NpyWriter),
 }
+
+
+TABLE_ENDINGS = frozenset({".tsv", ".txt", ".tab", ".json", ".pq", ".gz", ".bz2", ".xz"})
 
 
 def kind_of(path: Path) -> Kind:
@@ -76,3 +86,19 @@ def arms_of(path: Path) -> Iterator[ArmRows]:
     for rows in kind_of(path).read(path, dim):
         check(path, rows, dim)
         yield rows
+
+
+def are_exports(files: Sequence[Path]) -> bool:
+    """Whether all files have the columns of an export, so far as their beginnings tell."""
+    return all(map(_is_export, files))
+
+
+def _is_export(path: Path) -> bool:
+    """What cannot be read at all counts as one: reading it says why."""
+    kind = KINDS.get(path.suffix.lower())
+    if kind is None:
+        return path.is_file() and path.suffix.lower() not in TABLE_ENDINGS
+    try:
+        return (path.is_dir() and not any(path.iterdir())) or kind.has_layout(path)
+    except (OSError, ValueError, RecursionError, csv.Error, FileError):
+        return not path.is_dir()

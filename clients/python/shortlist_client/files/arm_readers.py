@@ -19,13 +19,16 @@ from numpy.typing import NDArray
 from shortlist_client.files.arm_rows import ArmRows, json_fault, rows_at_once, wrong
 from shortlist_client.files.parquet import arrow, parquet_file
 
+COLUMNS = frozenset({"id", "features", "tags", "metadata"})
+GZIP = b"\x1f\x8b"
+
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
     """An arm as a line of JSON; ``metadata`` stays as it is written."""
 
     id: str
     features: list[float]
-    tags: list[str] = []
+    tags: list[str] | None = None
     metadata: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -79,8 +82,9 @@ def _one_by_one_if_gaps(numbers: Sequence[int], rows: ArmRows) -> Iterator[ArmRo
 def _rows_of(path: Path, first: int, lines: Sequence[Line], dim: int) -> ArmRows:
     lengths = [len(line.features) for line in lines]
     _same_length(path, first, lengths, dim)
-    tags = [line.tags for line in lines] if any(line.tags for line in lines) else None
+    tags = [line.tags or [] for line in lines] if any(line.tags for line in lines) else None
     metadata = [bytes(line.metadata).decode() for line in lines]
+    metadata = ["" if text == "null" else text for text in metadata]
     features = np.array([line.features for line in lines], dtype=np.float64)
     return ArmRows(first, [line.id for line in lines], features, tags, metadata if any(metadata) else None)
 
@@ -206,7 +210,7 @@ def _rows(path: Path, matrix: np.memmap[Any, Any], start: int, count: int) -> ND
 
 
 def _matrix(path: Path, dim: int) -> np.memmap[Any, Any]:
-    matrix = _mapped(path)
+    matrix = mapped(path)
     kinds = (np.dtype("<f4"), np.dtype("<f8"))
     if not isinstance(matrix, np.memmap) or matrix.ndim != 2 or matrix.dtype not in kinds:
         wrong(path, None, None, "must be a matrix of little-endian float32 or float64")
@@ -215,7 +219,7 @@ def _matrix(path: Path, dim: int) -> np.memmap[Any, Any]:
     return matrix
 
 
-def _mapped(path: Path) -> Any:
+def mapped(path: Path) -> Any:
     """Raises FileError. The head of the file is Python, which fails in many ways where it is damaged."""
     try:
         with np.errstate(over="ignore"):  # of a shape beyond 64 bits
@@ -243,23 +247,7 @@ def read_parquet(path: Path, dim: int) -> Iterator[ArmRows]:
 
 
 def _check_schema(path: Path, schema: Any, pa: Any) -> None:
-    types = pa.types
-
-    def is_text(kind: Any) -> bool:
-        return bool(types.is_string(kind) or types.is_large_string(kind))
-
-    def is_list(kind: Any) -> bool:
-        return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-    rules: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-        "id": (is_text, "must be strings"),
-        "features": (
-            lambda kind: is_list(kind) and kind.value_type in {pa.float32(), pa.float64()},
-            "must be lists of float32 or float64",
-        ),
-        "tags": (lambda kind: is_list(kind) and is_text(kind.value_type), "must be lists of strings"),
-        "metadata": (is_text, "must be JSON texts"),
-    }
+    rules = _schema_rules(pa)
     for name in ("id", "features"):
         if schema.get_field_index(name) < 0:
             wrong(path, None, None, f"has no column {name}")
@@ -269,6 +257,27 @@ def _check_schema(path: Path, schema: Any, pa: Any) -> None:
         fits, rule = rules[column.name]
         if not fits(column.type):
             wrong(path, None, column.name, rule)
+
+
+def _schema_rules(pa: Any) -> Mapping[str, tuple[Callable[[Any], bool], str]]:
+    """By column of an export: whether a type fits, and what it must be."""
+    types = pa.types
+
+    def is_text(kind: Any) -> bool:
+        return bool(types.is_string(kind) or types.is_large_string(kind))
+
+    def is_list(kind: Any) -> bool:
+        return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+    return {
+        "id": (is_text, "must be strings"),
+        "features": (
+            lambda kind: is_list(kind) and kind.value_type in {pa.float32(), pa.float64()},
+            "must be lists of float32 or float64",
+        ),
+        "tags": (lambda kind: is_list(kind) and is_text(kind.value_type), "must be lists of strings"),
+        "metadata": (is_text, "must be JSON texts"),
+    }
 
 
 def _parquet_rows(path: Path, first: int, batch: Any, dim: int) -> ArmRows:
@@ -329,7 +338,7 @@ def csv_dim(path: Path) -> int:
 
 
 def npy_dim(path: Path) -> int:
-    matrix = _mapped(path)
+    matrix = mapped(path)
     return int(matrix.shape[1]) if matrix.ndim == 2 and len(matrix) else 0
 
 
@@ -341,3 +350,39 @@ def parquet_dim(path: Path) -> int:
         for batch in file.iter_batches(1, columns=["features"]):
             return len(batch.column(0)[0].as_py() or ())
     return 0
+
+
+def is_ndjson_export(path: Path) -> bool:
+    """Whether the columns are those of an export, as the functions below; also if they cannot be read."""
+    with path.open("rb") as file:
+        first = next((line for line in file if line.strip()), b"").removeprefix(BOM_UTF8)
+    if first.startswith(GZIP):
+        return False
+    try:
+        found = msgspec.json.decode(first)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return not first.lstrip().startswith(b"[{")
+    return not isinstance(found, dict) or (found.keys() <= COLUMNS and "features" in found)
+
+
+def is_csv_export(path: Path) -> bool:
+    with path.open("rb") as file:
+        line = file.readline(1 << 20).removeprefix(BOM_UTF8)
+    if line.startswith(GZIP):
+        return False
+    head = next(csv.reader([line.decode("utf-8", "replace")]), [])
+    names = {name for name in head if not (name.startswith("x") and name[1:].isdigit())}
+    return not head or (len(names) < len(head) and names <= COLUMNS - {"features"})
+
+
+def is_parquet_export(path: Path) -> bool:
+    pa, pq = arrow()
+    try:
+        with pq.ParquetFile(path) as file:
+            schema = file.schema_arrow
+    except (OSError, pa.ArrowException):
+        return True
+    rules = _schema_rules(pa)
+    return {"id", "features"} <= set(schema.names) and all(
+        column.name in rules and rules[column.name][0](column.type) for column in schema
+    )

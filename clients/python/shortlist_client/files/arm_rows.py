@@ -26,7 +26,7 @@ MAX_FEATURE = 1e6
 MAX_TAGS, MAX_TAG_CHARS = 64, 128
 MAX_METADATA_CHARS = 16_384
 MAX_METADATA_FIELDS = 256
-_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 class FileError(ShortlistError):
@@ -79,7 +79,7 @@ Fault = tuple[int, str, str]
 def _of_ids(rows: ArmRows) -> Iterator[Fault]:
     """The first fault of the column, as in the functions below."""
     for place, name in enumerate(rows.ids):
-        if not _IDENTIFIER.fullmatch(name):
+        if not IDENTIFIER.fullmatch(name):
             yield place, "id", "must be 1 to 128 letters, digits or . _ : -, and begin with a letter or digit"
             return
 
@@ -102,12 +102,12 @@ def _of_tags(rows: ArmRows) -> Iterator[Fault]:
 
 def _of_metadata(rows: ArmRows) -> Iterator[Fault]:
     for place, text in enumerate(rows.metadata or ()):
-        if text and (reason := _fault_of(text)):
+        if text and (reason := metadata_fault(text)):
             yield place, "metadata", reason
             return
 
 
-def _fault_of(text: str) -> str:
+def metadata_fault(text: str) -> str:
     if len(text) > MAX_METADATA_CHARS:
         return f"at most {MAX_METADATA_CHARS:,} characters"
     try:

@@ -40,7 +40,7 @@ def import_arms(client: Client, catalogue: str, files: Sequence[Path]) -> str:
     count, arms = sum(map(len, ids)), len(np.unique(np.concatenate(ids)))
     added = 0
     with meter("sent", count, "arms") as advance:
-        for number, body in _bodies(rows for path, read in readers for rows in read(path, dim)):
+        for number, body in block_bodies(rows for path, read in readers for rows in read(path, dim)):
             done = client.import_blocks(catalogue, body)
             added += done.added
             advance(number)
@@ -48,7 +48,7 @@ def import_arms(client: Client, catalogue: str, files: Sequence[Path]) -> str:
     return f"{arms:,} arms: {added:,} added, {arms - added:,} were there{again}"
 
 
-def _bodies(all_rows: Iterator[ArmRows]) -> Iterator[tuple[int, bytes]]:
+def block_bodies(all_rows: Iterator[ArmRows]) -> Iterator[tuple[int, bytes]]:
     """Bodies of some blocks each, and how many arms they hold."""
     count, body = 0, bytearray()
     for rows in all_rows:

@@ -1,0 +1,286 @@
+"""History out of tables into a bandit: who had which item, what came of it, and when.
+
+The id of an observation comes from its row, so that a repeated import counts once. Rows that are equal in
+key, arm, value and time are one observation; where there is no time, the first, second, ... of equal rows in
+a file are different ones.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from shortlist_client.answers import Bandit
+from shortlist_client.client import Client
+from shortlist_client.errors import Forbidden
+from shortlist_client.files.arm_rows import IDENTIFIER, FileError, wrong
+from shortlist_client.files.cells import PLAIN, Column, plain
+from shortlist_client.files.progress import meter
+from shortlist_client.files.table_arms import ID_RULE, identifier_of, listed, shown
+from shortlist_client.files.table_importing import SHOWN_ARMS, BadRows
+from shortlist_client.files.tables import BadRow, Rows, open_tables
+from shortlist_client.files.versions import check_version
+
+BATCH = 5_000
+MAX_VALUE = 1e6
+FIRST_MS, AHEAD_MS = 10**11, 60_000  # what the service takes
+S_BELOW, US_FROM = 10**11, 10**14  # of times since 1970: as ms they would be of 1973, and of 5138
+HISTORY_SHARE = 0.75  # of the room for ids
+ID_BYTES = 165  # of an id in the store, beside its name and an eighth
+NAME_BYTES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """Which columns are what. ``key`` is needed by a bandit of scope per_key, ``at`` is when it was."""
+
+    arm: str
+    value: str
+    key: str | None = None
+    at: str | None = None
+    encoding: str | None = None
+    dry_run: bool = False
+    skip_bad: int = 0
+
+    @property
+    def columns(self) -> list[str]:
+        """Those that are read."""
+        return [name for name in (self.key, self.arm, self.value, self.at) if name is not None]
+
+
+@dataclass(slots=True)
+class Observed:
+    """Observations of rows that follow each other, and what is wrong with the others."""
+
+    path: Path
+    numbers: list[int] = field(default_factory=list)
+    items: list[dict[str, Any]] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
+
+
+def import_history(client: Client, bandit: str, files: Sequence[Path], options: HistoryOptions) -> list[str]:
+    """Teach the rows of tables; lines that say what was done. Raises FileError, ShortlistError."""
+    check_version(client)
+    _check_bandit(client.get_bandit(bandit), options)
+    history = _History(files, options)
+    bad, count, id_bytes = BadRows(options.skip_bad), 0, 0
+    with meter("checked", history.rows_total, "rows") as advance, closing(history.batches()) as batches:
+        for batch in batches:
+            bad.note(batch.path, batch.bad)
+            count += len(batch.items)
+            names = sum(len(item["id"]) + len(item.get("key", "")) + NAME_BYTES for item in batch.items)
+            id_bytes += ID_BYTES * len(batch.items) + names * 9 // 8
+            advance(len(batch.items) + len(batch.bad))
+    lines = [*history.notes]
+    if not count:
+        raise FileError(f"{files[0]}: there are no rows in it")
+    if options.dry_run:
+        items = (item for batch in history.batches() for item in batch.items)
+        shown_items = [json.dumps(item, ensure_ascii=False) for item in islice(items, SHOWN_ARMS)]
+        return [*lines, *bad.lines(), *shown_items, f"dry run: {count:,} rows are right, nothing was sent"]
+    bad.write()
+    for line in _warned(client, id_bytes):
+        print(line, file=sys.stderr, flush=True)
+    return [*lines, *bad.lines(), *_send(client, bandit, history, count)]
+
+
+def _check_bandit(bandit: Bandit, options: HistoryOptions) -> None:
+    per_key = bandit.scope == "per_key"
+    if per_key and options.key is None:
+        raise FileError(f"--key-column: the bandit {bandit.id} learns for each key: name the column of keys")
+    if not per_key and options.key is not None:
+        raise FileError(f"--key-column: the bandit {bandit.id} is of scope global and takes no keys")
+    for name in ("context", "signals"):
+        if getattr(bandit, name, None):
+            raise FileError(
+                f"--history: the bandit {bandit.id} has {name}, which a table has no columns for: "
+                f"send observations, POST /v1/bandits/{bandit.id}/observations"
+            )
+
+
+def _send(client: Client, bandit: str, history: _History, count: int) -> Iterator[str]:
+    accepted = duplicate = 0
+    rejected, first = Counter[str](), dict[str, str]()
+    with meter("sent", count, "rows") as advance:
+        for batch in history.batches():
+            if not batch.items:
+                continue
+            receipt = client.observe(bandit, batch.items)  # type: ignore[arg-type]
+            accepted += receipt.accepted
+            duplicate += receipt.duplicate
+            for each in receipt.rejected:
+                rejected[each.code] += 1
+                first.setdefault(each.code, f"{batch.path.name}: row {batch.numbers[each.index]:,}")
+            advance(len(batch.items))
+    yield f"{count:,} rows: {accepted:,} counted, {duplicate:,} were known"
+    for code, times in rejected.items():
+        yield f"{times:,} rows were refused as {code}, the first of them {first[code]}"
+
+
+def _warned(client: Client, id_bytes: int) -> Iterator[str]:
+    """A line, if the ids take more than half of the room that is left for those of history."""
+    try:
+        text = client.metrics()
+    except Forbidden:  # a key without the scope read
+        return
+    found = dict(
+        re.findall(r'^shortlist_held_(bytes|most_bytes)\{kind="dedupe"\} (\S+)$', text, re.MULTILINE)
+    )
+    held, most = float(found.get("bytes", "nan")), float(found.get("most_bytes", "nan"))
+    left = HISTORY_SHARE * most - held
+    if id_bytes > left / 2:
+        yield (
+            f"the ids of these rows may take {_mb(id_bytes)} of the {_mb(max(0.0, left))} that are left for "
+            f"history (SHORTLIST_MAX_DEDUPE_MB); what has no room is refused, and can be "
+            f"sent again when ids have expired (SHORTLIST_OBSERVATION_TTL_S)"
+        )
+
+
+def _mb(count: float) -> str:
+    return f"{count / 2**20:,.1f} MB"
+
+
+class _History:
+    """The observations of some tables. Raises FileError: a file cannot be read, or lacks a column."""
+
+    def __init__(self, files: Sequence[Path], options: HistoryOptions) -> None:
+        self._options = options
+        self.tables = [
+            table
+            for path in files
+            for table in open_tables(path, id_column=options.arm, encoding=options.encoding)
+        ]
+        for table in self.tables:
+            for name in options.columns:
+                if name not in table.names:
+                    wrong(table.path, None, None, f"has no column {shown(name)}, of {listed(table)}")
+        self.notes = [f"{table.path.name} {table.note}" for table in self.tables if table.note]
+        of_texts = all(table.is_text for table in self.tables)
+        self._value = Column(options.value, of_texts=of_texts)
+        self._at = Column(options.at or "", of_texts=of_texts)
+        self.rows_total = 0
+        for table in self.tables:
+            for rows in table.rows(options.columns):
+                self._value.see(rows.cells[options.value])
+                if options.at is not None:
+                    self._at.see(rows.cells[options.at])
+                self.rows_total += len(rows) + len(rows.bad)
+        self._value.settle()
+        self._at.settle()
+        self._latest_ms = time.time_ns() // 1_000_000 + AHEAD_MS
+
+    def batches(self) -> Generator[Observed, None, None]:
+        """The observations of each table, some thousand at a time."""
+        for table in self.tables:
+            batch, equal = Observed(table.path), Counter[str]()
+            for rows in table.rows(self._options.columns):
+                self._add(rows, batch, equal)
+                if len(batch.items) + len(batch.bad) >= BATCH:
+                    yield batch
+                    batch = Observed(table.path)
+            yield batch
+
+    def _add(self, rows: Rows, batch: Observed, equal: Counter[str]) -> None:
+        batch.bad += rows.bad
+        columns = [rows.cells[name] for name in self._options.columns]
+        for place, number in enumerate(rows.numbers):
+            cells = dict(zip(self._options.columns, (column[place] for column in columns), strict=True))
+            item = self._item(cells)
+            if isinstance(item, tuple):
+                name, reason = item
+                line = None if rows.lines is None else rows.lines[place]
+                batch.bad.append(BadRow(number, name, reason, cells[name], line))
+                continue
+            content = json.dumps(item, sort_keys=True)
+            if self._options.at is None:
+                equal[content] += 1
+                content += f"#{equal[content]}"
+            digest = blake2b(content.encode(), digest_size=15).digest()
+            batch.items.append({"id": f"r{urlsafe_b64encode(digest).decode()}", **item})
+            batch.numbers.append(number)
+
+    def _item(self, cells: dict[str, Any]) -> dict[str, Any] | tuple[str, str]:
+        """An observation without its id; or the column that is wrong, and why."""
+        options, result = self._options, dict[str, Any]()
+        for name, column in (("key", options.key), ("arm", options.arm)):
+            if column is not None:
+                text = identifier_of(cells[column])
+                if text is None:
+                    return column, "is missing"
+                if not IDENTIFIER.fullmatch(text):
+                    return column, ID_RULE
+                result[name] = text
+        try:
+            result["value"] = _value_of(self._value, cells[options.value])
+        except ValueError as error:
+            return options.value, str(error)
+        if options.at is not None:
+            try:
+                result["at"] = self._time_of(cells[options.at])
+            except ValueError as error:
+                return options.at, str(error)
+        return result
+
+    def _time_of(self, cell: Any) -> int:
+        """When a row was, ms since 1970. Raises ValueError."""
+        if isinstance(cell, dt.datetime | dt.date) and cell == cell:  # noqa: PLR0124 - pandas' NaT
+            at_ms = _ms(cell)
+        else:
+            value = self._at.value(cell)
+            if value is None:
+                raise ValueError("is missing")
+            at_ms = _ms_of(value)
+        if not FIRST_MS <= at_ms <= self._latest_ms:
+            raise ValueError("is in the future" if at_ms > self._latest_ms else "is before March 1973")
+        return at_ms
+
+
+def _value_of(column: Column, cell: Any) -> float:
+    value = plain(column.value(cell))
+    if value is None:
+        raise ValueError("is missing")
+    if not isinstance(value, int | float):
+        raise ValueError("must be a number, or true or false")  # noqa: TRY004 - as all that is wrong with a cell
+    if abs(value) > MAX_VALUE:
+        raise ValueError(f"must be at most {MAX_VALUE:.0f} in magnitude")
+    return float(value)
+
+
+def _ms_of(value: Any) -> int:
+    """A time as a text of ISO 8601, or a number since 1970, whose size tells its unit. Raises ValueError."""
+    if isinstance(value, str) and PLAIN.fullmatch(value):  # nanoseconds have more digits than numbers keep
+        value = int(value) if value.isdecimal() else float(value)
+    if isinstance(value, str):
+        try:
+            return _ms(dt.datetime.fromisoformat(value))
+        except ValueError:
+            raise ValueError("must be a time") from None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a time")  # noqa: TRY004 - as all that is wrong with a cell
+    if value < S_BELOW:
+        return round(1_000 * value)
+    at = round(value)
+    while at >= US_FROM:
+        at //= 1_000
+    return at
+
+
+def _ms(value: dt.datetime | dt.date) -> int:
+    """What has no offset is UTC."""
+    if not isinstance(value, dt.datetime):
+        value = dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=dt.UTC)
+    return round(1_000 * value.timestamp())

@@ -1,0 +1,230 @@
+"""What `shortlist import` proposes for a catalogue: fields from columns, and principal components.
+
+column                                          field
+texts that come again, at most 64 of them       category, with the values that come at least twice
+more texts that come again                      hash
+texts of six words or more                      hash
+lists                                           categories
+numbers, and true and false                     number, standardised; log of amounts that spread widely
+names and ids, dates, what is always the same   none
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist_client.files.arm_rows import FileError
+from shortlist_client.files.cells import Kind
+
+MOST_VALUES = 64  # of a category: each is a number of every arm
+MOST_FIELDS = 64
+MOST_COUNTED = 20_000  # texts of a column that are told apart
+HASH_SIZE = 16
+MANY_HASHED, LARGE_HASH = 1_000, 32  # from so many texts on the hash is larger
+WORDS = 6.0  # on the average, from which a text says more than a name
+MOST_BASIS_NUMBERS = 200_000
+MOST_CATEGORY_CHARS = 256
+MOST_NUMBER = 1e15
+ID_NAME = re.compile(
+    r"(?:^|[_\W])(?:id|uuid|guid|sku|ean|gtin|isbn|asin|upc|url|uri|link|href)$|(?<=[a-z])(?:Id|ID|Url)$"
+)
+
+
+@dataclass(slots=True)
+class ColumnStatistics:
+    """What is counted of a column while its rows are checked."""
+
+    count: int = 0
+    texts: Counter[str] = field(default_factory=Counter)
+    other_types: int = 0
+    words: int = 0
+    booleans: int = 0
+    lists: int = 0
+    numbers: list[float] = field(default_factory=list)
+
+    def add(self, value: Any) -> None:
+        """Count a value, which is not missing."""
+        self.count += 1
+        match value:
+            case bool():
+                self.booleans += 1
+                self.numbers.append(float(value))
+            case int() | float():
+                self.numbers.append(float(value))
+            case str():
+                self._add_text(value)
+                self.words += len(value.split())
+            case list():
+                self.lists += 1
+                for each in dict.fromkeys(map(str, value)):
+                    self._add_text(each)
+            case _:
+                self.other_types += 1
+
+    def _add_text(self, text: str) -> None:
+        if len(self.texts) < MOST_COUNTED or text in self.texts:
+            self.texts[text] += 1
+
+
+class Statistics:
+    """Of the columns of a table, and of the products of its features."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, ColumnStatistics] = {}
+        self.rows = 0
+        self._products: NDArray[np.float64] | None = None
+
+    def add(self, documents: Sequence[Mapping[str, Any]], features: NDArray[np.floating] | None) -> None:
+        """Count some rows. ``features``: those whose principal components are wanted. Cost: n d^2."""
+        self.rows += len(documents)
+        for document in documents:
+            for name, value in document.items():
+                self.columns.setdefault(name, ColumnStatistics()).add(value)
+        if features is not None and len(features):
+            products = (features.T @ features).astype(np.float64)
+            self._products = products if self._products is None else self._products + products
+
+    def principal(self, count: int) -> tuple[NDArray[np.float64], float]:
+        """The first principal directions, without a centre, and the share of the squares that they keep.
+
+        Shape: (count, d). Raises FileError: there are fewer.
+        """
+        products = np.zeros((0, 0)) if self._products is None else self._products
+        dim = len(products)
+        if count >= dim:
+            raise FileError(f"--reduce {count}: must be less than the {dim} numbers of an embedding")
+        if count * dim > MOST_BASIS_NUMBERS:
+            most = MOST_BASIS_NUMBERS // dim
+            raise FileError(f"--reduce {count}: at most {most} of {dim} numbers, a basis has up to 200,000")
+        values, vectors = np.linalg.eigh(products)
+        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+        rank = int((values > values[0] * dim * np.finfo(np.float32).eps).sum())
+        if count > rank:
+            raise FileError(
+                f"--reduce {count}: the embeddings of this file have rank {rank}, take at most that"
+            )
+        basis = vectors[:, :count].T
+        signs = np.sign(basis[np.arange(count), np.abs(basis).argmax(axis=1)])
+        return basis * signs[:, None], float(values[:count].sum() / values.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """``fields`` as a catalogue takes them, ``left_out``: why which columns are none of them."""
+
+    fields: Sequence[Mapping[str, Any]]
+    left_out: Mapping[str, str]
+
+    def lines(self) -> list[str]:
+        """What a person reads of it."""
+        told = [f"  {each['name']}: {_told(each)}" for each in self.fields]
+        return [*told, *(f"  {name}: left out, {why}" for name, why in self.left_out.items())]
+
+
+def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
+    """Fields for the columns of a table. ``kinds``: of its columns."""
+    fields, left_out = list[Mapping[str, Any]](), dict[str, str]()
+    names = [*kinds, *(name for name in statistics.columns if name not in kinds)]
+    for name in names:
+        if (seen := statistics.columns.get(name)) is None:
+            left_out[name] = "it has no values"
+            continue
+        found = _field(name, seen, kinds.get(name, "value"), statistics.rows)
+        if isinstance(found, str):
+            left_out[name] = found
+        elif len(fields) == MOST_FIELDS:
+            left_out[name] = f"a catalogue has at most {MOST_FIELDS} fields"
+        else:
+            fields.append({"name": name, **found})
+    return Proposal(fields, left_out)
+
+
+def _field(name: str, seen: ColumnStatistics, kind: Kind, rows: int) -> Mapping[str, Any] | str:
+    """The field of a column, or why it has none."""
+    if "." in name or name.startswith("$"):
+        return "its name has a point, or begins with $"
+    if kind == "date":
+        return "a date"
+    if seen.other_types or (seen.numbers and seen.texts) or (seen.lists and seen.count != seen.lists):
+        return "its values are of several types"
+    if seen.lists:
+        return _categories(seen)
+    if seen.numbers:
+        return _number(name, seen, rows)
+    return _text(name, seen)
+
+
+def _categories(seen: ColumnStatistics) -> Mapping[str, Any] | str:
+    values = _repeated(seen.texts)
+    return {"kind": "categories", "values": values} if values else "no value of its lists comes again"
+
+
+def _repeated(texts: Counter[str]) -> list[str]:
+    common = [(text, count) for text, count in texts.most_common(MOST_VALUES) if count > 1]
+    return [text for text, _ in common if 0 < len(text) <= MOST_CATEGORY_CHARS]
+
+
+def _text(name: str, seen: ColumnStatistics) -> Mapping[str, Any] | str:
+    distinct, mean_words = len(seen.texts), seen.words / seen.count
+    if distinct == 1:
+        return "it is always the same"
+    if ID_NAME.search(name) or any("://" in text for text, _ in seen.texts.most_common(20)):
+        return "an id or an address"
+    if mean_words >= WORDS:
+        return {"kind": "hash", "size": LARGE_HASH}
+    if distinct <= MOST_VALUES and 2 * distinct <= seen.count and (values := _repeated(seen.texts)):
+        return {"kind": "category", "values": values}
+    if 2 * distinct <= seen.count:
+        return {"kind": "hash", "size": LARGE_HASH if distinct >= MANY_HASHED else HASH_SIZE}
+    return "a name or an id: nearly every row has another one"
+
+
+def _number(name: str, seen: ColumnStatistics, rows: int) -> Mapping[str, Any] | str:
+    values = np.array(seen.numbers)
+    if np.abs(values).max() > MOST_NUMBER:
+        return "it has numbers above 1e15"
+    is_whole = bool((values == np.round(values)).all())
+    if is_whole and len(np.unique(values)) == len(values) == rows and rows > 1:
+        is_dense = np.ptp(values) < 2 * len(values)
+        if ID_NAME.search(name) or (is_dense and values.min() in {0.0, 1.0}):
+            return "an id: every row has another one"
+    if ID_NAME.search(name):
+        return "an id"
+    result: dict[str, Any] = {"kind": "number"}
+    spread, mean = float(values.std()), float(values.mean())
+    if values.min() >= 0.0 and mean > 0.0 and spread > mean and not seen.booleans:
+        result["log"] = True
+        values = np.log1p(values)
+    spread = float(values.std())
+    if not spread > 1e-12 * max(1.0, abs(float(values.mean()))):
+        return "it is always the same"
+    return result | {"mean": _short(float(values.mean())), "scale": _short(spread)}
+
+
+def rounded(basis: NDArray[np.float64]) -> list[list[float]]:
+    """The rows of a basis with as many digits as float32 has."""
+    return [[float(f"{number:.9g}") for number in row] for row in basis]
+
+
+def _short(number: float) -> float:
+    """Six digits say enough, and are read."""
+    return float(f"{number:.6g}") if math.isfinite(number) else number
+
+
+def _told(each: Mapping[str, Any]) -> str:
+    match each["kind"]:
+        case "number":
+            log = ", its logarithm" if each.get("log") else ""
+            return f"number{log}, mean {each['mean']:g}, scale {each['scale']:g}"
+        case "hash":
+            return f"text, hashed into {each['size']} numbers"
+    shown = ", ".join(each["values"][:5])
+    return f"{each['kind']}, {len(each['values'])} values: {shown}" + ", ..." * (len(each["values"]) > 5)

@@ -1,0 +1,241 @@
+"""Tables as people have them into a catalogue: look at the columns, check every row, then send."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist_client.answers import Catalogue
+from shortlist_client.client import Client
+from shortlist_client.errors import NotFound
+from shortlist_client.files.arm_rows import ArmRows, FileError
+from shortlist_client.files.cells import KINDS
+from shortlist_client.files.importing import block_bodies
+from shortlist_client.files.progress import meter
+from shortlist_client.files.proposals import Proposal, Statistics, propose, rounded
+from shortlist_client.files.table_arms import TableArms, TableOptions, TableRows, Taken
+from shortlist_client.files.tables import BadRow
+from shortlist_client.files.versions import check_version
+
+SHOWN_ARMS = 3
+BAD_COLUMNS = ("row", "field", "value", "reason")
+MOST_VALUE_CHARS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ImportOptions:
+    """How tables are imported.
+
+    ``encode``    make the catalogue, with fields for the columns
+    ``reduce``    make the catalogue, with so many principal components of the embeddings
+    ``skip_bad``  how many bad rows may be left out, and written beside
+    """
+
+    table: TableOptions = field(default_factory=TableOptions)
+    encode: bool = False
+    reduce: int | None = None
+    dry_run: bool = False
+    skip_bad: int = 0
+
+    @property
+    def makes(self) -> bool:
+        """Whether a catalogue is made that is not there."""
+        return self.encode or self.reduce is not None
+
+
+def import_tables(client: Client, catalogue: str, files: Sequence[Path], options: ImportOptions) -> list[str]:
+    """Send the arms of tables; lines that say what was done. Raises FileError, ShortlistError."""
+    check_version(client)
+    found = _found(client, catalogue, options)
+    arms = TableArms(files, options.table, _taken(found, options))
+    arms.look()
+    statistics = Statistics() if found is None and options.makes else None
+    ids = list[NDArray[np.int64]]()
+    bad = BadRows(options.skip_bad)
+    # a generator that an error leaves behind is closed at once, and its file with it
+    with meter("checked", arms.rows_total, "arms") as advance, closing(arms.rows()) as all_rows:
+        for rows in all_rows:
+            bad.note(rows.path, rows.bad)
+            ids.append(np.fromiter(map(hash, rows.ids), np.int64, len(rows)))
+            if statistics is not None:
+                documents = [
+                    {**each, "tags": tags} if tags else each
+                    for each, tags in zip(rows.metadata, rows.tags, strict=True)
+                ]
+                statistics.add(documents, rows.features if options.reduce else None)
+            advance(len(rows) + len(rows.bad))
+    if not options.dry_run:
+        bad.write()
+    count, distinct = sum(map(len, ids)), len(np.unique(np.concatenate(ids)))
+    lines = [*arms.notes, *bad.lines()]
+    if not count:
+        raise FileError(f"{arms.tables[0].path}: there are no arms in it")
+    if arms.without_metadata:
+        lines.append(f"{arms.without_metadata:,} arms have no row in {options.table.metadata}")
+    if statistics is not None:
+        settings, told = _settings(arms, statistics, options)
+        lines += told
+        if not options.dry_run:
+            client.put_catalogue(catalogue, **settings)
+    if options.dry_run:
+        return [*lines, *_first(arms), f"dry run: {distinct:,} arms are right, nothing was sent"]
+    with meter("sent", count, "arms") as advance:
+        added = _send(client, catalogue, arms, advance)
+    again = f"; {count - distinct:,} rows were replaced by later ones" if distinct < count else ""
+    return [*lines, f"{distinct:,} arms: {added:,} added, {distinct - added:,} were there{again}"]
+
+
+def _found(client: Client, catalogue: str, options: ImportOptions) -> Catalogue | None:
+    """The catalogue; None if it is to be made. Raises NotFound, FileError."""
+    try:
+        found = client.get_catalogue(catalogue)
+    except NotFound:
+        if not (options.makes or options.dry_run):
+            raise
+        return None
+    declared = found.features or {}
+    if (options.encode and not declared.get("fields")) or (options.reduce and not declared.get("embedding")):
+        flag = "--encode" if options.encode else "--reduce"
+        raise FileError(
+            f"{flag}: the catalogue {catalogue} is there already and is made otherwise: use a new name"
+        )
+    return found
+
+
+def _taken(found: Catalogue | None, options: ImportOptions) -> Taken:
+    if found is None:
+        has_features = options.reduce is not None or options.table.features is not None
+        return Taken(None if has_features else 0)
+    if not found.features:
+        return Taken(found.dim)
+    embedding = found.features.get("embedding")
+    fields = {each["name"]: each for each in found.features.get("fields") or ()}
+    return Taken(0 if embedding is None else int(embedding["dim"]), fields)
+
+
+def _settings(
+    arms: TableArms, statistics: Statistics, options: ImportOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """The settings of the catalogue that is to be made, which the columns follow; and lines that say so."""
+    features, lines = dict[str, Any](), list[str]()
+    if options.encode:
+        proposal = propose(statistics, {name: column.kind for name, column in arms.columns_of_all().items()})
+        if not proposal.fields and options.reduce is None and arms.dim == 0:
+            told = "; ".join(f"{name}: {why}" for name, why in proposal.left_out.items())
+            told = told or "the table has no column but the ids"
+            raise FileError(f"--encode: {told}")
+        lines += _encode_lines(proposal)
+        if proposal.fields:
+            features["fields"] = list(proposal.fields)
+        for each in proposal.fields:
+            arms.declare(each["name"], KINDS[each["kind"]])
+    if arms.dim:
+        features["embedding"] = {"dim": arms.dim}
+    if options.reduce is not None:
+        basis, share = statistics.principal(options.reduce)
+        features["embedding"]["reduce"] = {"to": options.reduce, "basis": rounded(basis)}
+        lines.append(
+            f"{options.reduce} principal components of {arms.dim} numbers keep {share:.1%} of their squares"
+        )
+    return {"features": features}, lines
+
+
+def _encode_lines(proposal: Proposal) -> list[str]:
+    return [
+        "features.fields of the catalogue:",
+        *proposal.lines(),
+        json.dumps({"fields": list(proposal.fields)}),
+    ]
+
+
+def _send(client: Client, catalogue: str, arms: TableArms, advance: Any) -> int:
+    """Send all arms; how many are new."""
+    added = 0
+    for number, body in block_bodies(_arm_rows(rows) for rows in arms.rows()):
+        added += client.import_blocks(catalogue, body).added
+        advance(number)
+    return added
+
+
+def _arm_rows(rows: TableRows) -> ArmRows:
+    metadata = [json.dumps(document, ensure_ascii=False) if document else "" for document in rows.metadata]
+    tags = rows.tags if any(rows.tags) else None
+    first = rows.numbers[0] if rows.numbers else 1
+    features = np.empty((len(rows), 0)) if rows.features is None else rows.features
+    return ArmRows(first, rows.ids, features, tags, metadata if any(metadata) else None)
+
+
+def _document(rows: TableRows, place: int) -> dict[str, Any]:
+    """An arm as it is sent."""
+    result: dict[str, Any] = {"id": rows.ids[place]}
+    if rows.features is not None:
+        result["features"] = rows.features[place].tolist()
+    if rows.tags[place]:
+        result["tags"] = rows.tags[place]
+    if rows.metadata[place]:
+        result["metadata"] = rows.metadata[place]
+    return result
+
+
+def _documents(rows: TableRows) -> Iterator[str]:
+    for place in range(len(rows)):
+        yield json.dumps(_document(rows, place), ensure_ascii=False)
+
+
+def _first(arms: TableArms) -> list[str]:
+    return list(islice((line for rows in arms.rows() for line in _documents(rows)), SHOWN_ARMS))
+
+
+class BadRows:
+    """Counts bad rows, and writes them beside their files. Raises FileError at one too many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._by_path: dict[Path, list[BadRow]] = {}
+        self._count = 0
+        self._written: list[str] = []
+
+    def note(self, path: Path, rows: Sequence[BadRow]) -> None:
+        """Count some of a file."""
+        for bad in rows:
+            self._count += 1
+            if self._count > self._most:
+                more = (
+                    f"; --skip-bad leaves out at most {self._most:,}, and there are more"
+                    if self._most
+                    else ""
+                )
+                raise FileError(f"{bad.refuse(path)}{more}")
+            self._by_path.setdefault(path, []).append(bad)
+
+    def write(self) -> None:
+        """Write the file of each table that has bad rows."""
+        for path, rows in self._by_path.items():
+            out = path.with_name(f"{path.name}.bad.csv")
+            try:
+                with out.open("w", encoding="utf-8", newline="") as file:
+                    table = csv.writer(file, lineterminator="\n")
+                    table.writerow(BAD_COLUMNS)
+                    table.writerows((bad.row, bad.field, _value(bad.value), bad.reason) for bad in rows)
+            except OSError as error:
+                raise FileError(f"{out}: {error.strerror or 'cannot be written'}") from None
+            self._written.append(f"{len(rows):,} bad rows were left out: {out}")
+
+    def lines(self) -> list[str]:
+        """What was left out."""
+        return self._written or [f"{self._count:,} bad rows would be left out"] * bool(self._count)
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return ""
+    return (value if isinstance(value, str) else repr(value))[:MOST_VALUE_CHARS]

@@ -1,0 +1,233 @@
+"""`shortlist import --history`: each row counts once, at the time when it was."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from app.bandits.settings import MAX_AHEAD_MS
+from app.learning import reward_entries
+from app.storage.types.registry import SIXTEENTHS_FOR_HISTORY
+from ridge_estimate import ridge_estimate
+from server.cli import main
+from service_process import Service, serving
+from shortlist_client import Client
+from shortlist_client.files import history
+
+Run = Callable[..., tuple[int, str, str]]
+ARMS = {"a": [1.0, 0.0], "b": [0.5, 1.0], "7": [1.0, 1.0]}
+HOUR_MS = 3_600_000
+NAMES = ["--key-column", "user", "--arm-column", "sku", "--value-column", "clicked"]
+TIMED = [*NAMES, "--at-column", "ts"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("history"), SHORTLIST_MAX_DEDUPE_MB="1") as service:
+        yield service
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    """A client of the service, with a bandit that has learned nothing."""
+    with Client(service.url) as client:
+        for bandit in list(client.bandits()):
+            client.delete_bandit(bandit.id)
+        client.put_catalogue("c", dim=2)
+        client.upsert_arms("c", list(ARMS.values()), ids=list(ARMS))
+        client.put_bandit(
+            "b",
+            catalogue="c",
+            policy="linear_ts",
+            scope="per_key",
+            half_life_s=3_600,
+            ridge=1.0,
+            intercept=False,
+        )
+        yield client
+
+
+@pytest.fixture
+def run(service: Service, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(["import", "--history", *map(str, arguments), "--url", service.url])
+        shown = capsys.readouterr()
+        errors = [line for line in shown.err.splitlines() if not line.startswith(("checked: ", "sent: "))]
+        return status, shown.out, "\n".join(errors)
+
+    return run
+
+
+def text(at: Path, content: str, name: str = "clicks.csv") -> Path:
+    (at / name).write_text(content)
+    return at / name
+
+
+def await_theta(client: Client, key: str, observations: int) -> list[float]:
+    client.observe("b", [{"id": f"wait-{time.time_ns()}", "key": "other", "arm": "a", "value": 0}], wait=True)
+    learner = client.get_learner("b", key)
+    assert learner.observations == observations
+    return list(learner.theta)
+
+
+def test_rows_count_once_at_their_time_however_often_they_are_imported(
+    client: Client, run: Run, tmp_path: Path
+):
+    now_ms = time.time_ns() // 1_000_000
+    times = [now_ms - age * HOUR_MS for age in (0, 1, 5)]
+    rows = [f"u1,{arm},{value},{at}" for arm, value, at in zip("aba", (1, 1, 0), times, strict=True)]
+    path = text(tmp_path, "user,sku,clicked,ts\n" + "\n".join(rows) + "\n")
+    assert run("b", path, *TIMED) == (0, "3 rows: 3 counted, 0 were known\n", "")
+    again = text(tmp_path, "clicked;ts;user;sku\n" + "".join(
+        f"{value};{at};u1;{arm}\n" for arm, value, at in zip("aba", (1, 1, 0), times, strict=True)
+    ), "other.csv")  # fmt: skip
+    assert run("b", path, again, *TIMED) == (0, "6 rows: 0 counted, 6 were known\n", "")
+    expected = ridge_estimate([(ARMS["a"], 1.0), (ARMS["b"], 1.0), (ARMS["a"], 0.0)], [1.0, 0.5, 2.0**-5])
+    np.testing.assert_allclose(await_theta(client, "u1", 3), expected, rtol=1e-6)
+
+
+HALF_AN_HOUR_AGO = datetime.fromtimestamp(round(time.time()) - 1_800, UTC)
+SPELLINGS = {
+    "seconds": str(round(HALF_AN_HOUR_AGO.timestamp())),
+    "milliseconds": str(round(HALF_AN_HOUR_AGO.timestamp() * 10**3)),
+    "microseconds": str(round(HALF_AN_HOUR_AGO.timestamp() * 10**6)),
+    "nanoseconds": str(round(HALF_AN_HOUR_AGO.timestamp()) * 10**9),
+    "ISO 8601": HALF_AN_HOUR_AGO.isoformat(),
+    "without an offset": f"{HALF_AN_HOUR_AGO:%Y-%m-%d %H:%M:%S}",
+    "as in Germany": f"{HALF_AN_HOUR_AGO:%d.%m.%Y %H:%M:%S}",
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_a_time_may_be_spelled_as_people_do(client: Client, run: Run, tmp_path: Path, spelling: str):
+    # one of a 31st tells day from month
+    first = "31.01.2024 23:30:00" if "Germany" in spelling else ""
+    path = text(
+        tmp_path,
+        f"user,sku,clicked,ts\nu,a,yes,{SPELLINGS[spelling]}\nv,a,no,{first or SPELLINGS[spelling]}\n",
+    )
+    status, said, err = run("b", path, *TIMED, "--dry-run")
+    assert (status, err) == (0, "")
+    assert f'"at": {round(HALF_AN_HOUR_AGO.timestamp()) * 1_000}}}' in said
+    assert '"value": 1.0' in said
+
+
+def test_parquet_with_times_booleans_and_ids_that_are_numbers(client: Client, run: Run, tmp_path: Path):
+    at = HALF_AN_HOUR_AGO.replace(tzinfo=None)
+    table = pa.table(
+        {
+            "user": [4, 4],
+            "sku": [7, 7],
+            "clicked": [True, False],
+            "ts": pa.array([at, at], pa.timestamp("ns")),
+        }
+    )
+    pq.write_table(table, tmp_path / "h.parquet")
+    assert run("b", tmp_path / "h.parquet", *TIMED)[:2] == (0, "2 rows: 2 counted, 0 were known\n")
+    assert await_theta(client, "4", 2)[0] > 0
+
+
+def test_equal_rows_without_a_time_are_different_ones_of_a_file(client: Client, run: Run, tmp_path: Path):
+    path = text(tmp_path, "user,sku,clicked\n" + "u,a,1\n" * 3)
+    assert run("b", path, *NAMES) == (0, "3 rows: 3 counted, 0 were known\n", "")
+    assert run("b", path, *NAMES) == (0, "3 rows: 0 counted, 3 were known\n", "")
+
+
+def test_what_the_bandit_refuses_is_told_with_its_first_row(client: Client, run: Run, tmp_path: Path):
+    path = text(tmp_path, "user,sku,clicked\nu,a,1\nu,gone,1\nu,gone,0\n")
+    status, said, _ = run("b", path, *NAMES)
+    assert (status, said.splitlines()) == (
+        0,
+        [
+            "3 rows: 1 counted, 0 were known",
+            "2 rows were refused as unknown_arm, the first of them clicks.csv: row 2",
+        ],
+    )
+
+
+HEAD = "user,sku,clicked,ts\nu,a,1,1700000000\n"
+WRONG = {
+    "no key": (HEAD + ",a,1,1700000000\n", "row 2: user: is missing"),
+    "no value": (HEAD + "u,a,,1700000000\n", "row 2: clicked: is missing"),
+    "a value of another kind": (
+        "user,sku,clicked,ts\n" + "u,a,1,1700000000\n" * 9 + "u,a,c4nary,1700000000\n",
+        "row 10: clicked: must be a number",
+    ),
+    "no time": (HEAD + "u,a,1,\n", "row 2: ts: is missing"),
+    "a time to come": (
+        HEAD + "u,a,1,4000000000\n",
+        "row 2: ts: is in the future",
+    ),
+    "a time long ago": (
+        HEAD + "u,a,1,5\n",
+        "row 2: ts: is before March 1973",
+    ),
+    "no column": ("user,sku,clicked\nu,a,1\n", "has no column ts, of user, sku, clicked"),
+    "no rows": ("user,sku,clicked,ts\n", "there are no rows in it"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_one_sentence_names_row_and_field_and_nothing_is_learned(
+    client: Client, run: Run, tmp_path: Path, name: str
+):
+    content, words = WRONG[name]
+    status, said, err = run("b", text(tmp_path, content), *TIMED)
+    assert (status, said) == (2, "")
+    assert words in err
+    assert "c4nary" not in err
+    await_theta(client, "u", 0)
+
+
+def test_bad_rows_may_be_left_out(client: Client, run: Run, tmp_path: Path):
+    path = text(tmp_path, "user,sku,clicked\nu,a,1\nu,,1\n")
+    status, said, _ = run("b", path, *NAMES, "--skip-bad", 1)
+    assert (status, said.splitlines()) == (
+        0,
+        [f"1 bad rows were left out: {path}.bad.csv", "1 rows: 1 counted, 0 were known"],
+    )
+    with path.with_name("clicks.csv.bad.csv").open(newline="") as file:
+        assert list(csv.DictReader(file)) == [
+            {"row": "2", "field": "sku", "value": "", "reason": "is missing"}
+        ]
+
+
+def test_what_cannot_be_a_history_of_this_bandit_is_refused(client: Client, run: Run, tmp_path: Path):
+    path = text(tmp_path, "user,sku,clicked\nu,a,1\n")
+    client.put_bandit("g", catalogue="c", policy="linear_ts", context={"dim": 2})
+    client.put_bandit("s", catalogue="c", policy="linear_ts", signals={"like": {}})
+    for bandit, flags, words in (
+        ("b", NAMES[2:], "--key-column: the bandit b learns for each key"),
+        ("g", NAMES, "--key-column: the bandit g is of scope global"),
+        ("g", NAMES[2:], "the bandit g has context"),
+        ("s", NAMES[2:], "the bandit s has signals"),
+        ("none", NAMES, "404 not_found"),
+        ("b", NAMES[:2], "--arm-column: --history needs it"),
+        ("b", [*NAMES, "--id", "sku"], "--id: belongs to an import of arms"),
+    ):
+        status, said, err = run(bandit, path, *flags)
+        assert (status, said) == (2, ""), bandit
+        assert words in err
+
+
+def test_an_import_that_takes_most_of_the_room_says_so_before_it_sends(
+    client: Client, run: Run, tmp_path: Path
+):
+    path = text(tmp_path, "user,sku,clicked\n" + "".join(f"u{n},a,1\n" for n in range(2_500)))
+    status, said, err = run("b", path, *NAMES)
+    assert "MB that are left for history (SHORTLIST_MAX_DEDUPE_MB)" in err
+    assert (status, said) == (0, "2,500 rows: 2,500 counted, 0 were known\n")
+
+
+def test_the_limits_of_times_are_those_of_the_service():
+    assert (history.FIRST_MS, history.AHEAD_MS) == (reward_entries.FIRST_MS, MAX_AHEAD_MS)
+    assert SIXTEENTHS_FOR_HISTORY / 16 == history.HISTORY_SHARE
