@@ -148,8 +148,9 @@ class CatalogueGraph:
     def __init__(self, snapshot: Snapshot, eligible: EligibleRows, ask: int) -> None:
         self._eligible = eligible
         self._ask = ask
-        self.kind: IndexKind = snapshot.kind
-        self._graph = snapshot.structure if snapshot.proposes else None
+        graph = snapshot.structure
+        self._graph = graph if graph is not None and graph.proposes else None
+        self.kind: IndexKind = "exact" if self._graph is None else self._graph.kind
         self._covered = self._graph.covered if self._graph is not None else 0
         self._fresh = int(np.count_nonzero(eligible.mask[self._covered :]))
 

@@ -336,7 +336,7 @@ class HnswGraph(Index):
         labels = self.nearest(query, count) if count > 0 else None
         if labels is None:
             return None
-        rows = self._rows[labels]
+        rows = self.rows[labels]
         rows = rows[rows >= 0]
         return rows[let_in[rows]]
 

@@ -274,8 +274,10 @@ class Policy(ABC):
         left. Pure, for any thread.
 
         ``posterior``   the estimate and a root of its covariance, in the context of the request
-        ``candidates``  the arms that it may take. The settings are in ``candidates.bandit.record``; its
-                        ``observed`` and its like convert to the unit of rewards, in which scores are answered
+        ``candidates``  the arms that it may take: ``search``, or ``scan`` and
+                        ``arms.features_of(rows) @ posterior.theta``. The settings are in ``bandit.record``;
+                        ``bandit.observed(hits)`` converts estimates to the unit of rewards, in which scores
+                        are answered
         ``rng``         numpy's generator, the only source of chance
         ``prepared``    what ``prepare`` returned
         """

@@ -715,9 +715,8 @@ def test_blocks_serve_that_are_a_tenth_faster(monkeypatch, us, scan_us, kind):
     monkeypatch.setattr(planner, "time_alternately", lambda search, exact, queries: ([], us, scan_us))
     monkeypatch.setattr(planner, "SMALL_NUMBERS", 40)
     features = np.vstack((10 * np.eye(2), -10 * np.eye(2), features_of(96, 2) / 10))
-    monkeypatch.setattr(
-        planner, "_with_graph", lambda view, options, make, exact, probes: (exact.plan, exact.blocks)
-    )
+    no_graph = planner.Candidate("hnsw", lambda task: (task.exact.plan, task.exact.blocks))
+    monkeypatch.setattr(planner, "CANDIDATES", [no_graph])
     decided, structure = plan(
         filled(features).snapshot().table, IndexOptions(), None, recent=(), rng=np.random.default_rng(1)
     )
