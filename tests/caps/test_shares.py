@@ -116,6 +116,16 @@ async def _held(lossy: LossyStore) -> bool:
     return lossy.held["quotas.share"] == 1
 
 
+async def test_what_is_given_back_can_be_shown_at_once(store: Store):
+    """And not only once the store was asked again."""
+    (process,) = await processes(store, 1, quota_of(1))
+    taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+    assert taken is not None
+    assert await process.show() == 0
+    process.shares.give_back(taken)
+    assert await process.show() == 1
+
+
 async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store: Store):
     (process,) = await processes(store, 1, quota_of(3, per_s=86_400))
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]

@@ -296,7 +296,7 @@ class Shop(RuleBasedStateMachine):
 
 
 TestShop = Shop.TestCase
-TestShop.settings = settings(max_examples=30, stateful_step_count=25)
+TestShop.settings = settings(max_examples=20, stateful_step_count=25)
 
 
 def shop(arms: int, dim: int = 8) -> tuple[LiveIndex, Snapshot]:

@@ -16,18 +16,27 @@ ARMS, DIM = 400, 5
 QUERIES = np.random.default_rng(9).standard_normal((30, DIM))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def features():
     """Of one length: no arm is too short to be in the graph."""
     drawn = np.random.default_rng(1).standard_normal((ARMS, DIM))
-    return drawn / np.linalg.norm(drawn, axis=1)[:, None]
+    drawn /= np.linalg.norm(drawn, axis=1)[:, None]
+    drawn.flags.writeable = False
+    return drawn
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory, features):
+    """What an index leaves in its file."""
+    path = tmp_path_factory.mktemp("graph") / "catalogue.index"
+    maintain(filled(features, OPTIONS, cache=path))
+    return path.read_bytes()
 
 
 @pytest.fixture
-def path(tmp_path, features):
+def path(tmp_path, written):
     path = tmp_path / "catalogue.index"
-    maintain(filled(features, OPTIONS, cache=path))
-    assert path.exists()
+    path.write_bytes(written)
     return path
 
 
@@ -51,7 +60,9 @@ def test_the_same_graph_comes_back_without_building(path, features, monkeypatch)
         assert np.array_equal(*(graph.rows[graph.nearest(query, 20)] for graph in graphs))
 
 
-def test_only_the_owner_can_read_it_and_nothing_else_is_left(path):
+def test_only_the_owner_can_read_it_and_nothing_else_is_left(tmp_path, features):
+    path = tmp_path / "catalogue.index"
+    maintain(filled(features, OPTIONS, cache=path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(path.parent.iterdir()) == [path]
 
@@ -119,8 +130,9 @@ def test_another_dimension_or_shape_is_refused(path, features):
 
 
 def test_revisions_that_mean_other_features_are_refused(path, features):
-    features[17, 2] *= 1.000001
-    assert read(path, filled(features)) is None
+    others = features.copy()
+    others[17, 2] *= 1.000001
+    assert read(path, filled(others)) is None
 
 
 def test_a_catalogue_that_moved_on_is_refused(path, features):
