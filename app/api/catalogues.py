@@ -6,6 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
@@ -183,7 +184,8 @@ async def get(
     answer = await _whole(found, filtered)
     if include is None or found.encoding.basis is None:
         return reply(answer)
-    return await Streamed.of(with_rows(answer, "basis", found.encoding.basis), media_type=JSON)
+    basis = found.encoding.basis.astype(np.float64)
+    return await Streamed.of(with_rows(answer, "basis", basis), media_type=JSON)
 
 
 @router.post("/{catalogue}/features/fit", response_model=CatalogueView, responses=problems(409))

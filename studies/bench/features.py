@@ -33,7 +33,7 @@ RATERS = 768
 GENRE = EncodedField("genre", "categories", values=GENRES)
 YEAR = EncodedField("year", "number", mean=1990.0, scale=10.0)
 TITLE = EncodedField("title", "hash", size=32)
-WAYS = {
+WAYS: dict[str, tuple[list[Any], int | None]] = {
     "genres and year": ([GENRE, YEAR], None),
     "genres, year and popularity": ([GENRE, YEAR, "popularity"], None),
     "words of the title": ([TITLE], None),

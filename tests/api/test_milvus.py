@@ -374,3 +374,25 @@ async def test_ready_waits_for_an_engine_that_starts_and_not_for_one_that_stays_
         away.setattr(health, "ENGINE_START_S", 0.0)
         await shared.ok("GET", "/readyz")
     await shared.ok("GET", "/readyz")
+
+
+async def test_features_are_made_and_reduced_as_in_memory(shared):
+    fields = [{"name": "price", "kind": "number", "mean": 10, "scale": 5}]
+    features = {"fields": fields, "embedding": {"dim": DIM, "reduce": 2}}
+    made = await shared.ok("PUT", "/v1/catalogues/made", {"features": features}, 201)
+    assert (made["dim"], made["reduction"]["state"]) == (3, "not_fitted")
+    rows = arms_of(60)
+    arms = [{"id": arm, "features": row, "metadata": {"price": 20}} for arm, row in rows.items()]
+    await shared.ok("PUT", "/v1/catalogues/made/arms", {"arms": arms})
+    question = {"embedding": rows["a7"], "k": 3, "method": "hnsw"}
+    await shared.refused("POST", "/v1/catalogues/made/mips", question, status=409, code="not_fitted")
+    await shared.ok("POST", "/v1/catalogues/made/features/fit")
+    await shared.followed("made")
+    view = await shared.ok("GET", "/v1/catalogues/made?include=basis")
+    assert (view["size"], view["reduction"]["arms"]) == (60, 60)
+    points = np.array([*rows.values()]) @ np.array(view["basis"]).T
+    found = await shared.ok("POST", "/v1/catalogues/made/mips", question)
+    best = np.argsort(-(points @ points[7]))[:3].tolist()
+    assert [arm["id"] for arm in found["arms"]] == [f"a{row}" for row in best]
+    arm = await shared.ok("GET", "/v1/catalogues/made/arms/a7")
+    assert arm["features"] == pytest.approx([2.0, *points[7]], abs=1e-5)

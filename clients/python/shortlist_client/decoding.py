@@ -23,6 +23,8 @@ def decoder(kind: Any) -> Decoder:
         return _of_class(origin or kind, arguments)
     if origin is tuple:
         return _of_items(decoder(arguments[0]))
+    if origin is Mapping and decoder(arguments[1]) is not as_it_is:
+        return _of_values(decoder(arguments[1]))
     if origin in {Union, UnionType}:
         (inner, *more) = [each for each in arguments if each is not type(None)]
         return as_it_is if more or decoder(inner) is as_it_is else _or_none(decoder(inner))
@@ -63,6 +65,10 @@ def _of_items(make: Decoder) -> Decoder:
     if make is as_it_is:
         return tuple
     return lambda document: tuple([make(item) for item in document])
+
+
+def _of_values(make: Decoder) -> Decoder:
+    return lambda document: {name: make(value) for name, value in document.items()}
 
 
 def _or_none(make: Decoder) -> Decoder:
