@@ -21,6 +21,7 @@ from app.api.limits import (
 )
 from app.api.problems import problems
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
+from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.campaigns.slates import SlateCampaigns, best_slate
 from app.filters.fields import MAX_FIELD_CHARS
@@ -110,10 +111,17 @@ async def choose(
     """
     if body.dry_run:
         check_scope(request, "read")
-        owner = await bandits.ready(bandit, keep=False)
-        return reply(await dry_runs.run(owner, await _request(body, slates)))
+
+        async def dry_run(owner: Bandit) -> DryRun:
+            return await dry_runs.run(owner, await _request(body, slates))
+
+        return reply(await bandits.use(bandit, dry_run, keep=False))
     check_scope(request, "choose")
-    return reply(await choosing.choose(await bandits.ready(bandit), await _request(body, slates)))
+
+    async def chosen(owner: Bandit) -> Choice:
+        return await choosing.choose(owner, await _request(body, slates))
+
+    return reply(await bandits.use(bandit, chosen))
 
 
 @router.post("/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409))
@@ -127,12 +135,15 @@ async def choose_batch(
     """Choose for several requests at once; an error of one is the error of all."""
     if sum(item.k for item in body.requests) > MAX_BATCH_ARMS:
         raise Invalid(f"k of all requests together must be at most {MAX_BATCH_ARMS:,}", path=("requests",))
-    owner = await bandits.ready(bandit)
-    requests = []
-    for place, item in enumerate(body.requests):
-        with within(("requests", place)):
-            requests.append(await _request(item, slates))
-    return reply({"results": await choosing.choose_batch(owner, requests)})
+
+    async def chosen(owner: Bandit) -> list[Choice]:
+        requests = []
+        for place, item in enumerate(body.requests):
+            with within(("requests", place)):
+                requests.append(await _request(item, slates))
+        return await choosing.choose_batch(owner, requests)
+
+    return reply({"results": await bandits.use(bandit, chosen)})
 
 
 async def _request(body: ChooseItem, slates: SlateCampaigns) -> ChooseRequest:

@@ -25,7 +25,7 @@ import msgspec
 
 import app
 import workers
-from app.bandits import prior_version, settings, versions
+from app.bandits import prior_version, settings, spaces, versions
 from app.campaigns import fold as campaign_records
 from app.campaigns import noisy_centers, slates
 from app.caps import rules
@@ -80,6 +80,7 @@ RECORDS: dict[str, type] = {
     "bandit, context": encoding.ContextRule,
     "encoded field": encoding.EncodedField,
     "bandit, version": versions.BanditVersion,
+    "bandit, move": spaces.MoveRecord,
     "learned prior": prior_version.PriorRecord,
     "quota": rules.QuotaRule,
     "campaign": campaign_records.CampaignRecord,
