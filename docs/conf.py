@@ -37,6 +37,7 @@ PARTS = {
         "docs/rewards",
         "docs/signals",
         "docs/changing",
+        "docs/moving",
         "docs/measuring",
         "docs/scales",
         "docs/it-does-not-learn",

@@ -138,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _file_commands(commands)
     _ingest_command(commands)
+    _move_command(commands)
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     _flags(doctor, "host", "port", "data_dir", "redis_url")
     _key(doctor, "read")
@@ -192,6 +193,11 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     for name, text in HISTORY_COLUMNS.items():
         history.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
+    load.add_argument(
+        "--replace-features",
+        action="store_true",
+        help="also where they have little to do with those that bandits have learned from",
+    )
     _remote(load)
     load.set_defaults(run=_import)
 
@@ -284,6 +290,21 @@ def _ingest_command(commands: argparse._SubParsersAction[Parser]) -> None:
     ingest.set_defaults(run=_ingest)
 
 
+def _move_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    move = commands.add_parser("move", help="move a bandit to another catalogue, with what its learners know")
+    move.add_argument("bandit", metavar="BANDIT")
+    move.add_argument("catalogue", metavar="CATALOGUE", help="the same arms, with other features")
+    move.add_argument(
+        "--carry",
+        choices=("auto", "log", "map", "none"),
+        default="auto",
+        help="how learners come along. Default: auto, which refuses features that have too little in common.",
+    )
+    move.add_argument("--dry-run", action="store_true", help="say what it would do, and change nothing")
+    _remote(move)
+    move.set_defaults(run=_move)
+
+
 def _remote(parser: argparse.ArgumentParser, scope: str = "admin") -> None:
     url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
     parser.add_argument("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
@@ -367,13 +388,19 @@ def _import(parsed: argparse.Namespace) -> None:
                 "\n".join(files.import_history(client, parsed.name, parsed.files, _history(parsed, of_table)))
             )
         elif not of_table and files.are_exports(parsed.files):
-            print(files.import_arms(client, parsed.name, parsed.files))
+            replace = parsed.replace_features
+            print(files.import_arms(client, parsed.name, parsed.files, replace_features=replace))
         else:
             table = files.TableOptions(
                 parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text)
             )
             options = files.ImportOptions(
-                table, parsed.encode, parsed.reduce, parsed.dry_run, parsed.skip_bad or 0
+                table,
+                parsed.encode,
+                parsed.reduce,
+                parsed.dry_run,
+                parsed.skip_bad or 0,
+                parsed.replace_features,
             )
             print("\n".join(files.import_tables(client, parsed.name, parsed.files, options)))
 
@@ -438,6 +465,25 @@ def _explain(parsed: argparse.Namespace) -> None:
     decision = sys.stdin.read().strip() if parsed.decision == "-" else parsed.decision
     with _client(parsed) as client:
         print(_module("explaining").explain(client, parsed.bandit, decision))
+
+
+def _move(parsed: argparse.Namespace) -> None:
+    with _client(parsed) as client:
+        done = client.move_bandit(
+            parsed.bandit, catalogue=parsed.catalogue, carry=parsed.carry, dry_run=parsed.dry_run
+        )
+    is_refused = done.warnings and done.warnings[0].startswith("it would be refused")
+    verb = ("would not move" if is_refused else "would move") if parsed.dry_run else "moved"
+    arms = done.arms
+    print(f"{parsed.bandit} {verb} from {done.from_} to {done.to}: {done.learners:,} learners, {done.carry}")
+    print(f"{arms.common:,} arms in common; {arms.only_from:,} are gone, {arms.only_to:,} are new")
+    if done.map is not None:
+        weighed = "by how often they were shown" if done.map.shown == "log" else "all alike"
+        print(f"the map explains {done.map.r2:.0%} of the new features; arms count {weighed}")
+    if done.agreement is not None:
+        print(f"estimates before and after agree: correlation {done.agreement:.2f}")
+    for warning in done.warnings:
+        print(f"- {warning}")
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:

@@ -8,11 +8,13 @@ import itertools
 import secrets
 import shutil
 from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from app.api.rates import Rates
 from app.bandits.registry import Bandits
+from app.bandits.spaces import Moves
 from app.campaigns.campaigns import Campaigns
 from app.campaigns.noisy_centers import CenterCampaigns, NoisyCenters
 from app.campaigns.slate_warm_start import SlateWarmStart
@@ -40,6 +42,7 @@ from app.measuring.explain import Explanations
 from app.measuring.export import Exports
 from app.measuring.report import Reports
 from app.milvus.engine import Engine
+from app.moving.moving import Moving
 from app.platform.background import end
 from app.platform.directory_lock import try_lock
 from app.platform.errors import StartupError
@@ -65,6 +68,7 @@ from app.storage.embedded.losses import Losses
 from app.storage.store import Store
 from app.storage.types import LearnerChanges
 from workers import arm_following, index_maintenance
+from workers.carrying import Carrying
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases, OnlyWorker, SharedWorker
 from workers.log_retention import LogRetention
@@ -116,18 +120,21 @@ class Service:
             refresh=self._poll_for_news,
             group=SharingGroup(group_dir / SHARED) if group_dir is not None else None,
             engine=self.engine,
+            has_taught=self._has_taught,
         )
+        self.moves = Moves(store.moves)
         self.bandits = Bandits(
             store,
             self.catalogues,
             policies=POLICIES,
             most_wait_s=settings.token_ttl_s,
             refresh=self._poll_for_news,
+            moves=self.moves,
         )
         learner_bytes = settings.posterior_cache_mb << 20
-        self.learners = Learners(store, capacity_bytes=learner_bytes)
+        self.learners = Learners(store, capacity_bytes=learner_bytes, moves=self.moves)
         self.priors = LearnedPriors(store.priors, capacity_bytes=max(4 << 20, learner_bytes // 8))
-        self.prior_fits = PriorFits(store, self.priors, fitted=metrics.prior_was_fitted)
+        self.prior_fits = PriorFits(store, self.priors, fitted=metrics.prior_was_fitted, moves=self.moves)
         remote = RemoteWorkers(self._sync_learners)
         is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
         leases = (
@@ -213,7 +220,21 @@ class Service:
             received=self._received,
             unlimited=metrics.unlimited.labels("rewarded").inc,
         )
-        self.learner_copies = LearnerCopies(store, workers)
+        self.learner_copies = LearnerCopies(store, workers, self.moves)
+        self.moving = Moving(
+            store,
+            self.catalogues,
+            self.bandits,
+            self.learners,
+            self.decision_log,
+            self.quotas,
+            moves=self.moves,
+            priors=self.priors,
+            fits=self.prior_fits,
+            workers=workers,
+            policies=POLICIES,
+        )
+        self._owns = leases.owns
         self.forgetting = Forgetting(
             store, workers, [self.elimination, caps], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
         )
@@ -290,7 +311,14 @@ class Service:
             retention = LogRetention(
                 self.store, most_bytes=self.settings.max_log_mb << 20, done=self._on_housekeeping
             )
-            self._run(housekeeping.run(), retention.run(), self._prior_fitting.run())
+            carrying = Carrying(
+                self.store,
+                owns=self._owns,
+                wake=self._worker.wake,
+                moves=self.moves,
+                carried=partial(self._on_housekeeping, "carried"),
+            )
+            self._run(housekeeping.run(), retention.run(), self._prior_fitting.run(), carrying.run())
         self._run(
             self.sync.run(),
             self.rows.run(),
@@ -315,6 +343,11 @@ class Service:
     def _on_housekeeping(self, kind: str, count: int) -> None:
         self.metrics.housekeeping.labels(kind).inc(count)
 
+    async def _has_taught(self, catalogue: str) -> bool:
+        """Whether a bandit has learned from the arms of a catalogue."""
+        uids = self.bandits.of_catalogue(catalogue)
+        return any(counts.entries for counts in await self.store.priors.folded(uids))
+
     async def _poll_for_news(self) -> bool:
         return await self.sync.poll_for_news()
 
@@ -327,6 +360,7 @@ class Service:
             reward_log_s=self.settings.reward_log_s,
             capacity_bytes=self.settings.worker_cache_mb << 20,
             owns=leases.owns,
+            moves=self.moves,
         )
         return SharedWorker(worker, leases, remote)
 

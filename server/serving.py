@@ -23,6 +23,7 @@ import uvloop
 from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
 
+from app.bandits.spaces import Moves
 from app.learning.forgetting import Forgetting
 from app.learning.learned_priors import LearnedPriors
 from app.learning.prior_fits import PriorFits
@@ -38,6 +39,7 @@ from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from server.application import create_app
 from server.http_protocol import ShortlistProtocol
+from workers.carrying import Carrying
 from workers.housekeeping import Housekeeping
 from workers.learned_bandits import LearnedBandits
 from workers.leases import Leases, OnlyWorker
@@ -192,7 +194,8 @@ def work(settings: Settings, *, burst: bool = False) -> None:
 async def _work(settings: Settings, store: Store) -> None:
     expected = await _opened(settings, store)
     leases = Leases(store, secrets.token_hex(8), lease_s=settings.lease_s)
-    worker = _worker(settings, store, leases.owns)
+    moves = Moves(store.moves)
+    worker = _worker(settings, store, leases.owns, moves)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
@@ -202,7 +205,8 @@ async def _work(settings: Settings, store: Store) -> None:
     housekeeping = Housekeeping(store, forgetting, wake=worker.wake)
     retention = LogRetention(store, most_bytes=settings.max_log_mb << 20)
     bandits, priors = LearnedBandits(store), LearnedPriors(store.priors, capacity_bytes=WORKER_PRIOR_BYTES)
-    fits = PriorFits(store, priors, fitted=_log_fit)
+    fits = PriorFits(store, priors, fitted=_log_fit, moves=moves)
+    carrying = Carrying(store, owns=leases.owns, wake=worker.wake, moves=moves)
     fitting = PriorFitting(store.priors, bandits, priors, fits, owns=leases.owns)
     await leases.renew()
     running = (
@@ -212,6 +216,7 @@ async def _work(settings: Settings, store: Store) -> None:
         expected.run(),
         bandits.run(fitting.changed),
         fitting.run(),
+        carrying.run(),
     )
     tasks = [asyncio.create_task(task) for task in running]
     log.info("the worker is ready")
@@ -229,7 +234,7 @@ def _log_fit(outcome: str, *, seconds: float, keys: int) -> None:
 async def _work_once(settings: Settings, store: Store) -> None:
     """Apply what is in the log, without a lease. A worker with a lease may do the same work in vain."""
     expected = await _opened(settings, store)
-    await _worker(settings, store, OnlyWorker().owns).drain()
+    await _worker(settings, store, OnlyWorker().owns, Moves(store.moves)).drain()
     await expected.finish()
     await store.close()
 
@@ -242,7 +247,7 @@ async def _opened(settings: Settings, store: Store) -> ExpectedStore:
     return expected
 
 
-def _worker(settings: Settings, store: Store, owns: Callable[[int], bool]) -> RewardWorker:
+def _worker(settings: Settings, store: Store, owns: Callable[[int], bool], moves: Moves) -> RewardWorker:
     return RewardWorker(
         store,
         applied=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),
@@ -251,4 +256,5 @@ def _worker(settings: Settings, store: Store, owns: Callable[[int], bool]) -> Re
         reward_log_s=settings.reward_log_s,
         capacity_bytes=settings.worker_cache_mb << 20,
         owns=owns,
+        moves=moves,
     )

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from app.bandits.spaces import NO_SPACES, Spaces
 from app.learning.checkpoints import is_due, restored, tail_bytes
-from app.learning.fold import fold, pooled_of, reason_of, replaces_state
+from app.learning.fold import fold, is_of_space, moves_of, pooled_of, reason_of, replaces_state
 from app.records.records import LearnerState, state_to_bytes
 from app.storage.types import DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
 
@@ -40,6 +41,7 @@ class Folded:
     ``dead``         the entries that were left out
     ``kept``         the learners of the batch as they are afterwards, save small ones that are new
     ``counts``       of each bandit, how many entries were folded
+    ``moved``        of each bandit that was moved, the last move that was folded
     """
 
     states: States
@@ -48,6 +50,7 @@ class Folded:
     dead: Sequence[DeadLetter]
     kept: Mapping[LearnerId, CheckpointedLearner]
     counts: Mapping[str, FoldedCounts]
+    moved: Mapping[str, int]
 
 
 def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
@@ -73,7 +76,7 @@ def numbers_of(entries: Sequence[LogEntry]) -> int:
     return sum(dim**2 for dim in dims.values())
 
 
-def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
+def fold_stored(before: Before, entries: Sequence[LogEntry], spaces: Spaces = NO_SPACES) -> Folded:
     """Fold a batch into all ``learners_of`` its entries.
 
     A learner that cannot be read stays as it is, and all its entries are left out.
@@ -91,7 +94,7 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
             if reason := broken.get(entry.learner):
                 leave_out(entry, reason)
         sound = [entry for entry in entries if entry.learner not in broken]
-    states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out)
+    states = fold({learner: each.state for learner, each in kept.items()}, sound, leave_out, spaces)
     read = {learner for learner, each in before.items() if isinstance(each, StoredLearner)}
     if dead:
         # a dead letter must be in no tail: folding the tail would fail on it each time
@@ -102,8 +105,10 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
     for learner, state in states.items():
         new = added.get(learner, ())
         tail = tail_bytes(new) + (kept[learner].tail if learner in kept else 0)
-        # A tail can only add. A learner that was removed, forgotten, restored or unreadable is written whole.
-        if state is None or not new or learner not in kept or is_due(state, tail, was_read=learner in read):
+        # A tail can only add. A learner that was removed, forgotten, restored, carried to another space or
+        # unreadable is written whole.
+        is_whole = state is None or not new or learner not in kept or _is_carried(kept[learner], state, new)
+        if is_whole or state is None or is_due(state, tail, was_read=learner in read):
             checkpoints[learner] = None if state is None else state_to_bytes(state)
             kept[learner] = CheckpointedLearner(state)
         else:
@@ -113,7 +118,17 @@ def fold_stored(before: Before, entries: Sequence[LogEntry]) -> Folded:
         if learner in checkpoints and isinstance(each, StoredLearner) and not (each.checkpoint or each.tail):
             kept.pop(learner, None)
     letters = [dead[entry.entry_id] for entry in entries if entry.entry_id in dead] if dead else []
-    return Folded(states, checkpoints, tails, letters, kept, counts)
+    return Folded(states, checkpoints, tails, letters, kept, counts, moves_of(entries))
+
+
+def _is_carried(before: CheckpointedLearner, state: LearnerState, new: Sequence[LogEntry]) -> bool:
+    """Whether folding its tail into its checkpoint would need to know of moves."""
+    if not state.space:
+        return False
+    was = before.state
+    return (was is not None and was.space != state.space) or not all(
+        is_of_space(entry, state.space) for entry in new
+    )
 
 
 def _added(

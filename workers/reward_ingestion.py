@@ -23,8 +23,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from app.bandits.spaces import NO_SPACES, Moves, Spaces
 from app.learning.checkpoints import WAIT_S, state_memory_bytes
-from app.learning.fold import is_short, learners_of
+from app.learning.fold import is_short, learners_of, spaces_of
 from app.platform.answers import Budget
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
@@ -71,6 +72,7 @@ class RewardWorker:
     ``resync(partition)``  is awaited when the watermark is not where this worker left it, and at its start
     ``reward_log_s``       for how long applied entries stay in the log
     ``capacity_bytes``     of memory for the learners that this worker keeps
+    ``moves``              of bandits; None: read by this worker alone
     ``owns(partition)``    whether to apply a partition; the others are left to other workers (``leases``).
                            That saves work: what keeps two from applying the same is the watermark alone
     """
@@ -85,6 +87,7 @@ class RewardWorker:
         reward_log_s: int,
         capacity_bytes: int,
         owns: Callable[[int], bool] = lambda partition: True,  # noqa: ARG005
+        moves: Moves | None = None,
     ) -> None:
         self._store = store
         self._applied = applied
@@ -98,6 +101,9 @@ class RewardWorker:
         )
         self._cycles = [0] * store.partitions
         self._owns = owns
+        self._moves = moves or Moves(store.moves)
+        # of each partition the moves up to its watermark, by the uids of bandits
+        self._moved: list[dict[str, int]] = [{} for _ in range(store.partitions)]
         self._awake = asyncio.Event()
         self._folding = asyncio.Lock()
         self._memory = Budget(MOST_NUMBERS)  # of the batches at hand, in numbers
@@ -201,7 +207,7 @@ class RewardWorker:
 
     async def _apply_within(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
         before = await self._before(partition, learners_of(entries))
-        done = await self._fold(before, entries)
+        done = await self._fold(before, entries, await self._spaces(partition, entries))
         last = entries[-1].entry_id
         applied = await self._store.learners.apply(
             partition,
@@ -211,10 +217,12 @@ class RewardWorker:
             tails=done.tails,
             dead=done.dead,
             folded=done.counts,
+            moved=done.moved,
         )
         # if not, another worker was faster, and what was folded here is dropped
         if applied:
             self._keep(partition, done.kept)
+            self._moved[partition] |= done.moved
             self._applied(Step(partition, watermark, last, done.states, len(entries)))
         return applied
 
@@ -243,19 +251,28 @@ class RewardWorker:
         )
         if partition not in self._watermarks or watermark != known:
             self._cycles[partition] += 1
+            self._moved[partition] = dict(await self._store.moves.folded(partition))
             await self._resync(partition)
         if watermark != known:
             entries = await self._store.rewards.read(partition, watermark, BATCH)
         return watermark, entries
 
-    async def _fold(self, before: Before, entries: Sequence[LogEntry]) -> Folded:
+    async def _spaces(self, partition: int, entries: Sequence[LogEntry]) -> Spaces:
+        """What folding these entries needs to know of moves: nothing where no bandit was moved."""
+        folded, named = self._moved[partition], spaces_of(entries)
+        wanted = dict(named)
+        for uid in {entry.learner.bandit_uid for entry in entries} & folded.keys():
+            wanted[uid] = max(folded[uid], named.get(uid, 0))
+        return Spaces(folded, await self._moves.maps(wanted)) if wanted else NO_SPACES
+
+    async def _fold(self, before: Before, entries: Sequence[LogEntry], spaces: Spaces) -> Folded:
         """One partition at a time: several threads would keep requests from the interpreter."""
         async with self._folding:
             tails = (each.tail for each in before.values() if isinstance(each, StoredLearner))
             if not is_short(chain(entries, *tails)):
-                return await asyncio.to_thread(fold_stored, before, entries)
+                return await asyncio.to_thread(fold_stored, before, entries, spaces)
             await asyncio.sleep(0)  # requests come between the folds of two partitions
-            return fold_stored(before, entries)
+            return fold_stored(before, entries, spaces)
 
     def _note_watermark(self, partition: int, watermark: str) -> None:
         self._watermarks[partition] = watermark

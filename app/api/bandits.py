@@ -12,6 +12,7 @@ from app.api.fields import Identifier, Page, PageLimit, page_reply
 from app.api.filters import parsed_filter
 from app.api.guard import check_catalogue, key_name, key_of
 from app.api.learners import UsedView, used
+from app.api.moves import MoveStatusView
 from app.api.problems import problems
 from app.api.resource_changes import as_json, check, if_match, merged, patch_model
 from app.api.strict_json import Provided, StrictModel, invalid, json_router, reply
@@ -31,6 +32,7 @@ from app.bandits.versions import BanditVersion, etag_of
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.measuring.evaluation_warnings import warnings_of_log
+from app.moving.moving import Moving
 from app.platform.documents import fields_of
 from app.platform.errors import Invalid, NotChangeable
 from app.policies.base import SPECIAL_OPTIONS
@@ -43,12 +45,14 @@ class _View(BaseModel):
     """``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
     cannot be done with these settings, as sentences; absent if there are none. ``used``: what the settings
     are for a learner without rewards; in the list of all bandits without what other keys have taught it.
+    ``move``: while learners are being carried to another catalogue; absent otherwise, and in lists.
     """
 
     id: str
     version: int
     warnings: list[str] = []
     used: UsedView | None = None
+    move: MoveStatusView | None = None
 
 
 FIELDS = fields_of(BanditSettings) | {"policy": (PolicyName, ...)}
@@ -155,10 +159,15 @@ async def list_all(
 
 @router.get("/{bandit}", response_model=BanditView)
 async def get(
-    bandit: str, bandits: Provided[Bandits], learners: Provided[Learners], priors: Provided[LearnedPriors]
+    bandit: str,
+    bandits: Provided[Bandits],
+    learners: Provided[Learners],
+    priors: Provided[LearnedPriors],
+    moving: Provided[Moving],
 ) -> Response:
     """One bandit as it is now."""
-    return await _reply(await priors.serving(await bandits.get(bandit)), learners)
+    owner = await bandits.get(bandit)
+    return await _reply(await priors.serving(owner), learners, await moving.status(owner))
 
 
 @router.delete("/{bandit}", status_code=204)
@@ -211,7 +220,8 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
         changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:
         raise invalid(error) from None
-    kept = {name: getattr(record, name) for name in ("intercept", "directions", "mean_square", "constant")}
+    own = BanditRecord.__struct_fields__[len(BanditSettings.__struct_fields__) :]  # nobody asks for them
+    kept = {name: getattr(record, name) for name in ("intercept", *own)}
     return msgspec.structs.replace(changed, **kept)
 
 
@@ -226,12 +236,19 @@ def _left_behind(before: str, policy: object) -> set[str]:
     return SPECIAL_OPTIONS.keys() - row.options - FIXED.keys()
 
 
-async def _reply(bandit: Bandit, learners: Learners) -> Response:
-    return _answer(bandit, await learners.begins_with(bandit))
+async def _reply(bandit: Bandit, learners: Learners, move: dict[str, Any] | None = None) -> Response:
+    return _answer(bandit, await learners.begins_with(bandit), move=move)
 
 
-def _answer(bandit: Bandit, begins_with: tuple[float, float], status: int = 200) -> Response:
-    answer = reply(_with_used(bandit, begins_with), status)
+def _answer(
+    bandit: Bandit,
+    begins_with: tuple[float, float],
+    status: int = 200,
+    *,
+    move: dict[str, Any] | None = None,
+) -> Response:
+    view = _with_used(bandit, begins_with)
+    answer = reply(view if move is None else {**view, "move": move}, status)
     answer.headers["etag"] = bandit.etag
     return answer
 

@@ -24,6 +24,7 @@ from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
 from app.records.features import FeatureEncoding, FeaturesRule, Reduction, completed, warnings_of
 from app.records.records import CatalogueRecord
+from app.replication.health import features_replaced
 
 SHOWN_FILTERS = 20
 
@@ -112,6 +113,14 @@ class FilterView(BaseModel):
     reason: str
 
 
+class FindingView(BaseModel):
+    """``good``: null says that it is neither good nor bad."""
+
+    name: str
+    good: bool | None
+    text: str
+
+
 class CatalogueView(BaseModel):
     """``filters``: those that were asked most often of late.
 
@@ -123,7 +132,8 @@ class CatalogueView(BaseModel):
     Of a catalogue with ``features``: what these are made from, without a basis; ``columns``, what each
     number means; ``reduction`` of its embedding; ``unlisted`` values of fields, which count as missing:
     absent in lists, and where the arms are in Milvus. ``basis``: where it is asked for. ``warnings``: what
-    these features cost; absent if nothing is to be said.
+    these features cost; absent if nothing is to be said. ``findings``: what is wrong with it, as in
+    `/v1/status`; absent if nothing is.
     """
 
     id: str
@@ -138,6 +148,7 @@ class CatalogueView(BaseModel):
     unlisted: dict[str, UnlistedView] | None = None
     basis: list[list[float]] | None = None
     warnings: list[str] | None = None
+    findings: list[FindingView] | None = None
 
 
 @router.put(
@@ -182,6 +193,8 @@ async def get(
     """One catalogue: its size, its version, and how it is searched."""
     found = await catalogues.get(catalogue)
     answer = await _whole(found, filtered)
+    if await catalogues.has_replaced_features(found):
+        answer["findings"] = [asdict(features_replaced(catalogue))]
     if include is None or found.encoding.basis is None:
         return reply(answer)
     basis = found.encoding.basis.astype(np.float64)

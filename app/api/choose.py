@@ -113,11 +113,17 @@ async def choose(
     """
     if body.dry_run:
         check_scope(request, "read")
-        chosen_by = await bandits.ready(bandit, keep=False)
-        return reply(await dry_runs.run(chosen_by, await _request(body, chosen_by, slates, key_of(request))))
+
+        async def dry_run(owner: Bandit) -> DryRun:
+            return await dry_runs.run(owner, await _request(body, owner, slates, key_of(request)))
+
+        return reply(await bandits.use(bandit, dry_run, keep=False))
     check_scope(request, "choose")
-    chosen_by = await bandits.ready(bandit)
-    return reply(await choosing.choose(chosen_by, await _request(body, chosen_by, slates, key_of(request))))
+
+    async def chosen(owner: Bandit) -> Choice:
+        return await choosing.choose(owner, await _request(body, owner, slates, key_of(request)))
+
+    return reply(await bandits.use(bandit, chosen))
 
 
 @router.post("/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409))
@@ -139,12 +145,15 @@ async def choose_batch(
     rates.charge(key, len(body.requests) - 1)
     if sum(item.k for item in body.requests) > MAX_BATCH_ARMS:
         raise Invalid(f"k of all requests together must be at most {MAX_BATCH_ARMS:,}", path=("requests",))
-    chosen_by = await bandits.ready(bandit)
-    requests = []
-    for place, item in enumerate(body.requests):
-        with within(("requests", place)):
-            requests.append(await _request(item, chosen_by, slates, key))
-    return reply({"results": await choosing.choose_batch(chosen_by, requests)})
+
+    async def chosen(owner: Bandit) -> list[Choice]:
+        requests = []
+        for place, item in enumerate(body.requests):
+            with within(("requests", place)):
+                requests.append(await _request(item, owner, slates, key))
+        return await choosing.choose_batch(owner, requests)
+
+    return reply({"results": await bandits.use(bandit, chosen)})
 
 
 async def _request(

@@ -48,6 +48,7 @@ class RevisionsView(Answer, frozen=True):
 class LearningTermsView(Answer, frozen=True):
     """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
     ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
+    ``space``: how often the bandit was moved to another catalogue.
 
     ``directions``: those that interact with the context, row by row; null: all coordinates do.
     """
@@ -61,6 +62,7 @@ class LearningTermsView(Answer, frozen=True):
     pooled: bool
     shifted: bool
     constant: float | None
+    space: int = 0
 
 
 class PriorVersionView(BaseModel):
@@ -153,7 +155,9 @@ async def arms(
 async def terms(
     bandit: str, bandits: Provided[Bandits], learned_log: Provided[LearnedLog]
 ) -> LearningTermsView:
-    """How rewards become what learners know. It never changes: a bandit that is made anew has another id."""
+    """How rewards become what learners know. It never changes, but when the bandit is moved: a bandit that is
+    made anew has another id.
+    """
     owner = await bandits.get(bandit)
     context, record = owner.context, owner.record
     return LearningTermsView(
@@ -166,4 +170,5 @@ async def terms(
         pooled=record.prior == "pooled",
         shifted=record.shift_rewards,
         constant=record.constant,
+        space=record.space,
     )

@@ -62,6 +62,7 @@ KINDS: Mapping[type[Exception], Kind] = {
     errors.NotFitted: Kind(409, "Features are not fitted yet"),
     errors.NotPossibleHere: Kind(422, "Not possible here"),
     errors.NotChangeable: Kind(409, "Field is immutable"),
+    errors.TooDifferent: Kind(409, "The features have too little in common"),
     errors.EventUsed: Kind(409, "The event id was used by another request"),
     errors.PreconditionFailed: Kind(412, "Changed since this ETag"),
     errors.Invalid: Kind(422, "Invalid request"),

@@ -37,6 +37,8 @@ class Bandit(msgspec.Struct, frozen=True):
     ``is_settled``: whether that is known; the intercept waits for the first arms.
     ``prior``: the version of its learned prior that it is served with; None: it has none, or no version was
     made yet. ``exploration_alone``: what ``exploration`` is without it; None: the same.
+    ``former``: of a version from before a move, uid and dimension of the catalogue that it had then, which
+    may be gone: ``catalogue`` is that one, or else the bandit's of now.
     """
 
     name: str
@@ -56,15 +58,17 @@ class Bandit(msgspec.Struct, frozen=True):
     is_settled: bool = True
     prior: PriorVersion | None = None
     exploration_alone: float | None = None
+    former: tuple[str, int] | None = None
 
     @property
     def etag(self) -> str:
         return etag_of(self.uid, self.version.number)
 
     @property
-    def prior_terms(self) -> tuple[Scales, float, int]:
+    def prior_terms(self) -> tuple[Scales, float, int, int]:
         """What a posterior depends on besides what was learned."""
-        return self.scales, self.record.prior_strength, 0 if self.prior is None else self.prior.shown_number
+        number = 0 if self.prior is None else self.prior.shown_number
+        return self.scales, self.record.prior_strength, number, self.record.space
 
     @property
     def prior_version(self) -> int | None:
@@ -82,9 +86,12 @@ class Bandit(msgspec.Struct, frozen=True):
         return learned.mean[0] if self.weighing is None else np.array(self.weighing.weights) @ learned.mean
 
     def with_prior(self, version: PriorVersion | None) -> Bandit:
-        """This bandit, served with a version of its learned prior; None: as without one."""
+        """This bandit, served with a version of its learned prior; None: as without one.
+
+        As without one also where the version is of another catalogue, before the bandit was moved.
+        """
         alone = self.exploration if self.exploration_alone is None else self.exploration_alone
-        if version is None or version.learned is None:
+        if version is None or version.learned is None or version.record.space != self.record.space:
             if self.prior is None:
                 return self
             return msgspec.structs.replace(self, prior=None, exploration=alone, exploration_alone=None)
@@ -101,7 +108,8 @@ class Bandit(msgspec.Struct, frozen=True):
     @property
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
-        return learner_dim(self.record, self.catalogue.dim, self.context)
+        dim = self.catalogue.dim if self.former is None else self.former[1]
+        return learner_dim(self.record, dim, self.context)
 
     @property
     def weights(self) -> dict[str, float] | None:
@@ -231,14 +239,21 @@ class Bandit(msgspec.Struct, frozen=True):
         return LearnerId(self.uid, name)
 
 
-def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[str, PolicyTerms]) -> Bandit:
+def bandit_of(
+    name: str,
+    stored: bytes,
+    catalogue: Catalogue,
+    policies: Mapping[str, PolicyTerms],
+    former: tuple[str, int] | None = None,
+) -> Bandit:
     """The bandit of a stored version. Raises Unavailable for one that needs a newer service."""
     uid, version = bytes_to_version(stored)
     record = version.record
     if record.policy not in policies:
         raise Unavailable("the bandit has a policy of a newer version of the service")
-    context, policy = Context.of(record, catalogue.dim), policies[record.policy]
-    dim = learner_dim(record, catalogue.dim, context)
+    arm_dim = catalogue.dim if former is None else former[1]
+    context, policy = Context.of(record, arm_dim), policies[record.policy]
+    dim = learner_dim(record, arm_dim, context)
     return Bandit(
         name=name,
         uid=uid,
@@ -255,6 +270,7 @@ def bandit_of(name: str, stored: bytes, catalogue: Catalogue, policies: Mapping[
         fixed_weights=policy.max_signals is not None,
         constant=constant_of(record),
         is_settled=not record.intercept or record.constant is not None,
+        former=former,
     )
 
 

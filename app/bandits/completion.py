@@ -127,7 +127,8 @@ def differences(record: BanditRecord, standing: BanditRecord, absent: Collection
 
 def _asked(record: BanditRecord) -> BanditRecord:
     """What a caller asks for: the same bandit, whatever arms the catalogue had when it was made."""
-    return replace(record, directions=None, mean_square=None, constant=None)
+    made = {"directions": None, "mean_square": None, "constant": None}
+    return replace(record, **made, space=0, catalogue_uid=None, moved_ms=0)
 
 
 def with_unit(record: BanditRecord, before: BanditRecord, arms: Snapshot) -> BanditRecord:

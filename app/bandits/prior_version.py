@@ -30,6 +30,7 @@ class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
     ``replaced``     how many of them forgot a learner, or gave it a state
     ``mean``, ``precision``, ``residuals``  of ``LearnedPrior``, float64 row by row, of the precision the
                      lower triangle; all are empty where there is no prior
+    ``space``        which move of its bandit it was fitted after; 0: none
     """
 
     number: int
@@ -42,6 +43,7 @@ class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
     mean: bytes = b""
     precision: bytes = b""
     residuals: bytes = b""
+    space: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +90,17 @@ class PriorVersion:
 
 
 def version_of(
-    number: int, since_ms: int, *, rewards: int, replaced: int, learned: LearnedPrior | None
+    number: int,
+    since_ms: int,
+    *,
+    rewards: int,
+    replaced: int,
+    learned: LearnedPrior | None,
+    space: int = 0,
 ) -> PriorVersion:
     """The version that is made of a prior."""
     if learned is None:
-        return PriorVersion(PriorRecord(number, since_ms, rewards, replaced), None)
+        return PriorVersion(PriorRecord(number, since_ms, rewards, replaced, space=space), None)
     record = PriorRecord(
         number,
         since_ms,
@@ -104,12 +112,14 @@ def version_of(
         vector_to_bytes(learned.mean),
         vector_to_bytes(learned.precision[np.tril_indices(learned.dim)]),
         vector_to_bytes(learned.residuals),
+        space,
     )
     return PriorVersion(record, learned)
 
 
 def version_to_bytes(version: PriorVersion) -> bytes:
-    return msgspec.msgpack.encode(version.record)
+    fields = msgspec.structs.astuple(version.record)
+    return msgspec.msgpack.encode(fields if version.record.space else fields[:-1])
 
 
 def bytes_to_prior(data: bytes) -> PriorVersion:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -15,10 +17,12 @@ from app.bandits.bandit import Bandit, bandit_of, learner_dim
 from app.bandits.completion import PolicyTerms, check_size, completed, differences, measured, with_unit
 from app.bandits.context import Context
 from app.bandits.settings import AUTO, BanditRecord
+from app.bandits.spaces import Moves
 from app.bandits.versions import (
     BanditVersion,
     BanditVersions,
     Changed,
+    Moved,
     bytes_to_version,
     check_known,
     first_version,
@@ -28,11 +32,13 @@ from app.bandits.versions import (
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.cache import BoundedCache
-from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
+from app.platform.errors import BanditMoved, Conflict, Invalid, NotFound, Unavailable
 from app.platform.long_work import REQUESTS
 from app.platform.pages import page_by_name
 from app.records.records import vector_to_bytes
 from app.storage.store import Store
+
+T = TypeVar("T")
 
 log = logging.getLogger("shortlist")
 EARLIER_BYTES = 4 << 20  # of earlier versions that are kept in memory
@@ -50,8 +56,10 @@ class Bandits:
         policies: Mapping[str, PolicyTerms],
         most_wait_s: float,
         refresh: Callable[[], Awaitable[bool]],
+        moves: Moves | None = None,
     ) -> None:
         self._store = store
+        self._moves = moves or Moves(store.moves)
         self._refresh = refresh
         self._policies = policies
         self._most_wait_s = most_wait_s
@@ -239,13 +247,16 @@ class Bandits:
         if bandit is None or bandit.version.number == version:
             return bandit
         earlier = self._earlier.get((uid, version))
-        if earlier is None or earlier.catalogue is not bandit.catalogue:
+        if earlier is None or (earlier.former is None and earlier.catalogue is not bandit.catalogue):
             stored = await self._versions.one(uid, version)
             if stored is None:
                 return None
             record = bytes_to_version(stored)[1].record
-            stored = _with(stored, _settled(record, by=bandit.record))
-            earlier = self._made(bandit.name, stored, bandit.catalogue)
+            if record.space == bandit.record.space:
+                stored = _with(stored, _settled(record, by=bandit.record))
+                earlier = self._made(bandit.name, stored, bandit.catalogue)
+            else:
+                earlier = await self._before_move(bandit, stored, record)
             self._keep(earlier)
         return earlier
 
@@ -253,9 +264,58 @@ class Bandits:
         """The bandit of this name, if this process knows it."""
         return self._served.get(name)
 
+    async def _before_move(self, bandit: Bandit, stored: bytes, record: BanditRecord) -> Bandit:
+        """A version of a bandit from before it was moved. Raises Unavailable."""
+        moves = await self._moves.of(uid := bandit.uid, bandit.record.space)
+        left = moves[record.space + 1]
+        catalogue = bandit.catalogue
+        with contextlib.suppress(NotFound):
+            served = self._catalogues.served(left.left)
+            catalogue = served if served.uid == left.left_uid else catalogue
+        # a version that was never settled was settled by a later one of the same catalogue, or has no rewards
+        for number in range(left.version - 1, 0, -1) if record.intercept and record.constant is None else ():
+            if (later := await self._versions.one(uid, number)) is not None:
+                stored = _with(stored, _settled(record, by=bytes_to_version(later)[1].record))
+                break
+        return bandit_of(bandit.name, stored, catalogue, self._policies, (left.left_uid, left.left_dim))
+
+    async def known_now(self, name: str) -> Bandit:
+        """The bandit as the store has it now. Raises NotFound, Unavailable."""
+        if not await self._refresh():
+            raise Unavailable("the store does not answer")
+        await self.ready(name)
+        return self._known(name)
+
+    async def use(self, name: str, step: Callable[[Bandit], Awaitable[T]], *, keep: bool = True) -> T:
+        """Return what ``step`` does with the bandit, ``ready`` for it; once more if it was just moved.
+
+        Raises NotFound, Unavailable, and what ``step`` raises.
+        """
+        bandit = await self.ready(name, keep=keep)
+        try:
+            return await step(bandit)
+        except BanditMoved:
+            await self._refresh()
+            return await step(await self.ready(name, keep=keep))
+
+    async def move(self, name: str, known: bytes, moved: Moved, *, by: str | None) -> Bandit:
+        """Move a bandit to another catalogue: ``moved`` makes record and move of the version that it has.
+
+        Asked again if somebody changes the bandit meanwhile; it may raise. Raises NotFound, Unavailable.
+        """
+        async with self.changing:
+            stored, catalogue = await self._versions.move(name, known, moved, by)
+            if catalogue is None:
+                raise NotFound("the catalogue was deleted during the request")
+            return self._current(name, stored, self._catalogues.served(catalogue))
+
     def by_uid(self, uid: str) -> Bandit | None:
         """The bandit of this uid, if this process knows it."""
         return self._by_uid.get(uid)
+
+    def of_catalogue(self, name: str) -> list[str]:
+        """The uids of the bandits that choose from a catalogue."""
+        return [uid for uid, bandit in self._by_uid.items() if bandit.record.catalogue == name]
 
     def with_learned_priors(self) -> Sequence[str]:
         """The uids of the bandits that have a learned prior."""

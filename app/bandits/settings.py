@@ -273,12 +273,16 @@ class BanditRecord(BanditSettings, frozen=True):
     context, and with interactions "all". ``mean_square``: the mean squared length of its arms then, in the
     unit of which ``auto`` is before there are rewards; None of a catalogue without arms, and with numbers.
     ``constant``: of the ``intercept``, the root mean square of the coordinates of the arms then; None without
-    one, and until the catalogue has arms and a choice or a reward comes.
+    one, and until the catalogue has arms and a choice or a reward comes. ``space``: how often the bandit was
+    moved to another catalogue; then ``catalogue_uid`` and when, in ms since 1970.
     """
 
     directions: bytes | None = None
     mean_square: float | None = None
     constant: float | None = None
+    space: int = 0
+    catalogue_uid: str | None = None
+    moved_ms: int = 0
 
 
 _NAMES = BanditRecord.__struct_fields__
@@ -325,12 +329,14 @@ def reward_payload(
     *,
     judged: SignalRef | None = None,
     values: Mapping[str, float] | None = None,
+    space: int | None = None,
 ) -> bytes:
     """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen.
 
     ``judged``: the signal, of a bandit that has some. None: all signals together, those in ``values`` and the
-    defaults of the others.
+    defaults of the others. ``space``: of the features; None: that of the record.
     """
+    space = record.space if space is None else space
     waits, discounts = record.reward.wait_s is not None, record.half_life_s is not None
     terms = None
     signals = record.signals
@@ -340,10 +346,12 @@ def reward_payload(
         terms = RewardTerms(default, decided_ms, half_life_s, pooled, record.shift_rewards)
     payload = vector_to_bytes(features), value, terms  # a reward gives no state
     if signals is None:
-        return msgspec.msgpack.encode(payload)
+        return msgspec.msgpack.encode((*payload, b"", None, space) if space else payload)
     terms_of_it = msgspec.structs.astuple(signal_terms(signals, judged, values or {}))
     plain = terms_of_it[1:] == (b"", False)  # as nearly always: what is as if absent is not written
-    return msgspec.msgpack.encode((*payload, b"", terms_of_it[:1] if plain else terms_of_it))
+    of_signal = terms_of_it[:1] if plain else terms_of_it
+    rest = (b"", of_signal, space) if space else (b"", of_signal)
+    return msgspec.msgpack.encode((*payload, *rest))
 
 
 def signal_terms(

@@ -21,7 +21,7 @@ from app.platform.documents import unknown_fields
 from app.platform.errors import Conflict, NotFound, QuotaReached, Unavailable
 from app.platform.pages import decode_number, encode_cursor
 from app.storage.store import Store
-from app.storage.types import UID_LENGTH, BanditChange
+from app.storage.types import UID_LENGTH, BanditChange, MoveWrite
 
 MAX_VERSIONS = 1_000
 MARGIN_MS = 60_000  # the clocks of processes may differ by so much
@@ -44,6 +44,7 @@ class BanditVersion(msgspec.Struct, frozen=True, array_like=True):
 
 
 Changed = Callable[[str, BanditVersion], BanditRecord]  # (uid, version as it is) -> record as it is to be
+Moved = Callable[[str, BanditVersion], tuple[BanditRecord, MoveWrite]]  # the same, for another catalogue
 
 
 def first_version(record: BanditRecord, by: str | None) -> bytes:
@@ -116,6 +117,21 @@ class BanditVersions:
 
         return await self._swap(name, known, following)
 
+    async def move(self, name: str, known: bytes, moved: Moved, by: str | None) -> tuple[bytes, str | None]:
+        """As ``change``, to another catalogue: what is stored then, and its name; None: it is gone."""
+        joined = list[str]()
+
+        async def following(known: bytes, uid: str, version: BanditVersion) -> Following:
+            record, move = moved(uid, version)
+            new = _following(version, record, by)
+            data = version_to_bytes(uid, new)
+            joined[:] = [record.catalogue]
+            kept = {version.number: known, new.number: data}
+            return data, BanditChange(kept, await self._dropped(uid, new), move)
+
+        stored = await self._swap(name, known, following)
+        return stored, joined[0] if stored else None
+
     async def settle(self, name: str, known: bytes, settled: Callable[[BanditRecord], BanditRecord]) -> bytes:
         """Store what nobody asked for: the same version, with what ``settled`` makes of its record.
 
@@ -147,8 +163,8 @@ class BanditVersions:
             stored = await self._store.registry.change_bandit(name, uid, change, expected=known, record=data)
             if stored is None:
                 raise NotFound("there is no bandit with this name")
-            if stored == data:
-                return data
+            if stored == data or not stored:
+                return stored
             known = stored
 
     async def one(self, uid: str, number: int) -> bytes | None:

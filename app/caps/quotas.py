@@ -138,6 +138,12 @@ class Quotas:
         if shares is not None:
             await shares.reward(bandit.catalogue.index.snapshot, rewarded)
 
+    def rules(self, bandit: Bandit) -> list[tuple[str, QuotaRule]]:
+        """The quotas of a bandit, by their ids, as this process knows them."""
+        shares = self.shares.get(bandit.uid)
+        known = {} if shares is None else shares.by_id
+        return [(quota_id, share.quota.rule) for quota_id, share in known.items()]
+
     async def run(self) -> None:
         """Look at all shares every ``EVERY_S``, and refill those that run low soon; until cancelled."""
         look_at = time.monotonic()

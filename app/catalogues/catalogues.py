@@ -30,6 +30,7 @@ from app.catalogues.arms import (
 from app.catalogues.catalogue import Catalogue, difference_of
 from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.catalogues.kinds import Kinds
+from app.catalogues.replaced_features import ReplacedFeatures
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
@@ -72,6 +73,8 @@ FIT_TRIES = 5
 READ_TOGETHER = 1_000
 PAGE_NUMBERS = 100_000  # in the features of a page, about
 PAGE_BYTES = 8 << 20  # of the documents of a page
+REPLACED_SHOWN_MS = 7 * 86_400_000  # for so long a finding says that features were replaced
+_REPLACED = "features-replaced:"
 DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
 MAX_DOCUMENT_BYTES = 50_000  # about, of one
 NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
@@ -83,7 +86,8 @@ class Catalogues:
     ``keep_ms``: how long features stay readable after they were replaced. ``refresh`` learns what other
     processes have done, of catalogues as of all else; False when the store does not answer in time.
     ``group``: the processes that share arms with this one, None where it is alone. ``engine``: where
-    catalogues of the kind "milvus" keep their arms; None: nowhere.
+    catalogues of the kind "milvus" keep their arms; None: nowhere. ``has_taught``: whether bandits have
+    learned from the catalogue of this name; None: nobody knows.
     """
 
     def __init__(
@@ -95,14 +99,17 @@ class Catalogues:
         refresh: Callable[[], Awaitable[bool]],
         group: SharingGroup | None = None,
         engine: Engine | None = None,
+        has_taught: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._group = group
+        self._has_taught = has_taught
         self._store = store
         self._refresh = refresh
         self._index_dir = index_dir
         self._kinds = Kinds(store, index_dir=index_dir, group=group, engine=engine)
         self._engine = engine
         self._arms: dict[str, ArmRepository] = {}  # by uid, of those that are served
+        self._replaced: dict[str, ReplacedFeatures] = {}  # by uid
         self._keep_ms = keep_ms + KEEP_MARGIN_MS
         self._served: dict[str, Catalogue] = {}
         self.changing = asyncio.Lock()  # one is made or deleted at a time: what is served is what is stored
@@ -249,6 +256,8 @@ class Catalogues:
             arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
             if not fitted and len(catalogue.index) + len(arms) > MAX_UNFITTED_ARMS:
                 raise NotFitted(full_message(len(catalogue.index)))
+            if fitted:
+                await self._note_replaced(catalogue, prepared)
             done = await self._store.arms.upsert(
                 catalogue.uid,
                 writes,
@@ -311,6 +320,21 @@ class Catalogues:
         await self._fit_if_due(catalogue)
         if not catalogue.encoding.is_fitted:
             raise NotFitted(waiting_message(len(catalogue.index)))
+
+    async def _note_replaced(self, catalogue: Catalogue, prepared: PreparedArms) -> None:
+        """Note in the store if these arms have replaced the features of many by those of another space."""
+        ids = [arm.id for arm in prepared.arms]
+        if not catalogue.holds_arms or not (found := await self._kept(catalogue).find(ids)).ids:
+            return
+        replaced = self._replaced.setdefault(catalogue.uid, ReplacedFeatures())
+        is_other = replaced.written(found, ids, prepared.features)
+        if is_other and self._has_taught is not None and await self._has_taught(catalogue.name):
+            name = _REPLACED + catalogue.uid
+            await self._store.write_once.put(None, name, b"1", ttl_ms=REPLACED_SHOWN_MS)
+
+    async def has_replaced_features(self, catalogue: Catalogue) -> bool:
+        """Whether, lately, the features of many arms were replaced by those of another space."""
+        return await self._store.write_once.get(None, _REPLACED + catalogue.uid) is not None
 
     async def remove(self, catalogue: Catalogue, ids: Sequence[str]) -> Deleted:
         """Delete the arms that are there; name those that are not."""
@@ -463,6 +487,7 @@ class Catalogues:
             raise NotFound("the catalogue was deleted during the request")
 
     async def _drop(self, uid: str) -> None:
+        self._replaced.pop(uid, None)
         kept = self._arms.pop(uid, None)
         if kept is not None:  # it was not dropped meanwhile, by another call or a poll
             await kept.dropped()

@@ -31,6 +31,7 @@ export async function show(view) {
   root.append(
     h("p", {}, `Policy ${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue]), ". ", link("Try it", ["try", name]), " · ", link("What if", ["what-if", name]), " · ", link("Decisions", ["decisions", name])),
     h("nav", { class: "tabs", "aria-label": "Parts of this page" }, tabs),
+    ...(bandit.move ? [h("p", { class: "warning" }, `Moved from ${bandit.move.from} to ${bandit.move.to}: what was learned is being carried, ${percent(bandit.move.carried)} is done.`)] : []),
     ...(bandit.warnings ?? []).map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
   );
   const body = h("div", { class: "page" });

@@ -30,13 +30,14 @@ export async function show(view) {
   const [name] = parts;
   const catalogue = await get(path`/v1/catalogues/${name}`, signal);
   const note = h("div", {});
+  const wrong = h("div", {});
   const tiles = h("div", { class: "tiles" });
   const index = h("div", {});
   const builds = h("div", {});
   const one = h("div", {});
   /** @type {Selected} */
   const selected = { id: "", near: new Set(), redraw: () => {} };
-  root.append(h("div", {}, note, tiles), one, h("div", { class: "cols" }, arms(view, catalogue, (id) => open(id)), picture(view, catalogue, selected, (id) => open(id))), h("div", { class: "cols" }, panel("How it is searched", index), panel("Builds while this page is open", builds)));
+  root.append(h("div", {}, note, wrong, tiles), one, h("div", { class: "cols" }, arms(view, catalogue, (id) => open(id)), picture(view, catalogue, selected, (id) => open(id))), h("div", { class: "cols" }, panel("How it is searched", index), panel("Builds while this page is open", builds)));
   const grown = growing(view, catalogue);
   root.append(grown);
   /** @type {{x: number, y: number}[]} */
@@ -44,6 +45,7 @@ export async function show(view) {
   view.live(LOOK_MS, note, async () => {
     const now = await get(path`/v1/catalogues/${name}`, signal);
     if (seen[seen.length - 1]?.y !== now.index.build_s) seen.push({ x: Date.now(), y: now.index.build_s });
+    redraw(wrong, now.findings, () => (now.findings ?? []).map((/** @type {any} */ each) => h("p", { class: "problem" }, `${each.text[0].toUpperCase()}${each.text.slice(1)}.`)));
     redraw(tiles, now, () => [
       tile("Arms", count(now.size), `${count(now.dim)} numbers each`),
       tile("Searched", now.index.kind + (now.index.exact && now.index.kind !== "exact" ? ", exact" : ""), now.index.reason),

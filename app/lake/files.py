@@ -102,6 +102,8 @@ class Lake:
             if theirs == bandit:
                 raise _refused(address, f"is of a bandit {bandit} that was deleted; choose another folder")
             raise _refused(address, f"is the lake of the bandit {theirs}, not of {bandit}")
+        if lake.manifest["terms"].get("space", 0) != terms.get("space", 0):
+            raise _refused(address, f"is of what {bandit} was before it was moved; choose another folder")
         try:
             with lake._told():
                 lake._take_lock()

@@ -75,6 +75,7 @@ def plan_of(lake: Lake) -> RebuildPlan:
     """Read what all parts share. Cost: the arms of the lake, and one column of its rewards."""
     terms, forgotten, states = lake.manifest["terms"], dict[str, int](), dict[str, list[tuple[int, bytes]]]()
     left_out = set[tuple[int, int]]()
+    _check_space(lake, terms.get("space", 0))
     for name in lake.files("rewards"):
         columns = ["partition", "number", "kind", "key", "replayed", "state"]
         for batch in lake.batches(name, 1 << 16, columns):
@@ -155,6 +156,18 @@ def rebuilt(lake: Lake) -> Mapping[str, LearnerState]:
     return finished(plan, part)
 
 
+def _check_space(lake: Lake, space: int) -> None:
+    """Raise ShortlistError where rewards are of a catalogue that the bandit had before it was moved."""
+    for name in lake.files("rewards") if space else ():
+        for batch in lake.batches(name, 1 << 16, ["kind", "space"]):
+            others = pc.and_(pc.not_equal(batch["space"], space), pc.not_equal(batch["kind"], "forget"))
+            if pc.any(others).as_py():
+                raise ShortlistError(
+                    "the lake has rewards from before the bandit was moved to another catalogue: learners "
+                    "cannot be rebuilt across a move. Export the learners instead"
+                )
+
+
 def _arms(lake: Lake, dim: int) -> tuple[NDArray[np.int64], Matrix]:
     revisions, features = [np.zeros(0, dtype=np.int64)], [np.zeros((0, dim))]
     for name in lake.files("arms"):
@@ -167,7 +180,11 @@ def _arms(lake: Lake, dim: int) -> tuple[NDArray[np.int64], Matrix]:
 
 def _counted(plan: RebuildPlan, rows: Any) -> Any:
     """Which rows are rewards that their learners still know. Shape: (n,)."""
-    counted = ~np.isin(rows["kind"].to_pylist(), ("forget", "state")) if rows.num_rows else np.zeros(0, bool)
+    counted = (
+        ~np.isin(rows["kind"].to_pylist(), ("forget", "state", "move"))
+        if rows.num_rows
+        else np.zeros(0, bool)
+    )
     if plan.forgotten or plan.left_out:
         numbers = rows["number"].to_numpy()
     if plan.forgotten:

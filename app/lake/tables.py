@@ -84,6 +84,7 @@ REWARDS = pa.schema(
         ("signal", pa.string()),
         ("signal_number", pa.int32()),
         ("had", pa.list_(pa.float64())),
+        ("space", pa.int32()),
     ]
 )
 ARMS = pa.schema(
@@ -200,6 +201,7 @@ def _rewards(rows: Sequence[tuple[int, Any]]) -> Any:
         [entry.signal for entry in entries],
         [entry.signal_number for entry in entries],
         [entry.had for entry in entries],
+        [entry.space for entry in entries],
     ]
     return _table(REWARDS, columns)
 

@@ -27,6 +27,7 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import SignalRef, reward_payload
 from app.caps.quotas import Quotas
 from app.catalogues.catalogues import Catalogues
+from app.learning.decided_features import decided_features
 from app.learning.tokens import ANY_DECISION, Access, BadToken, Decision, TokenSigner, raw_of
 from app.platform.deadlines import yield_to_others
 from app.records.logged import RewardOfRow, reward_bytes
@@ -184,18 +185,19 @@ class Decisions:
 
     async def _record(self, bandit: Bandit, decision: Decision, from_ms: int) -> tuple[bytes, int]:
         """The record to log, and when it is due. An arm whose features are gone is left out of it."""
-        rule, context = bandit.record.reward, decision.encoded_context
+        rule = bandit.record.reward
         arms, payloads, positions, sources = [], [], [], []
-        for place, (arm, revision) in enumerate(zip(decision.arms, decision.revisions, strict=True)):
+        for place, arm in enumerate(decision.arms):
             await yield_to_others()
-            features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
-            if features is not None:
+            decided = await decided_features(self._catalogues, self._bandits, bandit, decision, place)
+            if decided is not None:
                 arms.append(arm)
                 positions.append(place)
-                sources.append(source_of(bandit, decision, "default", arm, revision))
-                joint = bandit.learned_features(features, context, place)
-                default = rule.default or 0.0
-                payloads.append(reward_payload(bandit.record, joint, default, decision.issued_ms))
+                sources.append(source_of(bandit, decision, "default", arm, decided.revision))
+                default, issued_ms = rule.default or 0.0, decision.issued_ms
+                payloads.append(
+                    reward_payload(bandit.record, decided.features, default, issued_ms, space=decided.space)
+                )
         record = LoggedDecision(
             decision.bandit_uid,
             decision.learner,

@@ -6,40 +6,35 @@ start gives the stored states again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import cast
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from app.bandits.spaces import NO_SPACES, Spaces
+from app.learning.entry_rows import NO_TERMS, Item, rows_of, signals_of
 from app.platform.errors import ShortlistError
 from app.records.records import (
+    MOVED,
     POOLED,
     LearnerState,
     RewardPayload,
-    RewardTerms,
-    SignalTerms,
     bytes_to_state,
-    bytes_to_vector,
     unpack,
 )
 from app.storage.types import LearnerId, LogEntry
-from shortlist.errors import InvalidShape
 from shortlist.linear import ridge_sums
-from shortlist.linear.shifted_rewards import shift_features
 from shortlist.linear.sum_algebra import minus, plus, scaled, weight
-from shortlist.types import Matrix, Rows, Vector
 
 log = logging.getLogger("shortlist.fold")
 
 States = dict[LearnerId, LearnerState | None]
-Item = tuple[LogEntry, RewardPayload]
 LeaveOut = Callable[[LogEntry, str], None]
-Act = Callable[[States, Sequence[Item], LeaveOut], Iterator[LearnerId]]
-NO_TERMS = RewardTerms()
-NO_SIGNAL = SignalTerms(None)
+Act = Callable[[States, Sequence[Item], LeaveOut, Spaces], Iterator[LearnerId]]
 SHORT_FOLD = 4_000_000  # sum of squared payload bytes: about 55 entries of dimension 32, or 4 of 128
 
 
@@ -67,6 +62,7 @@ def fold(
     states: Mapping[LearnerId, LearnerState | None],
     entries: Sequence[LogEntry],
     leave_out: LeaveOut = log_only,
+    spaces: Spaces = NO_SPACES,
 ) -> States:
     """Return the states after ``entries`` of the learners that they change.
 
@@ -76,12 +72,15 @@ def fold(
     ``states``      before, at least of all ``learners_of`` the entries; None: without rewards
     ``entries``     of one partition, in the order of the log
     ``leave_out``   is called with each entry that is left out, and the reason
+    ``spaces``      of bandits that were moved. After the entry of a move a learner is carried before its next
+                    entry is added, and entries of earlier spaces are mapped
     """
     now, changed = dict(states), dict[LearnerId, None]()
+    spaces = Spaces(dict(spaces.folded), spaces.maps)
     # Only neighbours of one kind are folded together: an entry that forgets or restores a learner must see
     # all that came before it, and nothing that came after.
-    for act, group in groupby(_readable(entries, leave_out), key=lambda item: _act(item[1])):
-        changed.update(dict.fromkeys(act(now, list(group), leave_out)))
+    for act, group in groupby(_readable(entries, leave_out), key=_act):
+        changed.update(dict.fromkeys(act(now, list(group), leave_out, spaces)))
     return {learner: now[learner] for learner in changed}
 
 
@@ -96,7 +95,8 @@ def continued(
     is_pooled = learner.name == POOLED
     items = [item for item in _readable(tail, _refuse) if not is_pooled or (item[1].terms or NO_TERMS).pooled]
     now = {learner: state}
-    for _ in _add_to(now, items, lambda entry: learner, _ignore if is_pooled else _refuse):  # noqa: ARG005
+    leave_out = _ignore if is_pooled else _refuse
+    for _ in _add_to(now, items, lambda entry: learner, leave_out, NO_SPACES):  # noqa: ARG005
         pass
     return now[learner]
 
@@ -120,14 +120,14 @@ def learned(items: Sequence[Item]) -> States:
 
 def _state_of(items: Sequence[Item]) -> LearnerState:
     """The state of a learner with these rewards alone."""
-    features, values, first, before, positions = _rows(items)
+    features, values, first, before, positions = rows_of(items)
     terms, time_ms, weights = items[0][1].terms or NO_TERMS, 0, None
     if terms.half_life_s:
         decided = [(payload.terms or NO_TERMS).decided_ms for _, payload in items]
         time_ms = max(decided)
         weights = np.array([weight(time_ms - each, terms.half_life_s) for each in decided])[positions]
     sums = ridge_sums.of(features, values, first, weights, before=before)
-    return LearnerState(len(items), sums, time_ms, terms.half_life_s)
+    return LearnerState(len(items), sums, time_ms, terms.half_life_s, items[0][1].space)
 
 
 def _refuse(entry: LogEntry, reason: str) -> None:
@@ -141,6 +141,32 @@ def _ignore(entry: LogEntry, reason: str) -> None:
 def replaces_state(entry: LogEntry) -> bool:
     """Whether the entry, which can be folded, forgets its learner or gives it a state."""
     return not unpack(entry.payload, RewardPayload).features
+
+
+def moves_of(entries: Iterable[LogEntry]) -> dict[str, int]:
+    """Of each bandit the last of its moves whose entries are among these."""
+    found = dict[str, int]()
+    for entry in entries:
+        if entry.learner.name == MOVED:
+            with contextlib.suppress(msgspec.DecodeError):
+                number = unpack(entry.payload, RewardPayload).space
+                found[entry.learner.bandit_uid] = max(number, found.get(entry.learner.bandit_uid, 0))
+    return found
+
+
+def spaces_of(entries: Iterable[LogEntry]) -> dict[str, int]:
+    """Of each bandit the latest space that its entries name; none of those that name none."""
+    found = dict[str, int]()
+    for entry in entries:
+        with contextlib.suppress(msgspec.DecodeError):
+            if space := unpack(entry.payload, RewardPayload).space:
+                found[entry.learner.bandit_uid] = max(space, found.get(entry.learner.bandit_uid, 0))
+    return found
+
+
+def is_of_space(entry: LogEntry, space: int) -> bool:
+    """Whether an entry, which can be folded, is of this space."""
+    return unpack(entry.payload, RewardPayload).space == space
 
 
 def reason_of(error: Exception) -> str:
@@ -158,37 +184,16 @@ def _readable(entries: Sequence[LogEntry], leave_out: LeaveOut) -> Iterator[Item
             yield entry, payload
 
 
-def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:
-    """The value that an entry of a bandit without signals replaces: a default or, where only the last reward
-    counts, the earlier one of the same decision and arm. None: it replaces none, and is added.
-    """
-    if entry.came:
-        return entry.came[0][1]
-    return (payload.terms or NO_TERMS).default if entry.replaces else None
-
-
-def signals_before(entry: LogEntry, payload: RewardPayload, count: int) -> tuple[Vector, bool]:
-    """The values that the signals of its decision and arm had before an entry: received ones, and defaults.
-
-    And whether the entry replaces the value of its own signal. Shape: (count,).
-    """
-    terms, had = payload.signal or NO_SIGNAL, np.zeros(count)
-    had[: len(terms.defaults) // 8] = bytes_to_vector(terms.defaults)
-    came = dict(entry.came)
-    for signal, value in came.items():
-        had[signal] = value
-    own = terms.place
-    is_added = entry.first or own is None or (terms.sums and own in came)
-    return had, not is_added and bool(had[own or 0])
-
-
-def _act(payload: RewardPayload) -> Act:
+def _act(item: Item) -> Act:
+    entry, payload = item
     if payload.features:
         return _learn
+    if entry.learner.name == MOVED:
+        return _move
     return _restore if payload.state else _forget
 
 
-def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[LearnerId]:
+def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
     """Add rewards to their learners, and to the pooled prior those that were not left out there."""
     left_out: set[str] = set()
 
@@ -196,16 +201,34 @@ def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[
         left_out.add(entry.entry_id)
         leave_out(entry, reason)
 
-    yield from _add_to(now, items, lambda entry: entry.learner, note)
+    yield from _add_to(now, items, lambda entry: entry.learner, note, spaces)
     pooled = [i for i in items if i[1].terms and i[1].terms.pooled and i[0].entry_id not in left_out]
     if pooled:
         # Not ``leave_out``: the entry has counted for its learner. As a dead letter it could be put back, and
         # count twice.
-        yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only)
+        yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only, spaces)
+
+
+def _move(
+    now: States,  # noqa: ARG001
+    items: Sequence[Item],
+    leave_out: LeaveOut,  # noqa: ARG001
+    spaces: Spaces,
+) -> Iterator[LearnerId]:
+    """All learners of the bandit are of another space from here on; each is carried with its next entry."""
+    folded = cast("dict[str, int]", spaces.folded)
+    for entry, payload in items:
+        uid = entry.learner.bandit_uid
+        folded[uid] = max(folded.get(uid, 0), payload.space)
+    yield from ()
 
 
 def _add_to(
-    now: States, items: Sequence[Item], learner_of: Callable[[LogEntry], LearnerId], leave_out: LeaveOut
+    now: States,
+    items: Sequence[Item],
+    learner_of: Callable[[LogEntry], LearnerId],
+    leave_out: LeaveOut,
+    spaces: Spaces,
 ) -> Iterator[LearnerId]:
     """Add each item to the learner that ``learner_of`` names; items of one kind together."""
     by_learner: dict[LearnerId, list[Item]] = {}
@@ -213,39 +236,80 @@ def _add_to(
         by_learner.setdefault(learner_of(entry), []).append((entry, payload))
     by_kind: dict[object, dict[LearnerId, list[Item]]] = {}
     for learner, own in by_learner.items():
-        by_kind.setdefault(_kind(own[0][1]), {})[learner] = own
+        if _is_of_one_space(now.get(learner), own, spaces.folded.get(learner.bandit_uid, 0)):
+            by_kind.setdefault(_kind(own[0][1]), {})[learner] = own
+        else:
+            _add_across(now, learner, own, leave_out, spaces)
     for group in by_kind.values():
         _add(now, group, leave_out)
     yield from by_learner
+
+
+def _is_of_one_space(state: LearnerState | None, items: Sequence[Item], folded: int) -> bool:
+    """Whether items can be added to a state as they are, where the log has had the move ``folded``."""
+    space = items[0][1].space if state is None else state.space
+    return folded <= space and all(payload.space == space for _, payload in items)
+
+
+def _add_across(
+    now: States, learner: LearnerId, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces
+) -> None:
+    """Add items one after the other, each in the latest of the spaces of the state, the log and the item."""
+    uid = learner.bandit_uid
+    for entry, payload in items:
+        state = now.setdefault(learner, None)
+        to = max(payload.space, spaces.folded.get(uid, 0), 0 if state is None else state.space)
+        try:
+            now[learner] = spaces.carried(uid, state, to)
+            mapped = spaces.payload(uid, payload, to)
+        except Exception as error:  # as in ``_add``
+            leave_out(entry, reason_of(error))
+            continue
+        if mapped is not None:
+            _add(now, {learner: [(entry, mapped)]}, leave_out)
 
 
 def _kind(payload: RewardPayload) -> object:
     """Learners whose items are of one kind are folded together."""
     terms = payload.terms or NO_TERMS
     # one call of ridge_sums takes rows of one length, all shifted or none, all discounted or none
-    return len(payload.features), terms.shifted, bool(terms.half_life_s), payload.signal is not None
+    of_rows = len(payload.features), terms.shifted, bool(terms.half_life_s), payload.signal is not None
+    return *of_rows, payload.space
 
 
-def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[LearnerId]:  # noqa: ARG001
+def _forget(
+    now: States,
+    items: Sequence[Item],
+    leave_out: LeaveOut,  # noqa: ARG001
+    spaces: Spaces,
+) -> Iterator[LearnerId]:
     for entry, _ in items:
         learner, pooled = entry.learner, pooled_of(entry.learner)
         own, total = now.get(learner), now.get(pooled)
         if own is not None and total is not None:
-            now[pooled] = _without(total, own)
+            try:
+                now[pooled] = _without(*_in_one_space(learner, total, own, spaces))
+            except Exception as error:  # as in ``_add``; the learner is forgotten all the same
+                log_only(entry, reason_of(error))
             yield pooled
         now[learner] = None
         yield learner
 
 
-def _restore(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterator[LearnerId]:
+def _restore(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
     """Only a learner without any reward takes a state: what it has learned is never replaced."""
     for entry, payload in items:
         learner, pooled = entry.learner, pooled_of(entry.learner)
         if now.get(learner) is not None:
             continue
         try:
-            state = bytes_to_state(payload.state)
-            total = merged(now.get(pooled), state) if payload.terms and payload.terms.pooled else None
+            state, total = bytes_to_state(payload.state), None
+            own, others = _in_one_space(learner, state, now.get(pooled), spaces)
+            if own is None:
+                continue  # nothing of its space is carried
+            state = own
+            if payload.terms and payload.terms.pooled:
+                total = merged(others, state)
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
             continue
@@ -254,6 +318,15 @@ def _restore(now: States, items: Sequence[Item], leave_out: LeaveOut) -> Iterato
         if total is not None:
             now[pooled] = total
             yield pooled
+
+
+def _in_one_space(
+    learner: LearnerId, one: LearnerState | None, other: LearnerState | None, spaces: Spaces
+) -> tuple[LearnerState | None, LearnerState | None]:
+    """Both states in the latest of their spaces and that of the log. Raises as ``Spaces.carried``."""
+    uid = learner.bandit_uid
+    to = max(spaces.folded.get(uid, 0), *(0 if each is None else each.space for each in (one, other)))
+    return spaces.carried(uid, one, to), spaces.carried(uid, other, to)
 
 
 def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:
@@ -265,16 +338,18 @@ def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:
     if half_life_s:
         weights = (weight(time_ms - each.time_ms, half_life_s) for each in (one, other))
         sums = scaled(one.sums, next(weights)), scaled(other.sums, next(weights))
-    return LearnerState(one.version + other.version, plus(*sums), time_ms, half_life_s)
+    return LearnerState(one.version + other.version, plus(*sums), time_ms, half_life_s, other.space)
 
 
-def _without(pooled: LearnerState, learner: LearnerState) -> LearnerState:
+def _without(pooled: LearnerState | None, learner: LearnerState | None) -> LearnerState | None:
+    if pooled is None or learner is None:
+        return pooled
     sums = learner.sums
     if learner.half_life_s:
         sums = scaled(sums, weight(pooled.time_ms - learner.time_ms, learner.half_life_s))
     left = minus(pooled.sums, sums)
     # forgetting counts as a change: by the version processes see that what they have is old
-    return LearnerState(pooled.version + 1, left, pooled.time_ms, pooled.half_life_s)
+    return LearnerState(pooled.version + 1, left, pooled.time_ms, pooled.half_life_s, pooled.space)
 
 
 def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:
@@ -305,9 +380,9 @@ def _added(
 ) -> dict[LearnerId, LearnerState]:
     """The states after the items of a group, which are of one kind."""
     items = [item for own in group.values() for item in own]
-    features, values, first, before, positions = _rows(items)
+    features, values, first, before, positions = rows_of(items)
     nothing = ridge_sums.empty(features.shape[1])
-    states = [now.get(learner) or LearnerState(0, nothing) for learner in group]
+    states = [now.get(learner) or LearnerState(0, nothing, space=items[0][1].space) for learner in group]
     if (items[0][1].terms or NO_TERMS).half_life_s:
         discounted = map(_add_discounted, states, group.values())
         return dict(zip(group, discounted, strict=True))
@@ -319,13 +394,16 @@ def _added(
         least = [max(map(signals_of, own)) for own in group.values()]
         trimmed = zip(sums, known, least, strict=True)
         sums = [each.without_signals(max(had.signals, count)) for each, had, count in trimmed]
-    added = (LearnerState(s.version + n, each) for s, n, each in zip(states, counts, sums, strict=True))
+    added = (
+        LearnerState(s.version + n, each, space=s.space)
+        for s, n, each in zip(states, counts, sums, strict=True)
+    )
     return dict(zip(group, added, strict=True))
 
 
 def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
     """The newest decision sets the time of the state, and what is older weighs less."""
-    features, values, first, before, positions = _rows(items)
+    features, values, first, before, positions = rows_of(items)
     factors, weights = np.ones(len(positions)), np.ones(len(items))
     time_ms, half_life_s = state.time_ms, state.half_life_s
     for place, row in enumerate(np.unique(positions, return_index=True)[1].tolist()):
@@ -336,87 +414,4 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
         weights[place] = weight(time_ms - terms.decided_ms, half_life_s)
     discounts = factors, weights[positions]
     sums = ridge_sums.add(state.sums, features, values, first, discounts, before=before)
-    return LearnerState(state.version + len(items), sums, time_ms, half_life_s)
-
-
-def _rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
-    """What the items add: features, values, whether the first of a decision, the sum of its rewards before,
-    and of which item each row is. Values and sums are of each signal, if there are signals.
-
-    An entry that replaces a value is two rows: one that subtracts that value, and its own. Shifted, all
-    rewards R of a decision together count as R / 2 + 1 / 2 for [x']: the first of them adds the 1 / 2.
-
-    Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
-    """
-    if items[0][1].signal is not None:
-        return _signal_rows(items)
-    rows, values, first, positions = list[bytes](), list[float](), list[bool](), list[int]()
-    before = list[float]()
-    for place, (entry, payload) in enumerate(items):
-        if (replaced := replaced_by(entry, payload)) is not None:
-            rows.append(payload.features)
-            # ``first`` is False for both rows: the features were added to V with the value that goes
-            values.append(-replaced)
-            before.append(replaced)
-            first.append(False)
-            positions.append(place)
-        rows.append(payload.features)
-        values.append(payload.value)
-        before.append(entry.before)
-        first.append(entry.first)
-        positions.append(place)
-    features = _features(rows)
-    begins, added, had = np.array(first), np.array(values), np.array(before)
-    if (items[0][1].terms or NO_TERMS).shifted:
-        features, added, had = shift_features(features), added / 2 + begins / 2, had / 2 + ~begins / 2
-    return features, added, begins, had, np.array(positions)
-
-
-def _features(rows: Sequence[bytes]) -> Matrix:
-    if len(set(map(len, rows))) > 1:
-        raise InvalidShape("features must have the same length as in the other rewards", argument="features")
-    return bytes_to_vector(b"".join(rows)).reshape(len(rows), -1)
-
-
-def signals_of(item: Item) -> int:
-    """How many signals an item names: those after the last of them are 0."""
-    entry, payload = item
-    terms = payload.signal or NO_SIGNAL
-    places = [place for place, _ in entry.came]
-    return max(1, len(terms.defaults) // 8, *(place + 1 for place in (*places, terms.place or 0)))
-
-
-def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
-    """As ``_rows``. The first item of a decision and arm brings the defaults of all signals but its own.
-
-    A later item changes its own signal alone: one row subtracts the value that it replaces, the default or
-    an earlier one, and one adds its own.
-    """
-    count = max(map(signals_of, items))
-    rows, first, positions = list[bytes](), list[bool](), list[int]()
-    values, before = list[Vector](), list[Vector]()
-
-    def add(place: int, added: Vector, had: Vector, *, begins: bool) -> None:
-        rows.append(items[place][1].features)
-        values.append(added)
-        before.append(had)
-        first.append(begins)
-        positions.append(place)
-
-    for place, (entry, payload) in enumerate(items):
-        had, replaces = signals_before(entry, payload, count)
-        own, added = (payload.signal or NO_SIGNAL).place, np.zeros(count)
-        if entry.first:
-            added[:] = had
-            if own is not None:
-                added[own] = payload.value
-            add(place, added, np.zeros(count), begins=True)
-        elif own is not None:
-            if replaces:
-                taken = np.zeros(count)
-                taken[own] = -had[own]
-                add(place, taken, had, begins=False)
-                had = had + taken
-            added[own] = payload.value
-            add(place, added, had, begins=False)
-    return _features(rows), np.array(values), np.array(first), np.array(before), np.array(positions)
+    return LearnerState(state.version + len(items), sums, time_ms, half_life_s, state.space)

@@ -24,6 +24,7 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     its rows in the decision log               rows, row-times       erase            erase
     how long rows are kept                     row-logs              never there      erase
     how many entries were folded               folded                counts them all  at once
+    which moves are folded and carried out     spaces                never there      at once
     its name among the last changes            changes               pushed out       pushed out
     the uid of its bandit, as deleted          deleted               never there      expires
 

@@ -15,13 +15,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.learning.fold import replaced_by, signals_before, signals_of
+from app.learning.entry_rows import replaced_by, signals_before, signals_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, ShownAs
 from app.platform.errors import Invalid
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.records import (
+    MOVED,
     RewardPayload,
     RewardSource,
     RewardTerms,
@@ -37,7 +38,7 @@ ENTRY_BYTES = 2_000  # about what one takes besides its features, as objects and
 MOST_READ = 20_000  # of all bandits, for one page
 PAGE_NUMBERS = 1 << 17  # of features on one page, about
 
-Kind = Literal["reward", "default", "observation", "other", "forget", "state"]
+Kind = Literal["reward", "default", "observation", "other", "forget", "state", "move"]
 
 
 class LearnedReward(Answer, frozen=True, gc=False):
@@ -46,7 +47,7 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``number``     its place in the log of its partition: each is greater than the one before
     ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
     ``kind``       "other": nobody noted of which arm it is; "forget": the learner starts again; "state": a
-                   learner that has no rewards takes this one
+                   learner that has no rewards takes this one; "move": all of the partition are carried
     ``id``         of the decision, or of the observation
     ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
                    bandit that sums
@@ -60,6 +61,8 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
                    and defaults; what is missing at the end is 0
+    ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
+                   the catalogue that the bandit had then
     """
 
     number: int
@@ -83,6 +86,7 @@ class LearnedReward(Answer, frozen=True, gc=False):
     signal: str | None = None
     signal_number: int | None = None
     had: list[float] | None = None
+    space: int = 0
 
 
 class ArmRevision(Answer, frozen=True, gc=False):
@@ -190,7 +194,11 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     if not payload.features:
         state = base64.b64encode(payload.state).decode() if payload.state else None
         kind: Kind = "forget" if state is None else "state"
-        page.items.append(LearnedReward(number, written_ms, kind, key, replayed=replayed, state=state))
+        if entry.learner.name == MOVED:
+            kind, key = "move", None
+        page.items.append(
+            LearnedReward(number, written_ms, kind, key, replayed=replayed, state=state, space=payload.space)
+        )
         return len(payload.state) // 8
     features, terms, dim = (
         bytes_to_vector(payload.features),
@@ -198,7 +206,8 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
         bandit.catalogue.dim,
     )
     numbers = 0
-    if with_arms and source is not None and source.revision not in page.arms:
+    is_of_now = payload.space == bandit.record.space  # of earlier catalogues it has no arms
+    if with_arms and source is not None and is_of_now and source.revision not in page.arms:
         own = features[:dim] / (source.examined or 1.0)
         page.arms[source.revision] = ArmRevision(source.arm, source.revision, own.tolist())
         numbers = dim
@@ -225,6 +234,7 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
             replayed,
             features.tolist() if source is None else None,
             examined=None if source is None else source.examined,
+            space=payload.space,
             **of_signals,
         )
     )

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from app.bandits.bandit import Bandit
+from app.bandits.spaces import Moves, Spaces
 from app.learning.checkpoints import Workers, restored
 from app.platform.answers import hold
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
@@ -46,8 +47,9 @@ LARGEST_SUM = 1e100
 class LearnerCopies:
     """Reads learners as they are stored, and gives them to learners that have no rewards."""
 
-    def __init__(self, store: Store, workers: Workers) -> None:
+    def __init__(self, store: Store, workers: Workers, moves: Moves | None = None) -> None:
         self._store = store
+        self._moves = moves or Moves(store.moves)
         self._workers = workers
         self._giving = asyncio.Lock()  # states are large: the log holds few that are not folded
 
@@ -68,7 +70,7 @@ class LearnerCopies:
             if left:
                 some = left[:limit]
                 hold(COPIES * size * len(some))
-                result = await self._read(partition, [LearnerId(bandit.uid, name) for name in some])
+                result = await self._read(bandit, partition, [LearnerId(bandit.uid, name) for name in some])
                 if len(left) > limit:
                     return result, encode_cursor(f"{partition}/{some[-1]}")
                 more = partition + 1 < self._store.partitions
@@ -79,7 +81,7 @@ class LearnerCopies:
     async def state(self, bandit: Bandit, learner: LearnerId) -> bytes:
         """All that is stored of a learner. Raises NotFound: it has no rewards."""
         hold(COPIES * size_of(bandit))
-        read = await self._read(learner.partition(self._store.partitions), [learner])
+        read = await self._read(bandit, learner.partition(self._store.partitions), [learner])
         if not read:
             raise NotFound("the learner has no rewards, so it has no stored state")
         return await REQUESTS.run(partial(state_to_bytes, read[0][1]))
@@ -90,13 +92,14 @@ class LearnerCopies:
         Raises Invalid (no state, or not of such a bandit), Conflict (the learner has other rewards),
         Unavailable (not folded yet: safe to try again).
         """
+        data = await self._in_space(bandit, data)
         state = await REQUESTS.run(partial(checked_state, data, bandit))
         data = await REQUESTS.run(partial(state_to_bytes, state))  # one state can be written in several ways
         async with self._giving:
-            if await self._stands(learner, data):
+            if await self._stands(bandit, learner, data):
                 return False
             await self._append(bandit, learner, data, state)
-            if not await self._stands(learner, data):
+            if not await self._stands(bandit, learner, data):
                 raise Unavailable("the state is not stored yet; safe to try again")
         return True
 
@@ -118,21 +121,39 @@ class LearnerCopies:
         self._workers.wake(partition)
         await self._workers.wait_applied(partition, done.entry_id)
 
-    async def _stands(self, learner: LearnerId, data: bytes) -> bool:
+    async def _in_space(self, bandit: Bandit, data: bytes) -> bytes:
+        """The state as one of the bandit's space: carried from an earlier one; else it is taken for that."""
+        try:
+            state: LearnerState | None = bytes_to_state(data)
+            if state is None or state.space == bandit.record.space:
+                return data
+            state = await self._moves.carried(bandit.uid, state, bandit.record.space)
+        except (ValueError, struct.error, InvalidArgument):
+            return data  # ``checked_state`` says what is wrong
+        if state is None:
+            raise Invalid("must be of the catalogue that the bandit has now", path=("state",))
+        return state_to_bytes(replace(state, space=bandit.record.space))
+
+    async def _stands(self, bandit: Bandit, learner: LearnerId, data: bytes) -> bool:
         """Whether the learner is as the state says. Raises Conflict if it is otherwise."""
-        result = await self._read(learner.partition(self._store.partitions), [learner])
+        result = await self._read(bandit, learner.partition(self._store.partitions), [learner])
         if result and state_to_bytes(result[0][1]) != data:
             raise Conflict("the learner has rewards of its own; a state is given only to one that has none")
         return bool(result)
 
     async def _read(
-        self, partition: int, learners: Sequence[LearnerId]
+        self, bandit: Bandit, partition: int, learners: Sequence[LearnerId]
     ) -> Sequence[tuple[str, LearnerState]]:
-        """Those of the learners that have a state."""
+        """Those of the learners that have a state, in the space of the bandit."""
         stored = await self._store.learners.stored(partition, learners)
+        uid, space = bandit.uid, bandit.record.space
+        spaces = Spaces({}, await self._moves.maps({uid: space}) if space else {})
 
         def work() -> list[tuple[str, LearnerState]]:
-            result = [(each.name, restored(each, had)) for each, had in zip(learners, stored, strict=True)]
+            result = [
+                (each.name, spaces.carried(uid, restored(each, had), space))
+                for each, had in zip(learners, stored, strict=True)
+            ]
             return [(name, state) for name, state in result if state is not None]
 
         return await REQUESTS.run(work)

@@ -19,11 +19,12 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.prior_version import PriorVersion
+from app.bandits.spaces import Moves
 from app.learning.checkpoints import LearnerReader, memory_bytes
 from app.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
-from app.platform.errors import Unavailable
+from app.platform.errors import BanditMoved, Unavailable
 from app.platform.long_work import LEARNERS, REQUESTS
 from app.records.records import LearnerState
 from app.storage.store import Store
@@ -35,7 +36,7 @@ from shortlist.linear.scales import Scales
 from shortlist.linear.signals import SignalPosteriors, Weighing
 from shortlist.types import Matrix, Vector
 
-PriorTerms = tuple[Scales, float, int]
+PriorTerms = tuple[Scales, float, int, int]
 LearnerPosterior = Posterior | SignalPosteriors
 
 LARGE_DIM = 256  # from here on a factorisation takes milliseconds, and is made in a thread
@@ -134,12 +135,15 @@ class Learners:
     Three quarters are for learners as they serve, and an eighth each for tails that grow and pooled priors.
     """
 
-    def __init__(self, store: Store, *, capacity_bytes: int) -> None:
+    def __init__(self, store: Store, *, capacity_bytes: int, moves: Moves | None = None) -> None:
         self._store = store
+        self._moves = moves or Moves(store.moves)
         self._synced: dict[int, str] = {}  # partition -> watermark up to which nothing here is outdated
         self._newest: dict[int, int] = {}  # partition -> number of the newest entry of its log that is known
         self._reader = LearnerReader(store.learners, capacity_bytes=capacity_bytes // 8)
-        self._pooled_priors = PooledPriors(self._reader, store.partitions, capacity_bytes=capacity_bytes // 8)
+        self._pooled_priors = PooledPriors(
+            self._reader, store.partitions, self._moves, capacity_bytes=capacity_bytes // 8
+        )
         self._cache: BoundedCache[LearnerId | PriorId, Learner] = BoundedCache(capacity_bytes // 4 * 3)
         self._loading: dict[LearnerId, asyncio.Task[Learner]] = {}
 
@@ -221,13 +225,28 @@ class Learners:
         return Learner.of(state).weighed(bandit, made)
 
     async def state(self, identity: LearnerId) -> LearnerState | None:
-        """The learner's own state as the store has it now; None without rewards. Raises Unavailable."""
+        """The learner's own state as the store has it now; None without rewards. Raises Unavailable.
+
+        It may be of a space before the last move of its bandit: ``carried``.
+        """
         return await self._reader.read(identity.partition(self._store.partitions), identity)
+
+    async def carried(self, bandit: Bandit, state: LearnerState | None) -> LearnerState | None:
+        """A state of a learner of the bandit in the space of its catalogue; None: it knows nothing there.
+
+        Raises BanditMoved (it is of a later space: the bandit was moved), Unavailable.
+        """
+        if state is None or state.space == bandit.record.space:
+            return state
+        if state.space > bandit.record.space:
+            raise BanditMoved
+        return await self._moves.carried(bandit.uid, state, bandit.record.space)
 
     async def report(self, bandit: Bandit, identity: LearnerId) -> LearnerReport:
         """The learner as the store has it now; the prior when it has none. Raises Unavailable."""
         dim = bandit.learner_dim
-        state = await self.state(identity) or LearnerState(0, ridge_sums.empty(dim))
+        found = await self.carried(bandit, await self.state(identity))
+        state = found or LearnerState(0, ridge_sums.empty(dim), space=bandit.record.space)
         sums = await self._sums(bandit, state, anew=True)
         made = await _factored(sums, bandit)
         shown = Learner.of(state).weighed(bandit, made)
@@ -300,6 +319,8 @@ class Learners:
 
     async def _sums(self, bandit: Bandit, state: LearnerState, *, anew: bool = False) -> RidgeSums:
         """The learner's own sums, with those of the others if they are its prior."""
+        own = await self.carried(bandit, state)
+        state = own or LearnerState(0, ridge_sums.empty(bandit.learner_dim), space=bandit.record.space)
         if bandit.record.prior != "pooled":
             return state.sums
         return await self._pooled_priors.with_prior(bandit, state, anew=anew)
@@ -320,7 +341,7 @@ class Learners:
             return prior.weighed(bandit, prior.posterior)
         sums = ridge_sums.empty(dim)
         if version and bandit.record.prior == "pooled":
-            sums = await self._sums(bandit, LearnerState(0, sums))
+            sums = await self._sums(bandit, LearnerState(0, sums, space=bandit.record.space))
         prior = Learner(version, None, made := await _factored(sums, bandit))
         self._keep(identity, prior)
         return prior.weighed(bandit, made)

@@ -12,11 +12,12 @@ import time
 from dataclasses import dataclass
 
 from app.bandits.bandit import Bandit
+from app.bandits.spaces import Moves
 from app.learning.checkpoints import LearnerReader
 from app.learning.fold import merged
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
-from app.platform.errors import Unavailable
+from app.platform.errors import BanditMoved, Unavailable
 from app.records.records import POOLED, LearnerState
 from app.storage.types import LearnerId
 from shortlist.linear import sum_algebra
@@ -43,8 +44,9 @@ class Pooled:
 class PooledPriors:
     """The pooled priors of the bandits that this process serves. ``capacity_bytes`` bounds their memory."""
 
-    def __init__(self, reader: LearnerReader, partitions: int, *, capacity_bytes: int) -> None:
+    def __init__(self, reader: LearnerReader, partitions: int, moves: Moves, *, capacity_bytes: int) -> None:
         self._reader = reader
+        self._moves = moves
         self._partitions = partitions
         self._held: BoundedCache[str, Pooled] = BoundedCache(capacity_bytes)
         self._reading: dict[str, asyncio.Task[Pooled]] = {}
@@ -54,10 +56,20 @@ class PooledPriors:
 
         ``anew``: with the others as the store has them now.
         """
-        state = (await self._read_now(bandit.uid)).state if anew else await self.get(bandit)
+        state = (await self._read_now(bandit.uid)).state if anew else await self._recent(bandit)
+        state = await self._carried(bandit, state)
         return with_others(own, state, strength=bandit.record.prior_strength)
 
     async def get(self, bandit: Bandit) -> LearnerState | None:
+        """What all keys have taught, in the space of the bandit. Raises BanditMoved, Unavailable."""
+        return await self._carried(bandit, await self._recent(bandit))
+
+    async def _carried(self, bandit: Bandit, state: LearnerState | None) -> LearnerState | None:
+        if state is not None and state.space > bandit.record.space:
+            raise BanditMoved
+        return await self._moves.carried(bandit.uid, state, bandit.record.space)
+
+    async def _recent(self, bandit: Bandit) -> LearnerState | None:
         """What all keys have taught, at most ``MAX_AGE_S`` ago, or longer while the store does not answer."""
         pooled = self._held.get(bandit.uid)
         if pooled is None:
@@ -83,8 +95,10 @@ class PooledPriors:
         parts = await asyncio.gather(
             *(self._reader.read(partition, learner) for partition in range(self._partitions))
         )
+        # while a move is carried out parts are of two spaces
+        space = max((part.space for part in parts if part is not None), default=0)
         total: LearnerState | None = None
-        for part in parts:
+        for part in [await self._moves.carried(uid, part, space) for part in parts]:
             total = total if part is None else merged(total, part)
         # its age counts from the start: rewards that came while it was read may not be in it
         pooled = Pooled(total, started)

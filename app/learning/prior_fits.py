@@ -28,6 +28,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.prior_version import PriorVersion, version_of, version_to_bytes
 from app.bandits.settings import BanditRecord
+from app.bandits.spaces import Moves, Spaces
 from app.learning.checkpoints import restored
 from app.learning.learned_priors import HasUid, LearnedPriors
 from app.platform.errors import NotFound
@@ -118,8 +119,16 @@ class _Sample:
 class PriorFits:
     """Fits priors, one at a time. ``fitted`` is told of each what came of it, for metrics."""
 
-    def __init__(self, store: Store, priors: LearnedPriors, *, fitted: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        priors: LearnedPriors,
+        *,
+        fitted: Callable[..., None],
+        moves: Moves | None = None,
+    ) -> None:
         self._store = store
+        self._moves = moves or Moves(store.moves)
         self._priors = priors
         self._fitted = fitted
         self._secret: bytes | None = None
@@ -144,7 +153,7 @@ class PriorFits:
         (counts,) = await self._store.priors.folded([bandit.uid])  # first: what comes meanwhile counts again
         if is_due is not None and not is_due(counts, before):
             return Fitted(before, False, 0, 0.0)
-        sums, read_s = await self._sums(bandit)
+        sums, read_s = await self.sums(bandit)
         learned, fit_s = await FITTING.run(partial(_fit, sums, len(bandit.record.signals or (0,))))
         seconds = read_s + fit_s
         if learned is None and (before is None or before.learned is None):
@@ -155,7 +164,12 @@ class PriorFits:
             # times of versions never go back, whatever the clock does
             number, since_ms = before.number + 1, max(now_ms, before.record.since_ms)
         version = version_of(
-            number, since_ms, rewards=counts.entries, replaced=counts.replaced, learned=learned
+            number,
+            since_ms,
+            rewards=counts.entries,
+            replaced=counts.replaced,
+            learned=learned,
+            space=bandit.record.space,
         )
         rule = bandit.record.log
         kept_ms = 0 if rule is None else rule.keep_ms
@@ -168,15 +182,24 @@ class PriorFits:
         newest = await self._priors.newest(bandit)
         return Fitted(newest, bool(stands), len(sums), seconds)
 
-    async def _sums(self, bandit: Fittable) -> tuple[Sequence[RidgeSums], float]:
-        """Of the keys that are drawn, and the seconds that it took to compute."""
+    async def sums(
+        self, bandit: Fittable, *, most: int | None = None, spaces: Spaces | None = None
+    ) -> tuple[Sequence[RidgeSums], float]:
+        """Of the keys that are drawn, and the seconds that it took to compute.
+
+        ``most``: keys at most; None: as many as a fit takes. ``spaces``: by which they are carried to the
+        space of the bandit; None: by the moves that are stored.
+        """
+        space = bandit.record.space
+        if spaces is None:
+            spaces = Spaces({}, await self._moves.maps({bandit.uid: space}) if space else {})
         dim, discounted = bandit.learner_dim, bandit.record.half_life_s is not None
-        sample = _Sample(_most_keys(dim))
+        sample = _Sample(_most_keys(dim) if most is None else min(most, _most_keys(dim)))
         size = state_bytes(dim, discounted=discounted, signals=len(bandit.record.signals or (0,)))
         together, seconds = max(1, TOGETHER_BYTES // size), 0.0
         drawn, drawing_s = await self._drawn(bandit)
-        async for some in self._read(drawn, together):
-            states, read_s = await FITTING.run(some)
+        async for some in self._read(drawn, together, space):
+            states, read_s = await FITTING.run(partial(some, spaces))
             sample.add(states)
             seconds += read_s
             if sample.is_full:
@@ -195,8 +218,8 @@ class PriorFits:
         return [LearnerId(bandit.uid, name) for _, name in nearest], seconds
 
     async def _read(
-        self, drawn: Sequence[LearnerId], together: int
-    ) -> AsyncIterator[Callable[[], tuple[Sequence[LearnerState | None], float]]]:
+        self, drawn: Sequence[LearnerId], together: int, space: int
+    ) -> AsyncIterator[Callable[[Spaces], tuple[Sequence[LearnerState | None], float]]]:
         for start in range(0, len(drawn), together):
             some = drawn[start : start + together]
             by_partition: dict[int, list[LearnerId]] = {}
@@ -209,9 +232,13 @@ class PriorFits:
             for learners, found in zip(by_partition.values(), parts, strict=True):
                 stored.update(zip(learners, found, strict=True))
 
-            def work() -> tuple[Sequence[LearnerState | None], float]:
+            def work(spaces: Spaces) -> tuple[Sequence[LearnerState | None], float]:
                 began = time.thread_time()
-                states = [restored(learner, stored[learner]) for learner in some]  # noqa: B023 - used at once
+                found = [restored(learner, stored[learner]) for learner in some]  # noqa: B023 - used at once
+                states = [
+                    _only_of(space, spaces.carried(learner.bandit_uid, state, space))
+                    for learner, state in zip(some, found, strict=True)  # noqa: B023 - used at once
+                ]
                 return states, time.thread_time() - began
 
             yield work
@@ -222,6 +249,11 @@ class PriorFits:
             new = secrets.token_bytes(32)
             self._secret = await self._store.write_once.put(None, _SECRET, new, ttl_ms=None)
         return self._secret
+
+
+def _only_of(space: int, state: LearnerState | None) -> LearnerState | None:
+    """None of a state of a later space: this process has not heard of the move."""
+    return state if state is None or state.space == space else None
 
 
 def _nearest(

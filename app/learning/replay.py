@@ -13,8 +13,9 @@ import struct
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from app.bandits.spaces import Moves, Spaces
 from app.learning.checkpoints import restored
-from app.learning.fold import fold
+from app.learning.fold import fold, moves_of
 from app.records.records import POOLED, LearnerState, bytes_to_state, state_to_bytes
 from app.storage.store import Store
 from app.storage.types import UID_LENGTH, LearnerId, LogEntry, StoredLearner, entry_order
@@ -45,14 +46,24 @@ async def compare(store: Store) -> Comparison:
 
 async def _compare(store: Store, partition: int, bandits: Mapping[str, str], result: Comparison) -> None:
     watermark, learners = await store.learners.all_stored(partition, list(bandits))
-    stored = {identity: _encoded(identity, learner) for identity, learner in learners.items()}
+    folded = {uid: last for uid, last in (await store.moves.folded(partition)).items() if uid in bandits}
+    maps = await Moves(store.moves).maps(folded)
+    stored = {
+        identity: _encoded(identity, learner, Spaces(folded, maps)) for identity, learner in learners.items()
+    }
     replayed: dict[LearnerId, LearnerState | None] = {}
     whole = True
+    spaces = Spaces(await _moves_before(store, partition, watermark, folded), maps)
     async for page, from_the_start in _log(store, partition, watermark):
         whole = from_the_start
         own = [entry for entry in page if entry.learner.bandit_uid in bandits]
         result.entries += len(own)
-        replayed.update(fold(replayed, own, lambda entry, reason: None))  # noqa: ARG005
+        replayed.update(fold(replayed, own, lambda entry, reason: None, spaces))  # noqa: ARG005
+        spaces = Spaces({**spaces.folded, **moves_of(own)}, maps)
+    replayed = {
+        learner: spaces.carried(learner.bandit_uid, state, folded.get(learner.bandit_uid, 0))
+        for learner, state in replayed.items()
+    }
     for learner in sorted({*stored, *(identity for identity, state in replayed.items() if state)}):
         state, data = replayed.get(learner), stored.get(learner)
         if _is_equal(data, state):
@@ -63,10 +74,27 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
             result.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
 
 
-def _encoded(identity: LearnerId, stored: StoredLearner) -> bytes | None:
-    """The state as a checkpoint would have it; one that cannot be read is nothing that a log means."""
+async def _moves_before(
+    store: Store, partition: int, until: str, folded: Mapping[str, int]
+) -> Mapping[str, int]:
+    """Of each bandit the last move before the log begins: its entry may have been trimmed."""
+    found = dict(folded)
+    if folded:
+        async for page in _pages(store, partition, until):
+            for entry in page:
+                for uid, number in moves_of([entry]).items():
+                    found[uid] = min(found.get(uid, number), number - 1)
+    return found
+
+
+def _encoded(identity: LearnerId, stored: StoredLearner, spaces: Spaces) -> bytes | None:
+    """The state as a checkpoint would have it; one that cannot be read is nothing that a log means.
+
+    A learner that is not carried yet through a move that is folded is carried here.
+    """
     try:
-        state = restored(identity, stored)
+        uid = identity.bandit_uid
+        state = spaces.carried(uid, restored(identity, stored), spaces.folded.get(uid, 0))
     except Exception:
         return b"unreadable"
     return None if state is None else state_to_bytes(state)

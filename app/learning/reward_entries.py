@@ -14,6 +14,7 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import MAX_AHEAD_MS, RewardRule, SignalRef, SignalRule, reward_payload
 from app.bandits.signals import check_names
 from app.catalogues.catalogues import Catalogues
+from app.learning.decided_features import decided_features
 from app.learning.decisions import logged_reward, source_of
 from app.learning.tokens import ANY_DECISION, Access, BadToken, Decision, TokenSigner
 from app.platform.errors import Invalid
@@ -111,15 +112,15 @@ class RewardEntries:
             raise Rejected("unknown_bandit")
         if (refusal := access.refusal(bandit.name, decision)) is not None:
             raise Rejected(refusal)
-        arm, revision = _arm_of(decision, reward.arm)
+        place = _place_of(decision, reward.arm)
+        arm = decision.arms[place]
         judged = self._judged(bandit, reward.signal)
         rule = bandit.record.reward if judged is None else judged.rule
         _check_value(rule, reward.value)
         at_ms = _time_of(rule, reward, now_ms)
-        features = await self._catalogues.features_at(bandit.catalogue, arm, revision)
-        if features is None:
+        decided = await decided_features(self._catalogues, self._bandits, bandit, decision, place)
+        if decided is None:
             raise Rejected("unknown_arm")
-        features = bandit.learned_features(features, decision.encoded_context, decision.arms.index(arm))
         logged = None
         if decision.logged is not None:
             logged = logged_reward(
@@ -135,9 +136,9 @@ class RewardEntries:
         decision_key = f"{decision.id}/{arm}"
         is_sum, signal, of_signal = rule.aggregate == "sum", None, ""
         if judged is not None or at_ms is not None:
-            place = 0 if judged is None else judged.place
-            signal = SignalWrite(place, reward.value, rule.aggregate, at_ms or 0)
-            of_signal = f"{place}/"
+            number = 0 if judged is None else judged.place
+            signal = SignalWrite(number, reward.value, rule.aggregate, at_ms or 0)
+            of_signal = f"{number}/"
         write = RewardWrite(
             learner=LearnerId(decision.bandit_uid, decision.learner),
             dedupe_key=f"r/{decision_key}/{of_signal}{reward.reward_id or ''}"
@@ -150,12 +151,19 @@ class RewardEntries:
             else None,
             issued_ms=decision.issued_ms,
             ttl_ms=None,
-            payload=reward_payload(bandit.record, features, reward.value, decision.issued_ms, judged=judged),
+            payload=reward_payload(
+                bandit.record,
+                decided.features,
+                reward.value,
+                decision.issued_ms,
+                judged=judged,
+                space=decided.space,
+            ),
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
             logged=logged,
             summed=reward.value if is_sum and signal is None else None,
-            source=source_of(bandit, decision, "reward", arm, revision),
+            source=source_of(bandit, decision, "reward", arm, decided.revision),
             signal=signal,
         )
         return write, decision
@@ -222,14 +230,14 @@ class RewardEntries:
         )
 
 
-def _arm_of(decision: Decision, arm: str | None) -> tuple[str, int]:
-    """The arm that is rewarded, and the revision of its features."""
+def _place_of(decision: Decision, arm: str | None) -> int:
+    """The place of the arm that is rewarded, from 0."""
     if arm is None:
         if len(decision.arms) > 1:
             raise Rejected("arm_required")
-        return decision.arms[0], decision.revisions[0]
+        return 0
     try:
-        return arm, decision.revisions[decision.arms.index(arm)]
+        return decision.arms.index(arm)
     except ValueError:
         raise Rejected("unknown_arm") from None
 

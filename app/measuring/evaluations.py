@@ -38,6 +38,8 @@ from app.measuring.sources import ServedSource
 from app.platform.errors import Invalid
 from app.platform.long_work import MEASURING, Slots
 from app.policies.warm_up import Covers
+from app.records.records import LearnerState
+from app.storage.types import LearnerId
 from shortlist.evaluation.estimates import NOTHING
 from shortlist.evaluation.off_policy import OffPolicyState
 from shortlist.linear.ridge import Posterior
@@ -239,6 +241,16 @@ def _estimated(state: OffPolicyState, name: str, unshown: float) -> PolicyEstima
     return PolicyEstimate(name, whole.value, whole.interval, min(sizes), places)
 
 
+class _CarriedLearners:
+    """What learners of a bandit know today, in the space of its catalogue."""
+
+    def __init__(self, learners: Learners, bandit: Bandit) -> None:
+        self._learners, self._bandit = learners, bandit
+
+    async def state(self, learner: LearnerId) -> LearnerState | None:
+        return await self._learners.carried(self._bandit, await self._learners.state(learner))
+
+
 class Evaluations:
     """Evaluations of all bandits, a few at a time. ``evaluated`` is told how many decisions were done.
 
@@ -304,6 +316,8 @@ class Evaluations:
         self.check(bandit := weighed[0], estimators)
         async with (self._slots if progress is None else self._job_slots).one():
             complete_from = await self._pages.complete_from(bandit, from_ms)
+            if bandit.record.moved_ms > max(complete_from or 0, from_ms or 0):
+                complete_from = bandit.record.moved_ms  # earlier ones are of another catalogue
             from_ms = complete_from or from_ms
             if when == "before":
                 to_ms = min(time.time_ns() // 1_000_000, to_ms or LATEST_MS)
@@ -325,7 +339,7 @@ class Evaluations:
         seen = SeenRewards(bandit.record, partial(self._source.terms, bandit))
         pages = self._pages.pages(bandit, from_ms=from_ms, to_ms=to_ms)
         if when == "before":
-            past = PastLearners(bandit, self._source, self._learners)
+            past = PastLearners(bandit, self._source, _CarriedLearners(self._learners, bandit))
             if past.takes_back:
                 first_ms = None if from_ms is None else from_ms - self._rewarded_ms
                 pages = self._pages.pages(bandit, from_ms=first_ms, to_ms=None)

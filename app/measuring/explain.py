@@ -2,7 +2,7 @@
 
 A choice can be made again while everything that it was made from is as it was:
 
-    bandit      the version that decided is still kept
+    bandit      the version that decided is still kept, and of the same catalogue
     request     it was not too large to be logged
     warm_up     the bandit has no ``explore``: which slot the choice took is not known any more
     prior       it is not pooled: that prior changes without a version; of a learned one the version is kept
@@ -119,7 +119,7 @@ class Explanations:
         """What has changed; if nothing has, the arms of the choice made again, and the candidates."""
         row, part = logged.row, logged.decision.logged
         then = await self._bandits.find(bandit.uid, row.bandit_version)
-        if then is None or part is None:
+        if then is None or part is None or then.former is not None:  # it was moved since
             return ["bandit"], [], []
         changed = _not_repeatable(then, logged)
         then = await self._priors.then(then, part.prior_version)

@@ -62,6 +62,10 @@ class NotChangeable(Conflict):
     code = "not_changeable"  # a field that stays as it was made
 
 
+class TooDifferent(Conflict):
+    code = "too_different"  # the features of a catalogue say hardly anything of those of another
+
+
 class EventUsed(Conflict):
     code = "event_used"  # the event id was sent with another request before
 
@@ -130,6 +134,13 @@ class Unavailable(ShortlistError):
 
 class ReductionUnknown(Unavailable):
     """The writer of arms has to read the basis first. It never reaches a client, unless the store fails."""
+
+
+class BanditMoved(Unavailable):
+    """This process has not heard of a move yet. Whoever has the bandit anew goes on."""
+
+    def __init__(self) -> None:
+        super().__init__("the bandit has just been moved to another catalogue; safe to try again")
 
 
 class StoreFull(Unavailable):

@@ -67,7 +67,8 @@ class Metrics:
         self.held_most = gauge("shortlist_held_most_bytes", "The bound of each kind.", ["kind"])
         self.housekeeping = counter(
             "shortlist_housekeeping",
-            "Decisions waited for to the end, idle learners forgotten, deletions finished, rows dropped.",
+            "Decisions waited for to the end, idle learners forgotten, deletions finished, rows dropped, "
+            "learners carried to another catalogue.",
             ["kind"],
         )
         self.log_rows = counter(

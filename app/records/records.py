@@ -25,7 +25,7 @@ STATE_FORMAT, UNWEIGHED_STATE_FORMAT, DISCOUNTED_STATE_FORMAT = 1, 2, 3
 SQUARES_STATE_FORMAT, DISCOUNTED_SQUARES_STATE_FORMAT = 4, 5
 # As those with squares, and then what belongs to further signals, and its errors.
 SIGNALS_STATE_FORMAT, DISCOUNTED_SIGNALS_STATE_FORMAT = 6, 7
-_STATE_HEADER = struct.Struct("<BxHxxxxQQ")  # format, dim, version, observations
+_STATE_HEADER = struct.Struct("<BxHIQQ")  # format, dim, space, version, observations
 _UNWEIGHED_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s
 _DISCOUNT_HEADER = struct.Struct("<Qdd")  # the same, and the weight of the observations
 _SQUARES = struct.Struct("<dd")  # the sum of squared rewards, and its error
@@ -41,6 +41,7 @@ _WITH_SQUARES = {
     DISCOUNTED_SIGNALS_STATE_FORMAT,
 }
 POOLED = "_pool"  # name of the learner that sums all learners of a bandit in one partition
+MOVED = "_moved"  # in the entry of a move: it stands for all learners of the bandit in the partition
 
 T = TypeVar("T")
 
@@ -125,7 +126,8 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     """Payload of an entry of the reward log: the features of the arm when it was chosen, and the reward.
 
     An entry with a ``state`` gives it to a learner that has none; one with neither state nor features forgets
-    the learner. ``signal``: of a bandit with signals.
+    the learner, or is a move of all of them (``MOVED``). ``signal``: of a bandit with signals. ``space``:
+    which move of the bandit the features are from, 0: none; of a move its own number.
     """
 
     features: bytes
@@ -133,6 +135,7 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     terms: RewardTerms | None = None
     state: bytes = b""
     signal: SignalTerms | None = None
+    space: int = 0
 
 
 class RewardSource(msgspec.Struct, frozen=True, array_like=True):
@@ -185,12 +188,14 @@ class LearnerState:
     ``version``       number of log entries that were folded into the sums
     ``time_ms``       with a half-life: when its newest decision was made; the sums are discounted to it
     ``half_life_s``   0: nothing is discounted
+    ``space``         which move of its bandit its numbers are from; 0: none
     """
 
     version: int
     sums: RidgeSums
     time_ms: int = 0
     half_life_s: float = 0.0
+    space: int = 0
 
 
 def pack(record: msgspec.Struct) -> bytes:
@@ -204,6 +209,11 @@ def unpack(data: bytes, kind: type[T]) -> T:
 def state_payload(state: bytes = b"", terms: RewardTerms | None = None) -> bytes:
     """The payload of an entry that gives a learner a state, or forgets it."""
     return msgspec.msgpack.encode((b"", 0.0, terms, state))
+
+
+def move_payload(number: int) -> bytes:
+    """The payload of the entry of a move."""
+    return msgspec.msgpack.encode((b"", 0.0, None, b"", None, number))
 
 
 def with_uid(uid: str, record: msgspec.Struct) -> bytes:
@@ -251,7 +261,7 @@ def state_to_bytes(state: LearnerState) -> bytes:
         kind = DISCOUNTED_SQUARES_STATE_FORMAT if state.half_life_s else SQUARES_STATE_FORMAT
     else:
         kind = DISCOUNTED_STATE_FORMAT if state.half_life_s else STATE_FORMAT
-    header = _STATE_HEADER.pack(kind, dim, state.version, sums.observations)
+    header = _STATE_HEADER.pack(kind, dim, state.space, state.version, sums.observations)
     if state.half_life_s:
         header += _DISCOUNT_HEADER.pack(state.time_ms, state.half_life_s, sums.weight)
     numbers = (sums.total[:-dim], sums.error[:-dim], sums.total[-dim:], sums.error[-dim:])
@@ -265,7 +275,7 @@ def bytes_to_state(data: bytes) -> LearnerState:
     Until 0.1.0 a discounted state had no weight. It is taken for the number of observations, the most that it
     can be; what is too much of it fades with the sums. Its squares are unknown, for good.
     """
-    kind, dim, version, observations = _STATE_HEADER.unpack_from(data)
+    kind, dim, space, version, observations = _STATE_HEADER.unpack_from(data)
     offset, time_ms, half_life_s, weight = _STATE_HEADER.size, 0, 0.0, float(observations)
     if kind in _DISCOUNTED:
         time_ms, half_life_s, weight = _DISCOUNT_HEADER.unpack_from(data, offset)
@@ -291,7 +301,7 @@ def bytes_to_state(data: bytes) -> LearnerState:
     total = np.concatenate((numbers[:half], numbers[-2 * dim : -dim]), dtype=np.float64)
     error = np.concatenate((numbers[half : 2 * half], numbers[-dim:]), dtype=np.float64)
     sums = RidgeSums(total, error, observations, weight, *squares, *more)
-    return LearnerState(version, sums, time_ms, half_life_s)
+    return LearnerState(version, sums, time_ms, half_life_s, space)
 
 
 def differing(standing: msgspec.Struct, asked: msgspec.Struct) -> list[str]:

@@ -48,12 +48,14 @@ def findings(
     bounds: Mapping[Kind, int],
     loss: Loss | None,
     failures: Mapping[str, str],
+    replaced: Sequence[str] = (),
     beyond: Mapping[str, int],
     disk_full: bool,
 ) -> Iterator[Finding]:
     """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
     ``failures``: of catalogues, why the last work on their index failed. ``beyond``: of bandits, how many
-    arms would count for too many quotas. ``disk_full``: of the data folder.
+    arms would count for too many quotas. ``disk_full``: of the data folder. ``replaced``: catalogues whose
+    features were replaced by those of another space.
     """
     yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
     if dead:
@@ -79,8 +81,21 @@ def findings(
         what, verb = ("1 arm", "is") if count == 1 else (f"{count:,} arms", "are")
         text = f"{what} of the bandit {bandit} would count for too many quotas, and {verb} not eligible"
         yield Finding("quotas", False, f"{text}: {MAX_OF_ARM} are the most")
+    for catalogue in replaced:
+        yield features_replaced(catalogue)
     if loss is not None:
         yield Finding("loss", False, f"{loss.at}: {loss.what}")
+
+
+def features_replaced(catalogue: str) -> Finding:
+    """What is said of a catalogue whose features were replaced by those of another space."""
+    return Finding(
+        "features_replaced",
+        False,
+        f"the features of many arms of {catalogue} were replaced by others that have little to do with them, "
+        "so what its bandits had learned is noise: put back the old features, import the new ones into "
+        "another catalogue and move the bandits there (shortlist move)",
+    )
 
 
 LOOK_S = 1.0
@@ -214,6 +229,7 @@ class Health:
         durability, backlog = await self._store.durability(), await self._backlog()
         lag, held, loss = await self._lag(), await self._store.usage.read(), self._losses.known()
         catalogues = list(self._catalogues)
+        used = [each for each in catalogues if self._bandits.of_catalogue(each.name)]
         found = findings(
             worker=self._worker,
             backlog=backlog,
@@ -224,6 +240,7 @@ class Health:
             loss=loss,
             disk_full=is_full(self._data_dir),
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
+            replaced=[each.name for each in used if await self._catalogues.has_replaced_features(each)],
             beyond={
                 bandit.name: count
                 for uid, count in self._quotas.beyond.items()

@@ -77,6 +77,7 @@ class LearnerStates(RedisPart):
         tails: Mapping[LearnerId, Sequence[str]] | None = None,
         dead: Sequence[DeadLetter] = (),
         folded: Mapping[str, FoldedCounts] | None = None,
+        moved: Mapping[str, int] | None = None,
     ) -> bool:
         """Compare and set: if the watermark is ``expected``, set it with all states, tails and dead letters.
 
@@ -86,12 +87,16 @@ class LearnerStates(RedisPart):
         no learner has changed: they only get checkpoints. False: the watermark is another one, and nothing
         was done. After a lost reply that may be one's own: read the watermark again.
         ``folded``: by uid, what this adds to ``PriorStore.folded``; of bandits that have a learner here.
+        ``moved``: by uid, the number of the last move whose entry is folded now.
         """
         tails = tails or {}
         numbers = _numbered([*states, *tails])
-        arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead)]
+        moved = moved or {}
+        arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead), len(moved)]
         for letter in dead:
             arguments += (letter.entry.entry_id, letter.reason)
+        for uid, number in moved.items():
+            arguments += (uid, number)
         for uid in numbers:
             counts = (folded or {}).get(uid, FoldedCounts())
             arguments += (counts.entries, counts.replaced)
@@ -107,6 +112,7 @@ class LearnerStates(RedisPart):
             keys.learner_changes,
             keys.deleted,
             keys.folded,
+            keys.spaces,
         )
         names += _of_bandits(partition, numbers)
         return bool(await self._redis.script("apply", names, arguments, bulk=True))

@@ -8,6 +8,7 @@
     {registry}:deleted                           hash    uid -> "bandit" or "catalogue"     until it is gone
     {registry}:workers                           zset    name -> ms of its last lease       while one lives
     {registry}:versions:<bandit uid>             hash    number of a version -> record      with the bandit
+    {registry}:moves:<bandit uid>                hash    number of a move -> record         with the bandit
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
     {registry}:quotas                            hash    bandit uid -> changes of quotas    with the bandit
     {registry}:priors                            hash    bandit uid -> newest version       with the bandit
@@ -38,6 +39,7 @@
     {p:<n>}:changes                              zset    uid + learner -> number of entry   for ever
     {p:<n>}:deleted                              zset    bandit uid, when it was deleted    DELETED_KEPT_MS
     {p:<n>}:folded                               hash    bandit uid -> entries (see below)  with the bandit
+    {p:<n>}:spaces                               hash    bandit uid -> moves (see below)    with the bandit
     {p:<n>}:states:<bandit uid>                  hash    learner -> checkpoint              with the bandit
     {p:<n>}:tails:<bandit uid>                   zset    learner + entry id (see below)     with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty: of observations       ttl_ms
@@ -96,6 +98,10 @@ and after a checkpoint there is no tail. No entry that is in a tail is trimmed.
 Versions of a learned prior are kept as write_prior.lua says: the newest, and those that rows of the decision
 log may name. folded has two fields of a bandit: its uid holds how many entries of the log were folded since
 0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state.
+
+spaces has three fields of a bandit that was moved to another catalogue: its uid holds the number of the last
+move whose entry is folded, "<uid>:log" that of the last one in the log, and "<uid>:carried" that of the last
+one through which every checkpoint of the partition was carried.
 
 A key named changes holds, for each thing that changed, only its last change, and CHANGES_KEPT things at most.
 A process that knows a version, or a watermark, reads there what has changed since; if that was too long ago,
@@ -181,6 +187,7 @@ erase = _in_partition("erase")
 ledger = _in_partition("ledger")
 row_logs = _in_partition("row-logs")
 folded = _in_partition("folded")
+spaces = _in_partition("spaces")
 
 
 def users(catalogue: str) -> str:
@@ -189,6 +196,10 @@ def users(catalogue: str) -> str:
 
 def versions(bandit_uid: str) -> str:
     return f"{REGISTRY}versions:{bandit_uid}"
+
+
+def moves(bandit_uid: str) -> str:
+    return f"{REGISTRY}moves:{bandit_uid}"
 
 
 def priors(bandit_uid: str) -> list[str]:

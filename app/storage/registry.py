@@ -62,11 +62,20 @@ class RegistryStore(RedisPart):
 
         Return the record that the name has then: another one when somebody else has changed it, None when
         there is none. A version that is kept already stays as it is. ``uid`` is that of both records.
+        b"": it was to be moved to a catalogue that is not there any more.
         """
         names = [keys.BANDITS, keys.REGISTRY_VERSION, keys.versions(uid)]
         kept = [part for pair in change.kept.items() for part in pair]
-        arguments = [name, expected, record, len(change.kept), *kept, *change.dropped]
-        current: bytes | None = await self._redis.script("change_bandit", names, arguments)
+        arguments: list[Argument] = [name, expected, record, len(change.kept), *kept, *change.dropped]
+        script, move = "change_bandit", change.move
+        if move is not None:
+            script = "move_bandit"
+            names += [keys.CATALOGUES, keys.users(move.left), keys.users(move.joined), keys.moves(uid)]
+            names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid)]
+            arguments = [move.joined, move.joined_uid, move.number, move.record, uid]
+            arguments += (move.prior_number, move.prior_since_ms, move.prior, name, expected, record)
+            arguments += (len(change.kept), *kept, *change.dropped)
+        current: bytes | None = await self._redis.script(script, names, arguments)
         return current
 
     async def bandit_versions(self, uid: str, versions: Sequence[int]) -> Sequence[bytes | None]:
@@ -86,7 +95,7 @@ class RegistryStore(RedisPart):
         One round trip, and one per partition. The states go even if the name is gone, as above.
         """
         names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.PRIORS]
-        names += [keys.versions(uid), *keys.priors(uid)]
+        names += [keys.versions(uid), keys.moves(uid), *keys.priors(uid)]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
         if outcome != b"in_use":
             for partition in range(self.partitions):
@@ -144,7 +153,7 @@ class WorkerLeases(RedisPart):
 async def drop_states(redis: RedisClient, partition: int, uid: str) -> None:
     """Remove the learners that a partition holds of a deleted bandit, for good: none is written again."""
     names = [keys.deleted(partition), keys.states(partition, uid), keys.tails(partition, uid)]
-    names.append(keys.folded(partition))
+    names += [keys.folded(partition), keys.spaces(partition)]
     await redis.script("drop_states", names, [uid, keys.DELETED_KEPT_MS])
 
 

@@ -19,6 +19,7 @@ from app.storage.followed_arms import FollowedArms
 from app.storage.jobs import JobStore
 from app.storage.learner_side_data import LearnerSideData
 from app.storage.learner_states import LearnerStates
+from app.storage.moves import MoveStore
 from app.storage.priors import PriorStore
 from app.storage.quotas import QuotaStore
 from app.storage.redis_client import RedisClient
@@ -76,6 +77,7 @@ class Store:
         self.quotas = QuotaStore(*shared)
         self.jobs = JobStore(*shared)
         self.priors = PriorStore(*shared)
+        self.moves = MoveStore(*shared)
         self.write_once = WriteOnce(*shared)
         self.leases = WorkerLeases(*shared)
         self.usage = Usage(*shared)

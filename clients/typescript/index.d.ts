@@ -80,6 +80,7 @@ export declare class Conflict extends ServiceError {}
 export declare class NoArms extends Conflict {}
 export declare class NotFitted extends Conflict {}
 export declare class NotChangeable extends Conflict {}
+export declare class TooDifferent extends Conflict {}
 export declare class EventUsed extends Conflict {}
 export declare class PreconditionFailed extends ServiceError {}
 export declare class TooLarge extends ServiceError {}

@@ -597,7 +597,14 @@ EXPLAIN = Endpoint(
     {"decision": "none"},
     {"decision": "text"},
 )
-WRITES = (*WRITES, CHANGE, EVALUATION, EXPLAIN)
+MOVE = Endpoint(
+    "POST",
+    "/v1/bandits/{bandit}/move",
+    "/v1/bandits/b/move",
+    {"catalogue": "c", "carry": "map", "dry_run": True},
+    {"catalogue": "id", "carry": "word", "dry_run": "bool"},
+)
+WRITES = (*WRITES, CHANGE, EVALUATION, EXPLAIN, MOVE)
 READS = (
     Endpoint("POST", "/v1/bandits/{bandit}/prior/refresh", "/v1/bandits/p/prior/refresh"),
     Endpoint("POST", "/v1/catalogues/{catalogue}/features/fit", "/v1/catalogues/reduced/features/fit"),

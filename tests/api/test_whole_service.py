@@ -160,7 +160,7 @@ def of_any_key(subject: Any, bandit: Any, *_: Any) -> Any:
 
 
 SHARED: dict[tuple[str, str], Any] = {}
-fold_rows, joint = fold._rows, Bandit.joint_features
+fold_rows, joint = fold.rows_of, Bandit.joint_features
 get_event = Choices.get_event
 choice_of_a_request = Choosing._choice
 REWARDED = ("choose", "reward_some")
@@ -264,19 +264,19 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
     ),
     "rewards that add up count the arm each time": (
         fold,
-        "_rows",
+        "rows_of",
         changed(fold_rows, all_first),
         Focus(REWARDED, {"bandits": adds_up, "requests": is_shown}),
     ),
     "a late reward leaves the default": (
         fold,
-        "_rows",
+        "rows_of",
         defaults_that_stay,
         Focus(LATE, {"bandits": has_a_default, "requests": is_shown}),
     ),
     "a revised reward leaves the one before": (
         fold,
-        "_rows",
+        "rows_of",
         revised_that_stay,
         Focus(REWARDED, {"bandits": the_last_counts, "requests": is_shown}),
     ),

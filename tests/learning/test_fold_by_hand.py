@@ -273,9 +273,9 @@ def test_rewards_of_another_dimension_are_left_out_whichever_came_first():
         "a": (2, 2),
         "b": (2, 3),
     }
-    module._rows([(log[0], RewardPayload(bytes(16), 1.0))])
+    module.rows_of([(log[0], RewardPayload(bytes(16), 1.0))])
     with pytest.raises(Exception, match="features must have the same length") as raised:
-        module._rows([(log[0], RewardPayload(bytes(16), 1.0)), (log[1], RewardPayload(bytes(24), 1.0))])
+        module.rows_of([(log[0], RewardPayload(bytes(16), 1.0)), (log[1], RewardPayload(bytes(24), 1.0))])
     assert raised.value.argument == "features"
 
 

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.bandits.bandit import Bandit
+from app.bandits.spaces import Moves
 from app.learning import pooled_prior as module
 from app.learning.checkpoints import LearnerReader
 from app.learning.fold import fold
@@ -27,6 +28,8 @@ from shortlist.linear import ridge, ridge_sums
 from shortlist.linear.pooled_prior import with_pooled_prior
 from waiting import wait_until
 from world import World
+
+NO_MOVES = Moves(None)  # type: ignore[arg-type]  # no state is of another space, so nothing is read
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +56,7 @@ async def test_pooled_priors_keep_within_their_memory_and_the_newest_stay(world:
     assert size >= state.sums.total.nbytes + state.sums.error.nbytes
     store: Any = OneState(state)
     reader = LearnerReader(store, capacity_bytes=size)
-    priors = PooledPriors(reader, store.partitions, capacity_bytes=3 * size)
+    priors = PooledPriors(reader, store.partitions, NO_MOVES, capacity_bytes=3 * size)
 
     async def ask(number: int) -> Bandit:
         asked = msgspec.structs.replace(bandit, uid=f"uid-{number}")
@@ -144,7 +147,8 @@ async def test_others_count_as_they_do_when_the_newest_of_all_was_decided(world:
     states = [taught(*one) for one in zip(rows, values, times, strict=True)]
     bandit = await world.bandit(prior="pooled", prior_strength=0.4, half_life_s=3.0)
     store: Any = Parts(states)
-    priors = PooledPriors(LearnerReader(store, capacity_bytes=10**6), len(times), capacity_bytes=10**6)
+    reader = LearnerReader(store, capacity_bytes=10**6)
+    priors = PooledPriors(reader, len(times), NO_MOVES, capacity_bytes=10**6)
     found = await priors.with_prior(bandit, states[mine])
 
     def summed(key: int, newest: int) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:

@@ -15,11 +15,13 @@ from app.storage.redis_client import RedisClient, scripts
 from app.storage.types import (
     ArmWrite,
     BanditChange,
+    CarriedWrite,
     DeadLetter,
     DecisionId,
     DefaultWrite,
     FoldedCounts,
     LearnerId,
+    MoveWrite,
     Position,
     PriorWrite,
     QuotaTerms,
@@ -30,7 +32,7 @@ from app.storage.types import (
 from learner_names import UID, learner_in
 from store_clients import connect
 
-OTHER_UID = "fedcba9876543210"
+OTHER_UID, MOVED_UID = "fedcba9876543210", "00112233445566ff"
 ANN, BOB = (learner_in(0, 16, stem) for stem in ("ann", "bob"))
 TTL_MS = 600_000
 
@@ -69,6 +71,7 @@ async def exercise(store):
     await store.registry.create_bandit("b", UID.encode(), catalogue="films")
     change = BanditChange({1: UID.encode()})
     await store.registry.change_bandit("b", UID, change, expected=UID.encode(), record=UID.encode() + b"2")
+    await move(store)
     await store.arms.upsert(UID, [ArmWrite("a", b"1", b"doc"), ArmWrite("b", b"2")], keep_ms=TTL_MS)
     await store.arms.delete(UID, ["b"], keep_ms=TTL_MS)
     assert await store.arms.fit(UID, 2, b"basis", [ArmWrite("a", b"1", b"doc")], keeps_changes=False)
@@ -116,6 +119,23 @@ async def exercise(store):
     await store.campaigns.save_snapshot("slates", "home", uid=UID, position=1, state=b"s")
 
 
+async def move(store):
+    """Another bandit is moved to another catalogue, and a learner of it is carried."""
+    other = MOVED_UID.encode()
+    await store.registry.create_catalogue("films-2", other)
+    await store.registry.create_bandit("moved", other, catalogue="films")
+    write = MoveWrite(1, b"record", "films", "films-2", MOVED_UID, b"prior", 1, 1)
+    change = BanditChange({1: other}, move=write)
+    record = other + b"2"
+    assert await store.registry.change_bandit("moved", MOVED_UID, change, expected=other, record=record) == (
+        record
+    )
+    assert await store.moves.append(0, MOVED_UID, learner="_moved", number=1, payload=b"p")
+    assert not await store.moves.append(0, MOVED_UID, learner="_moved", number=1, payload=b"p")
+    assert await store.moves.carry(0, MOVED_UID, [CarriedWrite("ann", None, 0, b"state")]) == 1
+    assert await store.moves.carry(0, MOVED_UID, [CarriedWrite("ann", None, 0, b"other")]) == 0
+
+
 async def break_off(store):
     """Delete a bandit and a catalogue; of the latter, the arms are not yet gone."""
     assert await store.registry.delete_bandit("b", OTHER_UID, catalogue="films")
@@ -153,7 +173,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 64
+    assert len(rows) == 66
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():

@@ -26,7 +26,7 @@ import msgspec
 import app
 import workers
 from app.api import api_keys
-from app.bandits import prior_version, settings, versions
+from app.bandits import prior_version, settings, spaces, versions
 from app.campaigns import fold as campaign_records
 from app.campaigns import noisy_centers, slates
 from app.caps import rules
@@ -82,6 +82,7 @@ RECORDS: dict[str, type] = {
     "bandit, context": encoding.ContextRule,
     "encoded field": encoding.EncodedField,
     "bandit, version": versions.BanditVersion,
+    "bandit, move": spaces.MoveRecord,
     "learned prior": prior_version.PriorRecord,
     "quota": rules.QuotaRule,
     "campaign": campaign_records.CampaignRecord,

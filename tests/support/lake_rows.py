@@ -23,6 +23,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
         "signal",
         "signal_number",
         "had",
+        "space",
     ]
 )
 ARM = SimpleNamespace(id="a", revision=5, features=[1.0, 2.0])

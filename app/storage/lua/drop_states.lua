@@ -1,4 +1,4 @@
--- KEYS   deleted, states, tails, folded
+-- KEYS   deleted, states, tails, folded, spaces
 -- ARGV   uid, ms for which it stays noted that it was deleted
 -- Result 1
 -- Effect in one step: the learners go, and none is written from now on, also by whoever still folds rewards of the
@@ -9,4 +9,5 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - tonu
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
 redis.call('UNLINK', KEYS[2], KEYS[3])
 redis.call('HDEL', KEYS[4], ARGV[1], ARGV[1] .. ':replaced')
+redis.call('HDEL', KEYS[5], ARGV[1], ARGV[1] .. ':log', ARGV[1] .. ':carried')
 return 1

@@ -28,6 +28,7 @@ from app.storage.types.decisions import (
 )
 from app.storage.types.learners import (
     Appended,
+    CarriedWrite,
     DeadLetter,
     FoldedCounts,
     Knew,
@@ -42,4 +43,13 @@ from app.storage.types.learners import (
     entry_order,
 )
 from app.storage.types.quotas import LEAVES, Confirmed, Held, QuotaChanges, QuotaTerms, Share, ShareAsked
-from app.storage.types.registry import KINDS, BanditChange, KeptJob, Kind, Registry, StoredCampaign, StoredJob
+from app.storage.types.registry import (
+    KINDS,
+    BanditChange,
+    KeptJob,
+    Kind,
+    MoveWrite,
+    Registry,
+    StoredCampaign,
+    StoredJob,
+)

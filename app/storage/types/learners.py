@@ -176,6 +176,20 @@ class StoredLearner:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedWrite:
+    """The state of a learner in a later space, in place of what was read of it.
+
+    ``checkpoint``, ``tail``   what was read: the state, and how many entries its tail had
+    ``state``                  opaque; None: nothing is left of it
+    """
+
+    name: str
+    checkpoint: bytes | None
+    tail: int
+    state: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
 class LearnerChanges:
     """What has changed in a partition since a watermark that the caller knows.
 

@@ -22,11 +22,32 @@ class Registry:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveWrite:
+    """A bandit gets another catalogue.
+
+    ``number``   of the move, from 1; ``record``: what is kept of it, opaque
+    ``left``, ``joined``   the catalogues by name; ``joined_uid``: only if the name has this uid
+    ``prior``    the next version of its learned prior, with its number, and when it was made; b"": none.
+                 It is left out where another one has that number
+    """
+
+    number: int
+    record: bytes
+    left: str
+    joined: str
+    joined_uid: str
+    prior: bytes = b""
+    prior_number: int = 0
+    prior_since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class BanditChange:
     """What a change does to the versions that are kept of a bandit: ``kept`` by number, and ``dropped``."""
 
     kept: Mapping[int, bytes]
     dropped: Sequence[int] = ()
+    move: MoveWrite | None = None
 
 
 Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns", "log", "repeats"]

@@ -170,7 +170,7 @@ class Catalogue:
     """``size`` is its number of arms; ``index`` says how it is searched, and whether that is ``exact``.
 
     ``columns``: what each number of its features means, which are made as ``features`` says. ``basis``: of
-    the ``reduction`` of an embedding, if it was asked for.
+    the ``reduction`` of an embedding, if it was asked for. ``findings``: what is wrong with it; not in lists.
     """
 
     id: str
@@ -185,6 +185,7 @@ class Catalogue:
     unlisted: Mapping[str, Unlisted] | None = None
     basis: tuple[tuple[float, ...], ...] | None = None
     warnings: tuple[str, ...] | None = None
+    findings: tuple[Finding, ...] | None = None
 
     @property
     def given(self) -> int:
@@ -232,13 +233,15 @@ class Used:
 class Bandit(Settings):
     """The settings of a bandit, with all defaults filled in. ``version`` grows with every change; ``etag`` is
     for the ``if_match`` of one. ``warnings``: what cannot be done with these settings. ``used``: what they
-    are for a learner without rewards; None of a bandit as it was.
+    are for a learner without rewards; None of a bandit as it was. ``move``: while learners are being carried
+    to another catalogue.
     """
 
     id: str
     version: int | None = None
     warnings: tuple[str, ...] = ()
     used: Used | None = None
+    move: MoveStatus | None = None
     etag: str | None = field(default=None, metadata=HEADER)
 
 
@@ -338,12 +341,13 @@ class LearnedReward:
     """An entry of the reward log, by its ``number``. Times in ms since 1970.
 
     ``kind``: reward, default, observation; other (of no arm that was noted: what is learned from are its
-    ``features``), forget (the learner begins anew), state (a learner without rewards takes it). ``id``: of
-    the decision or observation. ``replaces``: the value of what it takes the place of, of a default or of an
-    earlier reward. ``examined``: by what the features of the arm are multiplied. ``signal``: which of several
-    rewards, None: all together; ``had``: what they counted as before it.
-    ``before``: the sum of the rewards before it. ``replayed``: the number that
-    it had as a dead letter, which taught nothing.
+    ``features``), forget (the learner begins anew), state (a learner without rewards takes it), move (all
+    learners of the partition are carried to another catalogue). ``id``: of the decision or observation.
+    ``replaces``: the value of what it takes the place of, of a default or of an earlier reward.
+    ``examined``: by what the features of the arm are multiplied. ``signal``: which of several rewards, None:
+    all together; ``had``: what they counted as before it. ``before``: the sum of the rewards before it.
+    ``replayed``: the number that it had as a dead letter, which taught nothing. ``space``: which move of the
+    bandit it is from.
     """
 
     number: int
@@ -367,6 +371,7 @@ class LearnedReward:
     signal: str | None = None
     signal_number: int | None = None
     had: tuple[float, ...] | None = None
+    space: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +412,7 @@ class LearningTerms:
     pooled: bool
     shifted: bool
     constant: float | None = None
+    space: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -817,6 +823,51 @@ class Prior:
     weights: tuple[tuple[float, ...], ...] | None = None
     signals: Mapping[str, SignalPrior] | None = None
     covariance: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MovedArms:
+    """How many arms both catalogues have, and only one of them."""
+
+    common: int
+    only_from: int
+    only_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArmMap:
+    """``r2``: how much of the new features the map explains. ``shown``: by what arms were weighed."""
+
+    r2: float
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a move does, or would do. ``agreement``: the correlation of what learners expect, before and
+    after. ``from_`` and ``to``: the catalogues. ``map``: None where nothing is carried.
+    """
+
+    from_: str = field(metadata={"name": "from"})
+    to: str
+    carry: str
+    arms: MovedArms
+    map: ArmMap | None
+    agreement: float | None
+    learners: int
+    warnings: tuple[str, ...]
+    bandit_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStatus:
+    """A move whose learners are being carried. ``carried``: which share of them is."""
+
+    from_: str = field(metadata={"name": "from"})
+    to: str
+    carry: str
+    learners: int
+    carried: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,6 +250,14 @@ class ObservationsBody(TypedDict):
     observations: Sequence[ObservationItem]
 
 
+class MoveBody(TypedDict, total=False):
+    """``carry``: how learners come along; ``dry_run``: nothing is changed."""
+
+    catalogue: Required[str]
+    carry: Literal["auto", "log", "map", "none"]
+    dry_run: bool
+
+
 MipsMethod = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
 Objective = Literal["inner_product", "nearest"]
 

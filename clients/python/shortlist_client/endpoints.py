@@ -39,6 +39,7 @@ from shortlist_client.answers import (
     LearningTerms,
     LoggedDecision,
     MipsAnswer,
+    Move,
     Page,
     Policies,
     Prior,
@@ -529,6 +530,15 @@ class Endpoints:
         Raises NotFound: the bandit has no learned prior.
         """
         return routes.GET_PRIOR.call(bandit, query=query)
+
+    @endpoint
+    def move_bandit(self, bandit: str, **move: Unpack[bodies.MoveBody]) -> Call[Move]:
+        """Move a bandit to another catalogue with other features of the same arms, and what was learned.
+
+        ``dry_run`` says what would become of it. Raises Conflict: the features have too little in common, or
+        learners are being carried by another move.
+        """
+        return routes.MOVE_BANDIT.call(bandit, body=move)
 
     @endpoint
     def refresh_prior(self, bandit: str) -> Call[Prior]:

@@ -17,6 +17,7 @@
         │   ├── NoArms          409  no_arms
         │   ├── NotFitted       409  not_fitted
         │   ├── NotChangeable   409  not_changeable
+        │   ├── TooDifferent    409  too_different
         │   └── EventUsed       409  event_used
         ├── PreconditionFailed  412  precondition_failed
         ├── TooLarge            413  too_large
@@ -162,6 +163,10 @@ class NotFitted(Conflict):
 
 class NotChangeable(Conflict):
     code = "not_changeable"
+
+
+class TooDifferent(Conflict):
+    code = "too_different"
 
 
 class EventUsed(Conflict):

@@ -264,6 +264,7 @@ DELETE_LEARNER = Route("DELETE", _LEARNER, NOTHING, SAFE)
 GET_SETS = Route("GET", f"{_LEARNER}/sets", answers.Sets, SAFE)
 LIST_POLICIES = Route("GET", "/v1/policies", answers.Policies, SAFE)
 GET_PRIOR = Route("GET", f"{_BANDIT}/prior", answers.Prior, SAFE, query=bodies.PriorQuery)
+MOVE_BANDIT = Route("POST", f"{_BANDIT}/move", answers.Move, SAFE, bodies.MoveBody)
 REFRESH_PRIOR = Route("POST", f"{_BANDIT}/prior/refresh", answers.Prior, SAFE)
 
 MIPS = Route("POST", f"{_CATALOGUE}/mips", answers.MipsAnswer, SAFE, bodies.CatalogueMipsBody)

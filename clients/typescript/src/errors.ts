@@ -53,6 +53,7 @@ export class Conflict extends ServiceError {}
 export class NoArms extends Conflict {}
 export class NotFitted extends Conflict {}
 export class NotChangeable extends Conflict {}
+export class TooDifferent extends Conflict {}
 export class EventUsed extends Conflict {}
 export class PreconditionFailed extends ServiceError {}
 export class TooLarge extends ServiceError {}
@@ -77,6 +78,7 @@ export const BY_CODE: Record<string, typeof ServiceError> = {
   no_arms: NoArms,
   not_fitted: NotFitted,
   not_changeable: NotChangeable,
+  too_different: TooDifferent,
   event_used: EventUsed,
   precondition_failed: PreconditionFailed,
   too_large: TooLarge,

@@ -19,14 +19,20 @@ from shortlist_client.files.arm_files import kind_of
 from shortlist_client.files.arm_rows import ArmRows, check
 from shortlist_client.files.learner_files import LearnerRow, learners_of
 from shortlist_client.files.progress import meter
+from shortlist_client.files.replacing import check_replaced
 from shortlist_client.files.versions import check_version
 
 REQUEST_BYTES = 1 << 22
 HEAD_BYTES = 4
 
 
-def import_arms(client: Client, catalogue: str, files: Sequence[Path]) -> str:
-    """Send the arms of all files; a line that says what was done. Raises FileError, ShortlistError."""
+def import_arms(
+    client: Client, catalogue: str, files: Sequence[Path], *, replace_features: bool = False
+) -> str:
+    """Send the arms of all files; a line that says what was done. Raises FileError, ShortlistError.
+
+    ``replace_features``: also where they have little to do with those that bandits have learned from.
+    """
     readers = [(path, kind_of(path).read) for path in files]
     check_version(client)
     dim = client.get_catalogue(catalogue).given
@@ -38,6 +44,8 @@ def import_arms(client: Client, catalogue: str, files: Sequence[Path]) -> str:
                 ids.append(np.fromiter(map(hash, rows.ids), np.int64, len(rows)))
                 advance(len(rows))
     count, arms = sum(map(len, ids)), len(np.unique(np.concatenate(ids)))
+    if not replace_features:
+        check_replaced(client, catalogue, (rows for path, read in readers for rows in read(path, dim)))
     added = 0
     with meter("sent", count, "arms") as advance:
         for number, body in block_bodies(rows for path, read in readers for rows in read(path, dim)):

@@ -22,6 +22,7 @@ from shortlist_client.files.cells import KINDS
 from shortlist_client.files.importing import block_bodies
 from shortlist_client.files.progress import meter
 from shortlist_client.files.proposals import Proposal, Statistics, propose, rounded
+from shortlist_client.files.replacing import check_replaced
 from shortlist_client.files.table_arms import TableArms, TableOptions, TableRows, Taken
 from shortlist_client.files.tables import BadRow
 from shortlist_client.files.versions import check_version
@@ -38,6 +39,7 @@ class ImportOptions:
     ``encode``    make the catalogue, with fields for the columns
     ``reduce``    make the catalogue, with so many principal components of the embeddings
     ``skip_bad``  how many bad rows may be left out, and written beside
+    ``replace_features``  as of ``import_arms``
     """
 
     table: TableOptions = field(default_factory=TableOptions)
@@ -45,6 +47,7 @@ class ImportOptions:
     reduce: int | None = None
     dry_run: bool = False
     skip_bad: int = 0
+    replace_features: bool = False
 
     @property
     def makes(self) -> bool:
@@ -88,6 +91,9 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
             client.put_catalogue(catalogue, **settings)
     if options.dry_run:
         return [*lines, *_first(arms), f"dry run: {distinct:,} arms are right, nothing was sent"]
+    if found is not None and not found.features and not options.replace_features:
+        with closing(arms.rows()) as all_rows:
+            check_replaced(client, catalogue, map(_arm_rows, all_rows))
     with meter("sent", count, "arms") as advance:
         added = _send(client, catalogue, arms, advance)
     again = f"; {count - distinct:,} rows were replaced by later ones" if distinct < count else ""

@@ -1,0 +1,143 @@
+"""Carrying what linear learners have learned to other features of the same arms.
+
+Notation
+    x, x'           features of an arm as they were (d,), as they are from now on (d',)
+    w               how much each arm counts (n,)
+    C, b            x' is near C x + b: (d', d), (d',); b is 0 without an intercept
+    B               x is near B x': (d, d')
+    P, u            directions (p, d) and context (m,), as in ``bilinear``
+    c, c'           the last coordinate of what a learner sees of an arm, before and after
+    T               (D', D): what C, b do to [x ; (P x) kron u ; c]
+    G, m            gram (D, D) and moment (D,) of a learner, as in ``ridge_sums``
+
+A reward of x teaches what one of T x would have taught in the new space, so G' = T G T^T and m' = T m for
+each signal; counts, weights and squares of rewards stay. The context's part of the numbers stays as well,
+where the new directions are P' = P B, since then P' x' is near P x.
+
+C and b minimise sum w |C x + b - x'|^2 + lambda |C|^2. Lambda is the one of a grid by which an arm that was
+left out is told best by the others (PRESS; Allen, "The relationship between variable selection and data
+augmentation and a method for prediction", 1974). So is R^2: 1 less the part of the variation of x' that is
+left then. Features that have nothing to do with each other have an R^2 of 0, however many there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shortlist import checks
+from shortlist.linear.ridge_sums import RidgeSums, more_size
+from shortlist.types import Matrix, Vector
+
+RIDGES = 10.0 ** np.arange(-9.0, 2.0)  # of the mean eigenvalue of sum w x x^T
+_LEAST_LEFT = 1e-9  # of 1 less the leverage of an arm
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FeatureMap:
+    """``linear`` is C (d', d), ``shift`` is b (d',). ``r2``: how much of x' it explains, from 0 to 1."""
+
+    linear: Matrix
+    shift: Vector
+    r2: float
+
+    def __call__(self, features: Matrix) -> Matrix:
+        """C x + b of every row. Shapes: (n, d) -> (n, d')."""
+        return features @ self.linear.T + self.shift
+
+
+def fit(old: Matrix, new: Matrix, weights: Vector, *, intercept: bool) -> FeatureMap:
+    """Return the map from the old features of some arms to their new ones.
+
+    ``intercept``: whether there is a b. Arms of weight 0 say nothing.
+    Shapes: old (n, d), new (n, d'), weights (n,), n >= 1. Cost: n d d' for each of ``RIDGES``, and d^3.
+    Raises: InvalidShape, NonFinite, InvalidParameter (weights that are negative, or all 0).
+    """
+    checks.shape("old", old, (None, None))
+    checks.shape("new", new, (len(old), None))
+    checks.shape("weights", weights, (len(old),))
+    for name, numbers in (("old", old), ("new", new), ("weights", weights)):
+        checks.finite(name, numbers)
+    checks.in_range("weights", float(weights.min(initial=0.0)), least=0.0)
+    checks.in_range("sum of weights", float(weights.sum()), least=float(np.finfo(float).tiny))
+    share = weights / weights.sum()
+    center, target = share @ old, share @ new
+    roots = np.sqrt(share)[:, None]
+    seen = roots * (old - center if intercept else old)
+    wanted = roots * (new - target if intercept else new)
+    base = share if intercept else np.zeros(len(share))  # the leverage that b alone gives an arm
+    values, vectors = np.linalg.eigh(seen.T @ seen)
+    values = np.maximum(values, 0.0)
+    turned, moments = seen @ vectors, vectors.T @ (seen.T @ wanted)
+    mean = float(values.mean())
+    best, least = np.zeros(moments.shape), np.inf
+    for ridge in RIDGES * mean if mean > 0.0 else ():
+        inverse = 1.0 / (values + ridge)
+        found = inverse[:, None] * moments
+        leverage = base + np.einsum("nd,d,nd->n", turned, inverse, turned)
+        missed = (wanted - turned @ found) / np.maximum(1.0 - leverage, _LEAST_LEFT)[:, None]
+        press = float(np.einsum("nj,nj->", missed, missed))
+        if press < least:
+            best, least = found, press
+    about = roots * (new - target) / np.maximum(1.0 - share, _LEAST_LEFT)[:, None]
+    variation = float(np.einsum("nj,nj->", about, about))
+    linear = (vectors @ best).T
+    shift = target - linear @ center if intercept else np.zeros(new.shape[1])
+    r2 = 1.0 - least / variation if variation > 0.0 and least < np.inf else 0.0
+    return FeatureMap(np.ascontiguousarray(linear), shift, float(np.clip(r2, 0.0, 1.0)))
+
+
+def of_learner(
+    found: FeatureMap, *, interactions: int = 0, constants: tuple[float, float] | None = None
+) -> Matrix:
+    """Return T, for [x ; ``interactions`` numbers of a context ; c].
+
+    ``constants``: c and c'; None: there is no last coordinate. Shape: -> (D', D).
+    """
+    new, old = found.linear.shape
+    more = interactions + (constants is not None)
+    whole = np.zeros((new + more, old + more))
+    whole[:new, :old] = found.linear
+    each = np.arange(interactions)
+    whole[new + each, old + each] = 1.0
+    if constants is not None:
+        before, after = constants
+        whole[:new, -1] = found.shift / before
+        whole[-1, -1] = after / before
+    return whole
+
+
+def carried(sums: RidgeSums, transform: Matrix) -> RidgeSums:
+    """Return the sums as they would be in the new space: T G T^T and T m of each signal.
+
+    The same bits for the same sums, on the same machine. Shapes: transform (D', D). Cost: D' D^2 + D'^2 D.
+    Raises: InvalidShape, NonFinite.
+    """
+    checks.shape("transform", transform, (None, sums.dim))
+    exact = replace(sums, total=sums.total - sums.error, more=sums.more - sums.more_error)
+    gram = transform @ exact.gram @ transform.T
+    moments = exact.moments @ transform.T
+    products, dim = exact.products, len(transform)
+    total = np.concatenate((gram[np.tril_indices(dim)], moments[0]))
+    checks.finite("sums", total)
+    more = np.empty(0 if sums.signals == 1 else more_size(sums.signals, dim))
+    for j in range(1, sums.signals):
+        start = more_size(j, dim)
+        more[start : start + dim], more[start + dim : start + dim + j + 1] = moments[j], products[j, : j + 1]
+    return replace(sums, total=total, error=np.zeros(len(total)), more=more, more_error=np.zeros(len(more)))
+
+
+def agreement(before: Matrix, after: Matrix) -> float | None:
+    """Return the mean correlation of the estimates of learners, before and after; None: nothing varies.
+
+    Shapes: (learners, arms) both.
+    """
+    checks.shape("after", after, before.shape)
+    one = before - before.mean(axis=1, keepdims=True)
+    other = after - after.mean(axis=1, keepdims=True)
+    norms = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    vary = norms > 0.0
+    if not vary.any():
+        return None
+    return float(np.mean(np.einsum("kn,kn->k", one, other)[vary] / norms[vary]))

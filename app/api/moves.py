@@ -1,0 +1,83 @@
+"""/v1/bandits/{b}/move: another catalogue, with the same arms by other features, and what was learned."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import Request, Response
+from pydantic import BaseModel, Field
+
+from app.api.fields import Identifier
+from app.api.guard import key_name
+from app.api.problems import problems
+from app.api.strict_json import Provided, StrictModel, json_router, reply
+from app.moving.moving import Moving
+from app.moving.plan import Asked
+
+router = json_router(prefix="/v1/bandits", tags=["bandits"])
+
+
+class MoveBody(StrictModel):
+    """``carry``: how learners come along. ``map``: by the least-squares map between the features of the arms
+    that both catalogues have; ``none``: they begin anew; ``log``: made anew from a complete decision log;
+    ``auto``: the best that is possible, and not at all where less than a tenth of the features is explained.
+    ``dry_run``: nothing is changed.
+    """
+
+    catalogue: Identifier
+    carry: Asked = "auto"
+    dry_run: bool = False
+
+
+class MovedArmsView(BaseModel):
+    """How many arms both catalogues have, and only one of them."""
+
+    common: int
+    only_from: int
+    only_to: int
+
+
+class ArmMapView(BaseModel):
+    """``r2``: how much of the new features the map explains, of arms that it was not fitted by. ``shown``:
+    whether arms count by how often the decision log shows them, or all alike.
+    """
+
+    r2: float
+    shown: Literal["log", "all"]
+
+
+class MoveView(BaseModel):
+    """``map``: null where nothing is carried. ``agreement``: the correlation of what learners expect of arms
+    before and after, in the mean of a sample of them; null without learners. ``learners``: how many there
+    are. ``warnings``: what will be otherwise, as sentences; of a dry run also why it would be refused.
+    """
+
+    from_: str = Field(alias="from")
+    to: str
+    carry: Literal["map", "none"]
+    arms: MovedArmsView
+    map: ArmMapView | None
+    agreement: float | None
+    learners: int
+    warnings: list[str]
+    bandit_version: int
+
+
+class MoveStatusView(BaseModel):
+    """A move whose learners are being carried: ``carried`` is the share of partitions that are done."""
+
+    from_: str = Field(alias="from")
+    to: str
+    carry: Literal["map", "none"]
+    learners: int
+    carried: float
+
+
+@router.post("/{bandit}/move", response_model=MoveView, responses=problems(409, 429))
+async def move(bandit: str, body: MoveBody, request: Request, moving: Provided[Moving]) -> Response:
+    """Move a bandit to another catalogue, and carry what its learners know. Repeated it changes nothing.
+
+    From then on every choice is from the new catalogue. Decisions of before can be rewarded as long as ever.
+    """
+    answer = await moving.move(bandit, body.catalogue, body.carry, dry_run=body.dry_run, by=key_name(request))
+    return reply(answer)

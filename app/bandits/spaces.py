@@ -1,0 +1,160 @@
+"""Spaces: what the numbers of learners mean, from one move of a bandit to another catalogue to the next.
+
+A move raises the number of the bandit's space. States, entries of the reward log and versions say which space
+they are of, 0 where they say nothing. Of each move a record is kept with the bandit: ``SpaceMap`` is what it
+does to states and features. The fold carries a learner where the log has the entry of the move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from app.records.records import LearnerState, RewardPayload, bytes_to_vector, vector_to_bytes
+from app.storage.moves import MoveStore
+from shortlist.errors import InvalidShape
+from shortlist.linear.feature_map import carried
+from shortlist.types import Matrix
+
+Carry = Literal["map", "none"]
+
+
+class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A move: the space ``number - 1`` ended with it.
+
+    ``asked``      the ``carry`` that was asked for
+    ``left``, ``left_uid``, ``left_dim``, ``joined``, ``joined_uid``   the catalogues
+    ``version``    the version of the bandit that it made
+    ``answer``     what was answered, but for the version
+    ``transform``  T of ``shortlist.linear.feature_map``, float64 row by row; b"": nothing is carried
+    """
+
+    number: int
+    asked: str
+    carry: Carry
+    left: str
+    left_uid: str
+    left_dim: int
+    joined: str
+    joined_uid: str
+    moved_ms: int
+    version: int
+    answer: dict[str, Any]
+    transform: bytes = b""
+    dim: int = 0
+
+
+@dataclass(frozen=True)
+class SpaceMap:
+    """What a move does to states and features. ``transform``: T (D', D); None: nothing is carried."""
+
+    number: int
+    transform: Matrix | None
+
+    @classmethod
+    def of(cls, record: MoveRecord) -> SpaceMap:
+        if record.carry == "none":
+            return cls(record.number, None)
+        return cls(record.number, bytes_to_vector(record.transform).reshape(record.dim, -1))
+
+    def state(self, state: LearnerState) -> LearnerState | None:
+        """The state after the move. Raises InvalidShape, NonFinite."""
+        if self.transform is None:
+            return None
+        # shifted sums have a constant besides, which stays one
+        shifted = state.sums.dim == self.transform.shape[1] + 1
+        return replace(
+            state,
+            sums=carried(state.sums, self._with_constant if shifted else self.transform),
+            space=self.number,
+        )
+
+    def features(self, features: bytes) -> bytes:
+        """The features of an entry of the space before. Raises InvalidShape."""
+        vector = bytes_to_vector(features)
+        if self.transform is None or len(vector) != self.transform.shape[1]:
+            raise InvalidShape("features must be of the space before the move", argument="features")
+        return vector_to_bytes(self.transform @ vector)
+
+    @cached_property
+    def _with_constant(self) -> Matrix:
+        new, old = (0, 0) if self.transform is None else self.transform.shape
+        whole = np.zeros((new + 1, old + 1))
+        whole[:new, :old], whole[-1, -1] = self.transform, 1.0
+        return whole
+
+
+Maps = Mapping[str, Mapping[int, SpaceMap]]  # by the uid of a bandit, and number
+
+
+@dataclass(frozen=True, slots=True)
+class Spaces:
+    """What a fold must know of moves. ``folded``: by uid, the last move before what is to be folded."""
+
+    folded: Mapping[str, int]
+    maps: Maps
+
+    def carried(self, uid: str, state: LearnerState | None, to: int) -> LearnerState | None:
+        """The state in a later space. Raises KeyError (the move is not known here), InvalidShape."""
+        while state is not None and state.space < to:
+            state = self.maps[uid][state.space + 1].state(state)
+        return state
+
+    def payload(self, uid: str, payload: RewardPayload, to: int) -> RewardPayload | None:
+        """The entry as one of a later space; None: nothing of earlier ones is carried. Raises as above."""
+        features = payload.features
+        for number in range(payload.space + 1, to + 1):
+            space_map = self.maps[uid][number]
+            if space_map.transform is None:
+                return None
+            features = space_map.features(features)
+        return msgspec.structs.replace(payload, features=features, space=to)
+
+
+NO_SPACES = Spaces({}, {})
+
+
+class Moves:
+    """The moves of bandits, as they are stored; what was read once is kept."""
+
+    def __init__(self, store: MoveStore) -> None:
+        self._store = store
+        self._records: dict[str, Mapping[int, MoveRecord]] = {}
+        self._maps: dict[str, Mapping[int, SpaceMap]] = {}
+
+    async def of(self, uid: str, last: int) -> Mapping[int, MoveRecord]:
+        """The moves of a bandit by number, up to ``last`` if there are as many. Raises Unavailable."""
+        if last > len(self._records.get(uid, {})):
+            found = await self._store.records(uid)
+            decode = msgspec.msgpack.Decoder(MoveRecord).decode
+            records = {number: decode(data) for number, data in found.items()}
+            self._records[uid] = records
+            self._maps[uid] = {number: SpaceMap.of(record) for number, record in records.items()}
+        return self._records.get(uid, {})
+
+    async def maps(self, wanted: Mapping[str, int]) -> Maps:
+        """The maps of bandits, up to these moves. Raises Unavailable."""
+        for uid, last in wanted.items():
+            await self.of(uid, last)
+        return {uid: self._maps.get(uid, {}) for uid in wanted}
+
+    async def carried(self, uid: str, state: LearnerState | None, to: int) -> LearnerState | None:
+        """The state of a learner of a bandit in a later space. Raises Unavailable."""
+        if state is None or state.space >= to:
+            return state
+        return Spaces({}, await self.maps({uid: to})).carried(uid, state, to)
+
+    def drop(self, uids: Collection[str]) -> None:
+        """Forget the moves of bandits that are gone."""
+        for uid in uids:
+            self._records.pop(uid, None)
+            self._maps.pop(uid, None)
+
+
+def move_to_bytes(record: MoveRecord) -> bytes:
+    return msgspec.msgpack.encode(record)

@@ -1,0 +1,76 @@
+"""What an arm of a decision teaches with: its features when it was chosen, in the context of the decision.
+
+After a move of the bandit a decision of before teaches with the features that its arm has in the new
+catalogue, as if they had been there from the start. With those of then, which the fold maps, where the new
+catalogue lacks the arm, and where one value may take the place of another (``wait_s``, signals, sums, the
+last): what replaces a value must have the features of what it replaces.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.catalogues.catalogues import Catalogues
+from app.learning.tokens import Decision
+from app.platform.errors import NotFound
+from shortlist.types import Vector
+
+
+class DecidedFeatures(NamedTuple):
+    """``features`` of what a learner learns (D,), the space that they are of, and the revision of the arm."""
+
+    features: Vector
+    space: int
+    revision: int
+
+
+async def decided_features(
+    catalogues: Catalogues, bandits: Bandits, bandit: Bandit, decision: Decision, place: int
+) -> DecidedFeatures | None:
+    """Those of the arm at a place of a decision of this version of a bandit; None: they are not kept.
+
+    Raises Unavailable.
+    """
+    arm, revision = decision.arms[place], decision.revisions[place]
+    newest = bandits.by_uid(bandit.uid)
+    context, position = decision.encoded_context, bandit.record.position
+    if bandit.former is None or newest is None:
+        features = await catalogues.features_at(bandit.catalogue, arm, revision)
+        if features is None:
+            return None
+        return DecidedFeatures(
+            bandit.learned_features(features, context, place), bandit.record.space, revision
+        )
+
+    async def now() -> DecidedFeatures | None:
+        found = (await catalogues.features(newest.catalogue, {arm})).get(arm)
+        if found is None:
+            return None
+        joint = newest.joint_features(found[0], context)
+        learned = joint if position is None else position.at(place) * joint
+        return DecidedFeatures(learned, newest.record.space, found[1])
+
+    async def then() -> DecidedFeatures | None:
+        features = None
+        if bandit.former is not None and bandit.catalogue.uid == bandit.former[0]:
+            try:
+                features = await catalogues.features_at(bandit.catalogue, arm, revision)
+            except NotFound:  # the catalogue was deleted
+                features = None
+        if features is None:
+            return None
+        return DecidedFeatures(
+            bandit.learned_features(features, context, place), bandit.record.space, revision
+        )
+
+    if _may_replace(bandit):
+        return await then() or await now()
+    return await now() or await then()
+
+
+def _may_replace(bandit: Bandit) -> bool:
+    record = bandit.record
+    waits = record.reward.wait_s is not None
+    return waits or record.signals is not None or record.reward.aggregate != "first"

@@ -1,0 +1,1 @@
+"""Moving bandits to other catalogues, with what they have learned."""

@@ -1,0 +1,129 @@
+"""The arms that two catalogues have in common, and the map from the features of the one to the other.
+
+Everything here is a computation on snapshots, for a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.indexes.snapshot import Snapshot
+from shortlist.linear import feature_map
+from shortlist.linear.feature_map import FeatureMap
+from shortlist.types import Matrix, Rows, Vector
+
+MOST_FITTED = 20_000  # arms by which a map is fitted
+MOST_PRODUCTS = 2e10  # of two numbers, in a fit: some seconds
+MOST_SHOWN = 50  # times that an arm was shown: more say little more of how learners depend on it
+NEVER_SHOWN = 0.1  # what an arm counts that the log does not show: so that the map is known everywhere
+MOST_COMPARED = 1_000  # arms by which estimates are compared
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CommonArms:
+    """Arms that both catalogues have, in one order. ``only_from``, ``only_to``: how many one of them lacks.
+
+    Shapes: ids (n,), old (n, d), new (n, d').
+    """
+
+    ids: list[str]
+    old: Matrix
+    new: Matrix
+    count: int
+    only_from: int
+    only_to: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {"common": self.count, "only_from": self.only_from, "only_to": self.only_to}
+
+
+def common_arms(old: Snapshot, new: Snapshot, shown: Mapping[str, int]) -> CommonArms:
+    """The arms that both have; where they are very many, those that were shown and an even sample of others.
+
+    ``shown``: how often arms were shown. Cost: one look-up for each arm, and that of reading the features.
+    """
+    rows = old.eligible()
+    ids = [old.id_of(row) for row in rows.tolist()]
+    there = new.table.row_of_each(ids)
+    both = np.flatnonzero(there >= 0)
+    chosen = both
+    most = _most(old.table.dim, new.table.dim)
+    if len(both) > most:
+        often = np.array([shown.get(ids[place], 0) for place in both.tolist()])
+        first = np.argsort(-often, kind="stable")[: most // 2]
+        others = np.setdiff1d(np.arange(len(both)), first)
+        chosen = both[np.union1d(first, others[:: -(-len(others) // (most - len(first)))])]
+    return CommonArms(
+        [ids[place] for place in chosen.tolist()],
+        _features(old, rows[chosen]),
+        _features(new, there[chosen]),
+        count=len(both),
+        only_from=len(rows) - len(both),
+        only_to=new.size - len(both),
+    )
+
+
+def _features(snapshot: Snapshot, rows: Rows) -> Matrix:
+    return snapshot.features_of(rows).astype(np.float64)
+
+
+def _most(old: int, new: int) -> int:
+    products = old * max(old, new) * (len(feature_map.RIDGES) + 2)
+    return int(min(MOST_FITTED, max(4 * old, MOST_PRODUCTS / products)))
+
+
+def weights_of(arms: CommonArms, shown: Mapping[str, int]) -> tuple[Vector, bool]:
+    """How much each arm counts: by how often it was shown, if any was, and whether any was. Shape: (n,)."""
+    often = np.array([min(shown.get(arm, 0), MOST_SHOWN) for arm in arms.ids], dtype=float)
+    if not often.any():
+        return np.ones(len(often)), False
+    return np.maximum(np.sqrt(often), NEVER_SHOWN), True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArmMap:
+    """``forward``: from old features to new ones. ``back``: B (d, d'), the other way, for a context."""
+
+    forward: FeatureMap
+    back: Matrix | None
+
+
+def fitted(arms: CommonArms, weights: Vector, bandit: Bandit) -> ArmMap:
+    """The map of a bandit's arms, affine where its learners have an intercept."""
+    forward = feature_map.fit(arms.old, arms.new, weights, intercept=bandit.record.intercept)
+    back = None
+    if bandit.context is not None:
+        back = feature_map.fit(arms.new, arms.old, weights, intercept=False).linear
+    return ArmMap(forward, back)
+
+
+def transform_of(found: ArmMap, bandit: Bandit, constant: float | None) -> Matrix:
+    """T for the learners of a bandit. ``constant``: of its intercept in the new catalogue. Shape: (D', D)."""
+    constants = None
+    if bandit.record.intercept and bandit.record.constant is not None and constant is not None:
+        constants = bandit.record.constant, constant
+    dim = bandit.catalogue.dim
+    interactions = 0 if bandit.context is None else bandit.context.more_numbers(dim)
+    return feature_map.of_learner(found.forward, interactions=interactions, constants=constants)
+
+
+def directions_of(found: ArmMap, bandit: Bandit) -> Matrix | None:
+    """P' = P B; None of a bandit without a context. Shape: (p, d')."""
+    if bandit.context is None or found.back is None:
+        return None
+    directions = bandit.context.directions
+    return found.back if directions is None else directions @ found.back
+
+
+def estimates(bandit: Bandit, theta: Vector, features: Matrix) -> Vector:
+    """What a learner expects of arms, in a context of zeros. Shapes: (D,), (n, d) -> (n,)."""
+    if bandit.context is not None:
+        theta, _ = bandit.context.weights(theta)
+    own, offset = bandit.observed_theta(theta)
+    found: Vector = features @ own + offset
+    return found

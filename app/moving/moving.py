@@ -1,0 +1,444 @@
+"""Moving a bandit to another catalogue: what it would do, and doing it.
+
+plan        the arms that both catalogues have, the map between their features, how well learners survive it
+switch      one step in the store: from then on every choice is from the new catalogue
+carry       an entry in the reward log of each partition, which the fold meets; ``workers.carrying`` writes
+what is left. Meanwhile readers carry what they read, so nobody waits
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+from hashlib import blake2b
+from heapq import nsmallest
+from typing import Any, Protocol
+
+import numpy as np
+from msgspec.structs import replace
+
+from app.bandits.bandit import Bandit, bandit_of
+from app.bandits.completion import PolicyTerms, check_size, measured
+from app.bandits.context import MAX_CONTEXT_KEY_LEARNER, MAX_CONTEXT_LEARNER
+from app.bandits.prior_version import version_of, version_to_bytes
+from app.bandits.registry import Bandits
+from app.bandits.settings import BanditRecord, ServedArms
+from app.bandits.spaces import Carry, MoveRecord, Moves, SpaceMap, Spaces, move_to_bytes
+from app.bandits.versions import BanditVersion
+from app.bandits.versions import version_to_bytes as bandit_to_bytes
+from app.caps.quotas import Quotas
+from app.catalogues.catalogue import Catalogue
+from app.catalogues.catalogues import Catalogues
+from app.decision_log.reading import DecisionLog
+from app.filters.filter import Filter
+from app.learning.checkpoints import Workers
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learners import Learners
+from app.learning.prior_fits import FITTING, PriorFits, fit_sums
+from app.moving import arms as moving_arms
+from app.moving.plan import Asked, MovePlan, log_lacks, words_of
+from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent
+from app.platform.long_work import MEASURING
+from app.records.records import MOVED, POOLED, LearnerState, move_payload, vector_to_bytes
+from app.storage.moves import MoveProgress
+from app.storage.store import Store
+from app.storage.types import LearnerId, MoveWrite
+from shortlist.linear import feature_map
+
+LEAST_R2 = 0.1  # below it, learners are not carried unless that is asked for
+MOST_ROWS = 20_000  # of the decision log, the newest, by which arms are weighed
+ROWS_TOGETHER = 1_000
+KEYS_COMPARED = 100
+KEYS_FITTED = 300  # by which the prior begins in the new catalogue; the worker fits it again from more
+READ_TOGETHER = 10
+MOST_NAMED = 5
+
+
+class Policies(Protocol):
+    """The policies by name."""
+
+    def __getitem__(self, name: str) -> PolicyTerms: ...
+
+
+class Moving:
+    """Moves bandits. ``workers`` are woken when their logs have something new."""
+
+    def __init__(  # noqa: PLR0917 - services, each of its own class
+        self,
+        store: Store,
+        catalogues: Catalogues,
+        bandits: Bandits,
+        learners: Learners,
+        log: DecisionLog,
+        quotas: Quotas,
+        *,
+        moves: Moves,
+        priors: LearnedPriors,
+        fits: PriorFits,
+        workers: Workers,
+        policies: Any,
+    ) -> None:
+        self._store = store
+        self._catalogues = catalogues
+        self._bandits = bandits
+        self._learners = learners
+        self._log = log
+        self._quotas = quotas
+        self._moves = moves
+        self._priors = priors
+        self._fits = fits
+        self._workers = workers
+        self._policies = policies
+        self._carried: dict[str, int] = {}  # by uid, moves that are known to be carried out
+        self._one = asyncio.Lock()  # a plan reads many learners and computes for seconds
+
+    async def move(
+        self, name: str, catalogue: str, carry: Asked, *, dry_run: bool, by: str | None
+    ) -> dict[str, Any]:
+        """Move a bandit, or say what that would do; the answer, as the API gives it.
+
+        Repeated, it answers the same. Raises NotFound, Conflict (another move is under way), TooDifferent,
+        Invalid (no common arm; the bandit cannot have this catalogue), Unavailable.
+        """
+        async with self._one:
+            bandit = await self._bandits.known_now(name)
+            target = await self._catalogues.get_stocked(catalogue)
+            if not dry_run:
+                await self._catalogues.need_fitted(target)
+            last = await self._last(bandit)
+            if last is not None and last.joined_uid == target.uid and last.asked == carry:
+                return {**last.answer, "bandit_version": last.version}
+            refusals = list[ShortlistError]()
+            if last is not None and not await self._is_carried(bandit):
+                refusals.append(
+                    Conflict(
+                        f"learners are still being carried to {last.joined}: repeat it when the bandit "
+                        'has no "move" any more'
+                    )
+                )
+            if target is bandit.catalogue:
+                refusals.append(Invalid("the bandit has this catalogue already", path=("catalogue",)))
+            if refusals and not dry_run:
+                raise refusals[0]
+            plan = await self._plan(bandit, target, carry)
+            plan.refusals = refusals + plan.refusals
+            if dry_run:
+                plan.warnings = [_refusal(each) for each in plan.refusals] + plan.warnings
+                return {**plan.answer, "bandit_version": bandit.version.number}
+            if plan.refusals:
+                raise plan.refusals[0]
+            return await self._switch(plan, by)
+
+    async def status(self, bandit: Bandit) -> dict[str, Any] | None:
+        """The move of a bandit whose learners are being carried; None: there is none. Raises Unavailable."""
+        if not bandit.record.space or await self._is_carried(bandit):
+            return None
+        last = await self._last(bandit)
+        if last is None:
+            return None
+        progress = await self._store.moves.progress(bandit.uid)
+        done = sum(each.carried >= last.number for each in progress)
+        return {
+            "from": last.left,
+            "to": last.joined,
+            "carry": last.carry,
+            "learners": last.answer["learners"],
+            "carried": round(done / len(progress), 3),
+        }
+
+    async def _last(self, bandit: Bandit) -> MoveRecord | None:
+        space = bandit.record.space
+        return (await self._moves.of(bandit.uid, space)).get(space) if space else None
+
+    async def _is_carried(self, bandit: Bandit) -> bool:
+        space = bandit.record.space
+        if self._carried.get(bandit.uid, 0) < space:
+            progress: Sequence[MoveProgress] = await self._store.moves.progress(bandit.uid)
+            if min(each.carried for each in progress) < space:
+                return False
+            self._carried[bandit.uid] = space
+        return True
+
+    async def _plan(self, bandit: Bandit, target: Catalogue, carry: Asked) -> MovePlan:
+        shown = await self._shown(bandit)
+        old, new = await asyncio.gather(*map(self._catalogues.sampled, (bandit.catalogue, target)))
+        arms = await MEASURING.run(partial(moving_arms.common_arms, old, new, shown))
+        now_ms = max(time.time_ns() // 1_000_000, bandit.version.since_ms or 0)
+        record = replace(
+            bandit.record,
+            catalogue=target.name,
+            space=bandit.record.space + 1,
+            catalogue_uid=target.uid,
+            moved_ms=now_ms,
+            constant=None,
+            mean_square=None,
+        )
+        record = await MEASURING.run(partial(measured, record, new))
+        done: Carry = "none" if carry == "none" else "map"
+        plan = MovePlan(bandit, target, carry, done, arms, record, None)
+        plan.learners, names = await self._names(bandit)
+        if not arms.count:
+            plan.refusals.append(
+                Invalid("the catalogues have no arm in common, by their ids", path=("catalogue",))
+            )
+        elif done == "map":
+            await self._fit(plan, shown)
+        if carry == "log":
+            plan.refusals.append(Invalid(log_lacks(bandit.record), path=("carry",)))
+        self._check(plan)
+        if plan.space_map is not None and not plan.refusals:
+            await self._compare(plan, names)
+        plan.warnings += words_of(plan) + self._warnings(plan)
+        return plan
+
+    async def _shown(self, bandit: Bandit) -> dict[str, int]:
+        """How often arms were shown, by the newest rows of the decision log of this catalogue."""
+        counts = dict[str, int]()
+        if bandit.record.log is None:
+            return counts
+        cursor, read = None, 0
+        while read < MOST_ROWS:
+            from_ms = bandit.record.moved_ms or None
+            rows, cursor = await self._log.page(
+                bandit, from_ms=from_ms, to_ms=None, cursor=cursor, limit=ROWS_TOGETHER, newest_first=True
+            )
+            for row in rows:
+                for arm in row.arms:
+                    counts[arm.id] = counts.get(arm.id, 0) + 1
+            read += len(rows)
+            if cursor is None:
+                break
+        return counts
+
+    async def _names(self, bandit: Bandit) -> tuple[int, Sequence[str]]:
+        """How many learners there are, and some of them, the same for the same learners."""
+        count, some = 0, list[tuple[bytes, str]]()
+        for partition in range(self._store.partitions):
+            names = [
+                each for each in await self._store.learners.names(partition, bandit.uid) if each != POOLED
+            ]
+            count += len(names)
+            hashed = ((blake2b(each.encode(), digest_size=8).digest(), each) for each in names)
+            some = nsmallest(KEYS_COMPARED, [*some, *hashed])
+        return count, [name for _, name in some]
+
+    async def _fit(self, plan: MovePlan, shown: dict[str, int]) -> None:
+        """The map, and what it makes of the record."""
+        weights, plan.is_weighed = moving_arms.weights_of(plan.arms, shown)
+        found = await MEASURING.run(partial(moving_arms.fitted, plan.arms, weights, plan.bandit))
+        plan.r2 = found.forward.r2
+        transform = moving_arms.transform_of(found, plan.bandit, plan.record.constant)
+        plan.space_map = SpaceMap(plan.record.space, transform)
+        directions = moving_arms.directions_of(found, plan.bandit)
+        if directions is not None:
+            plan.record = replace(plan.record, directions=vector_to_bytes(directions.ravel()))
+        if plan.r2 < LEAST_R2 and plan.asked == "auto":
+            plan.refusals.append(
+                TooDifferent(
+                    f"the new features explain only {plan.r2:.0%} of each other's variation: learners would "
+                    'know hardly anything. Ask for "carry": "map" to carry them all the same, or for "none" '
+                    "to begin anew",
+                    path=("carry",),
+                )
+            )
+
+    def _check(self, plan: MovePlan) -> None:
+        """Note why the bandit cannot have the catalogue."""
+        try:
+            self._policies[plan.record.policy].check_arms(plan.record, plan.target)
+            _check_numbers(plan)
+            if self._quotas.rules(plan.bandit):
+                plan.target.need_arms("a quota")
+        except Invalid as error:
+            plan.refusals.append(Invalid(error.detail, path=("catalogue",)))
+        for quota_id, rule in self._quotas.rules(plan.bandit):
+            for field_name in _unknown_fields(plan.target, rule.parsed):
+                message = f"no arm has the field {field_name} of the quota {quota_id}"
+                plan.refusals.append(Invalid(message, path=("catalogue",)))
+
+    async def _compare(self, plan: MovePlan, names: Sequence[str]) -> None:
+        """How far estimates before and after agree, and the prior of the carried learners."""
+        bandit, space_map = plan.bandit, plan.space_map
+        if space_map is None:
+            return
+        moved = self._as_moved(plan)
+        spaces = Spaces({}, {bandit.uid: {**await self._maps(bandit), space_map.number: space_map}})
+        if plan.record.prior == "learned":
+            sums, _ = await self._fits.sums(_Moved(moved), most=KEYS_FITTED, spaces=spaces)
+            signals = len(bandit.record.signals or (0,))
+            plan.prior = await FITTING.run(partial(fit_sums, sums, signals)) if sums else None
+            bandit = await self._priors.serving(bandit)
+        if plan.prior is not None:
+            moved = moved.with_prior(
+                version_of(1, 0, rewards=0, replaced=0, learned=plan.prior, space=plan.record.space)
+            )
+        states = list[LearnerState]()
+        for start in range(0, len(names), READ_TOGETHER):
+            read = await asyncio.gather(
+                *(
+                    self._learners.state(LearnerId(bandit.uid, name))
+                    for name in names[start : start + READ_TOGETHER]
+                )
+            )
+            own = [await self._learners.carried(bandit, state) for state in read]
+            states += [state for state in own if state is not None]
+
+        def compared() -> float | None:
+            before, after = list[Any](), list[Any]()
+            every = np.linspace(0, len(plan.arms.ids) - 1, min(len(plan.arms.ids), moving_arms.MOST_COMPARED))
+            rows = every.astype(int)
+            for state in states:
+                later = space_map.state(state)
+                if later is None:
+                    continue
+                for made, owner, features in (
+                    (state, bandit, plan.arms.old[rows]),
+                    (later, moved, plan.arms.new[rows]),
+                ):
+                    theta = owner.posterior(made.sums).theta
+                    (before if owner is bandit else after).append(
+                        moving_arms.estimates(owner, theta, features)
+                    )
+            return feature_map.agreement(np.array(before), np.array(after)) if before else None
+
+        plan.agreement = await MEASURING.run(compared)
+
+    async def _maps(self, bandit: Bandit) -> dict[int, SpaceMap]:
+        space = bandit.record.space
+        return dict((await self._moves.maps({bandit.uid: space}))[bandit.uid]) if space else {}
+
+    def _as_moved(self, plan: MovePlan) -> Bandit:
+        """The bandit as it will be."""
+        version = replace(plan.bandit.version, record=plan.record)
+        stored = bandit_to_bytes(plan.bandit.uid, version)
+        return bandit_of(plan.bandit.name, stored, plan.target, self._policies)
+
+    async def _switch(self, plan: MovePlan, by: str | None) -> dict[str, Any]:
+        bandit, target, uid = plan.bandit, plan.target, plan.bandit.uid
+        prior, number = b"", 0
+        if plan.prior is not None:
+            newest, (counts,) = await self._priors.newest(bandit), await self._store.priors.folded([uid])
+            number = 1 if newest is None else newest.number + 1
+            version = version_of(
+                number,
+                plan.record.moved_ms,
+                rewards=counts.entries,
+                replaced=counts.replaced,
+                learned=plan.prior,
+                space=plan.record.space,
+            )
+            prior = version_to_bytes(version)
+
+        def moved(found_uid: str, version: BanditVersion) -> tuple[BanditRecord, MoveWrite]:
+            before = version.record
+            if found_uid != uid or (before.space, before.catalogue) != (
+                bandit.record.space,
+                bandit.record.catalogue,
+            ):
+                raise Conflict("the bandit was moved or made anew meanwhile: repeat it")
+            own = ("catalogue", "space", "catalogue_uid", "moved_ms", "constant", "mean_square", "directions")
+            record = replace(before, **{name: getattr(plan.record, name) for name in own})
+            kept = MoveRecord(
+                number=record.space,
+                asked=plan.asked,
+                carry=plan.carry,
+                left=bandit.record.catalogue,
+                left_uid=bandit.catalogue.uid,
+                left_dim=bandit.catalogue.dim,
+                joined=target.name,
+                joined_uid=target.uid,
+                moved_ms=record.moved_ms,
+                version=version.number + 1,
+                answer=plan.answer,
+                transform=b"" if plan.space_map is None else _bytes(plan.space_map),
+                dim=0 if plan.space_map is None else _rows(plan.space_map),
+            )
+            write = MoveWrite(
+                record.space,
+                move_to_bytes(kept),
+                left=bandit.record.catalogue,
+                joined=target.name,
+                joined_uid=target.uid,
+                prior=prior,
+                prior_number=number,
+                prior_since_ms=record.moved_ms,
+            )
+            return record, write
+
+        now = await self._bandits.move(bandit.name, bandit.stored, moved, by=by)
+        for partition in range(self._store.partitions):
+            await self._store.moves.append(
+                partition, uid, learner=MOVED, number=now.record.space, payload=move_payload(now.record.space)
+            )
+            self._workers.wake(partition)
+        return {**plan.answer, "bandit_version": now.version.number}
+
+    def _warnings(self, plan: MovePlan) -> list[str]:
+        """What the new catalogue lacks, or what begins again."""
+        bandit, target, found = plan.bandit, plan.target, list[str]()
+        if plan.arms.only_from and not plan.refusals:
+            found.append(
+                f"{plan.arms.only_from:,} arms of {bandit.record.catalogue} are not in {target.name} "
+                "and will not be chosen any more"
+            )
+        if target.holds_arms and target.index.status().state == "building":
+            found.append(
+                f"{target.name} has no index yet: it is scanned until it has one, which takes longer"
+            )
+        if bandit.record.policy in ("sub_elim", "linear_elim"):
+            found.append("elimination begins again: which arms are left is found anew")
+        rules, serve = self._quotas.rules(bandit), getattr(bandit.record.holdout, "serve", None)
+        named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
+        named += [("the holdout", arm) for arm in (serve.arms if isinstance(serve, ServedArms) else ())]
+        missing = [(what, arm) for what, arm in named if target.holds_arms and arm not in target.index]
+        for what, arm in missing[:MOST_NAMED]:
+            found.append(f"{target.name} lacks the arm {arm} that {what} names")
+        for field_name in _unknown_fields(target, bandit.arm_filter):
+            found.append(f"no arm of {target.name} has the field {field_name} of the bandit's filter")
+        return found
+
+
+class _Moved:
+    """What a fit of a prior needs to know of a bandit that will be moved."""
+
+    def __init__(self, bandit: Bandit) -> None:
+        self.name, self.uid, self.record = bandit.name, bandit.uid, bandit.record
+        self.learner_dim = bandit.learner_dim
+
+
+def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str]:
+    """The fields of a filter that no arm of the catalogue has."""
+    if arm_filter is None or not catalogue.holds_arms:
+        return []
+    names = catalogue.index.snapshot().attributes.names.fields
+    return [name for name in sorted(arm_filter.fields) if names.number_of(name) is None]
+
+
+def _check_numbers(plan: MovePlan) -> None:
+    """Raise Invalid for learners that would be too large."""
+    bandit, record, dim = plan.bandit, plan.record, plan.target.dim
+    more = 0 if bandit.context is None else bandit.context.more_numbers(bandit.catalogue.dim)
+    if bandit.context is not None:
+        m = bandit.context.encoding.dim
+        most = MAX_CONTEXT_KEY_LEARNER if record.scope == "per_key" else MAX_CONTEXT_LEARNER
+        if dim + more > most:
+            raise Invalid(
+                f"a learner would have {dim} + {more // m} x {m} = {dim + more:,} numbers, {most:,} at most "
+                f"with scope {record.scope}; the largest interactions that "
+                f"fits is {max(0, (most - dim) // m)}"
+            )
+    check_size(record, dim + more + record.shift_rewards)
+
+
+def _refusal(error: ShortlistError) -> str:
+    return f"it would be refused: {error.detail}"
+
+
+def _bytes(space_map: SpaceMap) -> bytes:
+    return b"" if space_map.transform is None else vector_to_bytes(space_map.transform.ravel())
+
+
+def _rows(space_map: SpaceMap) -> int:
+    return 0 if space_map.transform is None else len(space_map.transform)

@@ -1,0 +1,73 @@
+"""Moves of bandits on Redis: their records, their entries in the logs, and how far they are.
+
+The move itself is made by ``RegistryStore.change_bandit``, in one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart
+from app.storage.redis_client import Argument
+from app.storage.types import CarriedWrite
+
+IN_LOG, CARRIED = ":log", ":carried"
+_HEADER_BYTES = 24  # of a state: what they say changes with every entry that is folded, and with every move
+
+
+class MoveProgress(NamedTuple):
+    """Numbers of moves in one partition: the last one that the log has, that is folded, that is carried."""
+
+    in_log: int
+    folded: int
+    carried: int
+
+
+class MoveStore(RedisPart):
+    """The moves of a bandit are numbered from 1, without a gap."""
+
+    async def records(self, bandit_uid: str) -> Mapping[int, bytes]:
+        """What is kept of the moves of a bandit, by number."""
+        found = await self._redis.command("HGETALL", keys.moves(bandit_uid))
+        return {int(number): record for number, record in found.items()}
+
+    async def append(
+        self, partition: int, bandit_uid: str, *, learner: str, number: int, payload: bytes
+    ) -> bool:
+        """Put the entry of a move at the end of a log that lacks it. ``learner``: the name that it bears."""
+        names = keys.of_partition(partition, keys.log, keys.watermark, keys.spaces, keys.deleted)
+        return bool(await self._redis.script("append_move", names, [bandit_uid, learner, number, payload]))
+
+    async def folded(self, partition: int) -> Mapping[str, int]:
+        """Of each bandit that was moved, the number of the last move whose entry is folded."""
+        found = await self._redis.command("HGETALL", keys.spaces(partition))
+        return {uid.decode(): int(number) for uid, number in found.items() if b":" not in uid}
+
+    async def progress(self, bandit_uid: str) -> Sequence[MoveProgress]:
+        """How far the moves of a bandit are in each partition. A call for each partition."""
+        fields = bandit_uid + IN_LOG, bandit_uid, bandit_uid + CARRIED
+        parts = await asyncio.gather(
+            *(
+                self._redis.command("HMGET", keys.spaces(partition), *fields)
+                for partition in range(self.partitions)
+            )
+        )
+        return [MoveProgress(*(int(value or 0) for value in part)) for part in parts]
+
+    async def carry(self, partition: int, bandit_uid: str, writes: Sequence[CarriedWrite]) -> int:
+        """Write the states of those learners that are as they were read; how many were."""
+        arguments: list[Argument] = [bandit_uid, _HEADER_BYTES]
+        for write in writes:
+            known = (write.checkpoint or b"")[:_HEADER_BYTES]
+            arguments += (write.name, known, write.tail, "" if write.state is None else "1")
+            arguments.append(write.state or b"")
+        names = [keys.states(partition, bandit_uid), keys.tails(partition, bandit_uid)]
+        names.append(keys.deleted(partition))
+        return int(await self._redis.script("carry_states", names, arguments, bulk=True))
+
+    async def all_carried(self, partition: int, bandit_uid: str, number: int) -> None:
+        """Note that every learner of the partition is carried through the move."""
+        await self._redis.command("HSET", keys.spaces(partition), bandit_uid + CARRIED, number)

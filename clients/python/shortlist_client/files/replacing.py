@@ -1,0 +1,67 @@
+"""Whether a file replaces the features of a catalogue by those of another space, unseen by bandits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from shortlist_client.client import Client
+from shortlist_client.files.arm_rows import ArmRows, FileError
+
+SAMPLE = 1_000
+LEAST_FOUND = 500  # arms of the sample that a file has; of fewer it says nothing
+LEAST_EXPLAINED = 0.5
+MOST_BANDITS = 1_000  # that are asked whether they have learned
+
+
+def check_replaced(client: Client, catalogue: str, all_rows: Iterator[ArmRows]) -> None:
+    """Raise FileError where the file's features say hardly anything of those that bandits have learned from.
+
+    Of a sample of the arms that are there, coordinate by coordinate, the old features must explain half of
+    the new ones. Cost: one page of arms, and reading the file until all of the sample are found.
+    """
+    size = client.get_catalogue(catalogue).size
+    if size < SAMPLE or not _has_taught(client, catalogue):
+        return
+    # a page holds fewer arms where they are long
+    before, seed = dict[str, tuple[float, ...]](), 0
+    while len(before) < SAMPLE and seed < SAMPLE:
+        page = client.list_arms(catalogue, limit=SAMPLE, sample_seed=seed)
+        before |= {arm.id: arm.features for arm in page.items}
+        seed += 1
+    after = dict[str, np.ndarray]()
+    for rows in all_rows:
+        after |= {name: row for name, row in zip(rows.ids, rows.features, strict=True) if name in before}
+        if len(after) == len(before):
+            break
+    if len(after) < LEAST_FOUND:
+        return
+    old = np.array([before[name] for name in after], dtype=np.float64)
+    new = np.array(list(after.values()), dtype=np.float64)
+    if (old != new).any(axis=1).mean() >= LEAST_EXPLAINED and _explained(old, new) < LEAST_EXPLAINED:
+        raise FileError(
+            f"the features of {catalogue} would be replaced by others that have little to do with them, and "
+            "what bandits have learned would become noise: import them into another catalogue and move the "
+            "bandits there (shortlist move), or say --replace-features"
+        )
+
+
+def _has_taught(client: Client, catalogue: str) -> bool:
+    """Whether a bandit of the catalogue has learned anything."""
+    bandits = islice(client.bandits(), MOST_BANDITS)
+    return any(
+        client.list_learners(bandit.id, limit=1).items for bandit in bandits if bandit.catalogue == catalogue
+    )
+
+
+def _explained(old: np.ndarray, new: np.ndarray) -> float:
+    """In the mean of the coordinates that vary: by how much each follows from the same one of before."""
+    old, new = old - old.mean(axis=0), new - new.mean(axis=0)
+    before, after, both = ((a * b).sum(axis=0) for a, b in ((old, old), (new, new), (old, new)))
+    varies = after > 0.0
+    if not varies.any():
+        return 1.0
+    shared = np.divide(both**2, before * after, out=np.zeros(len(after)), where=varies & (before > 0.0))
+    return float(shared[varies].mean())

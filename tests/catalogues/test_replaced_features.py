@@ -1,0 +1,76 @@
+"""Features that were replaced in place by those of another space are noticed, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from api_client import Api, running
+from app.catalogues.replaced_features import LEAST_REPLACED, PERIOD_S, WITHIN_S, ReplacedFeatures
+
+RNG = np.random.default_rng(1)
+OLD = RNG.normal(size=(1_200, 8)) + 3.0
+TURNED = OLD @ np.linalg.qr(RNG.normal(size=(8, 8)))[0]
+
+
+def in_batches(replaced: ReplacedFeatures, old: np.ndarray, new: np.ndarray, *, step: float = 1.0) -> bool:
+    """Whether it is noticed, where a batch of a hundred is replaced every so many seconds."""
+    found = False
+    for start in range(0, len(old), 100):
+        found |= replaced.add(old[start : start + 100], new[start : start + 100], now=start / 100 * step)
+    return found
+
+
+def test_a_space_that_is_turned_is_noticed():
+    assert in_batches(ReplacedFeatures(), OLD, TURNED)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_a_price_that_changes_every_night_is_not(scale):
+    new = OLD + 0.01 * RNG.normal(size=OLD.shape)
+    new[:, 3] = scale * RNG.normal(size=len(new))
+    assert not in_batches(ReplacedFeatures(), OLD, new)
+
+
+def test_other_units_and_the_same_features_are_not():
+    assert not in_batches(ReplacedFeatures(), OLD, 5.0 * OLD - 2.0)
+    assert not in_batches(ReplacedFeatures(), OLD, OLD)
+
+
+def test_fewer_arms_than_a_thousand_say_nothing_nor_do_those_of_yesterday():
+    assert not in_batches(ReplacedFeatures(), OLD[: LEAST_REPLACED - 1], TURNED[: LEAST_REPLACED - 1])
+    assert not in_batches(ReplacedFeatures(), OLD, TURNED, step=WITHIN_S / 5)
+    assert in_batches(ReplacedFeatures(), OLD, TURNED, step=PERIOD_S / 10)
+
+
+def test_features_that_do_not_vary_say_nothing():
+    assert not in_batches(ReplacedFeatures(), OLD, np.ones_like(OLD))
+    assert in_batches(ReplacedFeatures(), np.ones_like(OLD), OLD)
+
+
+@pytest.fixture
+async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    async with running(store_url, tmp_path) as api:
+        await api.catalogue("c", {f"a{place}": row.tolist() for place, row in enumerate(OLD)})
+        await api.bandit("b", "c")
+        yield api
+
+
+@pytest.mark.anyio
+async def test_the_catalogue_and_the_status_say_what_to_do(world: Api):
+    """Only where a bandit had learned; and once no bandit uses the catalogue, the status is silent."""
+    turned = {f"a{place}": row.tolist() for place, row in enumerate(TURNED)}
+    await world.put_arms("c", turned)
+    assert (await world.ok("GET", "/v1/catalogues/c")).get("findings") is None
+    await world.observe("b", {"id": "1", "arm": "a1", "value": 1.0})
+    await world.put_arms("c", {f"a{place}": row.tolist() for place, row in enumerate(OLD)})
+    (found,) = (await world.ok("GET", "/v1/catalogues/c"))["findings"]
+    assert (found["name"], found["good"]) == ("features_replaced", False)
+    assert "shortlist move" in found["text"]
+    assert found in (await world.ok("GET", "/v1/status"))["findings"]
+    await world.catalogue("d", {f"a{place}": row.tolist() for place, row in enumerate(OLD)})
+    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "none"})
+    assert found not in (await world.ok("GET", "/v1/status"))["findings"]

@@ -1,0 +1,176 @@
+"""The fold of a log with moves: every row as if it had had the features of the last space."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.bandits.spaces import SpaceMap, Spaces
+from app.learning.fold import fold, learners_of, moves_of
+from app.records.records import (
+    MOVED,
+    POOLED,
+    LearnerState,
+    RewardPayload,
+    RewardTerms,
+    bytes_to_state,
+    move_payload,
+    pack,
+    state_payload,
+    state_to_bytes,
+    vector_to_bytes,
+)
+from app.storage.types import LearnerId, LogEntry
+from shortlist.linear import ridge_sums
+from workers.batches import CheckpointedLearner, fold_stored
+
+UID = "0123456789abcdef"
+DIMS = (3, 2, 4)  # of the spaces
+RNG = np.random.default_rng(3)
+MAPS = {number: SpaceMap(number, RNG.normal(size=(DIMS[number], DIMS[number - 1]))) for number in (1, 2)}
+KEYS = ("ann", "bob")
+
+
+def entry(number: int, learner: str, payload: bytes, *, first: bool = True) -> LogEntry:
+    return LogEntry(f"{number}-{number}", LearnerId(UID, learner), first, payload)
+
+
+def through(features: np.ndarray, space: int, to: int = 2) -> np.ndarray:
+    for number in range(space + 1, to + 1):
+        features = MAPS[number].transform @ features
+    return features
+
+
+def a_log(seed: int, count: int, *, pooled: bool = False, half_life_s: float = 0.0) -> list[LogEntry]:
+    """Rewards of two keys, of any space that had begun by then or one that has not yet, and two moves."""
+    rng, found = np.random.default_rng(seed), list[LogEntry]()
+    moves = sorted(rng.choice(np.arange(1, count), size=2, replace=False).tolist())
+    for number in range(1, count + 1):
+        if number in moves:
+            found.append(entry(number, MOVED, move_payload(moves.index(number) + 1)))
+            continue
+        begun = sum(move < number for move in moves)
+        space = min(2, int(rng.integers(0, begun + 2)))  # a process may hear of a move before the log has it
+        terms = RewardTerms(0.0, number * 1_000, half_life_s, pooled) if pooled or half_life_s else None
+        payload = RewardPayload(
+            vector_to_bytes(rng.normal(size=DIMS[space])), float(rng.normal()), terms, space=space
+        )
+        found.append(entry(number, KEYS[int(rng.integers(2))], pack(payload)))
+    return found
+
+
+def in_batches(log: list[LogEntry], cuts: list[int]) -> dict[LearnerId, bytes | None]:
+    """As workers fold it, who know what is folded, and begin each batch from what is stored."""
+    stored, folded = dict[LearnerId, LearnerState | None](), dict[str, int]()
+    bounds = [0, *sorted({cut % len(log) for cut in cuts}), len(log)]
+    for start, stop in pairwise(bounds):
+        some = log[start:stop]
+        known = {learner: stored.get(learner) for learner in learners_of(some)}
+        after = fold(known, some, _never, Spaces(folded, {UID: MAPS}))
+        stored |= {
+            learner: None if state is None else bytes_to_state(state_to_bytes(state))
+            for learner, state in after.items()
+        }
+        folded |= moves_of(some)
+    spaces = Spaces({}, {UID: MAPS})
+    carried = {learner: spaces.carried(UID, state, 2) for learner, state in stored.items()}
+    return {learner: None if state is None else state_to_bytes(state) for learner, state in carried.items()}
+
+
+def _never(entry: LogEntry, reason: str) -> None:
+    raise AssertionError(reason)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(4, 30), st.lists(st.integers(0, 1_000), max_size=5), st.booleans())
+def test_the_states_are_the_same_to_the_bit_however_the_log_is_cut(seed, count, cuts, pooled):
+    log = a_log(seed, count, pooled=pooled, half_life_s=60.0 if seed % 2 else 0.0)
+    assert in_batches(log, cuts) == in_batches(log, [])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(4, 30), st.sampled_from([0.0, 3.0]))
+def test_they_are_those_of_the_rows_in_the_last_space(seed, count, half_life_s):
+    log = a_log(seed, count, pooled=True, half_life_s=half_life_s)
+    states = in_batches(log, [seed])
+    for name in (*KEYS, POOLED):
+        rows = [each for each in log if each.learner.name in ((name,) if name != POOLED else KEYS)]
+        data = states.get(LearnerId(UID, name))
+        assert (data is not None) == bool(rows)
+        if data is None:
+            continue
+        payloads = [msgspec.msgpack.decode(each.payload, type=RewardPayload) for each in rows]
+        features = np.array([through(np.frombuffer(p.features), p.space) for p in payloads])
+        values = np.array([p.value for p in payloads])
+        state = bytes_to_state(data)
+        decided = np.array([p.terms.decided_ms for p in payloads])
+        weights = (
+            0.5 ** ((state.time_ms - decided) / 1_000 / half_life_s) if half_life_s else np.ones(len(rows))
+        )
+        expected = ridge_sums.of(features, values, np.ones(len(rows), dtype=bool), weights)
+        scale = 1e-9 * max(1.0, np.abs(expected.total).max())
+        np.testing.assert_allclose(state.sums.total, expected.total, atol=scale)
+        assert math.isclose(state.sums.squares, expected.squares, rel_tol=1e-9)
+        assert (state.version, state.space) == (len(rows), 2)
+
+
+def test_forgetting_takes_a_carried_learner_out_of_the_pool():
+    log = a_log(5, 20, pooled=True)
+    log += [entry(number, key, state_payload()) for number, key in enumerate(KEYS, start=21)]
+    states = in_batches(log, [7, 13])
+    assert states[LearnerId(UID, "ann")] is None
+    pooled = bytes_to_state(states[LearnerId(UID, POOLED)] or b"")
+    np.testing.assert_allclose(pooled.sums.total, 0.0, atol=1e-9)
+
+
+def test_where_nothing_is_carried_learners_begin_anew_and_earlier_entries_are_passed_over():
+    maps = {UID: {1: SpaceMap(1, None)}}
+    old = pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0))
+    new = pack(RewardPayload(vector_to_bytes(np.ones(2)), 1.0, space=1))
+    log = [entry(1, "ann", old), entry(2, MOVED, move_payload(1)), entry(3, "ann", old)]
+    spaces = Spaces({}, maps)
+    assert fold({}, log, _never, spaces)[LearnerId(UID, "ann")] is None
+    state = fold({}, [*log, entry(4, "ann", new)], _never, spaces)[LearnerId(UID, "ann")]
+    assert state is not None
+    assert (state.version, state.space, state.sums.dim) == (1, 1, 2)
+
+
+def test_an_entry_of_a_move_that_nobody_knows_is_left_out():
+    left_out = list[str]()
+    log = [entry(1, "ann", pack(RewardPayload(vector_to_bytes(np.ones(2)), 1.0, space=1)))]
+    before = fold({}, [entry(1, "ann", pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0)))])
+    states = fold(before, log, lambda each, reason: left_out.append(each.entry_id))
+    assert left_out == ["1-1"]
+    assert states[LearnerId(UID, "ann")] == before[LearnerId(UID, "ann")]
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_learner_that_was_carried_is_written_whole(late):
+    """So whoever reads checkpoint and tail needs to know of no move."""
+    learner = LearnerId(UID, "ann")
+    wide = np.ones(3)
+    (state,) = fold({}, [entry(1, "ann", pack(RewardPayload(vector_to_bytes(wide), 1.0)))]).values()
+    assert state is not None
+    space, dim = (0, 3) if late else (1, 2)
+    log = [
+        entry(2, MOVED, move_payload(1)),
+        entry(3, "ann", pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0, space=space))),
+    ]
+    before = {each: CheckpointedLearner(state if each == learner else None) for each in learners_of(log)}
+    done = fold_stored(before, log, Spaces({}, {UID: MAPS}))
+    assert done.tails == {}
+    assert done.moved == {UID: 1}
+    assert bytes_to_state(done.checkpoints[learner] or b"").space == 1
+
+
+def test_a_state_without_a_space_is_stored_as_it_always_was():
+    state = LearnerState(3, ridge_sums.empty(2))
+    data = state_to_bytes(state)
+    assert data[4:8] == bytes(4)
+    assert bytes_to_state(state_to_bytes(LearnerState(3, ridge_sums.empty(2), space=7))).space == 7

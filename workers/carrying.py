@@ -1,0 +1,118 @@
+"""Carrying out moves of bandits: their entries in the logs, and the learners that nothing else carries.
+
+The fold carries a learner with its next entry, and readers carry what they read, so nobody waits for this. It
+makes an end of it: once every checkpoint of a partition is of the new space, that is noted. A process that
+was killed after the move and before its entries were in all logs is made up for here too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from app.bandits.spaces import Moves, Spaces
+from app.bandits.versions import StoredVersions
+from app.learning.checkpoints import restored
+from app.platform.background import repeat
+from app.platform.long_work import LongWork
+from app.records.records import MOVED, move_payload, state_to_bytes
+from app.storage.store import Store
+from app.storage.types import CarriedWrite, LearnerId, StoredLearner
+
+log = logging.getLogger("shortlist.worker")
+
+EVERY_S = 0.5
+AT_ONCE_BYTES = 1 << 20  # of the states that are read together: at least one
+MOST_AT_ONCE = 64
+CARRYING = LongWork(threads=1, waiting=4, name="carrying")
+
+
+class Carrying:
+    """For one process. Any number of processes may do this; ``owns(partition)`` saves them the same work.
+
+    ``wake(partition)``   is called when something was appended to the log of the partition
+    ``carried(count)``    is told how many learners were, for metrics
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        owns: Callable[[int], bool],
+        wake: Callable[[int], None],
+        moves: Moves | None = None,
+        carried: Callable[[int], None] = lambda count: None,  # noqa: ARG005
+    ) -> None:
+        self._store = store
+        self._owns = owns
+        self._wake = wake
+        self._moves = moves or Moves(store.moves)
+        self._carried = carried
+        self._versions = StoredVersions(store)
+        self._done: dict[str, int] = {}  # by the uid of a bandit: the moves that are carried out
+
+    async def run(self) -> None:
+        """Until it is cancelled. An unreachable store is waited for."""
+        await repeat(self.round, every_s=EVERY_S, waits="learners of moved bandits are not carried")
+
+    async def round(self) -> bool:
+        """Whether there was something to do."""
+        versions = await self._versions.all()
+        spaces = {uid: version.record.space for uid, version in versions.items() if version.record.space}
+        self._done = {uid: number for uid, number in self._done.items() if uid in versions}
+        busy = False
+        for uid, number in spaces.items():
+            if self._done.get(uid, 0) < number:
+                busy = True
+                await self._carry_out(uid, number)
+        return busy
+
+    async def _carry_out(self, uid: str, number: int) -> None:
+        progress = await self._store.moves.progress(uid)
+        for partition, each in enumerate(progress):
+            for missing in range(each.in_log + 1, number + 1):
+                payload = move_payload(missing)
+                await self._store.moves.append(partition, uid, learner=MOVED, number=missing, payload=payload)
+                self._wake(partition)
+            if each.folded >= number > each.carried and self._owns(partition):
+                await self._carry(partition, uid, number)
+        if min(each.carried for each in progress) >= number:
+            self._done[uid] = number
+
+    async def _carry(self, partition: int, uid: str, number: int) -> None:
+        """Write every learner of a partition that is of an earlier space, and note that all are carried."""
+        spaces = Spaces({}, await self._moves.maps({uid: number}))
+        names = await self._store.learners.names(partition, uid)
+        together, is_whole = 1, True
+        while names:
+            some, names = names[:together], names[together:]
+            stored = await self._store.learners.stored(partition, [LearnerId(uid, name) for name in some])
+            writes = await CARRYING.run(partial(_writes, uid, some, stored, spaces, number))
+            if writes:
+                written = await self._store.moves.carry(partition, uid, writes)
+                self._carried(written)
+                is_whole &= written == len(writes)  # others changed meanwhile: they are looked at again
+            size = max((len(each.checkpoint or b"") for each in stored), default=0)
+            together = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // (size + 1)))
+        if is_whole:
+            await self._store.moves.all_carried(partition, uid, number)
+
+
+def _writes(
+    uid: str, names: Sequence[str], stored: Sequence[StoredLearner], spaces: Spaces, number: int
+) -> list[CarriedWrite]:
+    """What is to be written. A learner that cannot be read stays as it is: it knows nothing either way."""
+    writes = list[CarriedWrite]()
+    for name, each in zip(names, stored, strict=True):
+        try:
+            state = restored(LearnerId(uid, name), each)
+            if state is None or state.space >= number:
+                continue
+            later = spaces.carried(uid, state, number)
+        except Exception:
+            log.exception("a learner cannot be carried to the new catalogue of its bandit")
+            continue
+        data = None if later is None else state_to_bytes(later)
+        writes.append(CarriedWrite(name, each.checkpoint, len(each.tail), data))
+    return writes
