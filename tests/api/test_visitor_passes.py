@@ -292,6 +292,7 @@ def test_a_pass_does_not_have_the_key_or_what_signs_in_it():
         (KEY, {"expires_in_s": 0}), (KEY, {"expires_in_s": 1.5}), (KEY, {"expires_in_s": True}),
         (KEY, {"bandits": "home"}), (KEY, {"bandits": ["a b"]}),
     ],
+    ids=range(11),  # each run draws another key, and every process must name the cases alike
 )  # fmt: skip
 def test_what_cannot_be_a_pass_is_refused_where_it_is_made(key: str, rest: Any):
     with pytest.raises(InvalidArgument):
