@@ -130,6 +130,14 @@ async def test_what_a_key_does_not_name_answers_as_what_does_not_exist(public: A
         ]
         assert hidden == missing
         assert hidden["code"] == "not_found"
+    hidden, missing = [
+        (
+            await public.call("POST", "/v1/bandits/home/move", {"catalogue": name}, headers=bearer("owner"))
+        ).json()
+        for name in ("books", "never")
+    ]
+    assert hidden == missing
+    assert hidden["code"] == "not_found"
     body = {"baseline": "some-campaign"}
     refused = await public.refused(
         "POST", "/v1/bandits/home/choose", body, status=404, code="not_found", headers=bearer("all")
