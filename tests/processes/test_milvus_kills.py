@@ -1,10 +1,14 @@
-"""Kills of the service, its follower with it, and of the engine: nothing is lost, no dead arm is shown."""
+"""Kills of the service, its follower with it, and of the engine: nothing is lost, no dead arm is shown.
+
+The engine is Milvus Lite, a child of the service, or with SHORTLIST_TEST_MILVUS=server a server beside it.
+"""
 
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -12,6 +16,7 @@ import numpy as np
 import pytest
 
 from fork_server import ROOT
+from milvus_engines import ON_SERVER, StandaloneMilvus
 from service_process import Service, run, serving
 from waiting import wait_until_sync
 
@@ -19,20 +24,34 @@ DIM = 3
 STAYS = 40
 
 
-@contextmanager
-def serving_milvus(folder: Path) -> Iterator[tuple[Service, httpx.Client]]:
-    settings = {"SHORTLIST_MILVUS_URI": str(folder / "arms.db")}
-    with (
-        serving(folder, data_dir=folder / "data", **settings) as service,
-        httpx.Client(base_url=service.url, timeout=60.0) as http,
-    ):
-        yield service, http
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Services of one folder, one after the other, and their engine. ``server`` None: each has its own."""
+
+    folder: Path
+    server: StandaloneMilvus | None
+
+    @contextmanager
+    def serving(self, *arguments: str) -> Iterator[tuple[Service, httpx.Client]]:
+        uri = str(self.folder / "arms.db") if self.server is None else self.server.uri
+        settings = {"SHORTLIST_MILVUS_URI": uri}
+        with (
+            serving(self.folder, *arguments, data_dir=self.folder / "data", **settings) as service,
+            httpx.Client(base_url=service.url, timeout=60.0) as http,
+        ):
+            yield service, http
+
+    def engine_pid(self, service: Service) -> int | None:
+        if self.server is not None:
+            return self.server.pid
+        words = ["pgrep", "-f", "-P", str(service.pid), "run_engine.py"]
+        found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+        return int(found[0]) if found else None
 
 
-def engine_pid(service: Service) -> int | None:
-    words = ["pgrep", "-f", "-P", str(service.pid), "run_engine.py"]
-    found = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
-    return int(found[0]) if found else None
+@pytest.fixture
+def deployment(tmp_path: Path, request: pytest.FixtureRequest) -> Deployment:
+    return Deployment(tmp_path, request.getfixturevalue("milvus_engine") if ON_SERVER else None)
 
 
 def is_alive(pid: int) -> bool:
@@ -79,14 +98,14 @@ VICTIMS = [
 
 
 @pytest.mark.parametrize(("victim", "lives"), VICTIMS)
-def test_kills_lose_no_change_and_show_no_dead_arm(tmp_path, victim, lives):
+def test_kills_lose_no_change_and_show_no_dead_arm(deployment, victim, lives):
     rng = np.random.default_rng(len(victim))
-    with serving_milvus(tmp_path) as (service, http):
+    with deployment.serving() as (service, http):
         arms = build(http)
         if victim != "follower's write":  # else it is killed while it makes the collection, or fills it
             await_followed(http)
     for life in range(lives):
-        with serving_milvus(tmp_path) as (service, http):
+        with deployment.serving() as (service, http):
             assert shown(http) == set(arms), "what was acknowledged before"
             for step in range(6):
                 fresh = {f"{life}-{step}-{i}": rng.normal(size=DIM).tolist() for i in range(5)}
@@ -96,35 +115,34 @@ def test_kills_lose_no_change_and_show_no_dead_arm(tmp_path, victim, lives):
                 http.post("/v1/catalogues/c/arms/delete", json={"ids": gone}).raise_for_status()
                 arms = {arm: row for arm, row in arms.items() if arm not in gone}
                 if victim == "engine" and step == 2 + life:
-                    pid = engine_pid(service)
+                    pid = deployment.engine_pid(service)
                     assert pid is not None
                     os.kill(pid, signal.SIGKILL)
                 assert shown(http) == set(arms)
-    with serving_milvus(tmp_path) as (_, http):
+    with deployment.serving() as (_, http):
         await_followed(http)
         assert shown(http) == set(arms)
         listed = http.get("/v1/catalogues/c/arms", params={"limit": 1_000}).json()["items"]
         assert {arm["id"]: arm["features"] for arm in listed} == arms
 
 
-def test_the_engine_ends_with_the_service_and_is_started_again_when_it_ends(tmp_path):
-    with serving_milvus(tmp_path) as (service, http):
+@pytest.mark.skipif(ON_SERVER, reason="a Milvus server is not the service's own")
+def test_the_engine_ends_with_the_service_and_is_started_again_when_it_ends(deployment):
+    with deployment.serving() as (service, http):
         arms = build(http)
         await_followed(http)
-        first = engine_pid(service)
+        first = deployment.engine_pid(service)
         assert first is not None
         os.kill(first, signal.SIGKILL)
         assert shown(http) == set(arms)
-        second = engine_pid(service)
+        second = deployment.engine_pid(service)
         assert second not in {None, first}
     wait_until_sync(lambda: not is_alive(second), what="the engine ends with the service")
 
 
-def test_two_processes_of_a_service_share_an_engine(tmp_path):
-    settings = {"SHORTLIST_MILVUS_URI": str(tmp_path / "arms.db")}
-    with serving(tmp_path, "--workers", "2", data_dir=tmp_path / "data", **settings) as service:
-        with httpx.Client(base_url=service.url, timeout=60.0) as http:
-            arms = build(http)
+def test_two_processes_of_a_service_share_an_engine(deployment):
+    with deployment.serving("--workers", "2") as (service, first):
+        arms = build(first)
         for _ in range(6):  # a connection each, so that both processes are asked
             with httpx.Client(base_url=service.url, timeout=60.0) as http:
                 await_followed(http)
