@@ -39,7 +39,12 @@ REST_S = 1.0  # after a failure nothing is asked for so long
 SETTLED_S = 6.0  # Milvus answers searches of level Bounded from what was written 5 s ago or before
 
 _COLLECTION_ABSENT, _COLLECTION_NOT_LOADED = 100, 101
-_UNEXPECTED = 1  # what the client says when it got no answer
+_CONNECT_FAILED = 2  # by the client, which says 1 when it got no answer in time; those of Milvus are larger
+# Left to itself gRPC waits up to two minutes before it tries again to connect to an engine that is back.
+_RECONNECTING = {
+    "grpc.initial_reconnect_backoff_ms": 200,
+    "grpc.max_reconnect_backoff_ms": 1_000,
+}
 
 
 class Proposal(NamedTuple):
@@ -114,7 +119,7 @@ class Engine:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is told to the caller
         self._errors = (MilvusException, RpcError, TimeoutError, OSError)
         try:
-            self._client = AsyncMilvusClient(self._uri, dedicated=True)
+            self._client = AsyncMilvusClient(self._uri, dedicated=True, grpc_options=_RECONNECTING)
         except MilvusException as error:
             raise StartupError(f"SHORTLIST_MILVUS_URI is not an address of Milvus: {error.message}") from None
         try:
@@ -298,7 +303,7 @@ class Engine:
         code = getattr(error, "code", None)
         if code in {_COLLECTION_ABSENT, _COLLECTION_NOT_LOADED}:
             return CollectionGone(GONE)
-        if isinstance(code, int) and code > _UNEXPECTED:
+        if isinstance(code, int) and code > _CONNECT_FAILED:
             log.error("the engine of the arms refused a call", exc_info=error)
             return Unavailable("Milvus refused a call")
         self._away_until, self._is_known = time.monotonic() + REST_S, False

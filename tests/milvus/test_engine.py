@@ -1,6 +1,7 @@
 """What answers at SHORTLIST_MILVUS_URI: versions, calls that it refuses, searches that are asked together."""
 
 import asyncio
+import socket
 import sys
 from pathlib import Path
 
@@ -84,6 +85,20 @@ async def test_calls_that_are_refused_do_not_make_the_engine_seem_away(milvus_ur
     await engine.drop("refusing")
     await engine.drop("refusing")
     await engine.close()
+
+
+async def test_an_engine_that_does_not_answer_is_away_and_refuses_nothing(monkeypatch, caplog):
+    monkeypatch.setattr("app.milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        engine = Engine(f"http://127.0.0.1:{free.getsockname()[1]}")
+        await engine.open()
+        engine._away_until = 0.0
+        with pytest.raises(Unavailable, match="does not answer"):
+            await engine.search("none", ONES, 32, expression="", ef=32)
+        assert engine._away_until, "it rests"
+        assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+        await engine.close()
 
 
 async def test_searches_at_once_are_asked_together_and_each_has_its_own_answer(milvus_uri, monkeypatch):

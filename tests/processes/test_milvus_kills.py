@@ -6,7 +6,10 @@ The engine is Milvus Lite, a child of the service, or with SHORTLIST_TEST_MILVUS
 import os
 import signal
 import subprocess
+import threading
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +127,55 @@ def test_kills_lose_no_change_and_show_no_dead_arm(deployment, victim, lives):
         assert shown(http) == set(arms)
         listed = http.get("/v1/catalogues/c/arms", params={"limit": 1_000}).json()["items"]
         assert {arm["id"]: arm["features"] for arm in listed} == arms
+
+
+@pytest.mark.slow
+def test_choices_and_changes_meet_kills_of_the_engine_without_a_pause(deployment):
+    """Choices are answered or 503, changes are taken, and no choice shows an arm that was deleted before."""
+    rng, over = np.random.default_rng(5), threading.Event()
+    deleted, stale, statuses = set[str](), list[str](), Counter[int]()
+    with deployment.serving() as (service, http):
+        arms = build(http)
+        await_followed(http)
+
+        def choose() -> None:
+            with httpx.Client(base_url=service.url, timeout=60.0) as own:
+                while not over.is_set():
+                    gone = set(deleted)
+                    answer = own.post("/v1/bandits/b/choose", json={"k": 20})
+                    statuses[answer.status_code] += 1
+                    if answer.status_code == 200:
+                        stale.extend(arm["id"] for arm in answer.json()["arms"] if arm["id"] in gone)
+
+        def change(count: int) -> None:
+            for _ in range(count):
+                fresh = {f"n{len(deleted)}-{i}": rng.normal(size=DIM).tolist() for i in range(4)}
+                put(http, fresh)
+                arms.update(fresh)
+                gone = rng.choice(sorted(arms), 4, replace=False).tolist()
+                http.post("/v1/catalogues/c/arms/delete", json={"ids": gone}).raise_for_status()
+                for arm in gone:
+                    del arms[arm]
+                deleted.update(gone)
+
+        with ThreadPoolExecutor(4) as callers:
+            calls = [callers.submit(choose) for _ in range(4)]
+            try:
+                for _ in range(2):
+                    change(20)
+                    pid = deployment.engine_pid(service)
+                    assert pid is not None
+                    os.kill(pid, signal.SIGKILL)
+                    change(20)
+                    assert shown(http) == set(arms)
+            finally:
+                over.set()
+            for call in calls:
+                call.result()
+        assert statuses.keys() == {200, 503}, "the engine was away, and came back"
+        assert stale == []
+        await_followed(http)
+        assert shown(http) == set(arms)
 
 
 @pytest.mark.skipif(ON_SERVER, reason="a Milvus server is not the service's own")
