@@ -8,7 +8,7 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
+.PHONY: console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-slow             the longer statistical and crash runs"
 	@echo "make test-cluster          what goes through the store, on a Redis Cluster (needs redis-server)"
 	@echo "make test-workers          choices, changes and kills with two processes that share their arms"
+	@echo "make test-milvus           catalogues in Milvus, on a Milvus server (Linux x86-64; its wheel has 55 MB)"
 	@echo "make docs                  the documents as a site: build/site/index.html"
 	@echo "make mutants [AREA=...]    which mistakes in the code would the tests notice? (SAMPLE=n SEED=s for some)"
 	@echo "make load                  throughput over HTTP against a bare endpoint (needs wrk)"
@@ -88,9 +89,21 @@ WORKER_TESTS := tests/api tests/processes --ignore tests/api/test_long_answers.p
 test-workers: $(VENV)/.installed-test
 	SHORTLIST_TEST_WORKERS=2 $(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(WORKER_TESTS)
 
+# What catalogues in Milvus promise, on a whole Milvus server, where `make test` has Milvus Lite. A server takes 15 s to
+# start and some seconds for each collection: 25 minutes, most of them waiting.
+MILVUS_TESTS := tests/milvus tests/workers/test_arm_following.py tests/api/test_milvus.py tests/api/test_on_milvus.py \
+	tests/api/test_more_on_milvus.py tests/processes/test_milvus_kills.py
+
+$(VENV)/.installed-milvus-server: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[milvus-server]'
+	@touch $@
+
+test-milvus: $(VENV)/.installed-milvus-server
+	SHORTLIST_TEST_MILVUS=server $(BIN)/python -m pytest -m "slow or not slow" --durations=10 $(MILVUS_TESTS)
+
 test-slow: $(VENV)/.installed-test $(VENV)/.installed-docs
 	$(BIN)/python -m pytest -m slow
-	@$(MAKE) --no-print-directory test-workers
+	@$(MAKE) --no-print-directory test-workers test-milvus
 
 # On a copy of the project, one mutant after the other, behind everything else that the machine does.
 AREA   ?=
@@ -148,7 +161,7 @@ console-types:
 
 lock:
 	rm -rf $(VENV)/lock && $(PYTHON) -m venv $(VENV)/lock
-	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,load,mutants,images,peers,plots,otel]' ./clients/python
+	$(VENV)/lock/bin/python -m pip install --quiet --disable-pip-version-check ./algorithms '.[test,docs,chart,load,milvus-server,mutants,images,peers,plots,otel]' ./clients/python
 	$(VENV)/lock/bin/python -m pip freeze --exclude shortlist --exclude shortlist-service --exclude shortlist-client > constraints.txt
 
 audit:

@@ -29,7 +29,7 @@ BENCHMARKS = {
     "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",
     "graphs": "a search of our graph beside one of faiss over 8-bit codes: time, recall, build, memory",
     "growth": "how the time of a decision grows with the number of arms, and the exponents",
-    "milvus": "a choice from a catalogue in Milvus Lite beside a bare search, and memory (extra `milvus`)",
+    "milvus": "a choice from a catalogue in Milvus beside a bare search, and memory (extra `milvus`)",
     "peers": "a decision, and what is earned, beside what a user would take instead (extra `peers`)",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "rebuild": "learners made anew from a lake beside a replay through the service",

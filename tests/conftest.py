@@ -13,12 +13,13 @@ import redis.utils
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
+from app.milvus.embedded_engine import EmbeddedEngine
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.storage.store import Store
 from clock_shim import Clocks
 from lossy_store import LossyStore
-from milvus import embedded_engine
+from milvus_engines import StandaloneMilvus, engine_of
 from server.composition import Service
 from store_clients import connect, flush
 from store_server import patient_store, store_server
@@ -131,10 +132,15 @@ def shared_store_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def milvus_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a Milvus Lite that lives as long as the test run."""
-    with embedded_engine(tmp_path_factory.mktemp("milvus")) as engine:
-        yield engine.uri
+def milvus_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedEngine | StandaloneMilvus]:
+    """A Milvus that lives as long as the test run."""
+    with engine_of(tmp_path_factory.mktemp("milvus")) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def milvus_uri(milvus_engine: EmbeddedEngine | StandaloneMilvus) -> str:
+    return milvus_engine.uri
 
 
 @pytest.fixture

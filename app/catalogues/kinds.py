@@ -12,7 +12,7 @@ from app.catalogues.milvus_arms import MilvusArms
 from app.catalogues.resident_arms import ResidentArms
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
-from app.milvus.engine import Engine
+from app.milvus.engine import Engine, WrongEngine
 from app.milvus.index import MilvusIndex
 from app.platform.errors import Invalid
 from app.records.records import CatalogueRecord
@@ -53,7 +53,10 @@ class Kinds:
                 raise Invalid(NO_ENGINE, path=("index", "kind"))
             if record.dim < LEAST_DIM:
                 raise Invalid(f"dim must be at least {LEAST_DIM} with the kind milvus", path=("dim",))
-            await self._engine.check()
+            try:
+                await self._engine.check()
+            except WrongEngine as error:
+                raise Invalid(error.detail, path=("index", "kind")) from None
 
     def new_index(self, uid: str, record: CatalogueRecord) -> Opened:
         """The index of a catalogue, and its arms; to be opened."""

@@ -29,7 +29,8 @@ INSTALL = "pip install 'shortlist-service[milvus]'"
 NOT_INSTALLED = f"SHORTLIST_MILVUS_URI is set, but pymilvus is not installed: {INSTALL}"
 GONE = "Milvus lacks the collection of this catalogue, or has not loaded it"
 AWAY = "the engine of the arms (Milvus) does not answer"
-LEAST_VERSIONS: Mapping[str, tuple[int, int]] = {"milvus": (2, 5), "milvus_lite": (3, 0)}
+# Milvus: upserts came with 2.3.0, and arrays in rows, which filters ask, with 2.3.2.
+LEAST_VERSIONS: Mapping[str, tuple[int, int, int]] = {"milvus": (2, 3, 2), "milvus_lite": (3, 0, 0)}
 MOST_FOUND = 16_384  # of one search, by Milvus
 SEARCHED_TOGETHER = 64  # queries that wait for the same answer of the engine
 TIMEOUT_S = 5.0
@@ -38,7 +39,12 @@ REST_S = 1.0  # after a failure nothing is asked for so long
 SETTLED_S = 6.0  # Milvus answers searches of level Bounded from what was written 5 s ago or before
 
 _COLLECTION_ABSENT, _COLLECTION_NOT_LOADED = 100, 101
-_UNEXPECTED = 1  # what the client says when it got no answer
+_CONNECT_FAILED = 2  # by the client, which says 1 when it got no answer in time; those of Milvus are larger
+# Left to itself gRPC waits up to two minutes before it tries again to connect to an engine that is back.
+_RECONNECTING = {
+    "grpc.initial_reconnect_backoff_ms": 200,
+    "grpc.max_reconnect_backoff_ms": 1_000,
+}
 
 
 class Proposal(NamedTuple):
@@ -92,6 +98,7 @@ class Engine:
         self._errors: tuple[type[Exception], ...] = ()
         self._away_until = 0.0
         self._is_known = False  # its version was checked
+        self.fault: str | None = None  # why this engine cannot be used, whenever it answers
         self._opening = asyncio.Lock()
         self._waiting: dict[_Search, list[tuple[NDArray[np.float32], asyncio.Future[list[Proposal]]]]] = {}
         self._searching: dict[_Search, asyncio.Task[None]] = {}
@@ -99,7 +106,10 @@ class Engine:
         self.settled_s = SETTLED_S
 
     async def open(self) -> None:
-        """Load the client, and check the engine if it is there. Raises StartupError."""
+        """Load the client, and check the engine if it is there. Raises StartupError.
+
+        One that cannot be used is no reason not to start: rewards and other catalogues do not need it.
+        """
         try:
             from grpc import RpcError  # noqa: PLC0415 - an extra
             from pymilvus import AsyncMilvusClient  # noqa: PLC0415
@@ -109,13 +119,11 @@ class Engine:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what fails is told to the caller
         self._errors = (MilvusException, RpcError, TimeoutError, OSError)
         try:
-            self._client = AsyncMilvusClient(self._uri, dedicated=True)
+            self._client = AsyncMilvusClient(self._uri, dedicated=True, grpc_options=_RECONNECTING)
         except MilvusException as error:
             raise StartupError(f"SHORTLIST_MILVUS_URI is not an address of Milvus: {error.message}") from None
         try:
             await self.check()
-        except WrongEngine as error:
-            raise StartupError(error.detail) from None
         except Unavailable as error:
             log.warning("%s; choices that need it wait for it", error.detail)
 
@@ -124,7 +132,12 @@ class Engine:
         async with self._opening:
             if not self._is_known:
                 version = await self._made(lambda: self._client.get_server_version(timeout=TIMEOUT_S))
-                name = check_version(version)
+                try:
+                    name = check_version(version)
+                except WrongEngine as error:
+                    self.fault = error.detail
+                    raise
+                self.fault = None
                 self.settled_s = 0.0 if name == "milvus_lite" else SETTLED_S
                 self._is_known = True
                 log.info("the engine of the arms is %s", version)
@@ -168,7 +181,6 @@ class Engine:
 
     async def dim(self, name: str) -> int | None:
         """The dimension of a collection, which is loaded if it is not yet; None: there is none."""
-        await self.check()
         if name not in await self.collections():
             return None
         described = await self._made(lambda: self._client.describe_collection(name, timeout=TIMEOUT_S))
@@ -188,7 +200,6 @@ class Engine:
         await asyncio.shield(task)
 
     async def _load(self, name: str) -> None:
-        await self.check()
         if name not in await self.collections():
             raise CollectionGone(GONE)
         await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
@@ -199,6 +210,7 @@ class Engine:
             task.exception()  # those who wait are told; there may be none any more
 
     async def collections(self) -> Sequence[str]:
+        await self.check()
         names: Sequence[str] = await self._made(lambda: self._client.list_collections(timeout=TIMEOUT_S))
         return names
 
@@ -291,7 +303,7 @@ class Engine:
         code = getattr(error, "code", None)
         if code in {_COLLECTION_ABSENT, _COLLECTION_NOT_LOADED}:
             return CollectionGone(GONE)
-        if isinstance(code, int) and code > _UNEXPECTED:
+        if isinstance(code, int) and code > _CONNECT_FAILED:
             log.error("the engine of the arms refused a call", exc_info=error)
             return Unavailable("Milvus refused a call")
         self._away_until, self._is_known = time.monotonic() + REST_S, False
@@ -301,13 +313,12 @@ class Engine:
 
 def check_version(text: str) -> str:
     """The name of the engine. Raises WrongEngine for one that is not known, or too old."""
-    found = re.match(r"(?:(milvus_lite)-|v?)(\d+)\.(\d+)", text)
+    found = re.match(r"(?:(milvus_lite)-|v?)(\d+)\.(\d+)(?:\.(\d+))?", text)
     if found is None:
         raise WrongEngine("SHORTLIST_MILVUS_URI names an engine of an unknown version")
     name = found[1] or "milvus"
-    least = LEAST_VERSIONS[name]
-    if (int(found[2]), int(found[3])) < least:
-        need = ".".join(map(str, least))
-        is_there = f"{name} {found[2]}.{found[3]}"
-        raise WrongEngine(f"the engine at SHORTLIST_MILVUS_URI is {is_there}: {need} is needed")
+    version, least = tuple(int(part or 0) for part in found.groups()[1:]), LEAST_VERSIONS[name]
+    if version < least:
+        here, need = (".".join(map(str, each)) for each in (version, least))
+        raise WrongEngine(f"the engine at SHORTLIST_MILVUS_URI is {name} {here}: {need} or newer is needed")
     return name

@@ -117,8 +117,9 @@ class MilvusIndex:
 
     @property
     def failure(self) -> str | None:
-        """Why the collection, or work on the overlay, is not as it should be."""
-        return next(iter(self.failures.values()), None)
+        """Why the engine, the collection, or work on the overlay is not as it should be."""
+        fault = NOT_SET if self.engine is None else self.engine.fault
+        return fault or next(iter(self.failures.values()), None)
 
     @property
     def collection(self) -> str:
@@ -244,7 +245,7 @@ class MilvusIndex:
             expected_us=self.search_us,
             memory_bytes=self._overlay.status().memory_bytes,
             reason="the arms are in Milvus, which proposes those that are compared",
-            failure=NOT_SET if self.engine is None else self.failure,
+            failure=self.failure,
             collection=self.followed.collection,
             pending=self.followed.pending,
             overlay=len(self._places),

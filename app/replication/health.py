@@ -216,11 +216,12 @@ class Health:
         try:
             async with asyncio.timeout(PROBE_S):
                 await self._catalogues.reach_engine()
-        except (TimeoutError, Unavailable):
+        except (TimeoutError, Unavailable) as error:
             now = time.monotonic()
             self._engine_lost_at = self._engine_lost_at or now
             if now - self._engine_lost_at < ENGINE_START_S:
-                raise Unavailable("Milvus does not answer yet") from None
+                reason = error.detail if isinstance(error, Unavailable) else "it does not answer in time"
+                raise Unavailable(f"Milvus is not ready: {reason}") from None
         else:
             self._engine_lost_at = 0.0
 

@@ -1,14 +1,19 @@
-"""`shortlist bench milvus`: a choice from a catalogue in Milvus Lite beside a bare search, and what it holds.
+"""`shortlist bench milvus`: a choice from a catalogue in Milvus beside a bare search, and what it holds.
 
 Notation
-    K, d        number of arms, 300,000; 32, Gaussian with log-normal lengths
+    K, d        number of arms, 300,000; 64, Gaussian with log-normal lengths
     callers     requests that are under way at a time
 
-A service runs with the embedded engine. Then its choices (HTTP, a draw, the search, features from the store,
-scores in float64) and bare searches of the same engine by pymilvus (the same collection, limit and ``ef``,
-queries of the same kind) take turns, block by block. Times are medians of blocks of both, in milliseconds;
+A service runs with Milvus Lite as its child or, where SHORTLIST_MILVUS_URI is an address, with that
+Milvus. Then its choices (HTTP, a draw, the search, features from the store, scores in float64) and bare
+searches of the same engine by pymilvus (the same collection, limit, consistency and ``ef``, queries of
+the same kind) take turns, block by block. Times are medians of blocks of both, in milliseconds;
 ``times_bare`` is their ratio. ``held_mb``: what the service holds more than it did empty, with the extra
-loaded; ``engine_mb``: what the engine holds, a process of its own. Needs the extra `milvus`.
+loaded; ``engine_mb``: what Milvus Lite holds.
+
+At last changes are written for ``FOLLOW_S`` seconds, ``changes_per_s`` if that is possible.
+``changes_written``: how many a second were; ``most_pending``: how many the engine lacked at most;
+``behind_s``: how long after the last write it lacked some. Needs the extra `milvus`.
 """
 
 from __future__ import annotations
@@ -27,14 +32,16 @@ import httpx
 import numpy as np
 from pymilvus import AsyncMilvusClient
 
+from app.milvus.embedded_engine import is_embedded
 from shortlist_client import Client
 from shortlist_client.files.progress import progress
 from studies.measurement import report
 
 ARMS, QUICK_ARMS = 300_000, 20_000
-DIM, TOGETHER = 32, 2_000
+DIM, TOGETHER = 64, 2_000
 BLOCKS, BLOCK, QUICK_BLOCKS = 5, 32, 3
-CALLERS = (1, 16)
+CALLERS = (1, 8)
+CHANGES_PER_S, FOLLOW_S, BATCH = 2_000, 10.0, 200
 K = 10
 SEED = 2026
 START_S, FOLLOWED_S = 60.0, 600.0
@@ -52,12 +59,15 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 class _Service:
-    """`shortlist serve` with an embedded engine in a folder."""
+    """`shortlist serve` in a folder, with an engine of its own unless the environment names one."""
 
     def __init__(self, folder: Path) -> None:
-        self._socket = folder / "arms" / "engine.sock:0"
+        setting = os.environ.get("SHORTLIST_MILVUS_URI", "")
+        self._is_embedded = not setting or is_embedded(setting)
+        self._uri = f"unix:{folder / 'arms' / 'engine.sock:0'}" if self._is_embedded else setting
         self._log = folder / "log"
-        environment = {"SHORTLIST_MILVUS_URI": str(folder / "arms"), "SHORTLIST_LOG_FORMAT": "text"}
+        uri = str(folder / "arms") if self._is_embedded else setting
+        environment = {"SHORTLIST_MILVUS_URI": uri, "SHORTLIST_LOG_FORMAT": "text"}
         command = [sys.executable, "-c", "from server.cli import main; main()", "serve", "--port", "0"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(  # noqa: S603 - all arguments are our own
@@ -80,12 +90,14 @@ class _Service:
             index = _followed(client)
             filled_s = time.monotonic() - began
             rows = [
-                asyncio.run(_compared(self.url, f"unix:{self._socket}", index, callers, blocks))
-                for callers in CALLERS
+                asyncio.run(_compared(self.url, self._uri, index, callers, blocks)) for callers in CALLERS
             ]
-        held = _resident_mb(self._process.pid) - empty
-        engine = _resident_mb(_engine_of(self._process.pid))
-        common = {"K": arms, "held_mb": held, "engine_mb": engine, "arms_per_s": arms / filled_s}
+            held = _resident_mb(self._process.pid) - empty
+            engine = _resident_mb(_engine_of(self._process.pid)) if self._is_embedded else None
+            common = {"K": arms, "held_mb": held, "engine_mb": engine, "arms_per_s": arms / filled_s}
+            common |= _kept_up(client, arms)
+            client.delete_bandit("b")
+            client.delete_catalogue("c")
         return [
             {**row, **common, "recall_at_1": index["recall_at_1"], "ef": index["ef_search"]} for row in rows
         ]
@@ -119,6 +131,29 @@ def _followed(client: Client) -> Mapping[str, Any]:
     raise RuntimeError("the engine does not come to have every arm")
 
 
+def _kept_up(client: Client, arms: int) -> dict[str, float]:
+    """How the follower keeps up with changes that come at a steady rate."""
+    rng = np.random.default_rng(SEED + 1)
+    began, written, most = time.monotonic(), 0, 0
+    while (now := time.monotonic()) - began < FOLLOW_S:
+        if written > CHANGES_PER_S * (now - began):
+            time.sleep(0.01)
+            continue
+        ids = [f"arm-{number}" for number in rng.choice(arms, BATCH, replace=False).tolist()]
+        client.upsert_arms("c", rng.normal(size=(BATCH, DIM)), ids=ids)
+        written += BATCH
+        most = max(most, client.get_catalogue("c").index["pending"])
+    ended = time.monotonic()
+    while client.get_catalogue("c").index["pending"] and time.monotonic() - ended < FOLLOWED_S:
+        time.sleep(0.05)
+    return {
+        "changes_per_s": CHANGES_PER_S,
+        "changes_written": written / (ended - began),
+        "most_pending": most,
+        "behind_s": time.monotonic() - ended,
+    }
+
+
 async def _compared(
     url: str, uri: str, index: Mapping[str, Any], callers: int, blocks: int
 ) -> dict[str, Any]:
@@ -134,6 +169,7 @@ async def _compared(
             limit=32,
             output_fields=["revision"],
             search_params=parameters,
+            consistency_level="Bounded",
         )
 
     limits = httpx.Limits(max_connections=callers)

@@ -2,13 +2,17 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from pymilvus import MilvusClient
+from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
 from api_client import assert_problem, running
 from app.milvus import index as milvus_index
@@ -16,7 +20,7 @@ from app.milvus.engine import Engine
 from app.milvus.index import MilvusIndex
 from app.platform.errors import StartupError
 from app.replication import health
-from milvus import MilvusApi, running_on_milvus
+from milvus_engines import MilvusApi, running_on_milvus
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -225,6 +229,51 @@ async def test_without_an_engine_no_such_catalogue_is_made(store_url, tmp_path):
         assert (await api.ok("GET", "/v1/catalogues"))["items"] == []
 
 
+class OldMilvus(milvus_pb2_grpc.MilvusServiceServicer):
+    """A server of the protocol that says to be 2.3.1."""
+
+    def Connect(self, request, context):  # noqa: N802
+        return milvus_pb2.ConnectResponse(status=common_pb2.Status(), identifier=1)
+
+    def GetVersion(self, request, context):  # noqa: N802
+        return milvus_pb2.GetVersionResponse(status=common_pb2.Status(), version="v2.3.1")
+
+
+@contextmanager
+def serving_old(socket: Path) -> Iterator[str]:
+    server = grpc.server(ThreadPoolExecutor(1))
+    milvus_pb2_grpc.add_MilvusServiceServicer_to_server(OldMilvus(), server)
+    server.add_insecure_port(f"unix:{socket}")
+    server.start()
+    try:
+        yield f"unix:{socket}"
+    finally:
+        server.stop(0).wait()
+
+
+async def test_an_engine_that_is_too_old_is_refused_at_creation_and_not_at_the_start(
+    store_url, tmp_path, milvus_uri
+):
+    reason = "is milvus 2.3.1: 2.3.2 or newer is needed"
+    async with running_on_milvus(store_url, tmp_path, milvus_uri) as api:
+        await api.catalogue("kept", {"a": [1.0, 0, 0, 0]})
+        await greedy(api, "kept")
+        await api.followed("kept")
+    with serving_old(tmp_path / "old.sock") as uri:
+        async with running_on_milvus(store_url, tmp_path / "2", uri, empty=False) as api:
+            problem = await api.refused(
+                "PUT", "/v1/catalogues/c", {"dim": DIM}, loc=["body", "index", "kind"]
+            )
+            assert reason in problem["detail"]
+            assert (await api.call("GET", "/v1/catalogues/c")).status_code == 404
+            await api.ok("PUT", "/v1/catalogues/plain", {"dim": 2, "index": {"kind": "auto"}}, 201)
+            answer = await api.http.post("/v1/bandits/kept/choose", json={})
+            assert reason in assert_problem(answer, 503, "unavailable")["detail"]
+            assert reason in (await api.ok("GET", "/v1/catalogues/kept"))["index"]["failure"]
+            assert reason in str((await api.ok("GET", "/v1/status"))["findings"])
+            assert reason in assert_problem(await api.http.get("/readyz"), 503, "unavailable")["detail"]
+
+
 async def test_a_service_without_an_engine_does_not_start_over_such_catalogues(
     store_url, tmp_path, milvus_uri
 ):
@@ -363,7 +412,11 @@ async def test_ready_waits_for_an_engine_that_starts_and_not_for_one_that_stays_
     await shared.followed("ready")
     await shared.ok("GET", "/readyz")
     await released(shared, "ready", milvus_uri)
-    await shared.ok("GET", "/readyz")
+
+    async def is_ready() -> bool:
+        return (await shared.http.get("/readyz")).status_code == 200
+
+    await wait_until(is_ready, what="the collection is loaded")
     assert len((await shared.choose("ready", k=5))["arms"]) == 5, "it is loaded"
     engine = shared.app.service.engine
     assert engine is not None

@@ -38,7 +38,7 @@ from test_rewards import (
     world,
 )
 
-from milvus import OtherKindApi, running_on_milvus
+from milvus_engines import OtherKindApi, running_on_milvus
 
 pytestmark = pytest.mark.anyio
 

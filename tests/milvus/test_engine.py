@@ -1,16 +1,12 @@
 """What answers at SHORTLIST_MILVUS_URI: versions, calls that it refuses, searches that are asked together."""
 
 import asyncio
+import socket
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
-from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
 from app.milvus import embedded_engine
 from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
@@ -23,46 +19,28 @@ ONES = np.ones(2, np.float32)
 
 
 @pytest.mark.parametrize(
-    "text", ["v2.5.0", "2.6.4", "v2.6.0-rc1", "v3.0.0", "milvus_lite-3.0.0", "milvus_lite-3.2.2"]
+    "text",
+    [
+        "v2.3.2",
+        "v2.3.5-lite",
+        "v2.4.0",
+        "2.6.4",
+        "v2.6-rc1",
+        "v3.0.0",
+        "milvus_lite-3.0.0",
+        "milvus_lite-3.2.2",
+    ],
 )
 def test_versions_that_are_known_and_new_enough(text):
-    assert check_version(text) == ("milvus_lite" if "lite" in text else "milvus")
+    assert check_version(text) == ("milvus_lite" if text.startswith("milvus_lite") else "milvus")
 
 
-@pytest.mark.parametrize("text", ["v2.4.9", "1.1.1", "milvus_lite-2.5.1", "", "unknown", "qdrant-1.0"])
+@pytest.mark.parametrize(
+    "text", ["v2.3.1", "v2.3", "v2.2.16", "1.1.1", "milvus_lite-2.5.1", "", "unknown", "qdrant-1.0"]
+)
 def test_others_are_refused(text):
     with pytest.raises(WrongEngine, match="SHORTLIST_MILVUS_URI"):
         check_version(text)
-
-
-class OldMilvus(milvus_pb2_grpc.MilvusServiceServicer):
-    """A server of the protocol that says to be 2.3."""
-
-    def Connect(self, request, context):  # noqa: N802
-        return milvus_pb2.ConnectResponse(status=common_pb2.Status(), identifier=1)
-
-    def GetVersion(self, request, context):  # noqa: N802
-        return milvus_pb2.GetVersionResponse(status=common_pb2.Status(), version="v2.3.1")
-
-
-@contextmanager
-def serving_old(socket: Path) -> Iterator[str]:
-    server = grpc.server(ThreadPoolExecutor(1))
-    milvus_pb2_grpc.add_MilvusServiceServicer_to_server(OldMilvus(), server)
-    server.add_insecure_port(f"unix:{socket}")
-    server.start()
-    try:
-        yield f"unix:{socket}"
-    finally:
-        server.stop(0).wait()
-
-
-async def test_an_engine_that_is_too_old_is_refused_at_the_start(tmp_path):
-    with serving_old(tmp_path / "old.sock") as uri:
-        engine = Engine(uri)
-        with pytest.raises(StartupError, match=r"is milvus 2.3: 2.5 is needed"):
-            await engine.open()
-        await engine.close()
 
 
 async def test_an_address_that_is_none_is_refused_at_the_start():
@@ -109,6 +87,20 @@ async def test_calls_that_are_refused_do_not_make_the_engine_seem_away(milvus_ur
     await engine.close()
 
 
+async def test_an_engine_that_does_not_answer_is_away_and_refuses_nothing(monkeypatch, caplog):
+    monkeypatch.setattr("app.milvus.engine.TIMEOUT_S", 0.5)  # nobody answers there
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        engine = Engine(f"http://127.0.0.1:{free.getsockname()[1]}")
+        await engine.open()
+        engine._away_until = 0.0
+        with pytest.raises(Unavailable, match="does not answer"):
+            await engine.search("none", ONES, 32, expression="", ef=32)
+        assert engine._away_until, "it rests"
+        assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+        await engine.close()
+
+
 async def test_searches_at_once_are_asked_together_and_each_has_its_own_answer(milvus_uri, monkeypatch):
     engine = Engine(milvus_uri)
     await engine.open()
@@ -116,6 +108,7 @@ async def test_searches_at_once_are_asked_together_and_each_has_its_own_answer(m
     angles = np.linspace(0.0, 2.0 * np.pi, 16, endpoint=False)
     rows = np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32)
     await engine.write("together", [ArmRow(f"a{i}", i, row, [], {}) for i, row in enumerate(rows)], [])
+    await engine.confirm("together", "a0")
     search, sizes = engine._client.search, list[int]()
 
     async def counted(collection, **options):

@@ -151,7 +151,8 @@ class Api:
 
         await wait_until(settled, what="rewards are applied and deletions finished")
         every = [name async for name in self.store.scan_iter(count=1_000)]
-        names = sorted(name for name in every if name != redis_keys.WORKERS.encode())
+        leases = (redis_keys.WORKERS.encode(), b":follower")  # who works, not what is kept
+        names = sorted(name for name in every if not name.endswith(leases))
         async with self.store.pipeline(transaction=False) as pipeline:
             for name in names:
                 (pipeline.hgetall if name.endswith(ROW_LOGS) else pipeline.dump)(name)

@@ -1,9 +1,10 @@
-"""A Redis Cluster on loopback, of three nodes mostly, from the system's `redis-server`, without replicas."""
+"""A Redis Cluster on loopback, of three nodes mostly, from the system's `redis-server`."""
 
 import os
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,11 +20,24 @@ PORTS = range(12_000, 22_000)
 
 
 class RedisCluster:
-    """As a context manager; every node writes an append-only file and syncs it before it answers."""
+    """As a context manager; every node writes an append-only file and syncs it before it answers.
 
-    def __init__(self, folder: Path, *, nodes: int = NODES) -> None:
+    ``replicas``: of each of the ``nodes``, which come first in ``ports`` and ``processes``. The replicas of
+    node i are i + nodes, i + 2 nodes and so on. ``settings``: further ones of every node.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = NODES,
+        replicas: int = 0,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
         self._folder = folder
-        self._nodes = nodes
+        self._primaries = nodes
+        self._nodes = nodes * (1 + replicas)
+        self._settings = settings or {}
         self.ports: list[int] = []
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -59,8 +73,12 @@ class RedisCluster:
         self.processes[node].kill()
         self.processes[node].wait()
 
-    def restart(self, node: int) -> None:
+    def launch(self, node: int) -> None:
+        """Start a node that has ended. It may take part a while later."""
         self.processes[node] = self._launch(self.ports[node])
+
+    def restart(self, node: int) -> None:
+        self.launch(node)
         self.await_ok()
 
     def flush(self) -> None:
@@ -80,7 +98,7 @@ class RedisCluster:
         options = {
             "port": port, "bind": "127.0.0.1", "dir": folder, "cluster-enabled": "yes",
             "cluster-config-file": "nodes.conf", "cluster-node-timeout": 2_000, "appendonly": "yes",
-            "appendfsync": "always", "save": "", "protected-mode": "no",
+            "appendfsync": "always", "save": "", "protected-mode": "no", **self._settings,
         }  # fmt: skip
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
         with (folder / "server.log").open("ab") as log:
@@ -91,11 +109,19 @@ class RedisCluster:
         for node in nodes:
             wait_until_sync(lambda node=node: _answers(node), what="a node answers")  # type: ignore[misc]
         for number, node in enumerate(nodes):
-            first, last = (place * SLOTS // self._nodes for place in (number, number + 1))
             node.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
-            node.execute_command("CLUSTER ADDSLOTS", *range(first, last))
+            if number < self._primaries:
+                first, last = (place * SLOTS // self._primaries for place in (number, number + 1))
+                node.execute_command("CLUSTER ADDSLOTS", *range(first, last))
             node.execute_command("CLUSTER MEET", "127.0.0.1", self.ports[0])
         self.await_ok()
+        for number, node in enumerate(nodes[self._primaries :]):
+            primary = nodes[number % self._primaries].execute_command("CLUSTER MYID").decode()
+            node.execute_command("CLUSTER REPLICATE", primary)
+            wait_until_sync(
+                lambda node=node: node.info("replication").get("master_link_status") == "up",  # type: ignore[misc]
+                what="a replica has its primary's data",
+            )
         for node in nodes:
             node.close()
 

@@ -11,6 +11,7 @@ def test_choices_and_bare_searches_take_turns_on_a_service_that_is_filled(monkey
     monkeypatch.setattr(milvus, "QUICK_ARMS", 2 * milvus.TOGETHER)
     monkeypatch.setattr(milvus, "QUICK_BLOCKS", 1)
     monkeypatch.setattr(milvus, "BLOCK", 16)
+    monkeypatch.setattr(milvus, "FOLLOW_S", 1.0)
     rows = milvus.run(quick=True)["rows"]
     assert [row["callers"] for row in rows] == list(milvus.CALLERS)
     for row in rows:
@@ -18,4 +19,5 @@ def test_choices_and_bare_searches_take_turns_on_a_service_that_is_filled(monkey
         assert row["K"] == 2 * milvus.TOGETHER
         assert 0.9 < row["recall_at_1"] <= 1.0
         assert row["engine_mb"] > 0.0
+        assert row["changes_written"] > 0.0
     assert "held_mb" in capsys.readouterr().out
