@@ -133,6 +133,14 @@ class FollowedMembership:
         """How many arms are not eligible, since they would count for too many quotas."""
         return int(np.count_nonzero(self.members.beyond))
 
+    def follow(self, current: Snapshot) -> None:
+        """Begin anew where another catalogue was followed: of one, no table is newer than that of now.
+
+        A bandit that is moved has the same quotas over other rows. ``current``: taken from the index now.
+        """
+        if self._known is not None and self._known.number > current.whole.table.number:
+            self._known, self._latest, self._marked = None, None, []
+
     async def ready(self, snapshot: Snapshot) -> bool:
         """Know the quotas of the arms of a snapshot, or that they wait. False: it is out of date.
 

@@ -84,7 +84,8 @@ class Quotas:
             if known is None:
                 shares = self.shares.get(bandit.uid)
                 membership = FollowedMembership(lambda: None) if shares is None else shares.membership
-                await membership.check(bandit.catalogue.index.snapshot(), rule)
+                membership.follow(snapshot := bandit.catalogue.index.snapshot())
+                await membership.check(snapshot, rule)
             quota = BanditQuota(quota_id, secrets.token_hex(8) if known is None else known.uid, rule)
             stored = await self._store.quotas.put(
                 bandit.uid, quota_id, quota.record, rule.terms(quota.uid), expected=standing, most=MAX_QUOTAS
@@ -96,6 +97,7 @@ class Quotas:
         await self._changed(bandit.uid)
         shares = self.shares.get(bandit.uid)
         if shares is not None:
+            shares.membership.follow(bandit.catalogue.index.snapshot())
             while not await shares.membership.ready(bandit.catalogue.index.snapshot()):
                 pass
         return await self.get(bandit, quota_id), known is None

@@ -363,6 +363,12 @@ async def test_quotas_and_frequency_caps_go_on(world: Api):
     later = [(await world.choose("b", key="u0"))["arms"][0]["id"] for _ in range(ARMS - 1 - len(had))]
     assert not had & set(later)
     assert len(set(later)) == len(later)
+    # back to a catalogue that was there before the other: quotas follow its rows again
+    await carried(world)
+    await world.ok("POST", MOVE, {"catalogue": "old"})
+    shown = [arm["id"] for arm in (await world.choose("b", key="u1", k=ARMS))["arms"]]
+    assert len(shown) == len({*shown}) >= ARMS - 2
+    await world.ok("PUT", "/v1/bandits/b/quotas/q2", {"arm": "a2", "most": 1}, 201)
 
 
 async def test_a_quota_on_a_field_that_no_arm_has_is_refused(world: Api):

@@ -95,8 +95,10 @@ async def view_of(quotas: QuotaLedger, request: SelectionRequest, *, deferred: b
     while pins is None:
         # Arms may come while this awaits. It goes on only with a snapshot whose arms all have known quotas.
         whole = index.snapshot()
-        if not quotas.membership.is_current(whole) and not await quotas.membership.ready(whole):
-            continue
+        if not quotas.membership.is_current(whole):
+            quotas.membership.follow(whole)
+            if not await quotas.membership.ready(whole):
+                continue
         if not request.dry_run and places > 1:
             await quotas.stock(places)
         now, pins = quotas.now(), []
