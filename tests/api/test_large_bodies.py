@@ -61,7 +61,7 @@ async def test_a_large_body_is_read_as_a_small_one(model: type[StrictModel], bod
 WRONG: list[tuple[type[StrictModel], Callable[[], Any], list[Any]]] = [
     (ArmsBody, lambda: {"arms": [*arms(3), {"id": "x", "features": [1, "2"]}]}, ["arms", 3, "features", 1]),
     (ArmsBody, lambda: {"arms": [*arms(3), {"id": "x y", "features": [1]}]}, ["arms", 3, "id"]),
-    (ArmsBody, lambda: {"arms": [*arms(3), {"id": "x"}]}, ["arms", 3, "features"]),
+    (ArmsBody, lambda: {"arms": [*arms(3), {"features": [1]}]}, ["arms", 3, "id"]),
     (ArmsBody, lambda: {"arms": [*arms(3), {"id": "x", "features": [1], "no": 1}]}, ["arms", 3, "no"]),
     (ArmsBody, lambda: {"arms": [*arms(3), []]}, ["arms", 3]),
     (ArmsBody, lambda: {"arms": arms(3), "no": 1}, ["no"]),

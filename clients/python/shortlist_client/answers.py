@@ -144,6 +144,44 @@ class UsedFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedField:
+    """A field of the metadata, and how it becomes numbers."""
+
+    name: str
+    kind: str
+    values: tuple[str, ...] | None = None
+    period: float | None = None
+    mean: float | None = None
+    scale: float | None = None
+    size: int | None = None
+    log: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """``basis`` is not among the features that are answered: it stands beside them, if it was asked for."""
+
+    to: int
+    basis: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """``dim``: how many features of an arm are sent."""
+
+    dim: int
+    reduce: Reduce | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the features of a catalogue are made from."""
+
+    fields: tuple[EncodedField, ...] | None = None
+    embedding: Embedding | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reduction:
     """How embeddings are reduced ``to`` fewer numbers. ``state``: ``not_fitted``, ``given`` with the
     catalogue, or ``fitted`` to so many ``arms``: then what of their squared lengths is kept, and of the
@@ -179,7 +217,7 @@ class Catalogue:
     version: int
     index: Mapping[str, Any]
     filters: tuple[UsedFilter, ...] = ()
-    features: Mapping[str, Any] | None = None
+    features: Features | None = None
     columns: tuple[str, ...] | None = None
     reduction: Reduction | None = None
     unlisted: Mapping[str, Unlisted] | None = None
@@ -190,8 +228,8 @@ class Catalogue:
     @property
     def given(self) -> int:
         """How many features of an arm are sent, if any are."""
-        embedding = None if self.features is None else self.features.get("embedding")
-        return self.dim if embedding is None else int(embedding["dim"])
+        embedding = None if self.features is None else self.features.embedding
+        return self.dim if embedding is None else embedding.dim
 
 
 @dataclass(frozen=True, slots=True)

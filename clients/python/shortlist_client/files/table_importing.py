@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def _found(client: Client, catalogue: str, options: ImportOptions) -> Catalogue 
         if not (options.makes or options.dry_run):
             raise
         return None
-    declared = found.features or {}
+    declared = {} if found.features is None else asdict(found.features)
     if (options.encode and not declared.get("fields")) or (options.reduce and not declared.get("embedding")):
         flag = "--encode" if options.encode else "--reduce"
         raise FileError(
@@ -123,8 +123,9 @@ def _taken(found: Catalogue | None, options: ImportOptions) -> Taken:
         return Taken(None if has_features else 0)
     if not found.features:
         return Taken(found.dim)
-    embedding = found.features.get("embedding")
-    fields = {each["name"]: each for each in found.features.get("fields") or ()}
+    declared = asdict(found.features)
+    embedding = declared["embedding"]
+    fields = {each["name"]: each for each in declared["fields"] or ()}
     return Taken(0 if embedding is None else int(embedding["dim"]), fields)
 
 
