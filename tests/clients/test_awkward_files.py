@@ -164,6 +164,10 @@ RIGHT: dict[str, tuple[Callable[[Path], Made], dict[str, Any]]] = {
         lambda at: text(at, 'sku,about\n"a","one, ""two""\nthree"\nb,""\n'),
         both({"about": 'one, "two"\nthree'}),
     ),
+    "blanks around quotes, and a quote within": (
+        lambda at: text(at, '"sku" , "size"\n"a" , "5"" pipe"\nb, 6" pipe\n'),
+        both({"size": '5" pipe'}, {"size": '6" pipe'}),
+    ),
     "quotes as Spark writes them": (
         lambda at: text(at, 'sku,about,x\n"a","say \\"hi\\", now",1\n"b","no",2\n'),
         both({"about": 'say "hi", now', "x": 1}, {"about": "no", "x": 2}),

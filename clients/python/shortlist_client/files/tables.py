@@ -14,7 +14,7 @@ import gzip
 import io
 import lzma
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -184,11 +184,17 @@ class Dialect:
     escape: str | None
     skip: int
 
-    def rows(self, text: IO[str]) -> Any:
+    def rows(self, text: IO[str] | _Noted) -> Any:
         """A reader behind the lines that are skipped."""
         for _ in range(self.skip):
             text.readline()
-        return csv.reader(text, delimiter=self.delimiter, escapechar=self.escape, strict=True)
+        return self.reader(text)
+
+    def reader(self, lines: Iterable[str], *, strict: bool = False) -> Any:
+        """Blanks around quotes are read as people mean them, unless it is ``strict``."""
+        return csv.reader(
+            lines, delimiter=self.delimiter, escapechar=self.escape, skipinitialspace=True, strict=strict
+        )
 
 
 def _csv(path: Path, id_column: str, encoding: str | None) -> Table:
@@ -196,7 +202,10 @@ def _csv(path: Path, id_column: str, encoding: str | None) -> Table:
     found = encoding or _encoding(path)
     dialect = _dialect(path, found, id_column)
     with _reading(path) as file, _text(file, path, dialect.encoding) as text:
-        head: list[str] = next((row for row in dialect.rows(text) if any(cell.strip() for cell in row)), [])
+        try:
+            head: list[str] = next((row for row in dialect.rows(text) if any(map(str.strip, row))), [])
+        except csv.Error as error:
+            wrong(path, None, None, f"cannot be read as CSV: {error}")
     names = _names(path, head)
     note = "is not UTF-8: it is read as Windows-1252; --encoding says otherwise" if found == FALLBACK else ""
 
@@ -247,7 +256,11 @@ def _dialect(path: Path, encoding: str, id_column: str) -> Dialect:
     best, chosen = (False, 0.0, 0), ","
     for delimiter in DELIMITERS:
         try:
-            rows = [row for row in csv.reader(lines[skip:], delimiter=delimiter) if any(row)]
+            rows = [
+                row
+                for row in csv.reader(lines[skip:], delimiter=delimiter, skipinitialspace=True)
+                if any(row)
+            ]
         except csv.Error:
             continue
         if not rows or len(rows[0]) < 2:
@@ -276,11 +289,30 @@ def _names(path: Path, head: Sequence[str]) -> list[str]:
     return names
 
 
+class _Noted:
+    """Lines of a text, each noted in ``record`` as it is read."""
+
+    def __init__(self, text: IO[str], record: list[str]) -> None:
+        self._text, self._record = text, record
+
+    def readline(self) -> str:
+        return self._text.readline()
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._text)
+        self._record.append(line)
+        return line
+
+
 def _csv_rows(path: Path, dialect: Dialect, names: Sequence[str], columns: Sequence[str]) -> Iterator[Rows]:
     places = {name: place for place, name in enumerate(names) if name}
     width, at_once = len(names), max(1, min(ROWS, NUMBERS // max(1, len(columns))))
     with _reading(path) as file, _text(file, path, dialect.encoding) as text:
-        table = dialect.rows(text)
+        record = list[str]()
+        table = dialect.rows(_Noted(text, record))
         number, is_head = 0, True
         cells, numbers, lines, bad = list[list[str]](), list[int](), list[int](), list[BadRow]()
 
@@ -295,6 +327,8 @@ def _csv_rows(path: Path, dialect: Dialect, names: Sequence[str], columns: Seque
 
         try:
             for row in table:
+                last = record.copy()
+                record.clear()
                 if not any(map(str.strip, row)):  # a blank line, or one of separators alone
                     continue
                 if is_head:
@@ -314,6 +348,10 @@ def _csv_rows(path: Path, dialect: Dialect, names: Sequence[str], columns: Seque
                 if len(cells) >= at_once or len(bad) >= at_once:
                     yield rows()
                     cells, numbers, lines, bad = [], [], [], []
+            if number:  # a quote that does not end would make the rest of the file one cell
+                number -= 1
+                for _ in dialect.reader(last, strict=last[0].count('"') % 2 == 1):
+                    pass
         except csv.Error as error:
             raise BadRow(number + 1, "", f"cannot be read as CSV: {error}", line=table.line_num).refuse(
                 path
