@@ -126,6 +126,26 @@ async def test_what_is_given_back_can_be_shown_at_once(store: Store):
     assert await process.show() == 1
 
 
+async def test_what_another_process_holds_is_not_free(store: Store):
+    """Also what it has not spent yet: a list that counts on it is chosen in vain."""
+    one, other = await processes(store, 2, quota_of(100))
+    await one.show()
+    assert one.live.left > 0
+    await other.shares.refresh(other.live)
+    assert other.live.most_of(deferred=False) == other.live.left + 100 - one.live.share
+
+
+async def test_a_process_knows_at_once_what_further_decisions_may_be_deferred(store: Store):
+    """Else it would choose what it has to give back, again and again."""
+    (process,) = await processes(store, 1, quota_of(20))  # a tenth may be deferred
+    expires_ms = time.time_ns() // 1_000_000 + HOUR_MS
+    for decision, left in (("one", 1), ("two", 0)):
+        taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
+        assert taken is not None
+        assert await process.shares.hold(decision, taken, expires_ms=expires_ms)
+        assert process.live.most_of(deferred=True) == left
+
+
 async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store: Store):
     (process,) = await processes(store, 1, quota_of(3, per_s=86_400))
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
