@@ -8,11 +8,12 @@ import { readValues, write } from "./json.js";
 const BASE = new URL("../", import.meta.url);
 const PROBE_MS = 700;
 
-/** Tells of "away", "back", "key" (one is needed) and "entered". */
+/** Tells of "away", "back", "key" (one is needed), "access" (whether it is taken has changed) and "entered". */
 export const news = new EventTarget();
 
 let key = "";
 let away = false;
+let refused = false;
 let aheadMs = 0;
 
 /** An error that the service told, in its words. */
@@ -44,6 +45,14 @@ export const now = () => Date.now() + aheadMs;
 
 export const hasKey = () => key !== "";
 export const isAway = () => away;
+export const isRefused = () => refused;
+
+/** @param {boolean} now whether the key is refused */
+function access(now) {
+  if (now === refused) return;
+  refused = now;
+  news.dispatchEvent(new Event("access"));
+}
 
 /** Names as parts of a path. @param {TemplateStringsArray} texts @param {...(string | number)} names */
 export function path(texts, ...names) {
@@ -92,6 +101,8 @@ export async function ask(call, signal, reader = readValues) {
   }
   const isJson = /json/.test(response.headers.get("content-type") ?? "");
   const answer = text && isJson ? reader(text) : text || null;
+  if (response.status === 401) access(true);
+  else if (response.status < 500 && call.path !== "/healthz" && call.path !== "/readyz") access(false);
   if (response.ok) return { answer, headers: response.headers, status: response.status };
   const problem = new Problem(isJson ? answer : { status: response.status, title: response.statusText });
   if (problem.status === 401) news.dispatchEvent(new Event("key"));

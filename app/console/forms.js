@@ -244,6 +244,19 @@ export function preview(call) {
   ]);
 }
 
+/** The calls of a form as it is filled in, and what draws them anew. @param {Form} form @param {(values: any) => Call[]} made @returns {[HTMLElement, () => void]} */
+export function previewOf(form, made) {
+  const box = h("div", {});
+  const draw = () => {
+    try {
+      box.replaceChildren(...made(form.values()).map(preview));
+    } catch {
+      // a field cannot be read yet
+    }
+  };
+  return [h("details", { on: { toggle: draw } }, h("summary", {}, "The calls it makes"), box), draw];
+}
+
 /**
  * What destroys asks for the name.
  * @param {string} text of the button @param {string} name @param {string} consequence @param {() => Promise<unknown>} act
