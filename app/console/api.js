@@ -77,10 +77,7 @@ export async function send(call, signal, reader) {
   return answer;
 }
 
-/**
- * The same with the headers of the answer.
- * @param {Call} call @param {AbortSignal} [signal] @param {(text: string) => any} [reader]
- */
+/** The same with the headers of the answer. @param {Call} call @param {AbortSignal} [signal] @param {(text: string) => any} [reader] */
 export async function ask(call, signal, reader = readValues) {
   /** @type {Record<string, string>} */
   const headers = { ...call.headers };
@@ -112,10 +109,7 @@ export async function ask(call, signal, reader = readValues) {
 /** @param {string} path @param {AbortSignal} [signal] @param {(text: string) => any} [reader] */
 export const get = (path, signal, reader) => send({ method: "GET", path }, signal, reader);
 
-/**
- * The items of a list, page by page, up to a number.
- * @param {string} path @param {number} most @param {AbortSignal} [signal] @param {(text: string) => any} [reader] @returns {Promise<Page>}
- */
+/** The items of a list, page by page, up to a number. @param {string} path @param {number} most @param {AbortSignal} [signal] @param {(text: string) => any} [reader] @returns {Promise<Page>} */
 export async function list(path, most, signal, reader) {
   /** @type {any[]} */
   const items = [];

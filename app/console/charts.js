@@ -91,9 +91,7 @@ class Chart extends HTMLElement {
   }
 }
 
-/**
- * Lines with bands. Data: {label, unit, x: "time" | its unit, series: Series[], none, least, most}.
- */
+/** Lines with bands. Data: {label, unit, x: "time" | its unit, series: Series[], none, least, most}. */
 class Lines extends Chart {
   isEmpty() {
     return !this.given.series.some((/** @type {Series} */ series) => series.points.some((point) => isNumber(point.y)));
@@ -157,9 +155,7 @@ class Lines extends Chart {
   }
 }
 
-/**
- * Horizontal bars. Data: {label, unit, bars: Bar[], markName, spanName, none}.
- */
+/** Horizontal bars. Data: {label, unit, bars: Bar[], markName, spanName, none}. */
 class Bars extends Chart {
   isEmpty() {
     return !this.given.bars.length;
@@ -211,10 +207,7 @@ class Bars extends Chart {
   }
 }
 
-/**
- * Points of the plane. Data: {label, dots: Dot[], legend: {name, kind}[], chosen, none}. Sends "choose" with an id:
- * on a click, and by arrow keys and Enter.
- */
+/** Points of the plane. Data: {label, dots: Dot[], legend: {name, kind}[], chosen, none}. Sends "choose" with an id: on a click, and by arrow keys and Enter. */
 class Scatter extends Chart {
   constructor() {
     super();

@@ -74,10 +74,7 @@ export function redraw(element, data, make) {
   filled(element, {}, [make()]);
 }
 
-/**
- * A part of a page with a heading.
- * @param {string} title @param {...(Child | Child[])} children @returns {HTMLElement}
- */
+/** A part of a page with a heading. @param {string} title @param {...(Child | Child[])} children @returns {HTMLElement} */
 export function panel(title, ...children) {
   return h("section", { class: "panel" }, h("h2", {}, title), ...children);
 }

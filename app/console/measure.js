@@ -59,10 +59,7 @@ export function deviation(rows, group) {
   return mean === null || values.length < 2 ? null : Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
 }
 
-/**
- * What was known of both groups at some times: means of all decisions until then, with their bands.
- * @param {string} bandit @param {number} from @param {number} to @param {AbortSignal} [signal]
- */
+/** What was known of both groups at some times: means of all decisions until then, with their bands. @param {string} bandit @param {number} from @param {number} to @param {AbortSignal} [signal] */
 export async function bands(bandit, from, to, signal) {
   const looks = [];
   for (let part = 1; part <= LOOKS; part++) {
@@ -72,18 +69,12 @@ export async function bands(bandit, from, to, signal) {
   return looks;
 }
 
-/**
- * The last decisions of a bandit, the newest last. @param {string} bandit @param {AbortSignal} [signal] @param {number} [most]
- * @returns {Promise<any[]>}
- */
+/** The last decisions of a bandit, the newest last. @param {string} bandit @param {AbortSignal} [signal] @param {number} [most] @returns {Promise<any[]>} */
 export async function lastDecisions(bandit, signal, most = LAST) {
   return (await list(path`/v1/bandits/${bandit}/log?order=desc`, most, signal)).items.reverse();
 }
 
-/**
- * The last decisions for a key, the newest first, and how many rows were read for them.
- * @param {string} bandit @param {string} key @param {number} most @param {AbortSignal} [signal]
- */
+/** The last decisions for a key, the newest first, and how many rows were read for them. @param {string} bandit @param {string} key @param {number} most @param {AbortSignal} [signal] */
 export async function decisionsOf(bandit, key, most, signal) {
   /** @type {any[]} */
   const found = [];

@@ -8,6 +8,7 @@ import { action, destroy, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
 import { mismatch } from "./linear.js";
 import { bands, course, deviation, entropy, holdoutSince, lastDecisions, names, RANGES, shownArms, SRM_FACTOR, timeline, titleIn, titlesOf, verdict } from "./measure.js";
+import { moving } from "./move.js";
 import { prior } from "./prior.js";
 import { quotas } from "./quotas.js";
 import { CHANGEABLE, FIXED, MEANINGS, merged } from "./settings.js";
@@ -17,7 +18,7 @@ const LOOK_MS = 10_000;
 const MOST_FOR_BANDS = 200_000;
 const MOST_LISTED = 1000;
 const DAY_MS = 86_400_000;
-const TABS = { "": "Does it work?", signals: "Signals", explore: "Does it explore?", quotas: "Quotas", settings: "Settings", versions: "What changed", learners: "Learners", prior: "What people share" };
+const TABS = { "": "Does it work?", signals: "Signals", explore: "Does it explore?", quotas: "Quotas", settings: "Settings", versions: "What changed", learners: "Learners", prior: "What people share", move: "Move" };
 
 /** @param {import("./main.js").View} view */
 export async function show(view) {
@@ -47,7 +48,8 @@ export async function show(view) {
   else if (tab === "versions") await versions(view, body, bandit);
   else if (tab === "learners") await learners(view, body, bandit);
   else if (tab === "prior") prior(view, body, bandit);
-  else if (tab === "quotas") await quotas(view, body, bandit);
+  else if (tab === "quotas") quotas(view, body, bandit);
+  else if (tab === "move") await moving(view, body, bandit);
   else await working(view, body, bandit);
 }
 

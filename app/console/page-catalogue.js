@@ -274,10 +274,7 @@ async function neighbours(view, catalogue, arm, selected, open) {
   return others.map((/** @type {any} */ each) => [h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, named(each.id)), number(Math.sqrt(Math.max(0, each.value)))]);
 }
 
-/**
- * All arms, or a random sample of many: draws by several seeds, for one has fewer where arms are long.
- * @param {any} catalogue @param {number} size @param {AbortSignal} signal @returns {Promise<any[]>}
- */
+/** All arms, or a random sample of many: draws by several seeds, for one has fewer where arms are long. @param {any} catalogue @param {number} size @param {AbortSignal} signal @returns {Promise<any[]>} */
 async function sample(catalogue, size, signal) {
   const at = path`/v1/catalogues/${catalogue.id}/arms`;
   if (catalogue.size <= size) return (await list(at, size, signal)).items;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime, time, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from test_console_pages import LOOKS, axe_finds
 
 from console_browser import Console, console_of
-from console_world import furnish
+from console_world import features, furnish
 from service_process import Service, serving
 from shortlist_client import Client
 
@@ -281,4 +282,29 @@ def test_times_are_local_or_utc_of_24_hours(browser: Browser, furnished: Service
         utc = first.inner_text()
         hours = [int(re.search(r"(\d\d):\d\d:\d\d", text)[1]) for text in (local, utc)]
         assert (hours[0] - hours[1]) % 24 in {1, 2}  # Berlin
+        console.check()
+
+
+def test_a_move_is_looked_at_and_then_made(browser: Browser, tmp_path: Path):
+    rows = features()
+    with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
+        for name, factor in (("old", 1.0), ("new", 2.0)):
+            client.put_catalogue(name, dim=4)
+            arms = [[factor * value for value in row] for row in rows]
+            client.upsert_arms(name, arms, ids=[f"f{n}" for n in range(len(rows))])
+        client.put_bandit("b", catalogue="old", policy="sub_ts", log={})
+        client.reward(client.choose("b").decision, value=1.0, wait=True)
+        page = console.open("bandits/b")
+        page.get_by_role("link", name="Move", exact=True).click()
+        page.get_by_label("To this catalogue").select_option("new")
+        page.get_by_role("button", name="What would it do? (dry run)").click()
+        told = page.locator("section", has=page.get_by_role("heading", name="2. What it would do"))
+        expect(told).to_contain_text("Arms in both")
+        expect(told).to_contain_text("60")
+        assert client.get_bandit("b").catalogue == "old"
+        page.locator(".destroy summary").click()
+        page.get_by_label("Type b to go on").fill("b")
+        page.get_by_role("button", name="Move b to new").click()
+        expect(page.get_by_role("region", name="Versions")).to_contain_text("moved: old → new")
+        assert client.get_bandit("b").catalogue == "new"
         console.check()
