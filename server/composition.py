@@ -188,7 +188,9 @@ class Service:
         self.evaluation_jobs = EvaluationJobs(
             store.jobs, ended=lambda outcome: metrics.evaluation_jobs.labels(outcome).inc()
         )
-        caps = FrequencyCaps(store.choices, unlimited=metrics.unlimited.labels("shown").inc)
+        self.frequency_caps = caps = FrequencyCaps(
+            store.choices, unlimited=metrics.unlimited.labels("shown").inc
+        )
         constraints = Constraints(self.sync, caps, self.quotas)
         self.pipeline = Pipeline(dependencies, self.sync, constraints)
         self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors)

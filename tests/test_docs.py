@@ -10,7 +10,7 @@ from app.api import limits as api_limits
 from app.bandits import completion, context, prior_version, settings, versions
 from app.caps import membership, quotas, rules
 from app.catalogues import arms, kinds
-from app.filters import fields
+from app.filters import fields, overview
 from app.filters import filter as filters
 from app.learning import prior_fits
 from app.measuring import report
@@ -55,6 +55,7 @@ HOMES = (
     kinds,
     arms,
     features,
+    overview,
     milvus_engine,
     fields,
     filters,

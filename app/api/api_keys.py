@@ -74,7 +74,8 @@ _RULES = (
     (
         "GET",
         re.compile(
-            r"/v1/catalogues/[^/]+/arms(/[^/]+)?|/v1/bandits/[^/]+/(versions|prior|learners(/[^/]+(/sets)?)?)"
+            r"/v1/catalogues/[^/]+/(fields|arms(/[^/]+)?)"
+            r"|/v1/bandits/[^/]+/(versions|prior|learners(/[^/]+(/(sets|exposures))?)?)"
         ),
         "read",
     ),

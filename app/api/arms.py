@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from math import isfinite
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from fastapi import Query, Request, Response
@@ -27,6 +28,7 @@ from app.api.problems import Part
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
 from app.catalogues.arms import Arm
 from app.catalogues.catalogues import Catalogues
+from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.errors import Invalid, NotFound, ShortlistError, shown
 from app.platform.ids import refuse_repeats
 from app.records.features import NO_FEATURES
@@ -154,15 +156,28 @@ async def upsert(catalogue: str, body: ArmsBody, catalogues: Provided[Catalogues
 async def list_arms(
     catalogue: str,
     catalogues: Provided[Catalogues],
+    *,
     cursor: Annotated[str | None, Query()] = None,
     limit: Annotated[PageLimit, Query()] = 100,
     sample_seed: Annotated[Annotated[int, WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
+    sort: Annotated[Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)] | None, Query()] = None,
+    order: Annotated[Literal["asc", "desc"] | None, Query()] = None,
 ) -> Response:
     """All arms, those that have been as they are for longest first; a page of long ones has fewer.
 
     With ``sample_seed``: ``limit`` arms drawn uniformly without replacement, and ``next`` is null. The same
     seed draws the same arms until the catalogue changes.
+
+    With ``sort``, a field of the metadata or ``tags``: by its values, numbers before texts, and arms without
+    one last; ``order`` ``desc``: the largest first. Of at most 100,000 arms.
     """
+    if sort is not None or order is not None:
+        if sort is None or sample_seed is not None:
+            what = "order" if sort is None else "sort"
+            raise Invalid("needs sort, and no sample_seed", path=(Part.QUERY, what))
+        by = partial(catalogues.arms_by, name=sort, descending=order == "desc", cursor=cursor, limit=limit)
+        arms, following = await catalogues.use(catalogue, by)
+        return reply({"items": arms, "next": following})
     if sample_seed is not None:
         if cursor is not None:
             raise Invalid("a sample has no further pages", path=(Part.QUERY, "cursor"))

@@ -14,12 +14,15 @@ from app.api.fields import AttributesView, Identifier, Page, PageLimit, page_rep
 from app.api.guard import key_of, sees_catalogue
 from app.api.limits import MAX_BODY_BYTES, MAX_DIM, MAX_K
 from app.api.problems import problems
+from app.api.resource_changes import as_json, merged
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue, unlisted_values
 from app.catalogues.catalogues import Catalogues
 from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.filters.fields import MAX_FIELD_CHARS
+from app.filters.overview import FieldOverview, FieldSummary
 from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
 from app.records.features import FeatureEncoding, FeaturesRule, Reduction, completed, warnings_of
@@ -42,9 +45,16 @@ class IndexBody(StrictModel):
     target_recall: Annotated[float, Field(ge=0.8, le=0.999)] = 0.95
 
 
+class DisplayBody(StrictModel):
+    """``title``: the field of the metadata that names an arm for people."""
+
+    title: Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)]
+
+
 class CatalogueBody(StrictModel):
     """``dim`` numbers are given as the features of each arm, or ``features`` says what they are made from:
-    then ``dim`` follows.
+    then ``dim`` follows. ``display`` may differ from that of the catalogue which exists: it is changed;
+    absent: it stays.
     """
 
     max_bytes: ClassVar[int] = MAX_BODY_BYTES
@@ -53,19 +63,21 @@ class CatalogueBody(StrictModel):
     dim: Annotated[int, Field(ge=1, le=MAX_DIM)] | None = None
     index: IndexBody = IndexBody()
     features: FeaturesRule | None = None
+    display: DisplayBody | None = None
 
     def record(self) -> CatalogueRecord:
         """What is made. Raises Invalid."""
         index, recall = self.index.model_dump(exclude={"target_recall"}), self.index.target_recall
+        display = None if self.display is None else self.display.model_dump()
         if self.features is None:
             if self.dim is None:
                 raise Invalid("dim is required, or features, from which it follows", path=("dim",))
-            return CatalogueRecord(self.dim, index, recall)
+            return CatalogueRecord(self.dim, index, recall, display=display)
         rule, reduction = completed(self.features)
         dim = FeatureEncoding(rule, reduction, 0).dim
         if self.dim is not None and self.dim != dim:
             raise Invalid(f"dim follows from features, and is {dim}: leave it out", path=("dim",))
-        return CatalogueRecord(dim, index, recall, rule, reduction)
+        return CatalogueRecord(dim, index, recall, rule, reduction, display)
 
 
 class FitBody(StrictModel):
@@ -96,6 +108,14 @@ class UnlistedView(AttributesView):
 
     arms: int
     values: list[str]
+
+
+class DisplayPatch(StrictModel):
+    title: Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)] | None = None
+
+
+class CataloguePatch(StrictModel):
+    display: DisplayPatch | None = None
 
 
 class FilterView(BaseModel):
@@ -149,6 +169,21 @@ class CatalogueView(BaseModel):
     basis: list[list[float]] | None = None
     warnings: list[str] | None = None
     findings: list[FindingView] | None = None
+    display: DisplayBody | None = None
+
+
+class FieldView(BaseModel):
+    """A field of the metadata, or ``tags``: how many ``arms`` have it, and in ``types`` how many have a
+    string, a number, a boolean, or none of these (null, an object, an empty list). ``values``: the most
+    frequent of ``distinct`` ones, at most 20, and in ``counts`` how often each is there.
+    """
+
+    field: str
+    arms: int
+    types: dict[str, int]
+    distinct: int
+    values: list[str | int | float | bool]
+    counts: list[int]
 
 
 @router.put(
@@ -160,8 +195,14 @@ async def create(
     catalogues: Provided[Catalogues],
     filtered: Provided[FilteredSnapshots],
 ) -> Response:
-    """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists."""
-    made, new = await catalogues.create(catalogue, body.record())
+    """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists.
+
+    ``display`` of one that exists is changed.
+    """
+    record = body.record()
+    made, new = await catalogues.create(catalogue, record)
+    if record.display is not None and made.record.display != record.display:
+        made = await catalogues.change(catalogue, lambda _: record.display)
     return reply(await _whole(made, filtered), 201 if new else 200)
 
 
@@ -214,6 +255,40 @@ async def fit(
     return reply(await _whole(found, filtered))
 
 
+@router.patch("/{catalogue}", response_model=CatalogueView)
+async def change(
+    catalogue: str,
+    body: CataloguePatch,
+    catalogues: Provided[Catalogues],
+    filtered: Provided[FilteredSnapshots],
+) -> CatalogueView:
+    """Change how a catalogue is shown to people, by a JSON merge patch (RFC 7396). All else is immutable."""
+    patch = as_json(body)
+    changed = await catalogues.change(
+        catalogue, lambda display: merged({"display": display}, patch).get("display") or None
+    )
+    return _view(changed, filtered)
+
+
+@router.get("/{catalogue}/fields", response_model=Page[FieldView])
+async def fields(
+    catalogue: str,
+    catalogues: Provided[Catalogues],
+    cursor: Annotated[str | None, Query()] = None,
+    limit: Annotated[PageLimit, Query()] = 100,
+) -> Response:
+    """The fields of the arms by name: what a filter can ask for, and of which types the values are."""
+    owner = await catalogues.get_stocked(catalogue)
+    owner.need_arms("counting values")
+    snapshot = owner.index.snapshot()
+
+    def page() -> tuple[list[FieldSummary], str | None]:
+        return FieldOverview(snapshot.attributes, snapshot.table.live_rows).page(cursor, limit)
+
+    items, following = await REQUESTS.run(page)
+    return reply({"items": list(map(asdict, items)), "next": following})
+
+
 @router.delete("/{catalogue}", status_code=204, responses=problems(409))
 async def delete(catalogue: str, catalogues: Provided[Catalogues]) -> Response:
     """Delete a catalogue with its arms; 409 while a bandit uses it."""
@@ -240,6 +315,7 @@ def _view(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:
         "version": catalogue.version,
         "index": index,
         "filters": [each.model_dump() for each in filters],
+        "display": catalogue.record.display,
     }
     encoding = catalogue.encoding
     if encoding.rule is not None:

@@ -18,16 +18,19 @@ from app.api.octet_streams import OCTETS, body_or_octets, documented
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
+from app.bandits.exposure_history import value_of
 from app.bandits.registry import Bandits
+from app.bandits.settings import RepeatsRule
 from app.learning.forgetting import Forgetting
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learner_copies import LearnerCopies
 from app.learning.learners import LearnerReport, Learners
 from app.platform.answers import hold
 from app.platform.documents import Answer
-from app.platform.errors import Invalid
+from app.platform.errors import Invalid, NotFound
 from app.platform.long_work import REQUESTS
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
+from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.pipeline import Pipeline
 
 
@@ -232,6 +235,48 @@ async def sets(
     owner = await bandits.get(bandit)
     result = await pipeline.sets(owner, owner.learner_named(key))
     return SetsView([StageView(*each) for each in result.stages], result.eliminated, result.threshold)
+
+
+class ExposureView(Answer, frozen=True):
+    """``arm``, or ``value`` where the cap counts by a field, and ``count``: how often the key had it. It
+    counts until ``until_ms``, the first of several; ``left``: how often it may have it until then.
+    """
+
+    arm: str | None
+    value: str | float | bool | None
+    count: int
+    left: int
+    last_ms: int
+    until_ms: int
+
+
+class ExposuresView(Answer, frozen=True):
+    """``repeats``: the setting of the bandit. What the key had last is first; at most 1,000 are kept."""
+
+    key: str
+    repeats: RepeatsRule
+    items: list[ExposureView]
+
+
+@router.get("/{bandit}/learners/{key}/exposures", response_model=ExposuresView)
+async def exposures(
+    bandit: str, key: LearnerKey, bandits: Provided[Bandits], frequency_caps: Provided[FrequencyCaps]
+) -> ExposuresView:
+    """What counts for ``repeats``: the arms, or values, that a key has had, of a global bandit a visitor.
+
+    404 of a bandit without ``repeats``.
+    """
+    owner = await bandits.get(bandit)
+    rule = owner.record.repeats
+    if rule is None:
+        raise NotFound("this bandit has no repeats: nothing is counted")
+    items = list[ExposureView]()
+    for had in await frequency_caps.history(owner, rule, key):
+        named = value_of(had.what)
+        arm, value = (had.what, None) if named is None else (None, named[1])
+        left = max(rule.most - had.count, 0)
+        items.append(ExposureView(arm, value, had.count, left, had.last_ms, had.until_ms))
+    return ExposuresView(key, rule, items)
 
 
 @router.delete("/{bandit}/learners/{key}", status_code=204)

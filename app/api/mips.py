@@ -135,7 +135,7 @@ class MipsVectorView(BaseModel):
 
 
 class MipsView(BaseModel):
-    """The best arm first."""
+    """The best arm first. ``eligible``: how many the filter lets in; null without one, and in Milvus."""
 
     arms: list[MipsArmView]
     method: str
@@ -143,6 +143,7 @@ class MipsView(BaseModel):
     cost: MipsCostView
     catalogue_version: int
     elapsed_ms: float
+    eligible: int | None = None
 
 
 class VectorsMipsView(BaseModel):
@@ -164,7 +165,12 @@ async def search(
     result = await mips.search(stocked, _request(body, body.query_in(stocked.encoding)), among)
     values = result.answer.values.tolist()
     arms = [MipsArmView(id=arm, value=value) for arm, value in zip(result.ids, values, strict=True)]
-    return MipsView(arms=arms, catalogue_version=result.catalogue_version, **_common(result, body.method))
+    return MipsView(
+        arms=arms,
+        catalogue_version=result.catalogue_version,
+        eligible=result.eligible,
+        **_common(result, body.method),
+    )
 
 
 @router.post("/v1/mips", response_model=VectorsMipsView, openapi_extra=documented(VectorsMipsBody))

@@ -25,6 +25,7 @@ from app.campaigns.fold import MOST_NAMED, Campaign, options_of
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.filters.fields import Value, fields_of, kind_of
+from app.filters.overview import no_arm_has
 from app.platform.errors import Conflict, FieldPath, Invalid, NotFound
 from app.platform.ids import refuse_repeats
 from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
@@ -125,7 +126,7 @@ def _of_one_value(
         raise Invalid.many(errors[:MOST_NAMED])
     metadata = {arm: {field: each[0]} for arm, each in zip(arms, distinct, strict=True) if each}
     if not metadata:
-        raise Invalid("no arm has this field", path=("rules", "at_most", 0, "field"))
+        raise Invalid(no_arm_has(field), path=("rules", "at_most", 0, "field"))
     return metadata
 
 

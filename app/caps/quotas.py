@@ -19,6 +19,7 @@ from app.caps.followed_membership import FollowedMembership
 from app.caps.membership import MAX_QUOTAS
 from app.caps.rules import BanditQuota, QuotaRule, QuotaShare
 from app.caps.shares import STATES, QuotaLedger
+from app.filters.overview import no_arm_has
 from app.platform.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
 from app.platform.pages import page_by_name
 from app.storage.store import Store
@@ -227,7 +228,7 @@ def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
     names = index.snapshot().attributes.names.fields
     for field in () if arm_filter is None else sorted(arm_filter.fields):
         if names.number_of(field) is None:
-            raise Invalid("no arm has this field", path=("filter", field))
+            raise Invalid(no_arm_has(field), path=("filter", field))
 
 
 def _state(live: QuotaShare, now_ms: int) -> QuotaState:

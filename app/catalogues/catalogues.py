@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from app.catalogues.arms import (
     MAX_UNFITTED_ARMS,
     Arm,
@@ -31,6 +33,7 @@ from app.catalogues.catalogue import Catalogue, difference_of
 from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.catalogues.kinds import Kinds
 from app.catalogues.replaced_features import ReplacedFeatures
+from app.filters.overview import MOST_SORTED, in_order
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
@@ -71,6 +74,7 @@ KEEP_MARGIN_MS = 60_000
 MOST_NAMED = 10
 FIT_TRIES = 5
 READ_TOGETHER = 1_000
+MOST_TRIES = 5
 PAGE_NUMBERS = 100_000  # in the features of a page, about
 PAGE_BYTES = 8 << 20  # of the documents of a page
 REPLACED_SHOWN_MS = 7 * 86_400_000  # for so long a finding says that features were replaced
@@ -150,6 +154,8 @@ class Catalogues:
             served = self._served.get(name)
             if served is None or served.uid != uid:
                 self._served[name] = await self._open(name, uid, record)
+            else:
+                served.record = record
         for name in self._served.keys() - records.keys():
             await self._drop(self._served.pop(name).uid)
 
@@ -165,12 +171,32 @@ class Catalogues:
         async with self.changing:
             standing = await self._store.registry.create_catalogue(name, data)
             uid, existing = split_uid(standing, CatalogueRecord)
-            if existing != record:
+            if msgspec.structs.replace(existing, display=record.display) != record:
                 raise Conflict(f"a catalogue with this name exists: {difference_of(existing, record)}")
             catalogue = self._served.get(name)
             if catalogue is None or catalogue.uid != uid:
                 catalogue = self._served[name] = await self._open(name, uid, existing)
         return catalogue, standing == data
+
+    async def change(
+        self, name: str, display_of: Callable[[dict[str, str] | None], dict[str, str] | None]
+    ) -> Catalogue:
+        """Give the catalogue another ``display``. Raises NotFound, Unavailable (others keep changing it)."""
+        catalogue = await self.get(name)
+        expected = with_uid(catalogue.uid, catalogue.record)
+        for _ in range(MOST_TRIES):
+            uid, record = split_uid(expected, CatalogueRecord)
+            record = msgspec.structs.replace(record, display=display_of(record.display))
+            data = with_uid(uid, record)
+            async with self.changing:
+                standing = await self._store.registry.change_catalogue(name, expected=expected, record=data)
+                if standing == data:
+                    catalogue.record = record
+                    return catalogue
+            if standing is None or split_uid(standing, CatalogueRecord)[0] != uid:
+                raise NotFound("the catalogue was deleted during the request")
+            expected = standing  # another process has changed it, or an older version wrote it
+        raise Unavailable("concurrent updates, retry")
 
     def served(self, name: str) -> Catalogue:
         """The catalogue, if this process knows it. Raises NotFound."""
@@ -371,6 +397,31 @@ class Catalogues:
             self._still_served(catalogue)
             found = await self._kept(catalogue).sample(seed, limit)
             return await self._with_documents(catalogue, found, limit)
+
+    async def arms_by(
+        self, catalogue: Catalogue, name: str, *, descending: bool, cursor: str | None, limit: int
+    ) -> tuple[Sequence[Arm], str | None]:
+        """A page of arms by the values of a field, see ``in_order``. Raises Invalid, NotPossibleHere."""
+        catalogue.need_arms("sorting")
+        if len(catalogue.index) > MOST_SORTED:
+            message = (
+                f"at most {MOST_SORTED:,} arms are sorted, and this catalogue has {len(catalogue.index):,}"
+            )
+            raise Invalid(message, path=("sort",))
+        limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
+        snapshot = catalogue.index.snapshot()
+        rows, revisions = snapshot.table.by_revision
+        work = partial(
+            in_order, snapshot.attributes, rows, revisions.tolist(), name,
+            descending=descending, cursor=cursor, limit=limit + 1,
+        )  # fmt: skip
+        ordered = {snapshot.id_of(row): following for row, following in await REQUESTS.run(work)}
+        async with catalogue.lock:  # as above
+            self._still_served(catalogue)
+            found = await self._kept(catalogue).find(list(ordered)[:limit])
+            arms = await self._with_documents(catalogue, found, limit)
+        last = arms[-1].id if arms else next(iter(ordered), "")
+        return arms, ordered[last] if last and last != next(reversed(ordered)) else None
 
     async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
         async with catalogue.lock:  # as above

@@ -8,11 +8,12 @@ import { readValues, write } from "./json.js";
 const BASE = new URL("../", import.meta.url);
 const PROBE_MS = 700;
 
-/** Tells of "away", "back", "key" (one is needed) and "entered". */
+/** Tells of "away", "back", "key" (one is needed), "access" (whether it is taken has changed) and "entered". */
 export const news = new EventTarget();
 
 let key = "";
 let away = false;
+let refused = false;
 let aheadMs = 0;
 
 /** An error that the service told, in its words. */
@@ -44,6 +45,14 @@ export const now = () => Date.now() + aheadMs;
 
 export const hasKey = () => key !== "";
 export const isAway = () => away;
+export const isRefused = () => refused;
+
+/** @param {boolean} now whether the key is refused */
+function access(now) {
+  if (now === refused) return;
+  refused = now;
+  news.dispatchEvent(new Event("access"));
+}
 
 /** Names as parts of a path. @param {TemplateStringsArray} texts @param {...(string | number)} names */
 export function path(texts, ...names) {
@@ -68,10 +77,7 @@ export async function send(call, signal, reader) {
   return answer;
 }
 
-/**
- * The same with the headers of the answer.
- * @param {Call} call @param {AbortSignal} [signal] @param {(text: string) => any} [reader]
- */
+/** The same with the headers of the answer. @param {Call} call @param {AbortSignal} [signal] @param {(text: string) => any} [reader] */
 export async function ask(call, signal, reader = readValues) {
   /** @type {Record<string, string>} */
   const headers = { ...call.headers };
@@ -92,6 +98,8 @@ export async function ask(call, signal, reader = readValues) {
   }
   const isJson = /json/.test(response.headers.get("content-type") ?? "");
   const answer = text && isJson ? reader(text) : text || null;
+  if (response.status === 401) access(true);
+  else if (response.status < 500 && call.path !== "/healthz" && call.path !== "/readyz") access(false);
   if (response.ok) return { answer, headers: response.headers, status: response.status };
   const problem = new Problem(isJson ? answer : { status: response.status, title: response.statusText });
   if (problem.status === 401) news.dispatchEvent(new Event("key"));
@@ -101,10 +109,7 @@ export async function ask(call, signal, reader = readValues) {
 /** @param {string} path @param {AbortSignal} [signal] @param {(text: string) => any} [reader] */
 export const get = (path, signal, reader) => send({ method: "GET", path }, signal, reader);
 
-/**
- * The items of a list, page by page, up to a number.
- * @param {string} path @param {number} most @param {AbortSignal} [signal] @param {(text: string) => any} [reader] @returns {Promise<Page>}
- */
+/** The items of a list, page by page, up to a number. @param {string} path @param {number} most @param {AbortSignal} [signal] @param {(text: string) => any} [reader] @returns {Promise<Page>} */
 export async function list(path, most, signal, reader) {
   /** @type {any[]} */
   const items = [];

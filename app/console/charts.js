@@ -2,9 +2,9 @@
 // or its width has changed. Colours come from the style sheet, by class.
 
 import { empty, h, s, table } from "./dom.js";
-import { decimal, isNumber, number, tick, time } from "./format.js";
+import { count, decimal, isNumber, number, tick, time } from "./format.js";
 
-/** @typedef {{x: number, y: number | null, low?: number | null, high?: number | null}} Point */
+/** `n`: of how many a point is, if known: the fewer, the smaller and paler it is. @typedef {{x: number, y: number | null, low?: number | null, high?: number | null, n?: number}} Point */
 /** @typedef {{name: string, kind: string, points: Point[]}} Series */
 /** @typedef {{label: string, value: number, low?: number, high?: number, mark?: number, note?: string, href?: string, kind?: string}} Bar */
 /** @typedef {{id: string, x: number, y: number, kind: string, note: string, big?: boolean}} Dot */
@@ -91,9 +91,7 @@ class Chart extends HTMLElement {
   }
 }
 
-/**
- * Lines with bands. Data: {label, unit, x: "time" | its unit, series: Series[], none, least, most}.
- */
+/** Lines with bands. Data: {label, unit, x: "time" | its unit, series: Series[], none, least, most}. */
 class Lines extends Chart {
   isEmpty() {
     return !this.given.series.some((/** @type {Series} */ series) => series.points.some((point) => isNumber(point.y)));
@@ -106,11 +104,14 @@ class Lines extends Chart {
     /** @type {Point[]} */
     const points = series.flatMap((/** @type {Series} */ each) => each.points);
     const xs = points.map((point) => point.x);
-    const ys = points.flatMap((point) => [point.y, point.low, point.high]).filter(isNumber);
+    const known = points.filter((point) => isNumber(point.y));
+    // A point of few decisions may have a band that would flatten all others.
+    const reach = middle(known.filter((point) => isNumber(point.high)).map((point) => Number(point.high) - Number(point.y))) * 4;
+    const ys = known.flatMap((point) => [point.y, ...(reach && Number(point.high) - Number(point.y) > reach ? [Number(point.y) - reach, Number(point.y) + reach] : [point.low, point.high])]).filter(isNumber);
     const [x0, x1] = [Math.min(...xs), Math.max(...xs)];
     const [y0, y1] = stretched(Math.min(this.given.least ?? Infinity, ...ys), Math.max(this.given.most ?? -Infinity, ...ys));
     const toX = (/** @type {number} */ value) => LEFT + ((value - x0) / (x1 - x0 || 1)) * (wide - LEFT - RIGHT);
-    const toY = (/** @type {number} */ value) => high - BOTTOM - ((value - y0) / (y1 - y0)) * (high - TOP - BOTTOM);
+    const toY = (/** @type {number} */ value) => high - BOTTOM - ((Math.min(y1, Math.max(y0, value)) - y0) / (y1 - y0)) * (high - TOP - BOTTOM);
     const isTime = xUnit === "time";
     const named = (/** @type {number} */ value) => (isTime ? tick(value, x1 - x0) : number(value));
     const places = isTime ? spread(x0, x1, Math.floor(wide / 110)) : ticks(x0, x1, Math.floor(wide / 90));
@@ -121,15 +122,18 @@ class Lines extends Chart {
     }
     const labels = places.map(named);
     for (const [place, value] of places.entries()) if (labels[place] !== labels[place - 1]) svg.append(s("text", { class: "tick middle", x: Math.min(wide - 30, Math.max(LEFT, toX(value))), y: high - 6 }, labels[place]));
+    const most = Math.max(1, ...points.map((point) => point.n ?? 0));
     for (const { kind, points: own } of series) {
-      const banded = own.filter((/** @type {Point} */ point) => isNumber(point.low) && isNumber(point.high));
-      if (banded.length > 1) {
-        const edge = [...banded.map((/** @type {Point} */ p) => `${toX(p.x)},${toY(Number(p.high))}`), ...banded.reverse().map((/** @type {Point} */ p) => `${toX(p.x)},${toY(Number(p.low))}`)];
-        svg.append(s("polygon", { class: `band ${kind}`, points: edge.join(" ") }));
+      for (const part of unbroken(own)) {
+        const banded = part.filter((point) => isNumber(point.low) && isNumber(point.high));
+        if (banded.length > 1) {
+          const edge = [...banded.map((p) => `${toX(p.x)},${toY(Number(p.high))}`), ...banded.reverse().map((p) => `${toX(p.x)},${toY(Number(p.low))}`)];
+          svg.append(s("polygon", { class: `band ${kind}`, points: edge.join(" ") }));
+        } else if (banded.length) svg.append(s("line", { class: `alone ${kind}`, x1: toX(banded[0].x), x2: toX(banded[0].x), y1: toY(Number(banded[0].low)), y2: toY(Number(banded[0].high)) }));
+        if (part.length > 1) svg.append(s("polyline", { class: `line ${kind}`, points: part.map((p) => `${toX(p.x)},${toY(Number(p.y))}`).join(" ") }));
+        const share = (/** @type {Point} */ p) => (p.n === undefined ? 1 : Math.sqrt(p.n / most));
+        if (own.length <= 60) for (const p of part) svg.append(s("circle", { class: `dot ${kind}`, cx: toX(p.x), cy: toY(Number(p.y)), r: p.n === undefined ? 2.5 : 1.2 + 3 * share(p), opacity: 0.35 + 0.65 * share(p) }, p.n !== undefined && s("title", {}, `${number(p.y)}, of ${number(p.n)}`)));
       }
-      const known = own.filter((/** @type {Point} */ point) => isNumber(point.y));
-      svg.append(s("polyline", { class: `line ${kind}`, points: known.map((/** @type {Point} */ p) => `${toX(p.x)},${toY(Number(p.y))}`).join(" ") }));
-      if (known.length < 40) for (const p of known) svg.append(s("circle", { class: `dot ${kind}`, cx: toX(p.x), cy: toY(Number(p.y)), r: 2.5 }));
     }
     return h("figure", {}, legend(series, unit), svg, h("figcaption", { class: "axis" }, isTime ? "" : xUnit));
   }
@@ -137,22 +141,21 @@ class Lines extends Chart {
   asTable() {
     const { series, unit, x: xUnit, label } = this.given;
     const xs = [...new Set(series.flatMap((/** @type {Series} */ each) => each.points.map((point) => point.x)))].sort((a, b) => a - b);
-    const columns = [xUnit === "time" ? "time" : `#${xUnit}`, ...series.map((/** @type {Series} */ each) => `#${each.name}, ${unit}`)];
+    const counted = series.some((/** @type {Series} */ each) => each.points.some((point) => point.n !== undefined));
+    const columns = [xUnit === "time" ? "time" : `#${xUnit}`, ...series.flatMap((/** @type {Series} */ each) => [`#${each.name}, ${unit}`, ...(counted ? [`#${each.name}, of`] : [])])];
     const rows = xs.map((x) => [
       xUnit === "time" ? time(x) : number(x),
-      ...series.map((/** @type {Series} */ each) => {
+      ...series.flatMap((/** @type {Series} */ each) => {
         const found = each.points.find((point) => point.x === x);
         const band = found && isNumber(found.low) && isNumber(found.high) ? ` (${decimal(found.low)} … ${decimal(found.high)})` : "";
-        return decimal(found?.y) + band;
+        return [decimal(found?.y) + band, ...(counted ? [count(found?.n)] : [])];
       }),
     ]);
     return table(label, columns, rows);
   }
 }
 
-/**
- * Horizontal bars. Data: {label, unit, bars: Bar[], markName, spanName, none}.
- */
+/** Horizontal bars. Data: {label, unit, bars: Bar[], markName, spanName, none}. */
 class Bars extends Chart {
   isEmpty() {
     return !this.given.bars.length;
@@ -204,10 +207,7 @@ class Bars extends Chart {
   }
 }
 
-/**
- * Points of the plane. Data: {label, dots: Dot[], legend: {name, kind}[], chosen, none}. Sends "choose" with an id:
- * on a click, and by arrow keys and Enter.
- */
+/** Points of the plane. Data: {label, dots: Dot[], legend: {name, kind}[], chosen, none}. Sends "choose" with an id: on a click, and by arrow keys and Enter. */
 class Scatter extends Chart {
   constructor() {
     super();
@@ -264,25 +264,39 @@ class Scatter extends Chart {
   }
 }
 
-/** A small line without axes. Data: {label, unit, values}. */
+/** A small line without axes. Data: {label, unit, values, mean}: the mean of the window stands beside it. */
 class Spark extends HTMLElement {
-  /** @param {{label: string, unit: string, values: (number | null)[]}} data */
+  /** @param {{label: string, unit: string, values: (number | null)[], mean: number | null}} data */
   set data(data) {
-    const known = data.values.filter(isNumber);
-    const last = known[known.length - 1];
-    if (known.length < 2) {
-      this.replaceChildren(h("span", { class: "soft" }, known.length ? number(last) : "no rewards yet"));
+    const { values, mean, label, unit } = data;
+    const known = values.filter(isNumber);
+    if (mean === null) {
+      this.replaceChildren(h("span", { class: "soft" }, "no decisions yet"));
       return;
     }
     const [least, most] = stretched(Math.min(...known), Math.max(...known));
-    const points = known.map((value, place) => `${(place / (known.length - 1)) * 118 + 1},${27 - ((value - least) / (most - least)) * 26}`);
-    const label = `${data.label}: from ${number(known[0])} to ${number(last)} ${data.unit}`;
+    const at = values.map((value, place) => ({ x: (place / Math.max(1, values.length - 1)) * 118 + 1, y: isNumber(value) ? 27 - ((value - least) / (most - least)) * 26 : null }));
+    const lines = unbroken(at).map((part) => (part.length > 1 ? s("polyline", { class: "line policy", points: part.map((p) => `${p.x},${p.y}`).join(" ") }) : s("circle", { class: "dot policy", cx: part[0].x, cy: Number(part[0].y), r: 1.5 })));
     this.replaceChildren(
-      s("svg", { viewBox: "0 0 120 28", width: 120, height: 28, role: "img", "aria-label": label }, s("polyline", { class: "line policy", points: points.join(" ") })),
-      h("span", {}, number(last)),
+      s("svg", { viewBox: "0 0 120 28", width: 120, height: 28, role: "img", "aria-label": `${label}: ${number(mean)} ${unit}, between ${number(Math.min(...known))} and ${number(Math.max(...known))}` }, lines),
+      h("span", {}, number(mean)),
     );
   }
 }
+
+/** Pieces of a line without what is not known. @param {Point[]} points @returns {Point[][]} */
+function unbroken(points) {
+  /** @type {Point[][]} */
+  const parts = [[]];
+  for (const point of points) {
+    if (isNumber(point.y)) parts[parts.length - 1].push(point);
+    else parts.push([]);
+  }
+  return parts.filter((part) => part.length);
+}
+
+/** @param {number[]} values */
+const middle = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
 
 /** @param {number} low @param {number} high */
 function stretched(low, high) {

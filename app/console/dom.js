@@ -1,5 +1,7 @@
 // Elements from data. What comes from the service is only ever text or the value of an attribute.
 
+import { plain } from "./format.js";
+
 /** @typedef {any} Child a node or a text; nothing where null or false; or a list of such */
 /** @typedef {Record<string, any>} Props */
 
@@ -72,29 +74,27 @@ export function redraw(element, data, make) {
   filled(element, {}, [make()]);
 }
 
-/**
- * A part of a page with a heading.
- * @param {string} title @param {...(Child | Child[])} children @returns {HTMLElement}
- */
+/** A part of a page with a heading. @param {string} title @param {...(Child | Child[])} children @returns {HTMLElement} */
 export function panel(title, ...children) {
   return h("section", { class: "panel" }, h("h2", {}, title), ...children);
 }
 
 /**
- * A table. A column that begins with "#" is of numbers.
- * @param {string} label @param {string[]} columns @param {Child[][]} rows @param {string} [none]
+ * A table. A column that begins with "#" is of numbers. Of the kind "cards" each row is a card on a phone.
+ * @param {string} label @param {Child[]} columns @param {Child[][]} rows @param {string} [none] @param {string} [kind]
  */
-export function table(label, columns, rows, none = "Nothing yet.") {
+export function table(label, columns, rows, none = "Nothing yet.", kind = "") {
   if (!rows.length) return empty(none);
-  const number = columns.map((column) => column.startsWith("#"));
+  const number = columns.map((column) => typeof column === "string" && column.startsWith("#"));
+  const bare = (/** @type {Child} */ column) => (typeof column === "string" ? column.replace(/^#/, "") : column);
   return h(
     "div",
-    { class: "scroll", tabindex: 0, role: "region", "aria-label": label },
+    { class: `scroll ${kind}`, tabindex: 0, role: "region", "aria-label": label },
     h(
       "table",
       {},
-      h("thead", {}, h("tr", {}, columns.map((column, place) => h(column ? "th" : "td", { scope: column ? "col" : null, class: number[place] && "number" }, column.replace(/^#/, ""))))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: number[place] && "number" }, cell))))),
+      h("thead", {}, h("tr", {}, columns.map((column, place) => h(column ? "th" : "td", { scope: column ? "col" : null, class: number[place] && "number" }, bare(column))))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: number[place] && "number", "data-column": kind === "cards" && typeof columns[place] === "string" && bare(columns[place]) }, cell))))),
     ),
   );
 }
@@ -129,4 +129,20 @@ export function address(parts, query = {}) {
 /** @param {Child} text @param {(string | number)[]} parts @param {Record<string, unknown>} [query] */
 export function link(text, parts, query) {
   return h("a", { href: address(parts, query) }, text);
+}
+
+/** What stands where something is still read. @param {number} [lines] @returns {HTMLElement} */
+export function skeleton(lines = 3) {
+  return h("div", { class: "skeleton", role: "status" }, h("span", { class: "loading" }, "Loading …"), Array.from({ length: lines }, () => h("span", { class: "bone", "aria-hidden": "true" })));
+}
+
+/** Something long, folded. @param {string} title @param {...(Child | Child[])} children */
+export function folded(title, ...children) {
+  return h("details", {}, h("summary", {}, title), ...children);
+}
+
+/** A value of a setting or a row as JSON: a long one is folded. @param {unknown} value */
+export function code(value) {
+  const text = plain(value);
+  return text.length > 160 ? folded(`${text.slice(0, 60)} …`, h("code", {}, text)) : h("code", {}, text);
 }

@@ -28,6 +28,9 @@ export const number = (value, digits = 3) =>
 export const decimal = (value, places = 3) =>
   isNumber(value) ? format({ minimumFractionDigits: places, maximumFractionDigits: places }).format(value) : NONE;
 
+/** A difference: with its sign. @param {unknown} value */
+export const signed = (value) => (isNumber(value) ? format({ maximumSignificantDigits: 3, signDisplay: "exceptZero" }).format(value) : NONE);
+
 /** @param {unknown} value @param {number} [places] */
 export const percent = (value, places = 1) =>
   isNumber(value) ? format({ style: "percent", maximumFractionDigits: places }).format(value) : NONE;
@@ -54,20 +57,25 @@ export function duration(seconds) {
 export const between = (interval) =>
   Array.isArray(interval) ? `${number(interval[0])} … ${number(interval[1])}` : "not known yet";
 
-/** Day and time. @param {unknown} ms */
-export const time = (ms) =>
-  isNumber(ms) ? new Date(ms).toLocaleString(LOCALE, { dateStyle: "medium", timeStyle: "medium" }) : NONE;
+/** Whether times are shown in UTC, else where the reader is. */
+let isUtc = false;
+export const inUtc = () => isUtc;
+/** @param {boolean} value */
+export const showUtc = (value) => (isUtc = value);
+
+/** @param {number} ms @param {Intl.DateTimeFormatOptions} options */
+const moment = (ms, options) => new Date(ms).toLocaleString(LOCALE, { hourCycle: "h23", ...(isUtc ? { timeZone: "UTC" } : {}), ...options });
+
+/** Day and time, of 24 hours. @param {unknown} ms */
+export const time = (ms) => (isNumber(ms) ? `${moment(ms, { dateStyle: "medium", timeStyle: "medium" })}${isUtc ? " UTC" : ""}` : NONE);
+
+/** How long ago it was. @param {number} ms @param {number} now */
+export const ago = (ms, now) => `${duration(Math.max(1, (now - ms) / 1000))} ago`;
 
 /** As short as a span of so many ms allows. @param {number} ms @param {number} span */
 export function tick(ms, span) {
-  /** @type {Intl.DateTimeFormatOptions} */
-  const options =
-    span > 3 * 86_400_000
-      ? { month: "short", day: "numeric" }
-      : span > 600_000
-        ? { hour: "2-digit", minute: "2-digit" }
-        : { hour: "2-digit", minute: "2-digit", second: "2-digit" };
-  return new Date(ms).toLocaleString(LOCALE, options);
+  if (span > 3 * 86_400_000) return moment(ms, { month: "short", day: "numeric" });
+  return moment(ms, { hour: "2-digit", minute: "2-digit", ...(span > 600_000 ? {} : { second: "2-digit" }) });
 }
 
 /** A value of metadata or of a setting as text. @param {unknown} value */

@@ -24,10 +24,7 @@ export function problemBox(error) {
 }
 
 export class Form {
-  /**
-   * @param {Field[]} fields
-   * @param {{submit: string, act: (values: Record<string, any>) => unknown, changed?: () => unknown, more?: Node[], label?: string}} options
-   */
+  /** @param {Field[]} fields @param {{submit: string, act: (values: Record<string, any>) => unknown, changed?: () => unknown, more?: Node[], label?: string}} options */
   constructor(fields, options) {
     this.fields = fields;
     /** @type {Map<string, any>} */
@@ -207,10 +204,7 @@ export function curl(call) {
   return parts.join(" \\\n  ");
 }
 
-/**
- * The text of a call, in the ways there are, each to copy.
- * @param {[string, string][]} ways name and text
- */
+/** The text of a call, in the ways there are, each to copy. @param {[string, string][]} ways name and text */
 export function calls(ways) {
   const code = h("code", {});
   const said = h("span", { class: "soft", "aria-live": "polite" });
@@ -244,10 +238,20 @@ export function preview(call) {
   ]);
 }
 
-/**
- * What destroys asks for the name.
- * @param {string} text of the button @param {string} name @param {string} consequence @param {() => Promise<unknown>} act
- */
+/** The calls of a form as it is filled in, and what draws them anew. @param {Form} form @param {(values: any) => Call[]} made @returns {[HTMLElement, () => void]} */
+export function previewOf(form, made) {
+  const box = h("div", {});
+  const draw = () => {
+    try {
+      box.replaceChildren(...made(form.values()).map(preview));
+    } catch {
+      // a field cannot be read yet
+    }
+  };
+  return [h("details", { on: { toggle: draw } }, h("summary", {}, "The calls it makes"), box), draw];
+}
+
+/** What destroys asks for the name. @param {string} text of the button @param {string} name @param {string} consequence @param {() => Promise<unknown>} act */
 export function destroy(text, name, consequence, act) {
   const form = new Form([{ name: "name", label: `Type ${name} to go on`, hint: consequence }], {
     submit: text,

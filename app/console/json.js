@@ -26,10 +26,7 @@ export class Exact {
 /** What somebody has written and may write again: every number keeps its spelling. Throws SyntaxError. @param {string} text @returns {any} */
 export const read = (text) => parsed(text, NUMBERS);
 
-/**
- * What is computed with: a number is a Number, but for integers that would be rounded; the service's other numbers are
- * those of JavaScript. Throws SyntaxError. @param {string} text @returns {any}
- */
+/** What is computed with: a number is a Number, but for integers that would be rounded; the service's other numbers are those of JavaScript. Throws SyntaxError. @param {string} text @returns {any} */
 export const readValues = (text) => (/(?<![\d.eE+])\d{16}/.test(text) ? parsed(text, LONG_INTEGERS) : JSON.parse(text));
 
 /** @param {string} text @param {RegExp} tokens what may become Exact @returns {any} */
@@ -42,10 +39,7 @@ function parsed(text, tokens) {
   return JSON.parse(marked, (_, each) => (typeof each === "string" && each.startsWith(MARK) ? kept[Number(each.slice(MARK.length))] : each));
 }
 
-/**
- * The value as JSON. `literal` is how an Exact is written, by default as it was read.
- * @param {any} value @param {number} [indent] @param {(exact: Exact) => string} [literal] @returns {string}
- */
+/** The value as JSON. `literal` is how an Exact is written, by default as it was read. @param {any} value @param {number} [indent] @param {(exact: Exact) => string} [literal] @returns {string} */
 export function write(value, indent, literal = String) {
   /** @type {Exact[]} */
   const kept = [];

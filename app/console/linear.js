@@ -3,11 +3,7 @@
 /** @param {number[]} a @param {number[]} b */
 export const dot = (a, b) => a.reduce((sum, value, place) => sum + value * b[place], 0);
 
-/**
- * The first two principal components of rows, as coordinates of each row, and the share of the variance they hold.
- * Power iteration: 60 passes over the rows a component.
- * @param {number[][]} rows
- */
+/** The first two principal components of rows, as coordinates of each row, and the share of the variance they hold. Power iteration: 60 passes over the rows a component. @param {number[][]} rows */
 export function components(rows) {
   const dim = rows[0]?.length ?? 0;
   const mean = Array.from({ length: dim }, (_, place) => rows.reduce((sum, row) => sum + row[place], 0) / rows.length);
@@ -38,10 +34,7 @@ export function components(rows) {
   return { points, share: total ? held / total : 0 };
 }
 
-/**
- * The standard deviations that a precision matrix stands for: the roots of the diagonal of its inverse, by Cholesky.
- * @param {number[][]} precision @returns {number[]}
- */
+/** The standard deviations that a precision matrix stands for: the roots of the diagonal of its inverse, by Cholesky. @param {number[][]} precision @returns {number[]} */
 export function widths(precision) {
   const size = precision.length;
   const lower = precision.map((row) => [...row]);

@@ -1,8 +1,9 @@
 // The frame around all pages: navigation, key, whether the service answers, and which page an address shows.
 
-import { Away, enterKey, get, hasKey, isAway, news, Problem } from "./api.js";
-import { address, button, h } from "./dom.js";
+import { Away, enterKey, get, hasKey, isAway, isRefused, news, Problem } from "./api.js";
+import { address, button, h, skeleton } from "./dom.js";
 import { Form, problemBox } from "./forms.js";
+import { inUtc, showUtc } from "./format.js";
 import { fieldOf } from "./json.js";
 import * as overview from "./page-overview.js";
 
@@ -34,6 +35,11 @@ const DRAWN_MS = 1000;
 const nav = h("ul", {}, Object.entries(PAGES).map(([name, [title]]) => h("li", {}, h("a", { href: address(name ? [name] : []) }, title))));
 const state = h("p", { class: "state", role: "status" });
 const entry = h("div", { class: "entry" });
+const zone = button("", () => {
+  showUtc(!inUtc());
+  sayZone();
+  show();
+}, { class: "quiet" });
 const main = h("main", { id: "main", tabindex: -1 });
 let leave = new AbortController();
 let waits = false;
@@ -44,7 +50,7 @@ document.body.append(
     {},
     h("a", { class: "brand", href: "#/" }, "Shortlist"),
     h("nav", { "aria-label": "Pages" }, nav),
-    h("div", { class: "foot" }, state, button("API key", () => askForKey(""), { class: "quiet" }), h("a", { href: "docs" }, "All endpoints")),
+    h("div", { class: "foot" }, state, button("API key", () => askForKey(""), { class: "quiet" }), zone, h("a", { href: "docs" }, "All endpoints")),
   ),
   h("div", { class: "content" }, entry, main),
 );
@@ -60,16 +66,26 @@ news.addEventListener("back", () => {
   if (waits) show(); // else the page goes on where it was, with what was typed into it
 });
 news.addEventListener("entered", () => show());
+news.addEventListener("access", () => say());
+news.addEventListener("key", () => say());
 news.addEventListener("key", () => askForKey(hasKey() ? "The service does not know this key." : "This service asks for an API key."));
 say();
+sayZone();
 show();
 // Later, so that they do not hold up the first page; then they are here even if the service goes away.
 setTimeout(() => Promise.allSettled(Object.values(PAGES).map(([, load]) => load())), OTHERS_MS);
 
-/** Whether the service answers. */
+/** Whether the service answers, and takes the key. */
 function say() {
   document.body.classList.toggle("away", isAway());
-  state.textContent = isAway() ? "The service does not answer. This page goes on as soon as it does." : "Connected";
+  document.body.classList.toggle("refused", isRefused());
+  const refused = hasKey() ? "The service does not take this API key" : "The service asks for an API key";
+  state.textContent = isAway() ? "The service does not answer. This page goes on as soon as it does." : isRefused() ? refused : "Connected";
+}
+
+function sayZone() {
+  zone.textContent = inUtc() ? "Times: UTC" : "Times: local";
+  zone.setAttribute("title", inUtc() ? "Show times where you are" : "Show times in UTC");
 }
 
 /** @param {string} why */
@@ -127,7 +143,7 @@ async function show() {
       else location.hash = next;
     },
   };
-  const waiting = h("p", { class: "loading", role: "status" }, "Loading …");
+  const waiting = skeleton();
   root.append(h("h1", { tabindex: -1 }, [title, ...parts.slice(0, 1)].join(" · ")), waiting);
   try {
     const page = await load().catch(() => get("/healthz", signal).then(load)); // throws Away if that is why

@@ -1,12 +1,19 @@
 // What several pages ask of a bandit: its time line, its last decisions, and what they say of it.
 
 import { get, list, now, path, query } from "./api.js";
-import { fieldOf } from "./json.js";
+import { h } from "./dom.js";
+import { signed } from "./format.js";
+import { fieldOf, write } from "./json.js";
 import { meanOf } from "./linear.js";
 
 const PARTS = 40;
 const LOOKS = 8;
-const LAST = 1000;
+export const LAST = 1000;
+const MOST_READ = 10_000;
+const MOST_TITLES = 60;
+
+/** Ranges of time that can be chosen, in ms. */
+export const RANGES = { hour: 3_600_000, day: 86_400_000, week: 7 * 86_400_000, month: 30 * 86_400_000 };
 
 /** Where the decisions of a bandit begin, as far as it was seen. @type {Map<string, number>} */
 const begins = new Map();
@@ -16,7 +23,7 @@ const begins = new Map();
  * @param {string} bandit @param {number | null} since by default a week ago @param {AbortSignal} [signal]
  */
 export async function timeline(bandit, since, signal) {
-  const first = since ?? now() - 7 * 86_400_000;
+  const first = since ?? now() - RANGES.week;
   let from = Math.max(first, begins.get(bandit) ?? 0);
   let to = now() + 1000;
   for (let look = 0; ; look++) {
@@ -31,18 +38,28 @@ export async function timeline(bandit, since, signal) {
   }
 }
 
-/** The mean reward of a group by pieces of time. @param {any} report @param {string} group */
-export function course(report, group) {
-  return report.buckets.flatMap((/** @type {any} */ bucket) => {
+/**
+ * The mean reward of a group by pieces of time: a piece without decisions is a gap. With the standard deviation of a
+ * decision, each point has two standard errors on both sides.
+ * @param {any} report @param {string} group @param {number | null} [sd]
+ */
+export function course(report, group, sd = null) {
+  return report.buckets.map((/** @type {any} */ bucket) => {
     const own = bucket.groups.find((/** @type {any} */ each) => each.group === group && each.decisions);
-    return own ? [{ x: bucket.from, y: own.mean_reward, decisions: own.decisions }] : [];
+    if (!own) return { x: bucket.from, y: null, n: 0 };
+    const error = sd === null ? null : (2 * sd) / Math.sqrt(own.decisions);
+    return { x: bucket.from, y: own.mean_reward, n: own.decisions, ...(error === null ? {} : { low: own.mean_reward - error, high: own.mean_reward + error }) };
   });
 }
 
-/**
- * What was known of both groups at some times: means of all decisions until then, with their bands.
- * @param {string} bandit @param {number} from @param {number} to @param {AbortSignal} [signal]
- */
+/** The standard deviation of what a decision of a group earned, among rows of the log; null where too few are known. @param {any[]} rows @param {string} group */
+export function deviation(rows, group) {
+  const values = rows.filter((row) => (row.group ?? "policy") === group).map((row) => row.arms.reduce((/** @type {number} */ sum, /** @type {any} */ arm) => sum + (earned(row, arm.id) ?? 0), 0));
+  const { mean } = meanOf(values);
+  return mean === null || values.length < 2 ? null : Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1));
+}
+
+/** What was known of both groups at some times: means of all decisions until then, with their bands. @param {string} bandit @param {number} from @param {number} to @param {AbortSignal} [signal] */
 export async function bands(bandit, from, to, signal) {
   const looks = [];
   for (let part = 1; part <= LOOKS; part++) {
@@ -52,34 +69,44 @@ export async function bands(bandit, from, to, signal) {
   return looks;
 }
 
-/**
- * The last decisions of a bandit, at most 1,000, the newest last. The log is read from a short time ago, then from
- * further back, until there are enough of them and not too many: some ten pages at most.
- * @param {string} bandit @param {number} keepS how long rows are kept @param {AbortSignal} [signal]
- * @returns {Promise<any[]>}
- */
-export async function lastDecisions(bandit, keepS, signal) {
-  const since = (/** @type {number} */ backS, most = LAST) =>
-    list(path`/v1/bandits/${bandit}/log` + query({ from: Math.floor(now() - 1000 * backS) }), most, signal);
-  let [short, long] = [0, Math.min(20, keepS)];
-  let found = await since(long);
+/** The last decisions of a bandit, the newest last. @param {string} bandit @param {AbortSignal} [signal] @param {number} [most] @returns {Promise<any[]>} */
+export async function lastDecisions(bandit, signal, most = LAST) {
+  return (await list(path`/v1/bandits/${bandit}/log?order=desc`, most, signal)).items.reverse();
+}
+
+/** The last decisions for a key, the newest first, and how many rows were read for them. @param {string} bandit @param {string} key @param {number} most @param {AbortSignal} [signal] */
+export async function decisionsOf(bandit, key, most, signal) {
   /** @type {any[]} */
-  let best = [];
-  while (!found.next && found.items.length < LAST / 2 && long < keepS) {
-    best = found.items;
-    [short, long] = [long, Math.min(12 * long, keepS)];
-    found = await since(long);
+  const found = [];
+  let [read, cursor] = [0, null];
+  do {
+    const page = await get(path`/v1/bandits/${bandit}/log` + query({ order: "desc", limit: 1000, cursor }), signal);
+    found.push(...page.items.filter((/** @type {any} */ row) => row.key === key));
+    [read, cursor] = [read + page.items.length, page.next];
+  } while (cursor && found.length < most && read < MOST_READ);
+  return { rows: found.slice(0, most), read, isAll: !cursor };
+}
+
+/** How strongly sizes of groups must speak against their share before it is said. */
+export const SRM_FACTOR = 1000;
+
+/** Since when the share of the holdout is what it is, in ms. @param {any} bandit @param {AbortSignal} [signal] */
+export async function holdoutSince(bandit, signal) {
+  const { items } = await list(path`/v1/bandits/${bandit.id}/versions`, 100, signal);
+  let since = null;
+  for (const version of items) {
+    if (write(version.holdout) !== write(bandit.holdout)) break;
+    since = version.since_ms;
   }
-  if (!found.next) return found.items;
-  for (let look = 0; look < 5; look++) {
-    const middle = (short + long) / 2;
-    found = await since(middle);
-    if (found.next) long = middle;
-    else if (found.items.length >= LAST / 2) return found.items;
-    else [short, best] = [middle, found.items];
-  }
-  const { items } = await since(long, 5 * LAST);
-  return items.length > best.length ? items.slice(-LAST) : best;
+  return since;
+}
+
+/** The lift in a word, with its interval. @param {any} bandit @param {any} lift */
+export function verdict(bandit, { value, interval }) {
+  if (!bandit.holdout) return h("span", { class: "soft" }, "no holdout");
+  if (!interval) return h("span", {}, h("span", { class: "tag" }, "cannot tell yet"), h("span", { class: "meaning" }, value === null ? "no decisions in both groups" : `${signed(value)}, no interval yet`));
+  const [word, kind] = interval[0] > 0 ? ["better", "good"] : interval[1] < 0 ? ["worse", "bad"] : ["cannot tell yet", ""];
+  return h("span", {}, h("span", { class: `tag ${kind}` }, word), h("span", { class: "meaning" }, `${signed(value)}, 95 %: ${signed(interval[0])} … ${signed(interval[1])}`));
 }
 
 /** What a decision has earned for an arm, signals by the weights that served; null where nothing is known of it. @param {any} row @param {string} arm */
@@ -115,4 +142,33 @@ export function entropy(rows) {
 /** Names of all bandits or catalogues, at most 200. @param {"bandits" | "catalogues" | "slates" | "centers"} what @param {AbortSignal} [signal] */
 export async function names(what, signal) {
   return (await list(`/v1/${what}`, 200, signal)).items;
+}
+
+/** Titles of arms by catalogue and id, as far as they were asked for. @type {Map<string, Map<string, Promise<string>>>} */
+const titles = new Map();
+
+/**
+ * What arms are called: the field that the catalogue names as title, else their ids. Asked for once each, at most 60 at
+ * a time; the rest have their ids.
+ * @param {any} catalogue its id, or what is known of it @param {string[]} ids @param {AbortSignal} [signal]
+ * @returns {Promise<(id: string) => string>}
+ */
+export async function titlesOf(catalogue, ids, signal) {
+  const owner = typeof catalogue === "string" ? await get(path`/v1/catalogues/${catalogue}`, signal) : catalogue;
+  const field = owner.display?.title;
+  if (!field) return (id) => id;
+  const at = `${owner.id} ${field}`;
+  const known = titles.get(at) ?? titles.set(at, new Map()).get(at) ?? new Map();
+  for (const id of [...new Set(ids)].filter((each) => !known.has(each)).slice(0, MOST_TITLES)) {
+    known.set(id, get(path`/v1/catalogues/${owner.id}/arms/${id}`, signal).then((arm) => titleIn(arm, field)).catch(() => (known.delete(id), id)));
+  }
+  const pairs = await Promise.all([...known].map(async ([id, title]) => /** @type {[string, string]} */ ([id, await title])));
+  const found = new Map(pairs);
+  return (id) => found.get(id) ?? id;
+}
+
+/** What an arm is called by a field of its metadata, dotted where it is nested. @param {any} arm @param {string | undefined} field @returns {string} */
+export function titleIn(arm, field) {
+  const value = (field ?? "").split(".").reduce((part, name) => (part && typeof part === "object" ? fieldOf(part, name) : undefined), arm.metadata);
+  return value === undefined || value === null || typeof value === "object" ? arm.id : String(value);
 }

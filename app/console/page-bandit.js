@@ -1,20 +1,24 @@
 // Bandit: does it work, does it explore, what is it set to and since when, and changes with a preview.
 
-import { ask, get, list, path, Problem, send } from "./api.js";
+import { ask, get, list, now, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, button, empty, h, link, panel, redraw, table, tile } from "./dom.js";
-import { between, count, decimal, duration, NONE, number, percent, plain, time } from "./format.js";
+import { address, button, code, empty, folded, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { between, count, decimal, duration, NONE, number, percent, plain, signed, time } from "./format.js";
 import { action, destroy, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
 import { mismatch } from "./linear.js";
-import { bands, course, entropy, lastDecisions, names, shownArms, timeline } from "./measure.js";
+import { bands, course, deviation, entropy, holdoutSince, lastDecisions, names, RANGES, shownArms, SRM_FACTOR, timeline, titleIn, titlesOf, verdict } from "./measure.js";
+import { moving } from "./move.js";
 import { prior } from "./prior.js";
+import { quotas } from "./quotas.js";
 import { CHANGEABLE, FIXED, MEANINGS, merged } from "./settings.js";
+import { signals } from "./signals.js";
 
 const LOOK_MS = 10_000;
 const MOST_FOR_BANDS = 200_000;
-const SRM_FACTOR = 1000;
-const TABS = { "": "Does it work?", explore: "Does it explore?", settings: "Settings", versions: "Versions", learners: "Learners", prior: "What people share", quotas: "Quotas" };
+const MOST_LISTED = 1000;
+const DAY_MS = 86_400_000;
+const TABS = { "": "Does it work?", signals: "Signals", explore: "Does it explore?", quotas: "Quotas", settings: "Settings", versions: "What changed", learners: "Learners", prior: "What people share", move: "Move" };
 
 /** @param {import("./main.js").View} view */
 export async function show(view) {
@@ -27,7 +31,7 @@ export async function show(view) {
   }
   const [name, tab = ""] = parts;
   const bandit = await get(path`/v1/bandits/${name}`, signal, tab === "settings" ? read : undefined);
-  const tabs = Object.entries(TABS).filter(([part]) => part !== "prior" || bandit.prior === "learned").map(([part, text]) => h("a", { href: address(["bandits", name, part].filter(Boolean)), "aria-current": part === tab ? "page" : null }, text));
+  const tabs = Object.entries(TABS).filter(([part]) => (part !== "prior" || bandit.prior === "learned") && (part !== "signals" || bandit.signals)).map(([part, text]) => h("a", { href: address(["bandits", name, part].filter(Boolean)), "aria-current": part === tab ? "page" : null }, text));
   root.append(
     h("p", {}, `Policy ${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue]), ". ", link("Try it", ["try", name]), " · ", link("What if", ["what-if", name]), " · ", link("Decisions", ["decisions", name])),
     h("nav", { class: "tabs", "aria-label": "Parts of this page" }, tabs),
@@ -36,14 +40,16 @@ export async function show(view) {
   );
   const body = h("div", { class: "page" });
   root.append(body);
-  const needsLog = tab === "" || tab === "explore";
+  const needsLog = tab === "" || tab === "explore" || tab === "signals";
   if (needsLog && !bandit.log) body.append(noLog(name));
   else if (tab === "explore") exploring(view, body, bandit);
+  else if (tab === "signals") signals(view, body, bandit);
   else if (tab === "settings") settings(view, body, bandit);
   else if (tab === "versions") await versions(view, body, bandit);
   else if (tab === "learners") await learners(view, body, bandit);
   else if (tab === "prior") prior(view, body, bandit);
-  else if (tab === "quotas") await quotas(view, body, bandit);
+  else if (tab === "quotas") quotas(view, body, bandit);
+  else if (tab === "move") await moving(view, body, bandit);
   else await working(view, body, bandit);
 }
 
@@ -58,35 +64,40 @@ async function working(view, body, bandit) {
   const note = h("div", {});
   const tiles = h("div", { class: "tiles" });
   const warnings = h("div", {});
-  const pieces = h("div", {});
-  const looks = h("div", {});
+  const pieces = h("div", {}, skeleton(6));
+  const looks = h("div", {}, skeleton(6));
   const places = h("div", {});
-  body.append(h("div", {}, note, tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
-  const since = await holdoutSince(bandit, signal);
+  tiles.append(skeleton(2));
+  const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is as it is, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
+  body.append(h("div", {}, note, h("label", { class: "inline" }, "Decisions of ", range), tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
+  const held = await holdoutSince(bandit, signal);
   let drawnOf = -1;
-  view.live(LOOK_MS, note, async () => {
-    const { report, from, bucketS } = await timeline(bandit.id, since, signal);
+  const again = view.live(LOOK_MS, note, async () => {
+    const since = range.value ? now() - RANGES[/** @type {keyof typeof RANGES} */ (range.value)] : held;
+    const [{ report, from, bucketS }, rows] = await Promise.all([timeline(bandit.id, since, signal), lastDecisions(bandit.id, signal)]);
     const groups = Object.fromEntries(report.groups.map((/** @type {any} */ each) => [each.group, each]));
     const { policy, holdout } = groups;
     redraw(tiles, report, () => [
-      tile("Lift over the holdout", decimal(report.lift.value), report.lift.interval ? `95 %: ${between(report.lift.interval)}` : "no interval yet", report.lift.interval?.[0] > 0 ? "good" : report.lift.interval?.[1] < 0 ? "bad" : ""),
+      tile("Lift over the holdout", signed(report.lift.value), verdict(bandit, report.lift), report.lift.interval?.[0] > 0 ? "good" : report.lift.interval?.[1] < 0 ? "bad" : ""),
       tile("Policy", decimal(policy?.mean_reward), `mean of ${count(policy?.decisions ?? 0)} decisions, ${between(policy?.interval)}`),
       tile("Holdout", decimal(holdout?.mean_reward), bandit.holdout ? `mean of ${count(holdout?.decisions ?? 0)} decisions, ${between(holdout?.interval)}` : "none is set"),
       tile("Rewarded", percent(policy?.decisions ? policy.rewarded / policy.decisions : NaN), "of the policy's decisions"),
     ]);
-    const verdict = await mismatched(bandit, policy?.decisions ?? 0, holdout?.decisions ?? 0, signal);
-    redraw(warnings, [report.warnings, verdict, bandit.holdout], () => [
-      verdict && h("p", { class: "warning" }, h("strong", {}, "Sample ratio mismatch. "), verdict),
+    const shares = mismatched(bandit, policy?.decisions ?? 0, holdout?.decisions ?? 0, rows);
+    redraw(warnings, [report.warnings, shares, bandit.holdout], () => [
+      shares && h("p", { class: "warning" }, h("strong", {}, "Sample ratio mismatch. "), shares),
       report.warnings.map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
       !bandit.holdout && h("p", { class: "warning" }, "Without a holdout nobody knows what would have been earned otherwise. ", h("a", { href: address(["bandits", bandit.id, "settings"], { set: "holdout", to: '{"share": 0.1}' }) }, "Set one"), "."),
     ]);
     redraw(places, report.places, () => (report.places.length ? placesOf(report.places) : []));
     const series = [
-      { name: "policy", kind: "policy", points: course(report, "policy") },
-      ...(holdout?.decisions ? [{ name: "holdout", kind: "holdout", points: course(report, "holdout") }] : []),
+      { name: "policy", kind: "policy", points: course(report, "policy", deviation(rows, "policy")) },
+      ...(holdout?.decisions ? [{ name: "holdout", kind: "holdout", points: course(report, "holdout", deviation(rows, "holdout")) }] : []),
     ];
-    redraw(pieces, series, () => chart("lines", { label: "Mean reward of a decision", unit: "reward a decision", x: "time", series, none: "No decision is in the log yet." }));
-    if (pieces.firstChild) pieces.querySelector("figcaption")?.replaceChildren(`each point: ${duration(bucketS)}`);
+    redraw(pieces, series, () => [
+      chart("lines", { label: "Mean reward of a decision", unit: "reward a decision", x: "time", series, none: "No decision is in the log yet." }),
+      h("p", { class: "hint" }, `Each point is of ${duration(bucketS)}: the fewer decisions, the smaller and paler. Bands are ± 2 standard errors; where nothing was decided there is no line.`),
+    ]);
     const total = (policy?.decisions ?? 0) + (holdout?.decisions ?? 0);
     if (total === drawnOf) return;
     drawnOf = total;
@@ -110,26 +121,14 @@ function placesOf(places) {
   return h("details", {}, h("summary", {}, "Places of lists"), table("Places of lists", ["group", "#place", "#decisions", "#mean reward", "#examination", "#95 %"], rows));
 }
 
-/** Since when the share of the holdout is what it is, in ms. @param {any} bandit @param {AbortSignal} signal */
-async function holdoutSince(bandit, signal) {
-  const { items } = await list(path`/v1/bandits/${bandit.id}/versions`, 100, signal);
-  let since = null;
-  for (const version of items) {
-    if (write(version.holdout) !== write(bandit.holdout)) break;
-    since = version.since_ms;
-  }
-  return since;
-}
-
-/** Words if the groups' sizes do not fit the share. @param {any} bandit @param {number} policy @param {number} holdout @param {AbortSignal} signal */
-async function mismatched(bandit, policy, holdout, signal) {
+/** Words if the groups' sizes do not fit the share. @param {any} bandit @param {number} policy @param {number} holdout @param {any[]} rows the last decisions */
+function mismatched(bandit, policy, holdout, rows) {
   const share = bandit.holdout?.share;
   if (!share || share >= 1 || !policy) return null;
   let [first, second, what] = [policy, holdout, "decisions"];
   if (bandit.scope === "per_key") {
     // Keys are what is drawn: those of the last decisions.
-    const keys = new Map((await lastDecisions(bandit.id, bandit.log.keep_s, signal)).map((row) => [row.key, row.group]));
-    const groups = [...keys.values()];
+    const groups = [...new Map(rows.map((row) => [row.key, row.group])).values()];
     [first, second, what] = [groups.filter((group) => group === "policy").length, groups.filter((group) => group === "holdout").length, "keys among the last decisions"];
   }
   if (mismatch(first, second, share) < SRM_FACTOR) return null;
@@ -144,9 +143,11 @@ function exploring(view, body, bandit) {
   const best = h("div", {});
   const fresh = h("div", {});
   const curve = h("div", {});
-  body.append(h("div", {}, note, tiles), h("div", { class: "cols" }, panel("How evenly it shows", curve), panel("How fast arms are tried", fresh), panel("Shown most", most), panel("Best paid", best)));
+  const never = h("div", {}, skeleton());
+  for (const box of [curve, fresh, most, best]) box.append(skeleton(6));
+  body.append(h("div", {}, note, tiles), panel("Never shown", never), h("div", { class: "cols" }, panel("Shown most", most), panel("Best paid", best), panel("How evenly it shows", curve), panel("How fast arms are tried", fresh)));
   view.live(LOOK_MS, note, async () => {
-    const [all, catalogue] = await Promise.all([lastDecisions(bandit.id, bandit.log.keep_s, view.signal), get(path`/v1/catalogues/${bandit.catalogue}`, view.signal)]);
+    const [all, catalogue] = await Promise.all([lastDecisions(bandit.id, view.signal), get(path`/v1/catalogues/${bandit.catalogue}`, view.signal)]);
     const rows = all.filter((row) => row.group !== "holdout");
     const arms = shownArms(rows);
     const bits = entropy(rows);
@@ -165,11 +166,30 @@ function exploring(view, body, bandit) {
       return { x: place + 1, y: seen.size };
     }).filter((_, place) => place % Math.ceil(rows.length / 60 || 1) === 0) }];
     redraw(fresh, tried, () => chart("lines", { label: "Arms shown at least once", unit: "arms", x: "decisions", least: 0, series: tried, none: "No decision is in the log yet." }));
-    const bar = (/** @type {any} */ arm, /** @type {any} */ more) => ({ label: arm.id, href: address(["catalogues", bandit.catalogue], { arm: arm.id }), ...more });
-    redraw(most, arms, () => chart("bars", { label: "Arms shown most", unit: "times shown", bars: arms.slice(0, 12).map((arm) => bar(arm, { value: arm.shown })), none: "Nothing was shown yet." }));
     const paid = arms.filter((arm) => arm.size > 2).sort((a, b) => Number(b.mean) - Number(a.mean)).slice(0, 12);
+    const named = await titlesOf(catalogue, [...arms.slice(0, 12), ...paid].map((arm) => arm.id), view.signal);
+    await neverShown(never, bandit, catalogue, arms, rows.length, view.signal);
+    const bar = (/** @type {any} */ arm, /** @type {any} */ more) => ({ label: named(arm.id), href: address(["catalogues", bandit.catalogue], { arm: arm.id }), ...more });
+    redraw(most, arms, () => chart("bars", { label: "Arms shown most", unit: "times shown", bars: arms.slice(0, 12).map((arm) => bar(arm, { value: arm.shown })), none: "Nothing was shown yet." }));
     redraw(best, paid, () => chart("bars", { label: "Arms with the highest mean reward", unit: "mean reward", spanName: "± 2 standard errors", bars: paid.map((arm) => bar(arm, { value: arm.mean, low: arm.low, high: arm.high, note: `${number(arm.mean, 2)} (${arm.size})`, kind: "third" })), none: "No arm has three rewards yet." }));
   });
+}
+
+/**
+ * Arms that are in none of the last decisions: all of a catalogue of at most 1,000 arms, else of a random sample.
+ * @param {HTMLElement} box @param {any} bandit @param {any} catalogue @param {{id: string}[]} shown @param {number} decisions @param {AbortSignal} signal
+ */
+async function neverShown(box, bandit, catalogue, shown, decisions, signal) {
+  const known = new Set(shown.map((arm) => arm.id));
+  const isSample = catalogue.size > MOST_LISTED;
+  const items = isSample ? (await get(path`/v1/catalogues/${catalogue.id}/arms` + query({ limit: MOST_LISTED, sample_seed: 1 }), signal)).items : (await list(path`/v1/catalogues/${catalogue.id}/arms`, MOST_LISTED, signal)).items;
+  const rest = items.filter((/** @type {any} */ arm) => !known.has(arm.id));
+  const of = isSample ? `${count(rest.length)} of a random sample of ${count(items.length)} arms` : `${count(rest.length)} of ${count(items.length)} arms`;
+  redraw(box, [of, decisions], () => [
+    h("p", {}, decisions ? `${of} are in none of the last ${count(decisions)} decisions of the policy.` : "No decision is in the log yet."),
+    bandit.filter && h("p", { class: "hint" }, "The bandit's own filter, which may keep them out: ", code(bandit.filter)),
+    decisions > 0 && rest.length > 0 && folded("Which ones", h("p", {}, rest.slice(0, 200).map((/** @type {any} */ arm, /** @type {number} */ place) => [place ? ", " : "", link(titleIn(arm, catalogue.display?.title), ["catalogues", catalogue.id], { arm: arm.id })]), rest.length > 200 ? ` … and ${count(rest.length - 200)} more` : "")),
+  ]);
 }
 
 /** @template T @param {T[]} rows @param {number} parts @returns {T[][]} */
@@ -186,16 +206,18 @@ function settings(view, body, bandit) {
   const rows = Object.entries(MEANINGS)
     .filter(([name]) => name in bandit)
     .map(([name, meaning]) => {
-      const value = h("code", {}, plain(bandit[name]));
+      const value = code(bandit[name]);
       const now = name in used && typeof bandit[name] === "string" ? h("span", { class: "meaning" }, `now ${number(used[name])}`) : null;
       const change = FIXED.has(name) ? h("span", { class: "soft" }, "as it was made") : button("Change", () => editor.take(name), { class: "quiet", "aria-label": `Change ${name}` });
       return [h("span", {}, h("strong", {}, name), h("span", { class: "meaning" }, meaning)), h("span", {}, value, now), change];
     });
   const editor = new PatchEditor(view, bandit);
   const given = view.query.get("set");
+  const held = view.query.get("held");
   body.append(
+    held ? h("p", { class: "done", role: "status" }, held === "same" ? `Nothing was different: version ${count(bandit.version)} still holds. ` : `Version ${count(bandit.version)} holds from now on. `, link("What changed", ["bandits", bandit.id, "versions"])) : "",
     h("div", { class: "cols" }, panel("Settings", table("Settings", ["setting", "value", ""], rows)), editor.el),
-    panel("Delete", destroy(`Delete ${bandit.id}`, bandit.id, "The bandit and all that it has learned are gone for good.", async () => {
+    panel("Delete", destroy(`Delete ${bandit.id}`, bandit.id, `Gone for good with it: all that its ${bandit.scope === "per_key" ? "learners know" : "learner knows"}, its versions, its quotas${bandit.log ? ", and the log of its decisions" : ""}. Rewards that still come are refused. The catalogue ${bandit.catalogue} stays.`, async () => {
       await send({ method: "DELETE", path: path`/v1/bandits/${bandit.id}` });
       view.go(["bandits"]);
     })),
@@ -251,7 +273,7 @@ export class PatchEditor {
       const [before, after] = [this.bandit[name], merged(this.bandit[name], this.patch[name])];
       const same = write(before) === write(after);
       this.shown.replaceChildren(
-        same ? empty("Nothing changes yet.") : table("What it changes", ["setting", "now", "then"], [[name, h("code", {}, plain(before)), h("code", {}, after === null ? "the default" : plain(after))]]),
+        same ? empty("Nothing changes yet.") : h("div", { role: "region", "aria-label": "What it changes" }, h("h4", {}, name), h("dl", { class: "change" }, h("dt", {}, "now"), h("dd", {}, code(before)), h("dt", {}, "then"), h("dd", {}, h("code", {}, after === null ? "the default" : plain(after))))),
         preview(this.call()),
       );
     } catch {
@@ -264,21 +286,24 @@ export class PatchEditor {
     const at = path`/v1/bandits/${this.bandit.id}`;
     const { headers, answer } = await ask({ method: "GET", path: at });
     if (answer.version !== this.bandit.version) throw new Problem({ status: 412, title: "Changed since this ETag", detail: `It is at version ${answer.version} now, and you look at ${this.bandit.version}: load the page again.` });
-    await send({ ...this.call(), headers: { "if-match": headers.get("etag") ?? "*" } });
-    this.view.go(["bandits", this.bandit.id, "settings"]);
+    const changed = await send({ ...this.call(), headers: { "if-match": headers.get("etag") ?? "*" } });
+    this.view.go(["bandits", this.bandit.id, "settings"], { held: changed.version === this.bandit.version ? "same" : changed.version });
   }
 }
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 async function versions(view, body, bandit) {
-  const { items } = await list(path`/v1/bandits/${bandit.id}/versions`, 200, view.signal, read);
-  const rows = items.map((version, place) => {
+  const [{ items }, fitted] = await Promise.all([list(path`/v1/bandits/${bandit.id}/versions`, 200, view.signal, read), bandit.prior === "learned" ? get(path`/v1/bandits/${bandit.id}/prior`, view.signal) : null]);
+  const events = items.map((version, place) => {
     const before = items[place + 1];
     const changed = before ? Object.keys(MEANINGS).filter((name) => write(before[name]) !== write(version[name])) : [];
-    const what = changed.map((name) => h("div", {}, `${name}: `, h("code", {}, plain(before[name])), " → ", h("code", {}, plain(version[name]))));
-    return [count(version.version), version.since_ms ? time(version.since_ms) : "not known", version.by ?? NONE, before ? what : "made, or older versions are gone"];
+    const what = changed.map((name) => h("div", {}, name === "catalogue" ? "moved: " : `${name}: `, code(before[name]), " → ", code(version[name])));
+    return { ms: version.since_ms, cells: [`version ${count(version.version)}`, version.since_ms ? time(version.since_ms) : "not known", version.by ?? NONE, before ? what : "made, or older versions are gone"] };
   });
-  body.append(panel("Versions", h("p", {}, "Who: the name of the API key. Without keys, and of changes before names were kept, it is not known."), table("Versions", ["#version", "since", "who", "what changed"], rows)));
+  if (fitted?.version) events.push({ ms: fitted.since_ms, cells: [`prior ${count(fitted.version)}`, time(fitted.since_ms), "the service", `fitted from ${count(fitted.observations)} rewards of ${count(fitted.keys)} keys`] });
+  events.sort((a, b) => (b.ms ?? 0) - (a.ms ?? 0));
+  const recent = events.filter(({ ms }) => ms && ms > now() - DAY_MS).length;
+  body.append(panel("What changed", h("p", {}, `${recent ? count(recent) : "Nothing"} in the last 24 hours: versions of the settings, moves to another catalogue, and the newest learned prior.`), table("Versions", ["what", "since", "who", "what changed"], events.map(({ cells }) => cells)), h("p", { class: "hint" }, "Who: the name of the API key. Without keys, and of changes before names were kept, it is not known.")));
 }
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
@@ -295,15 +320,4 @@ async function learners(view, body, bandit) {
   const find = new Form([{ name: "key", label: "Key" }], { submit: "Show this key", act: ({ key }) => view.go(["keys", bandit.id, key ?? "_global"]) });
   body.append(panel("Learners with rewards", bandit.scope === "per_key" ? find.el : "", box, more));
   await Promise.resolve(/** @type {any} */ (more.querySelector("button")).click());
-}
-
-/** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
-async function quotas(view, body, bandit) {
-  const { items } = await list(path`/v1/bandits/${bandit.id}/quotas`, 200, view.signal);
-  const rows = items.map((quota) => {
-    const window = quota.window === null ? "not now" : quota.window[1] === null ? "for ever" : `until ${time(quota.window[1])}`;
-    const counts = quota.signal ? `${quota.counts}: ${quota.signal}` : quota.counts;
-    return [quota.id, h("code", {}, plain(quota.filter ?? quota.arm)), counts, quota.pace, count(quota.most), count(quota.used), count(quota.reserved), count(quota.left), window, quota.ends === null ? NONE : time(Date.parse(quota.ends))];
-  });
-  body.append(panel("Quotas", h("p", {}, "Reserved is what processes hold and may spend without asking. Ends: when it is used up, if it goes on as since the window began."), table("Quotas", ["quota", "arms", "counts", "pace", "#most", "#used", "#reserved", "#left", "window", "ends"], rows, "None is set.")));
 }

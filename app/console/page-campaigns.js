@@ -4,7 +4,7 @@ import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
 import { empty, facts, h, link, panel, redraw, table, tile } from "./dom.js";
 import { count, decimal, number, percent } from "./format.js";
-import { action, destroy, Form, preview } from "./forms.js";
+import { action, destroy, Form, previewOf } from "./forms.js";
 import { names } from "./measure.js";
 
 const LOOK_MS = 2000;
@@ -54,7 +54,6 @@ const NEW = {
 /** @param {import("./main.js").View} view @param {"slates" | "centers"} kind */
 function make(view, kind) {
   const { title, fields } = NEW[kind];
-  const shown = h("div", {});
   const call = (/** @type {any} */ values) => ({ method: "POST", path: `/v1/${kind}`, body: values });
   const form = new Form(fields, {
     submit: "Make a campaign",
@@ -65,15 +64,8 @@ function make(view, kind) {
       view.go(["campaigns", kind, values.id]);
     },
   });
-  const draw = () => {
-    try {
-      shown.replaceChildren(preview(call(form.values())));
-    } catch {
-      // a field cannot be read yet
-    }
-  };
-  draw();
-  return panel(title, form.el, h("h3", {}, "The call it makes"), shown);
+  const [shown, draw] = previewOf(form, (values) => [call(values)]);
+  return panel(title, form.el, shown);
 }
 
 /** @param {import("./main.js").View} view @param {string} name */
@@ -114,7 +106,7 @@ async function slates(view, name) {
       value: "total",
       asked: ({ pulls }) => pulls.map((/** @type {any} */ { pull, slate }) => [{ pull }, slate.join(", ")]),
     })),
-    panel("Delete", destroy(`Delete ${name}`, name, "The campaign and all totals are gone for good.", async () => {
+    panel("Delete", destroy(`Delete ${name}`, name, "Gone for good with it: all totals that were told, its estimates and bounds, and the slates that still wait for a total.", async () => {
       await send({ method: "DELETE", path: at });
       view.go(["campaigns"]);
     })),
@@ -183,7 +175,7 @@ async function centers(view, name) {
     question: "How far apart are these points?",
     value: "distance",
     asked: ({ queries }) => queries.map((/** @type {any} */ { query, pair }) => [{ query }, pair.join(" and ")]),
-  })), panel("Delete", destroy(`Delete ${name}`, name, "The campaign and all distances are gone for good.", async () => {
+  })), panel("Delete", destroy(`Delete ${name}`, name, "Gone for good with it: all distances that were told, the centres that were found, and the pairs that still wait for one.", async () => {
     await send({ method: "DELETE", path: at });
     view.go(["campaigns"]);
   })));

@@ -2,12 +2,13 @@
 
 import { get, list, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, empty, facts, h, link, panel, redraw, table, tile } from "./dom.js";
+import { address, code, empty, facts, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { filterBuilder, wordsOf } from "./filters.js";
 import { bytes, count, decimal, duration, isNumber, number, percent, plain, time } from "./format.js";
-import { action, destroy, Form, preview } from "./forms.js";
+import { action, destroy, Form, previewOf, problemBox } from "./forms.js";
 import { fieldOf, write } from "./json.js";
 import { components } from "./linear.js";
-import { lastDecisions, names, shownArms } from "./measure.js";
+import { lastDecisions, names, shownArms, titleIn, titlesOf } from "./measure.js";
 
 /** The arm that is looked at, its nearest arms, and what draws the picture anew. @typedef {{id: string, near: Set<string>, redraw: () => void}} Selected */
 
@@ -17,6 +18,11 @@ const SAMPLE_NUMBERS = 400_000;
 const MOST_DRAWS = 8;
 const SHOWN = 25;
 const COLOURS = 7;
+const FEW_VALUES = 12;
+const DRAWN_AT_ONCE = 20_000;
+const MOST_SORTED = 100_000;
+const MOST_FIELDS = 200;
+const MOST_COLUMNS = 8;
 
 /** @param {import("./main.js").View} view */
 export async function show(view) {
@@ -37,9 +43,9 @@ export async function show(view) {
   const one = h("div", {});
   /** @type {Selected} */
   const selected = { id: "", near: new Set(), redraw: () => {} };
-  root.append(h("div", {}, note, wrong, tiles), one, h("div", { class: "cols" }, arms(view, catalogue, (id) => open(id)), picture(view, catalogue, selected, (id) => open(id))), h("div", { class: "cols" }, panel("How it is searched", index), panel("Builds while this page is open", builds)));
-  const grown = growing(view, catalogue);
-  root.append(grown);
+  tiles.append(skeleton(2));
+  const fields = fieldsOf(catalogue, signal);
+  root.append(h("div", {}, note, wrong, tiles), one, arms(view, catalogue, fields, (id) => open(id)), picture(view, catalogue, fields, selected, (id) => open(id)), h("div", { class: "cols" }, panel("Is the index good?", index), panel("Builds while this page is open", builds)), growing(view, catalogue, fields));
   /** @type {{x: number, y: number}[]} */
   const seen = [];
   view.live(LOOK_MS, note, async () => {
@@ -63,7 +69,7 @@ export async function show(view) {
   /** @param {string} id */
   async function open(id) {
     view.remember({ arm: id });
-    one.replaceChildren(h("p", { class: "loading", role: "status" }, "Loading …"));
+    one.replaceChildren(panel(`Arm ${id}`, skeleton(5)));
     try {
       const shown = await arm(view, catalogue, id, selected, (other) => open(other));
       selected.redraw();
@@ -93,8 +99,11 @@ function copied(index) {
 
 /** @param {any} now */
 function searched(now) {
-  const filters = now.filters.map((/** @type {any} */ each) => [h("code", {}, plain(each.filter)), count(each.eligible), each.way, percent(each.recall_at_1), duration(each.expected_us / 1e6), count(each.uses), each.reason]);
+  const filters = now.filters.map((/** @type {any} */ each) => [code(each.filter), count(each.eligible), each.way, percent(each.recall_at_1), duration(each.expected_us / 1e6), count(each.uses), each.reason]);
+  const isGood = now.index.exact || now.index.recall_at_1 === null ? null : now.index.recall_at_1 >= now.index.target_recall;
+  const word = now.index.exact ? h("p", {}, h("span", { class: "tag good" }, "exact"), " Every search finds the best arms.") : isGood === null ? h("p", {}, h("span", { class: "tag" }, "not measured yet")) : h("p", {}, h("span", { class: `tag ${isGood ? "good" : "bad"}` }, isGood ? "good" : "below its target"), ` It finds the best arm in ${percent(now.index.recall_at_1)} of measured searches; ${percent(now.index.target_recall)} are wanted.`);
   return [
+    word,
     facts([["Asked for", now.index.requested], ["Serves", now.index.kind], ["Because", now.index.reason], ["Memory", bytes(now.index.memory_bytes)], ["Mean ratio to the best", number(now.index.ratio_mean, 4)], ["Breadth of a search", now.index.ef_search === null ? "–" : count(now.index.ef_search)]]),
     ...made(now),
     h("h3", {}, "Filters in use"),
@@ -112,61 +121,103 @@ function made(now) {
   return [
     ...warnings,
     h("h3", {}, "Features"),
-    facts([
+    facts(/** @type {[string, any][]} */ ([
       ["Numbers", now.columns.slice(0, SHOWN).join(", ") + (now.columns.length > SHOWN ? `, … (${count(now.columns.length)})` : "")],
       ...(reduction ? [["Embedding", `${count(now.features.embedding.dim)} numbers reduced to ${count(reduction.to)}`], ["Basis", waits ? "none yet: arms are not chosen" : reduction.state], ["Variance kept", percent(reduction.share_of_variance)], ["Of the ten nearest arms, kept", percent(reduction.overlap_at_10)]] : []),
-    ]),
+    ])),
     unlisted.length ? table("Values that no field lists", ["field", "#arms", "the most frequent"], unlisted) : null,
   ];
 }
 
-/** The arms that a filter lets in. @param {import("./main.js").View} view @param {any} catalogue @param {(id: string) => unknown} open */
-function arms(view, catalogue, open) {
-  const box = h("div", {});
-  const state = { cursor: /** @type {string | null} */ (null) };
-  const at = path`/v1/catalogues/${catalogue.id}`;
-  const more = action("Show more", () => page());
+/** The fields of the arms, by name; none where they are not in memory. @param {any} catalogue @param {AbortSignal} signal @returns {Promise<any[]>} */
+async function fieldsOf(catalogue, signal) {
+  if (catalogue.index.kind === "milvus") return [];
+  return (await list(path`/v1/catalogues/${catalogue.id}/fields`, MOST_FIELDS, signal)).items;
+}
 
+/** The arms, sorted by a column, or those that a filter lets in. @param {import("./main.js").View} view @param {any} catalogue @param {Promise<any[]>} fields @param {(id: string) => unknown} open */
+function arms(view, catalogue, fields, open) {
+  const box = h("div", {}, skeleton(8));
+  const at = path`/v1/catalogues/${catalogue.id}`;
+  const state = { cursor: /** @type {string | null} */ (null), sort: view.query.get("sort"), order: view.query.get("order") ?? "asc", items: /** @type {any[]} */ ([]), isFiltered: false };
+  const more = action("Show more", () => page());
+  const canSort = catalogue.size <= MOST_SORTED && catalogue.index.kind !== "milvus";
+
+  const draw = async () => {
+    const known = (await fields).filter((each) => each.field !== "tags" && !("none" in each.types && Object.keys(each.types).length === 1)).sort((a, b) => b.arms - a.arms).map((each) => each.field);
+    const columns = (known.length ? known : [...new Set(state.items.flatMap((each) => Object.keys(each.metadata)))]).filter((each) => each !== catalogue.display?.title).slice(0, MOST_COLUMNS);
+    box.replaceChildren(armTable(catalogue, state, columns, open, canSort && !state.isFiltered ? sortBy : null));
+    if (!canSort || state.isFiltered) box.append(h("p", { class: "hint" }, state.isFiltered ? "Arms of a filter are not sorted." : `Columns are sorted in catalogues of at most ${count(MOST_SORTED)} arms.`));
+  };
+  const sortBy = async (/** @type {string} */ field) => {
+    [state.order, state.sort] = [state.sort === field && state.order === "asc" ? "desc" : "asc", field];
+    view.remember({ sort: state.sort, order: state.order });
+    [state.cursor, state.items] = [null, []];
+    await page();
+  };
   const page = async () => {
-    const found = await get(`${at}/arms` + query({ limit: SHOWN, cursor: state.cursor }), view.signal);
+    const found = await get(`${at}/arms` + query({ limit: SHOWN, cursor: state.cursor, ...(state.sort && canSort ? { sort: state.sort, order: state.order } : {}) }), view.signal);
     state.cursor = found.next;
+    state.isFiltered = false;
     more.hidden = !found.next;
-    box.append(armTable(found.items, open));
+    state.items.push(...found.items);
+    await draw();
   };
   /** @param {any} filter */
   const filtered = async (filter) => {
     // A search for the arms of largest product with zeros: any arms that the filter lets in.
     const body = { query: new Array(catalogue.dim).fill(0), k: SHOWN, method: catalogue.index.kind === "milvus" ? "hnsw" : "exact", filter };
     const found = await send({ method: "POST", path: `${at}/mips`, body }, view.signal);
-    const items = await Promise.all(found.arms.map((/** @type {any} */ each) => get(`${at}/arms/${encodeURIComponent(each.id)}`, view.signal)));
-    more.hidden = true;
-    box.replaceChildren(h("p", { class: "soft" }, items.length < SHOWN ? `${count(items.length)} arms.` : `${count(SHOWN)} of the arms that it lets in.`), armTable(items, open));
+    state.items = await Promise.all(found.arms.map((/** @type {any} */ each) => get(`${at}/arms/${encodeURIComponent(each.id)}`, view.signal)));
+    state.isFiltered = more.hidden = true;
+    await draw();
+    box.prepend(h("p", { class: "soft" }, state.items.length < SHOWN ? `${count(state.items.length)} arms.` : `${count(SHOWN)} of the ${found.eligible ? `${count(found.eligible)} ` : ""}arms that it lets in.`));
   };
   const form = new Form([{ name: "filter", label: "Filter", kind: "json", value: view.query.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}, "kind": {"$in": ["mug", "lamp"]}}', hint: "The filter language: $eq $ne $gt $gte $lt $lte $in $nin $exists $and $or $not." }], {
     submit: "Show arms",
     act: async ({ filter }) => {
       view.remember({ filter: form.text("filter") });
-      box.replaceChildren();
-      state.cursor = null;
-      await (filter ? filtered(filter) : page());
+      [state.cursor, state.items] = [null, []];
+      try {
+        await (filter ? filtered(filter) : page());
+      } catch (error) {
+        box.replaceChildren();
+        throw error;
+      }
     },
   });
+  filterBuilder(form, "filter", catalogue.id, view.signal);
   const find = new Form([{ name: "id", label: "Or one arm by its id" }], { submit: "Show this arm", act: ({ id }) => open(id ?? "") });
   if (catalogue.size) form.submit(new Event("submit", { cancelable: true }));
-  else box.append(empty("This catalogue has no arms yet."));
+  else box.replaceChildren(empty("This catalogue has no arms yet."));
   more.hidden = true;
   return panel("Arms", form.el, box, more, find.el);
 }
 
-/** @param {any[]} items @param {(id: string) => unknown} open */
-function armTable(items, open) {
-  const fields = [...new Set(items.flatMap((each) => Object.keys(each.metadata)))].slice(0, 6);
-  const rows = items.map((each) => [
-    h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, each.id),
-    ...fields.map((field) => plain(fieldOf(each.metadata, field))),
+/** @param {any} catalogue @param {any} state @param {string[]} columns @param {(id: string) => unknown} open @param {((field: string) => unknown) | null} sortBy */
+function armTable(catalogue, { items, sort, order }, columns, open, sortBy) {
+  const title = catalogue.display?.title;
+  const head = (/** @type {string} */ field) => {
+    if (!sortBy) return field;
+    const arrow = sort === field ? (order === "asc" ? " ▲" : " ▼") : "";
+    return h("button", { type: "button", class: "sort", "aria-label": `Sort by ${field}${sort === field ? `, ${order === "asc" ? "ascending" : "descending"} now` : ""}`, on: { click: () => sortBy(field) } }, field, arrow);
+  };
+  const bare = !columns.length;
+  const rows = items.map((/** @type {any} */ each) => [
+    h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, titleIn(each, title)),
+    ...(title ? [each.id] : []),
+    ...columns.map((field) => plain(valueIn(each.metadata, field))),
+    ...(bare ? [each.features.slice(0, 6).map((/** @type {number} */ value) => number(value)).join(", ") + (each.features.length > 6 ? ", …" : "")] : []),
     each.tags.join(", "),
   ]);
-  return table("Arms", ["arm", ...fields, "tags"], rows, "No arm fits.");
+  return h("div", { class: "whole" }, table("Arms", [title ? head(title) : "arm", ...(title ? ["id"] : []), ...columns.map(head), ...(bare ? ["its first numbers"] : []), rows.length ? head("tags") : "tags"], rows, "No arm fits."));
+}
+
+/** A field of metadata by its dotted name. @param {any} metadata @param {string} field @returns {any} */
+function valueIn(metadata, field) {
+  const own = fieldOf(metadata, field);
+  if (own !== undefined || !field.includes(".")) return own;
+  return field.split(".").reduce((part, name) => (part && typeof part === "object" ? fieldOf(part, name) : undefined), metadata);
 }
 
 /**
@@ -177,41 +228,53 @@ function armTable(items, open) {
 async function arm(view, catalogue, id, selected, open) {
   const at = path`/v1/catalogues/${catalogue.id}`;
   const found = await get(`${at}/arms/${encodeURIComponent(id)}`, view.signal);
-  const [near, bandits] = await Promise.all([
-    catalogue.reduction?.state === "not_fitted" ? { arms: [] } : send({ method: "POST", path: `${at}/mips`, body: { query: found.features, k: 9, method: "exact", objective: "nearest" } }, view.signal),
-    names("bandits", view.signal),
-  ]);
   selected.id = id;
-  selected.near = new Set(near.arms.map((/** @type {any} */ each) => each.id));
-  const shown = [];
-  for (const bandit of bandits.filter((each) => each.catalogue === catalogue.id && each.log)) {
-    const rows = await lastDecisions(bandit.id, bandit.log.keep_s, view.signal);
-    const own = shownArms(rows).find((each) => each.id === id);
-    shown.push([link(bandit.id, ["bandits", bandit.id]), count(own?.shown ?? 0), count(rows.length), decimal(own?.mean), own && isNumber(own.low) ? `${decimal(own.low)} … ${decimal(own.high)}` : "–", rows.length ? time(rows[0].time) : "–"]);
-  }
-  const neighbours = near.arms.filter((/** @type {any} */ each) => each.id !== id).map((/** @type {any} */ each) => [h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, each.id), number(Math.sqrt(Math.max(0, each.value)))]);
+  const nearest = h("div", {}, skeleton());
+  const shown = h("div", {}, skeleton());
+  const title = titleIn(found, catalogue.display?.title);
   const section = panel(
-    `Arm ${id}`,
-    facts([...Object.entries(found.metadata).map(([field, value]) => /** @type {[string, any]} */ ([field, plain(value)])), ["tags", found.tags.join(", ") || "none"]]),
+    `Arm ${title}`,
+    facts([...(title === id ? [] : [/** @type {[string, any]} */ (["id", id])]), ...Object.entries(found.metadata).map(([field, value]) => /** @type {[string, any]} */ ([field, plain(value)])), ["tags", found.tags.join(", ") || "none"]]),
     h("h3", {}, "How often it was shown, and what it earned"),
-    table("Shown", ["bandit", "#times shown", "#of decisions", "#mean reward", "#± 2 standard errors", "since"], shown, "No bandit over this catalogue keeps a log."),
+    shown,
     h("h3", {}, "Nearest arms"),
-    table("Nearest arms", ["arm", "#distance"], neighbours, "There is no other arm."),
-    h("details", {}, h("summary", {}, "Features"), h("pre", {}, write(found.features.length === catalogue.columns?.length ? Object.fromEntries(found.features.map((/** @type {number} */ value, /** @type {number} */ place) => [catalogue.columns[place], value])) : found.features))),
-    destroy(`Delete ${id}`, id, "The arm is gone from all choices; rewards for it still count.", async () => {
+    nearest,
+    h("details", {}, h("summary", {}, "Features"), h("pre", { tabindex: 0, role: "region", "aria-label": "Features" }, write(found.features.length === catalogue.columns?.length ? Object.fromEntries(found.features.map((/** @type {number} */ value, /** @type {number} */ place) => [catalogue.columns[place], value])) : found.features))),
+    destroy(`Delete ${id}`, id, "Gone from all choices with it: its features, tags and metadata. Rewards for it still count, and the rows of the log that show it stay.", async () => {
       await send({ method: "DELETE", path: `${at}/arms/${encodeURIComponent(id)}` });
       view.remember({ arm: "" });
       view.go(["catalogues", catalogue.id]);
     }),
   );
+  const told = (/** @type {HTMLElement} */ box, /** @type {Promise<unknown>} */ work) => work.catch((error) => (view.signal.aborted ? null : box.replaceChildren(problemBox(error))));
+  told(shown, earnedBy(view, catalogue, id).then((rows) => shown.replaceChildren(table("Shown", ["bandit", "#times shown", "#of decisions", "#mean reward", "#± 2 standard errors", "since"], rows, "No bandit over this catalogue keeps a log."))));
+  told(nearest, neighbours(view, catalogue, found, selected, open).then((rows) => nearest.replaceChildren(table("Nearest arms", ["arm", "#distance"], rows, "There is no other arm."))));
   section.querySelector("h2")?.setAttribute("tabindex", "-1");
   return section;
 }
 
-/**
- * All arms, or a random sample of many: draws by several seeds, for one has fewer where arms are long.
- * @param {any} catalogue @param {number} size @param {AbortSignal} signal @returns {Promise<any[]>}
- */
+/** How often bandits showed an arm in their last decisions. @param {import("./main.js").View} view @param {any} catalogue @param {string} id */
+async function earnedBy(view, catalogue, id) {
+  const bandits = (await names("bandits", view.signal)).filter((each) => each.catalogue === catalogue.id && each.log);
+  return Promise.all(bandits.map(async (bandit) => {
+    const rows = await lastDecisions(bandit.id, view.signal);
+    const own = shownArms(rows).find((each) => each.id === id);
+    return [link(bandit.id, ["bandits", bandit.id]), count(own?.shown ?? 0), count(rows.length), decimal(own?.mean), own && isNumber(own.low) ? `${decimal(own.low)} … ${decimal(own.high)}` : "–", rows.length ? time(rows[0].time) : "–"];
+  }));
+}
+
+/** @param {import("./main.js").View} view @param {any} catalogue @param {any} arm @param {Selected} selected @param {(id: string) => unknown} open */
+async function neighbours(view, catalogue, arm, selected, open) {
+  if (catalogue.reduction?.state === "not_fitted") return [];
+  const near = await send({ method: "POST", path: path`/v1/catalogues/${catalogue.id}/mips`, body: { query: arm.features, k: 9, method: "exact", objective: "nearest" } }, view.signal);
+  const others = near.arms.filter((/** @type {any} */ each) => each.id !== arm.id);
+  selected.near = new Set(near.arms.map((/** @type {any} */ each) => each.id));
+  selected.redraw();
+  const named = await titlesOf(catalogue, others.map((/** @type {any} */ each) => each.id), view.signal);
+  return others.map((/** @type {any} */ each) => [h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, named(each.id)), number(Math.sqrt(Math.max(0, each.value)))]);
+}
+
+/** All arms, or a random sample of many: draws by several seeds, for one has fewer where arms are long. @param {any} catalogue @param {number} size @param {AbortSignal} signal @returns {Promise<any[]>} */
 async function sample(catalogue, size, signal) {
   const at = path`/v1/catalogues/${catalogue.id}/arms`;
   if (catalogue.size <= size) return (await list(at, size, signal)).items;
@@ -223,21 +286,23 @@ async function sample(catalogue, size, signal) {
   return [...found.values()].slice(0, size);
 }
 
-/** All arms in the plane. @param {import("./main.js").View} view @param {any} catalogue @param {Selected} selected @param {(id: string) => unknown} open */
-function picture(view, catalogue, selected, open) {
+/** All arms in the plane. @param {import("./main.js").View} view @param {any} catalogue @param {Promise<any[]>} known @param {Selected} selected @param {(id: string) => unknown} open */
+function picture(view, catalogue, known, selected, open) {
   const box = h("div", {});
   const choice = h("select", { "aria-label": "Coloured by", on: { change: () => draw() } });
   const size = Math.max(50, Math.min(SAMPLE, Math.floor(SAMPLE_NUMBERS / catalogue.dim)));
-  /** @type {{items: any[], points: number[][], share: number, earned: Map<string, number>} | null} */
+  /** @type {{items: any[], points: number[][], share: number, earned: Map<string, number>, isDrawn: boolean} | null} */
   let data = null;
   const load = action("Draw the picture", async () => {
     const items = await sample(catalogue, size, view.signal);
     const own = (await names("bandits", view.signal)).find((each) => each.catalogue === catalogue.id && each.log);
-    const rows = own ? shownArms(await lastDecisions(own.id, own.log.keep_s, view.signal)) : [];
-    data = { items, ...components(items.map((each) => each.features)), earned: new Map(rows.flatMap((each) => (each.mean === null ? [] : [[each.id, each.mean]]))) };
+    const rows = own ? shownArms(await lastDecisions(own.id, view.signal)) : [];
+    data = { items, ...components(items.map((each) => each.features)), earned: new Map(rows.flatMap((each) => (each.mean === null ? [] : [[each.id, each.mean]]))), isDrawn: false };
     const fields = [...new Set(items.flatMap((each) => Object.keys(each.metadata)))].slice(0, 30);
     choice.replaceChildren(...["mean reward", ...fields].map((field) => h("option", { value: field }, field)));
-    if (fields[0]) choice.value = view.query.get("colour") ?? fields[0];
+    // A field of few values, that most arms have, tells most.
+    const telling = (await known).filter((each) => fields.includes(each.field) && each.distinct > 1 && each.distinct <= FEW_VALUES).sort((a, b) => b.arms - a.arms || a.distinct - b.distinct)[0]?.field;
+    if (fields[0]) choice.value = view.query.get("colour") ?? telling ?? fields[0];
     load.remove();
     box.prepend(h("div", { class: "field" }, h("label", {}, "Coloured by ", choice)));
     draw();
@@ -247,9 +312,10 @@ function picture(view, catalogue, selected, open) {
     if (!data) return;
     const { items, points, share, earned } = data;
     const by = choice.value;
-    view.remember({ colour: by });
+    if (data.isDrawn) view.remember({ colour: by });
+    data.isDrawn = true;
     const { kinds, legend } = by === "mean reward" ? byReward(items, earned) : byField(items, by);
-    const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], big: selected.near.has(each.id), note: [each.id, by, by === "mean reward" ? number(earned.get(each.id)) : plain(fieldOf(each.metadata, by))].join(" · ") }));
+    const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], big: selected.near.has(each.id), note: [titleIn(each, catalogue.display?.title), by, by === "mean reward" ? number(earned.get(each.id)) : plain(fieldOf(each.metadata, by))].join(" · ") }));
     const scatter = chart("scatter", { label: "Arms by their first two principal components", dots, legend, chosen: selected.id }, { on: { choose: (/** @type {CustomEvent} */ event) => open(event.detail) } });
     const sample = items.length < catalogue.size ? `A random sample: ${count(items.length)} of ${count(catalogue.size)} arms. ` : "";
     drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.${items.some((each) => each.id === selected.id || selected.near.has(each.id)) ? " The arm that is looked at and its nearest ones are larger." : ""}`), scatter);
@@ -257,7 +323,7 @@ function picture(view, catalogue, selected, open) {
   selected.redraw = draw;
   if (catalogue.size > 1) box.append(load, drawing);
   else box.append(empty("There is nothing to draw yet."));
-  if (view.query.get("colour")) /** @type {any} */ (load.querySelector("button")).click();
+  if (catalogue.size > 1 && (view.query.get("colour") || catalogue.size <= DRAWN_AT_ONCE)) /** @type {any} */ (load.querySelector("button")).click();
   return panel("The arms as a picture", box);
 }
 
@@ -287,11 +353,25 @@ function byField(items, field) {
   return { kinds, legend: counts.size > COLOURS ? [...legend, { name: "others", kind: "c7" }] : legend };
 }
 
-/** Add arms; delete the catalogue. @param {import("./main.js").View} view @param {any} catalogue */
-function growing(view, catalogue) {
+/** Which field names an arm. @param {import("./main.js").View} view @param {any} catalogue @param {Promise<any[]>} fields */
+function titling(view, catalogue, fields) {
+  const form = new Form([{ name: "title", label: "The field that names an arm", value: catalogue.display?.title ?? "", list: "title-fields", hint: "Its values stand in place of ids on all pages; empty: the ids." }], {
+    submit: "Use these titles",
+    act: async ({ title }) => {
+      await send({ method: "PATCH", path: path`/v1/catalogues/${catalogue.id}`, body: { display: title ? { title } : null } }, view.signal);
+      view.go(["catalogues", catalogue.id]);
+      dispatchEvent(new HashChangeEvent("hashchange"));
+    },
+  });
+  const known = h("datalist", { id: "title-fields" });
+  fields.then((all) => known.append(...all.filter((each) => "string" in each.types).map((each) => h("option", { value: each.field }, wordsOf(each)))), () => null);
+  return panel("Titles", form.el, known);
+}
+
+/** Add arms; delete the catalogue. @param {import("./main.js").View} view @param {any} catalogue @param {Promise<any[]>} fields */
+function growing(view, catalogue, fields) {
   const at = path`/v1/catalogues/${catalogue.id}`;
   const example = write([{ id: "new-arm", features: new Array(Math.min(catalogue.dim, 64)).fill(0.1), metadata: {} }]);
-  const shown = h("div", {});
   const call = (/** @type {any} */ values) => ({ method: "PUT", path: `${at}/arms`, body: { arms: values.arms ?? [] } });
   const said = h("p", { role: "status" });
   const form = new Form([{ name: "arms", label: "Arms to add or change", kind: "json", value: example }], {
@@ -302,17 +382,10 @@ function growing(view, catalogue) {
       said.textContent = `${count(done.added)} added, ${count(done.updated)} changed.`;
     },
   });
-  const draw = () => {
-    try {
-      shown.replaceChildren(preview(call(form.values())));
-    } catch {
-      // no JSON yet
-    }
-  };
-  draw();
-  const gone = destroy(`Delete ${catalogue.id}`, catalogue.id, "The catalogue and its arms are gone for good. Not possible while a bandit uses it.", async () => {
+  const [shown, draw] = previewOf(form, (values) => [call(values)]);
+  const gone = destroy(`Delete ${catalogue.id}`, catalogue.id, `Gone for good with it: its ${count(catalogue.size)} arms with their metadata, and its index. Not possible while a bandit uses it.`, async () => {
     await send({ method: "DELETE", path: at });
     view.go(["catalogues"]);
   });
-  return h("div", { class: "cols" }, panel("Add arms", form.el, said, h("details", {}, h("summary", {}, "The call it makes"), shown)), panel("Delete", gone, h("p", {}, h("a", { href: address(["queries", catalogue.id]) }, "One-shot queries"), " over these arms")));
+  return h("div", { class: "cols" }, panel("Add arms", form.el, said, shown), titling(view, catalogue, fields), panel("Delete", gone, h("p", {}, h("a", { href: address(["queries", catalogue.id]) }, "One-shot queries"), " over these arms")));
 }

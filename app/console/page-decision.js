@@ -2,10 +2,10 @@
 
 import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { empty, facts, h, link, panel, table } from "./dom.js";
-import { count, decimal, number, percent, plain, time } from "./format.js";
+import { code, empty, facts, h, link, panel, table } from "./dom.js";
+import { count, decimal, NONE, number, percent, plain, time } from "./format.js";
 import { Form, preview } from "./forms.js";
-import { earned, lastDecisions, names } from "./measure.js";
+import { earned, lastDecisions, names, titlesOf } from "./measure.js";
 
 const SHOWN = 50;
 const MOST_BARS = 30;
@@ -35,31 +35,46 @@ export async function show(view) {
     await explain(view, bandit, token);
     return;
   }
-  const rows = bandit.log ? (await lastDecisions(name, bandit.log.keep_s, signal)).slice(-SHOWN).reverse() : [];
-  const listed = rows.map((row) => [time(row.time), row.key ?? "–", row.arms.map((/** @type {any} */ arm) => arm.id).join(", "), row.arms.map((/** @type {any} */ arm) => number(earned(row, arm.id))).join(", "), row.group ?? "–", link("explain", ["decisions", name, row.decision])]);
-  root.append(panel("A decision", form.el), panel("The last decisions", table("The last decisions", ["time", "key", "arms", "rewards", "group", ""], listed, bandit.log ? "No decision is in the log yet." : "This bandit keeps no log of its decisions.")));
+  const rows = bandit.log ? (await lastDecisions(name, signal, SHOWN)).reverse() : [];
+  const named = await titlesOf(bandit.catalogue, rows.flatMap((row) => row.arms.map((/** @type {any} */ arm) => arm.id)), signal);
+  const byKey = new Form([{ name: "key", label: "Key", hint: "Whose decisions." }], { submit: "Show its decisions", act: ({ key }) => view.go(["keys", name, key ?? ""]) });
+  root.append(panel("The last decisions", rows.length || bandit.log ? decisionCards(bandit, rows, named, "The last decisions") : empty("This bandit keeps no log of its decisions.")), h("div", { class: "cols" }, bandit.scope === "per_key" && panel("Of one key", byKey.el), panel("A decision", form.el)));
+}
+
+/** Decisions as a table, and as cards on a phone. @param {any} bandit @param {any[]} rows @param {(id: string) => string} named @param {string} label */
+export function decisionCards(bandit, rows, named, label) {
+  const lines = rows.map((row) => [
+    time(row.time),
+    row.key ? link(row.key, ["keys", bandit.id, row.key]) : NONE,
+    row.arms.map((/** @type {any} */ arm) => named(arm.id)).join(", "),
+    row.arms.map((/** @type {any} */ arm) => number(earned(row, arm.id))).join(", "),
+    row.group ?? NONE,
+    link("explain", ["decisions", bandit.id, row.decision]),
+  ]);
+  return table(label, ["time", "key", "arms", "rewards", "group", ""], lines, "No decision is in the log yet.", "cards");
 }
 
 /** @param {import("./main.js").View} view @param {any} bandit @param {string} token */
 async function explain(view, bandit, token) {
   const call = { method: "POST", path: path`/v1/bandits/${bandit.id}/log/explain`, body: { decision: token } };
   const { row, asked, seeded, changed, repeated, candidates } = await send(call, view.signal);
-  const rewards = row.rewards.map((/** @type {any} */ each) => [link(each.arm, ["catalogues", bandit.catalogue], { arm: each.arm }), `${each.signal ? `${each.signal} ` : ""}${number(each.value)}`, time(each.time), each.default ? "nobody sent one: the default" : each.revised ? `sent, in the place of ${each.revised} earlier` : "sent"]);
-  const arms = row.arms.map((/** @type {any} */ arm) => [count(arm.place), link(arm.id, ["catalogues", bandit.catalogue], { arm: arm.id }), decimal(arm.score), arm.propensity === null ? "–" : percent(arm.propensity, 2), arm.pinned ? "pinned" : ""]);
+  const named = await titlesOf(bandit.catalogue, [...row.arms, ...candidates.slice(0, MOST_BARS)].map((/** @type {any} */ arm) => arm.id), view.signal);
+  const rewards = row.rewards.map((/** @type {any} */ each) => [link(named(each.arm), ["catalogues", bandit.catalogue], { arm: each.arm }), `${each.signal ? `${each.signal} ` : ""}${number(each.value)}`, time(each.time), each.default ? "nobody sent one: the default" : each.revised ? `sent, in the place of ${each.revised} earlier` : "sent"]);
+  const arms = row.arms.map((/** @type {any} */ arm) => [count(arm.place), link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), decimal(arm.score), arm.propensity === null ? "–" : percent(arm.propensity, 2), arm.pinned ? "pinned" : ""]);
   view.root.append(
     h("div", { class: "cols" },
-      panel("What was asked", facts([
+      panel("What was asked", facts(/** @type {[string, any][]} */ ([
         ["Time", time(row.time)],
         ["Key", row.key ? link(row.key, ["keys", bandit.id, row.key]) : "none"],
         ["Arms asked for", asked ? count(asked.k) : "not kept"],
-        ["Filter", h("code", {}, plain(row.filter))],
-        ["Context", h("code", {}, plain(row.context))],
+        ["Filter", code(row.filter)],
+        ["Context", code(row.context)],
         ["Excluded", asked?.exclude.length ? asked.exclude.join(", ") : "none"],
         ["Pinned", asked?.pins.length ? plain(asked.pins) : "none"],
         ["At most", asked?.at_most.length ? plain(asked.at_most) : "no rule"],
         ["Seed", seeded ? "given" : "its own"],
-      ])),
-      panel("By what", facts([
+      ]))),
+      panel("By what", facts(/** @type {[string, any][]} */ ([
         ["Policy", row.policy],
         ["Group", row.group ?? "no holdout"],
         ["Barred", row.barred === null ? "not known" : row.barred ? plain(row.barred) : "none"],
@@ -68,23 +83,52 @@ async function explain(view, bandit, token) {
         ["Learner version", count(row.learner_version)],
         ...(row.prior_version === undefined ? [] : [["Version of the prior", count(row.prior_version)]]),
         ["Catalogue version", count(row.catalogue_version)],
-      ]))),
+      ])))),
     panel("What was shown", table("What was shown", ["#place", "arm", "#score", "#propensity", ""], arms), h("h3", {}, "What came of it"), table("Rewards", ["arm", "#value", "time", ""], rewards, "No reward yet.")),
-    panel("What stood to choose from", pool(bandit, repeated, changed, candidates)),
+    panel("What stood to choose from", pool(bandit, row, named, repeated, changed, candidates)),
     h("details", {}, h("summary", {}, "The call that this page makes"), preview(call)),
   );
 }
 
-/** @param {any} bandit @param {boolean | null} repeated @param {string[]} changed @param {any[]} candidates */
-function pool(bandit, repeated, changed, candidates) {
-  if (!candidates.length) return empty(`The choice cannot be made again, for since then this has changed: ${changed.join(", ") || "what it was made from"}. Explain a decision before its learner has the next reward to see estimates and widths.`);
-  const bars = candidates.slice(0, MOST_BARS).map((arm) => ({ label: arm.id, value: arm.estimate, low: arm.estimate - 2 * arm.width, high: arm.estimate + 2 * arm.width, kind: arm.place === null ? "muted" : "policy", note: arm.place === null ? "" : `place ${arm.place}` }));
+/** @param {any} bandit @param {any} row @param {(id: string) => string} named @param {boolean | null} repeated @param {string[]} changed @param {any[]} candidates */
+function pool(bandit, row, named, repeated, changed, candidates) {
+  if (!candidates.length) return whyNot(row, changed);
+  const bars = candidates.slice(0, MOST_BARS).map((arm) => ({ label: named(arm.id), value: arm.estimate, low: arm.estimate - 2 * arm.width, high: arm.estimate + 2 * arm.width, kind: arm.place === null ? "muted" : "policy", note: arm.place === null ? "" : `place ${arm.place}` }));
   const otherwise = candidates.filter((arm) => arm.place === null).sort((a, b) => b.estimate - a.estimate).slice(0, 5);
   return [
     h("p", {}, repeated ? "The choice was made again from its seed, and is the same." : "The choice was made again from its seed, and is another one."),
     chart("bars", { label: "Candidates", unit: "expected reward", spanName: "estimate ± 2 widths", bars }),
     candidates[0].terms && table("What the estimates are made of", ["arm", "#estimate", "the largest parts"], candidates.slice(0, MOST_BARS).map((arm) => [link(arm.id, ["catalogues", bandit.catalogue], { arm: arm.id }), number(arm.estimate), arm.terms.map((/** @type {any} */ term) => `${term.column} ${term.value > 0 ? "+" : ""}${number(term.value)}`).join(", ")])),
     candidates.length > MOST_BARS && h("p", { class: "hint" }, `${count(MOST_BARS)} of ${count(candidates.length)} candidates`),
-    h("p", {}, "By estimate alone the next ones were: ", otherwise.length ? otherwise.map((arm, place) => [place ? ", " : "", link(arm.id, ["catalogues", bandit.catalogue], { arm: arm.id }), ` (${number(arm.estimate)})`]) : "none", "."),
+    h("p", {}, "By estimate alone the next ones were: ", otherwise.length ? otherwise.map((arm, place) => [place ? ", " : "", link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), ` (${number(arm.estimate)})`]) : "none", "."),
+  ];
+}
+
+/** By what each kind of policy has chosen. @type {Record<string, string>} */
+const CHOSE = {
+  softmax: "softmax drew each place with the propensity above: arms of a higher estimate more often, every eligible one sometimes.",
+  igw: "igw drew by propensities: the arm of the best estimate most of the time, others the less the further they are behind it.",
+  epsilon_greedy: "epsilon_greedy took the best estimate, and with the probability epsilon any arm; the propensity above says how likely each was.",
+  linucb: "linucb took the highest upper bound: the estimate and so many widths as alpha says.",
+  sub_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
+  linear_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
+};
+/** @type {Record<string, string>} */
+const CHANGED = {
+  learner: "the learner has had a reward since, so that its estimates are others now",
+  catalogue: "arms came, went or changed since",
+  barred: "it is not known which arms quotas and repeats did not allow",
+  bandit: "its version of then is no longer kept",
+  request: "the request was too large to be logged",
+  warm_up: "nobody knows any more which slot of the warm-up it took",
+  prior: "the prior of then is no longer kept",
+};
+
+/** What can still be said of a choice that cannot be made again. @param {any} row @param {string[]} changed */
+function whyNot(row, changed) {
+  const shown = row.group === "holdout" ? "It is of the holdout: shown without the policy, as the setting holdout says." : (CHOSE[row.policy] ?? `The policy ${row.policy} chose it.`);
+  return [
+    h("p", {}, h("strong", {}, "What is known for good: "), shown, row.arms.some((/** @type {any} */ arm) => arm.pinned) ? " Pinned arms stand where the request wanted them." : ""),
+    h("p", {}, "The choice cannot be made again to compare it with what it left out: ", changed.map((each) => CHANGED[each] ?? each).join("; ") || "what it was made from has changed", ". Scores and propensities above are those of then."),
   ];
 }

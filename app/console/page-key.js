@@ -2,11 +2,13 @@
 
 import { get, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, empty, h, link, panel, redraw, table, tile } from "./dom.js";
-import { count, decimal, number, time } from "./format.js";
+import { address, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { count, decimal, number } from "./format.js";
 import { action, destroy, Form, problemBox } from "./forms.js";
 import { widths } from "./linear.js";
-import { earned, lastDecisions, names } from "./measure.js";
+import { decisionsOf, lastDecisions, names, titlesOf } from "./measure.js";
+import { decisionCards } from "./page-decision.js";
+import { exposures } from "./quotas.js";
 
 const LOOK_MS = 3000;
 const MOST_DIM = 256;
@@ -35,25 +37,28 @@ export async function show(view) {
   const tiles = h("div", { class: "tiles" });
   const theta = h("div", {});
   const weights = h("div", {});
-  const sure = h("div", {});
-  const past = h("div", {});
+  const past = h("div", {}, skeleton());
+  const had = h("div", {});
+  theta.append(skeleton(6));
+  tiles.append(skeleton(2));
   root.append(
     h("p", {}, "Key ", h("strong", {}, key), " of ", link(name, ["bandits", name]), ". ", link("Try it", ["try", name], bandit.scope === "per_key" ? { key } : {})),
     h("div", {}, note, tiles),
-    h("div", { class: "cols" }, panel("What it has learned", theta), panel("How its certainty grew", sure), weights, wouldShow(view, bandit, key)),
-    panel("Last decisions", past),
-    panel("Forget", destroy("Forget this learner", key, "What it has learned is gone for good; rewards for its decisions so far are refused.", async () => {
+    h("div", { class: "cols" }, panel("What it has learned", theta), weights, wouldShow(view, bandit, key)),
+    bandit.repeats ? panel(bandit.scope === "global" ? "What a visitor has had" : "What it has had", had) : "",
+    panel(bandit.scope === "global" ? "Last decisions" : "Last decisions for this key", past),
+    panel("Forget", destroy("Forget this learner", key, `Gone for good with it: what it has learned from its rewards, and what it was shown that counts for repeats. Rewards for its decisions so far are refused; the rows of the log stay.`, async () => {
       await send({ method: "DELETE", path: path`/v1/bandits/${name}/learners/${key}` });
       view.go(["bandits", name, "learners"]);
     })),
   );
-  /** @type {{x: number, y: number}[]} */
-  const certainty = [];
+  let seen = -1;
+  if (bandit.repeats && bandit.scope === "global") had.append(visitorForm(view, bandit));
   view.live(LOOK_MS, note, async () => {
     const at = path`/v1/bandits/${name}/learners/${key}`;
     let learner = await get(at, signal);
     const dim = learner.theta.length + (learner.weights?.flat().length ?? 0) + (learner.offset === undefined ? 0 : 1);
-    const known = certainty[certainty.length - 1]?.x !== learner.observations || !theta.hasChildNodes();
+    const known = seen !== learner.observations;
     if (dim <= MOST_DIM && known) learner = await get(at + query({ include: "precision" }), signal);
     const noise = Math.sqrt(learner.used?.noise ?? 1);
     const wide = learner.precision ? widths(learner.precision).map((width) => width * noise) : [];
@@ -65,7 +70,13 @@ export async function show(view) {
       tile("Noise", number(learner.used?.noise), "of a reward, seen"),
       tile("Exploration", number(learner.used?.exploration), "in use"),
     ]);
+    if (bandit.repeats && bandit.scope === "per_key") {
+      const found = await get(path`/v1/bandits/${name}/learners/${key}/exposures`, signal);
+      const named = await titlesOf(bandit.catalogue, found.items.flatMap((/** @type {any} */ each) => each.arm ?? []), signal);
+      redraw(had, found, () => exposures(found, named));
+    }
     if (!known) return;
+    seen = learner.observations;
     const all = learner.theta.map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: learner.columns?.[place] ?? `coordinate ${place + 1}`, value, low: wide[place] === undefined ? undefined : value - 2 * wide[place], high: wide[place] === undefined ? undefined : value + 2 * wide[place] }));
     const bars = [...all].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, MOST_BARS);
     redraw(theta, all, () => [
@@ -74,13 +85,6 @@ export async function show(view) {
       h("details", {}, h("summary", {}, "All of theta"), table("All of theta", ["coordinate", "#value", "#width"], all.slice(0, MOST_DIM).map((/** @type {any} */ each, /** @type {number} */ place) => [learner.columns?.[place] ?? count(place + 1), decimal(each.value, 4), decimal(wide[place], 4)]))),
       wide.length === 0 && h("p", { class: "hint" }, "The widths of so many numbers are not read here."),
     ]);
-    if (wide.length) {
-      const prior = 1 / Math.sqrt(learner.used?.ridge || 1) * noise;
-      if (!certainty.length && learner.observations) certainty.push({ x: 0, y: prior });
-      certainty.push({ x: learner.observations, y: wide.reduce((sum, width) => sum + width, 0) / wide.length });
-    }
-    const series = [{ name: "mean width of a coordinate", kind: "third", points: certainty }];
-    redraw(sure, series, () => [chart("lines", { label: "Mean width", unit: "reward for each unit", x: "rewards", least: 0, series, none: "Its widths are not known." }), h("p", { class: "hint" }, "From the prior, at 0 rewards, to now; more points come while this page is open.")]);
     redraw(weights, learner.weights ?? null, () => learner.weights && panel("In contexts", weightTable(learner)));
     await readPast(view, bandit, key, past);
   });
@@ -93,12 +97,27 @@ function weightTable(learner) {
   return [h("p", { class: "hint" }, "What each part of a context adds, along the principal directions of the arms."), table("Context weights", ["", ...columns.slice(0, 20).map((/** @type {string} */ each) => `#${each}`)], rows)];
 }
 
+/** The exposures of a visitor of a global bandit. @param {import("./main.js").View} view @param {any} bandit */
+function visitorForm(view, bandit) {
+  const box = h("div", { "aria-live": "polite" });
+  const form = new Form([{ name: "visitor", label: "Visitor", hint: "As choices name it." }], {
+    submit: "Show what it has had",
+    act: async ({ visitor }) => {
+      const found = await get(path`/v1/bandits/${bandit.id}/learners/${visitor ?? "-"}/exposures`, view.signal);
+      const named = await titlesOf(bandit.catalogue, found.items.flatMap((/** @type {any} */ each) => each.arm ?? []), view.signal);
+      box.replaceChildren(...exposures(found, named));
+    },
+  });
+  return h("div", {}, form.el, box);
+}
+
 /** @param {import("./main.js").View} view @param {any} bandit @param {string} key @param {HTMLElement} box */
 async function readPast(view, bandit, key, box) {
   if (!bandit.log) return redraw(box, "no log", () => empty("This bandit keeps no log of its decisions. ", h("a", { href: address(["bandits", bandit.id, "settings"], { set: "log", to: "{}" }) }, "Keep one"), "."));
-  const all = await lastDecisions(bandit.id, bandit.log.keep_s, view.signal);
-  const own = (bandit.scope === "per_key" ? all.filter((row) => row.key === key) : all).slice(-SHOWN).reverse();
-  return redraw(box, own, () => [table("Last decisions", ["time", "arms", "rewards", "group", ""], own.map((row) => [time(row.time), row.arms.map((/** @type {any} */ arm) => arm.id).join(", "), row.arms.map((/** @type {any} */ arm) => number(earned(row, arm.id))).join(", "), row.group ?? "–", link("explain", ["decisions", bandit.id, row.decision])]), "None among the last 1,000 decisions of the bandit.")]);
+  const { rows, read, isAll } = bandit.scope === "per_key" ? await decisionsOf(bandit.id, key, SHOWN, view.signal) : { rows: (await lastDecisions(bandit.id, view.signal, SHOWN)).reverse(), read: SHOWN, isAll: false };
+  const named = await titlesOf(bandit.catalogue, rows.flatMap((row) => row.arms.map((/** @type {any} */ arm) => arm.id)), view.signal);
+  const found = isAll || rows.length === SHOWN ? "" : `Those among the last ${count(read)} decisions of the bandit. `;
+  return redraw(box, rows, () => [decisionCards(bandit, rows, named, "Last decisions"), h("p", { class: "hint" }, found, rows.length === SHOWN ? `The last ${count(SHOWN)}.` : "")]);
 }
 
 /** @param {import("./main.js").View} view @param {any} bandit @param {string} key */
@@ -108,7 +127,8 @@ function wouldShow(view, bandit, key) {
   const look = async () => {
     const body = { k: 5, dry_run: true, ...(bandit.scope === "per_key" ? { key } : {}), ...(context === undefined ? {} : { context }) };
     const { arms, group } = await send({ method: "POST", path: path`/v1/bandits/${bandit.id}/choose`, body }, view.signal);
-    const bars = arms.map((/** @type {any} */ arm) => ({ label: arm.id, value: arm.estimate, low: arm.estimate - 2 * arm.width, high: arm.estimate + 2 * arm.width, mark: arm.draw ?? undefined, note: number(arm.score) }));
+    const named = await titlesOf(bandit.catalogue, arms.map((/** @type {any} */ arm) => arm.id), view.signal);
+    const bars = arms.map((/** @type {any} */ arm) => ({ label: named(arm.id), value: arm.estimate, low: arm.estimate - 2 * arm.width, high: arm.estimate + 2 * arm.width, mark: arm.draw ?? undefined, note: number(arm.score) }));
     box.replaceChildren(chart("bars", { label: "What it would be shown now", unit: "expected reward", spanName: "estimate ± 2 widths", markName: bars.some((/** @type {any} */ bar) => bar.mark !== undefined) ? "what was drawn" : undefined, bars }), h("p", { class: "hint" }, `A dry run${group === "holdout" ? ", in the holdout" : ""}: nothing was logged, counted or reserved.${bandit.context ? " In the context of zeros; try it shows others." : ""}`));
   };
   const again = action("Draw again", look);

@@ -1,19 +1,24 @@
 // Overview: is it well, what does it do, and what could be next.
 
-import { get, list, Metrics, path, send } from "./api.js";
+import { get, list, Metrics, now, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { button, empty, h, link, panel, redraw, table, tile } from "./dom.js";
-import { bytes, count, decimal, duration, number, percent } from "./format.js";
-import { Form, preview, problemBox } from "./forms.js";
-import { course, timeline } from "./measure.js";
+import { button, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { bytes, count, duration, number, percent } from "./format.js";
+import { Form, preview, previewOf, problemBox } from "./forms.js";
+import { fieldOf } from "./json.js";
+import { mismatch } from "./linear.js";
+import { course, holdoutSince, SRM_FACTOR, timeline, verdict } from "./measure.js";
 import * as shop from "./shop.js";
 
 const LOOK_MS = 3000;
 const LISTED_EVERY = 3;
 const REPORT_MS = 20_000;
-const MOST = 12;
+const MOST = 24;
 const VISITORS = 500;
-const CHOOSE = /\/choose(\/batch)?$/;
+const QUIET_MS = 3_600_000;
+const CHOICES = /\/choose(\/batch)?$/;
+const ONE = /\/choose$/;
+const BATCH = /\/choose\/batch$/;
 
 /** @param {import("./main.js").View} view */
 export async function show(view) {
@@ -23,12 +28,14 @@ export async function show(view) {
   const bandits = panel("Bandits");
   const catalogues = panel("Catalogues");
   const next = h("div", {});
-  const rows = { bandits: h("div", {}), catalogues: h("div", {}) };
-  bandits.append(rows.bandits);
+  const rows = { bandits: h("div", {}, skeleton()), catalogues: h("div", {}, skeleton()) };
+  tiles.append(skeleton(2));
+  const order = h("select", { value: view.query.get("sort") ?? "attention" }, Object.entries(ORDERS).map(([name, [text]]) => h("option", { value: name }, text)));
+  bandits.append(h("label", { class: "inline" }, "Sorted by ", order), rows.bandits);
   catalogues.append(rows.catalogues);
   root.append(h("div", {}, health, tiles), bandits, catalogues, next);
   const rates = new Rates();
-  /** @type {Map<string, {at: number, values: (number | null)[]}>} */
+  /** @type {Map<string, any>} */
   const sparks = new Map();
   /** @type {NextSteps | undefined} */
   let steps;
@@ -48,11 +55,14 @@ export async function show(view) {
     redraw(health, words, () => words.map(([kind, sentence]) => h("p", { class: kind }, sentence)));
     redraw(tiles, { ready, status, seen }, () => (status ? figures(ready, status, metrics, seen) : []));
     const [made, stocked, policies] = await lists;
-    await readSparks(made.items, sparks, signal);
-    redraw(rows.bandits, [made, [...sparks]], () => (made.items.length ? banditTable(made.items, sparks) : empty("None yet. A bandit chooses among the arms of a catalogue, and learns from rewards.")));
+    const catalogues = new Map(stocked.items.map((/** @type {any} */ each) => [each.id, each]));
+    const draw = () => redraw(rows.bandits, [made, order.value, [...sparks]], () => (made.items.length ? banditTable(made.items, sparks, catalogues, order.value) : empty("None yet. A bandit chooses among the arms of a catalogue, and learns from rewards.")));
+    draw();
+    order.onchange = () => (view.remember({ sort: order.value }), draw());
     redraw(rows.catalogues, stocked, () => (stocked.items.length ? catalogueTable(stocked.items) : empty("None yet. A catalogue holds arms: the items to choose from, each a vector.")));
     if (!steps) next.append((steps = new NextSteps(view, () => ((turn = 0), look()))).el);
     steps.update(made.items, stocked.items, policies.items);
+    await readSparks(made.items, sparks, draw, signal);
   });
 }
 
@@ -81,7 +91,7 @@ function wellness(ready, status) {
 /** Rates between two looks, by process: with several, each look may be at another one. */
 class Rates {
   constructor() {
-    /** @type {Map<number, {at: number, choices: number, rewards: number, rate: number[], buckets: number[][]}>} */
+    /** @type {Map<number, {at: number, choices: number, rewards: number, rate: number[], one: number[][], batch: number[][]}>} */
     this.processes = new Map();
   }
 
@@ -89,25 +99,25 @@ class Rates {
   read(metrics) {
     const now = performance.now();
     const born = metrics.sum("process_start_time_seconds");
-    const choices = metrics.sum("shortlist_requests_total", { route: CHOOSE, status: "200" });
+    const choices = metrics.sum("shortlist_requests_total", { route: CHOICES, status: "200" });
     const rewards = metrics.sum("shortlist_rewards_total", { outcome: "accepted" });
     const before = this.processes.get(born);
-    const buckets = histogram(metrics);
+    const [one, batch] = [histogram(metrics, ONE), histogram(metrics, BATCH)];
     let rate = before?.rate ?? [NaN, NaN];
     if (before && now - before.at > 500) rate = [(choices || 0) - (before.choices || 0), (rewards || 0) - (before.rewards || 0)].map((difference) => (1000 * difference) / (now - before.at));
-    this.processes.set(born, { at: now, choices, rewards, rate, buckets });
+    this.processes.set(born, { at: now, choices, rewards, rate, one, batch });
     for (const [name, each] of this.processes) if (now - each.at > 60_000) this.processes.delete(name);
     const all = [...this.processes.values()];
     const sum = (/** @type {number} */ place) => all.reduce((total, each) => total + each.rate[place], 0);
-    return { choices: sum(0), rewards: sum(1), p99: quantile(buckets, 0.99), processes: all.length };
+    return { choices: sum(0), rewards: sum(1), p99: quantile(one, 0.99), batchP99: quantile(batch, 0.99), processes: all.length };
   }
 }
 
-/** Pairs of a bound in seconds and how many choices took at most so long. @param {Metrics} metrics */
-function histogram(metrics) {
+/** Pairs of a bound in seconds and how many requests took at most so long. @param {Metrics} metrics @param {RegExp} route */
+function histogram(metrics, route) {
   /** @type {Map<number, number>} */
   const found = new Map();
-  for (const { labels, value } of metrics.find("shortlist_request_seconds_bucket", { route: CHOOSE })) {
+  for (const { labels, value } of metrics.find("shortlist_request_seconds_bucket", { route })) {
     const bound = labels.le === "+Inf" ? Infinity : Number(labels.le);
     found.set(bound, (found.get(bound) ?? 0) + value);
   }
@@ -132,9 +142,10 @@ function figures(ready, status, metrics, seen) {
   const names = [...new Set(refused.map(({ labels }) => labels.key))].join(", ");
   return [
     tile("State", isReady ? "Ready" : "Not ready", `up ${duration(status.uptime_s)}, ${status.version}`, isReady ? "good" : "bad"),
-    tile("Choices", number(seen.choices, 2), "a second"),
+    tile("Requests for choices", number(seen.choices, 2), "a second; a batch is one"),
     tile("Rewards", number(seen.rewards, 2), "a second"),
-    tile("Choices, p99", duration(seen.p99), "since the start"),
+    tile("One choice, p99", duration(seen.p99), "since the start"),
+    tile("A batch, p99", duration(seen.batchP99), "whatever its size, since the start"),
     ...(refused.length ? [tile("Refused", count(metrics.sum("shortlist_rate_refused_total")), `requests beyond the rate of the API key ${names}`)] : []),
     tile("Backlog", count(ready.backlog), ready.backlog ? `rewards, the oldest ${duration(ready.lag_s)}` : "rewards wait"),
     tile("Memory", bytes(metrics.sum("process_resident_memory_bytes")), "of this process"),
@@ -144,28 +155,69 @@ function figures(ready, status, metrics, seen) {
   ];
 }
 
-/** Read the mean reward of bandits that keep a log, now and then. @param {any[]} bandits @param {Map<string, any>} sparks @param {AbortSignal} signal */
-async function readSparks(bandits, sparks, signal) {
-  const now = performance.now();
+/**
+ * What the table says of a bandit besides its settings, read now and then: means over the window, the course, the lift, and what
+ * needs attention. @param {any[]} bandits @param {Map<string, any>} sparks @param {() => void} told @param {AbortSignal} signal
+ */
+async function readSparks(bandits, sparks, told, signal) {
+  const moment = performance.now();
   for (const bandit of bandits.slice(0, MOST)) {
     const before = sparks.get(bandit.id);
-    if (!bandit.log || (before && now - before.at < REPORT_MS)) continue;
-    const { report } = await timeline(bandit.id, null, signal);
-    const policy = report.groups.find((/** @type {any} */ group) => group.group === "policy");
-    sparks.set(bandit.id, { at: now, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift.value, decisions: policy?.decisions ?? 0 });
+    if (before && moment - before.at < REPORT_MS) continue;
+    if (!bandit.log) sparks.set(bandit.id, { at: moment, alarms: [] });
+    else {
+      const since = await holdoutSince(bandit, signal);
+      const [{ report }, last] = await Promise.all([timeline(bandit.id, since, signal), get(path`/v1/bandits/${bandit.id}/log?order=desc&limit=200`, signal)]);
+      const groups = Object.fromEntries(report.groups.map((/** @type {any} */ group) => [group.group, group]));
+      const mean = groups.policy?.decisions ? groups.policy.mean_reward : null;
+      sparks.set(bandit.id, { at: moment, mean, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift, decisions: groups.policy?.decisions ?? 0, alarms: alarmsOf(bandit, report, groups, last.items) });
+    }
+    told();
   }
 }
 
-/** @param {any[]} bandits @param {Map<string, any>} sparks */
-function banditTable(bandits, sparks) {
+/** What is wrong with a bandit, by its report and its last rows, the newest first. @param {any} bandit @param {any} report @param {any} groups @param {any[]} rows @returns {string[]} */
+function alarmsOf(bandit, report, groups, rows) {
+  const found = [];
+  for (const { signal, state } of report.guardrails ?? []) if (state === "broken") found.push(`guardrail of ${signal} broken`);
+  const share = bandit.holdout?.share;
+  if (share && share < 1 && bandit.scope === "global" && mismatch(groups.policy?.decisions ?? 0, groups.holdout?.decisions ?? 0, share) >= SRM_FACTOR) found.push("sample ratio mismatch");
+  const times = rows.flatMap((row) => row.rewards.filter((/** @type {any} */ each) => !each.default).map((/** @type {any} */ each) => each.time));
+  const oldest = rows[rows.length - 1]?.time;
+  if (rows.length && now() - rows[0].time < QUIET_MS && oldest < now() - QUIET_MS && Math.max(0, ...times) < now() - QUIET_MS) found.push("no rewards for an hour");
+  const versions = new Set(rows.map((row) => row.learner_version));
+  if (bandit.scope === "global" && rows.length === 200 && versions.size === 1 && times.length > 50) found.push("the learner stands still");
+  return found;
+}
+
+/** @param {any} bandit @param {any} spark @param {Map<string, any>} catalogues @returns {string[]} */
+function attention(bandit, spark, catalogues) {
+  const index = catalogues.get(bandit.catalogue)?.index;
+  const isLow = index?.recall_at_1 !== null && index?.recall_at_1 < index?.target_recall;
+  return [...(spark?.alarms ?? []), ...(isLow ? [`recall ${percent(index.recall_at_1)}, ${percent(index.target_recall)} are wanted`] : [])];
+}
+
+/** @type {Record<string, [string, (each: {bandit: any, spark: any, alarms: string[]}) => number | string]>} */
+const ORDERS = {
+  attention: ["what needs attention", ({ alarms, spark }) => -2 * alarms.length - Number(spark?.lift?.interval?.[1] < 0)],
+  lift: ["lift, the best first", ({ spark }) => -(spark?.lift?.value ?? -Infinity)],
+  mean: ["mean reward, the best first", ({ spark }) => -(spark?.mean ?? -Infinity)],
+  decisions: ["decisions, the most first", ({ spark }) => -(spark?.decisions ?? 0)],
+  name: ["name", ({ bandit }) => bandit.id],
+};
+
+/** @param {any[]} bandits @param {Map<string, any>} sparks @param {Map<string, any>} catalogues @param {string} order */
+function banditTable(bandits, sparks, catalogues, order) {
+  const by = fieldOf(ORDERS, order)?.[1] ?? ORDERS.attention[1];
+  const rows = bandits.map((bandit) => ({ bandit, spark: sparks.get(bandit.id), alarms: attention(bandit, sparks.get(bandit.id), catalogues) }));
+  rows.sort((a, b) => (by(a) < by(b) ? -1 : by(a) > by(b) ? 1 : 0));
   return table(
     "Bandits",
-    ["bandit", "catalogue", "policy", "mean reward", "#lift over the holdout", ""],
-    bandits.map((bandit) => {
-      const spark = sparks.get(bandit.id);
-      const drawn = spark ? chart("spark", { label: `mean reward of ${bandit.id}`, unit: "a decision", values: spark.values }) : h("span", { class: "soft" }, bandit.log ? "" : "keeps no log");
-      const tryIt = h("span", {}, link("Try it", ["try", bandit.id]));
-      return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, decimal(spark?.lift), tryIt];
+    ["bandit", "catalogue", "policy", "mean reward", "#decisions", "better than the holdout?", "attention", ""],
+    rows.map(({ bandit, spark, alarms }) => {
+      const drawn = spark?.lift ? chart("spark", { label: `mean reward of ${bandit.id}`, unit: "a decision", values: spark.values, mean: spark.mean }) : h("span", { class: "soft" }, bandit.log ? "" : "keeps no log");
+      const look = alarms.length ? h("span", { class: "alarm" }, alarms.join("; ")) : "";
+      return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, count(spark?.decisions), spark?.lift ? verdict(bandit, spark.lift) : "", look, h("span", {}, link("Try it", ["try", bandit.id]))];
     }),
   );
 }
@@ -295,16 +347,3 @@ class NextSteps {
 
 /** @param {any} values */
 const makeBandit = ({ id, ...body }) => ({ method: "PUT", path: path`/v1/bandits/${id ?? "…"}`, body: { ...body, log: {} } });
-
-/** The calls of a form as it is filled in, and what draws them anew. @param {Form} form @param {(values: any) => import("./api.js").Call[]} made @returns {[HTMLElement, () => void]} */
-function previewOf(form, made) {
-  const box = h("div", {});
-  const draw = () => {
-    try {
-      box.replaceChildren(...made(form.values()).map(preview));
-    } catch {
-      // a field cannot be read yet
-    }
-  };
-  return [h("details", { on: { toggle: draw } }, h("summary", {}, "The calls it makes"), box), draw];
-}

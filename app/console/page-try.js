@@ -3,11 +3,12 @@
 import { get, list, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
 import { address, empty, facts, h, link, panel, table } from "./dom.js";
+import { filterBuilder } from "./filters.js";
 import { count, decimal, number } from "./format.js";
 import { action, calls, curl, Form, keywords, python } from "./forms.js";
 import { write } from "./json.js";
 import { widths } from "./linear.js";
-import { names } from "./measure.js";
+import { names, titlesOf } from "./measure.js";
 
 /** @typedef {import("./forms.js").Field} Field */
 
@@ -41,6 +42,7 @@ export async function show(view) {
       }
     })],
   });
+  filterBuilder(form, "filter", bandit.catalogue, signal);
   const draw = () => {
     try {
       const values = form.values();
@@ -65,14 +67,15 @@ export async function show(view) {
     }
     const reasons = new Map((why?.arms ?? []).map((/** @type {any} */ arm) => [arm.id, arm]));
     const arms = choice.arms.map((/** @type {any} */ arm) => ({ ...reasons.get(arm.id), ...arm }));
-    answer.replaceChildren(...result(bandit, body.key, choice, arms));
+    const named = await titlesOf(bandit.catalogue, arms.map((/** @type {any} */ arm) => arm.id), signal);
+    answer.replaceChildren(...result(bandit, body.key, choice, arms, named));
     answer.scrollIntoView?.({ block: "nearest" });
   }
 
-  /** @param {any} owner @param {string | undefined} key @param {any} choice @param {any[]} arms */
-  function result(owner, key, choice, arms) {
+  /** @param {any} owner @param {string | undefined} key @param {any} choice @param {any[]} arms @param {(id: string) => string} named */
+  function result(owner, key, choice, arms, named) {
     const bars = arms.map((arm) => ({
-      label: arm.id,
+      label: named(arm.id),
       value: arm.estimate ?? arm.score,
       low: arm.estimate === undefined ? undefined : arm.estimate - 2 * arm.width,
       high: arm.estimate === undefined ? undefined : arm.estimate + 2 * arm.width,
@@ -80,22 +83,20 @@ export async function show(view) {
       note: arm.propensity === undefined || arm.propensity === null ? number(arm.score) : `${number(100 * arm.propensity, 2)} %`,
       kind: choice.group === "holdout" ? "holdout" : arm.pinned ? "third" : "policy",
     }));
-    const made = choice.decision
-      ? facts([["Decision", link("explain it", ["decisions", owner.id, choice.decision])], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]])
-      : facts([["Decision", "none: only a look"], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]]);
+    const made = facts([["Decision", choice.decision ? link("explain it", ["decisions", owner.id, choice.decision]) : "none: only a look"], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]]);
     const drawn = chart("bars", { label: "Arms chosen, the best first", tabled: true, unit: "expected reward", bars, spanName: "estimate ± 2 widths", markName: bars.some((bar) => bar.mark !== undefined) ? "what was drawn" : undefined });
-    const listed = table("Arms", ["arm", "#score", "#estimate", "#of it the prior's", "#width", "#draw", "#propensity", ""], arms.map((arm) => [link(arm.id, ["catalogues", owner.catalogue], { arm: arm.id }), decimal(arm.score), decimal(arm.estimate), decimal(arm.prior), decimal(arm.width), decimal(arm.draw), number(arm.propensity), arm.pinned ? h("span", { class: "tag" }, "pinned") : ""]));
-    return [panel(choice.decision ? "Chosen" : "What would be chosen now", made, drawn, listed), choice.decision ? rewardPanel(owner, key, choice, arms) : null].filter(Boolean);
+    const listed = table("Arms", ["arm", "#score", "#estimate", "#of it the prior's", "#width", "#draw", "#propensity", ""], arms.map((arm) => [link(named(arm.id), ["catalogues", owner.catalogue], { arm: arm.id }), decimal(arm.score), decimal(arm.estimate), decimal(arm.prior), decimal(arm.width), decimal(arm.draw), number(arm.propensity), arm.pinned ? h("span", { class: "tag" }, "pinned") : ""]));
+    return [panel(choice.decision ? "Chosen" : "What would be chosen now", made, drawn, listed), choice.decision ? rewardPanel(owner, key, choice, arms, named) : null].filter(Boolean);
   }
 
-  /** @param {any} owner @param {string | undefined} key @param {any} choice @param {any[]} arms */
-  function rewardPanel(owner, key, choice, arms) {
+  /** @param {any} owner @param {string | undefined} key @param {any} choice @param {any[]} arms @param {(id: string) => string} named */
+  function rewardPanel(owner, key, choice, arms, named) {
     const after = h("div", { "aria-live": "polite" });
     const most = owner.reward?.max ?? 1;
     const signals = Object.keys(owner.signals ?? {});
     const reward = new Form(
       [
-        { name: "arm", label: "Arm", kind: "select", options: arms.map((arm) => arm.id), loc: "rewards.0.arm" },
+        { name: "arm", label: "Arm", kind: "select", options: arms.map((arm) => /** @type {[string, string]} */ ([arm.id, named(arm.id)])), loc: "rewards.0.arm" },
         .../** @type {Field[]} */ (signals.length ? [{ name: "signal", label: "Signal", kind: "select", options: signals, loc: "rewards.0.signal" }] : []),
         { name: "value", label: "Value", kind: "number", value: String(most), loc: "rewards.0.value", hint: "What came of it: 1 for a click, 0 for none." },
       ],

@@ -15,6 +15,7 @@ from app.filtering.filtered_snapshot import without_rows
 from app.filtering.known_filter import FilterStatus, KnownFilter
 from app.filtering.planning import FilterPlanning
 from app.filters.filter import Filter
+from app.filters.overview import FieldOverview
 from app.indexes.eligible_rows import eligible_rows, work
 from app.indexes.snapshot import Snapshot
 from app.milvus.snapshot import MilvusSnapshot
@@ -27,7 +28,6 @@ EVALUATIONS = 2
 WAITING = 256
 LOOK_EVERY = 4  # uses: after these, whether anything is to be measured or made again
 SHOWN_CHARS = 4_096  # of a filter's key
-MOST_NAMED = 5  # fields in a refusal
 
 
 def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
@@ -48,11 +48,12 @@ def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -
         detail = "the catalogue has no arms" if is_empty else "the filter lets in no arm of the catalogue"
     if arm_filter is None or is_empty or not catalogue.holds_arms:
         return NoArms(detail)
-    unmet = [(shown(name), why) for name, why in catalogue.index.snapshot().attributes.unmet(arm_filter)]
+    snapshot = catalogue.index.snapshot()
+    unmet = FieldOverview(snapshot.attributes, snapshot.table.live_rows).unmet(arm_filter)
     if unmet:
-        detail += ": " + "; ".join(f"{name}: {why}" for name, why in unmet[:MOST_NAMED])
+        detail += ": " + "; ".join(why for _, why in unmet)
     error = NoArms(detail)
-    error.errors = [(("filter", name), why) for name, why in unmet[:MOST_NAMED]]
+    error.errors = [(("filter", shown(name)), why) for name, why in unmet]
     return error
 
 

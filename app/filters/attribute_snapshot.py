@@ -12,7 +12,7 @@ arms. How much work that is can be told before it is done.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,18 +34,12 @@ from app.filters.columns import (
     pushed,
 )
 from app.filters.fields import Value, ValueKind
-from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered, compared
+from app.filters.filter import ORDERS, AllOf, AnyOf, Exists, Expression, Filter, Not, OneOf, Ordered
 from app.filters.names import CODED, EVERY_STORING, KINDS, STORINGS, Names, Numbering, Stored
 from shortlist.types import Rows
 
 Labelled = tuple[ValueKind, Value]
 """A value and its kind, since in Python True equals 1."""
-
-_WORDS = {
-    ValueKind.BOOLEAN: "true or false",
-    ValueKind.NUMBER: "a number",
-    ValueKind.STRING: "text",
-}
 
 # A comparison in Python, and a search in a list, cost as much as this many numbers compared by numpy.
 _PYTHON = 50
@@ -116,25 +110,6 @@ class AttributeSnapshot:
         start = self._block_of(first)
         masks = arm_filter.conditions * (self.entries - self.firsts[start])
         return masks + self._work(arm_filter.expression, start)
-
-    def unmet(self, arm_filter: Filter) -> list[tuple[str, str]]:
-        """Fields of conditions that no arm can meet, and why: none has it, or all have other kinds of value.
-
-        Cost: O(blocks) for each condition.
-        """
-        found: dict[str, str] = {}
-        for name, wanted in compared(arm_filter.expression):
-            held = {kind for stored, kind in KINDS.items() if self._is_held(name, stored)}
-            if self.names.fields.number_of(name) is None:
-                found[name] = "no arm has this field"
-            elif held and wanted and not held & wanted:
-                has, asked = map(_words, (held, wanted))
-                found[name] = f"this field is {has} in all arms, and the filter compares it with {asked}"
-        return list(found.items())
-
-    def _is_held(self, name: str, stored: Stored) -> bool:
-        path = self.names.path(name, stored)
-        return path is not None and any(block.held(path) is not None for block in self.blocks)
 
     def values_of(self, name: str, rows: Rows) -> Sequence[tuple[Labelled, ...]]:
         """The values of a field of each of these rows, each value once; () where there is none.
@@ -283,10 +258,6 @@ class _Sizes:
 
 
 _NO_SIZES = _Sizes(0, 0, 0)
-
-
-def _words(kinds: Iterable[ValueKind]) -> str:
-    return " and ".join(_WORDS[kind] for kind in sorted(kinds))
 
 
 def _as_it_is(paths: Paths, numbers: NDArray[np.float64]) -> tuple[Paths, NDArray[np.float64]]:

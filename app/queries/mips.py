@@ -315,6 +315,7 @@ class MipsResult:
     elapsed_ms: float
     ids: Sequence[str] = ()
     catalogue_version: int = 0
+    eligible: int | None = None
 
 
 class Mips:
@@ -361,7 +362,8 @@ class Mips:
             )
             answer = await self._work.run(lambda: search.in_catalogue(job))
             ids = [prepared.table.ids[row] for row in answer.rows.tolist()]
-        return MipsResult(answer, _ms_since(started), ids, version)
+        eligible = None if arm_filter is None else snapshot.plain.eligible_count
+        return MipsResult(answer, _ms_since(started), ids, version, eligible)
 
     async def search_vectors(self, vectors: Callable[[], Given], request: MipsRequest) -> MipsResult:
         """Search vectors, which are made (and checked) in the thread. Raises as ``search``, and TooLarge."""

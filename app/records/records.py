@@ -51,6 +51,7 @@ class CatalogueRecord(msgspec.Struct, frozen=True):
 
     ``features``    what the features are made from; None: they are given
     ``reduction``   of their embedding, if its basis was given with them
+    ``display``     how it is shown to people, which alone may change
     """
 
     dim: int
@@ -58,6 +59,7 @@ class CatalogueRecord(msgspec.Struct, frozen=True):
     target_recall: float = 0.95
     features: FeaturesRule | None = None
     reduction: Reduction | None = None
+    display: dict[str, str] | None = None
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):

@@ -35,6 +35,12 @@ class RegistryStore(RedisPart):
         current: bytes = await self._redis.script("create_catalogue", names, [name, record])
         return current
 
+    async def change_catalogue(self, name: str, *, expected: bytes, record: bytes) -> bytes | None:
+        """As ``change_bandit``, of a catalogue: no version of it is kept."""
+        names = [keys.CATALOGUES, keys.REGISTRY_VERSION]
+        current: bytes | None = await self._redis.script("change_bandit", names, [name, expected, record, 0])
+        return current
+
     async def delete_catalogue(self, name: str, uid: str) -> Literal["deleted", "missing", "in_use"]:
         """Remove the catalogue, then its arms: two steps, and ``deletions`` names it in between.
 

@@ -113,6 +113,7 @@ WRITES = (
                 "shortlist": 30,
                 "target_recall": 0.9,
             },
+            "display": {"title": "name"},
         },
         {
             "dim": "int",
@@ -123,8 +124,10 @@ WRITES = (
             "index.ef_search": "int",
             "index.shortlist": "int",
             "index.target_recall": "float",
+            "display": "dict",
+            "display.title": "text",
         },
-        frozenset({"index.ef_search"}),
+        frozenset({"index.ef_search", "display"}),
     ),
     Endpoint(
         "PUT",
@@ -590,6 +593,14 @@ EVALUATION = Endpoint(
     },
     frozenset({"policy.temperature", "policy.reward", "policy.reward.min", "from", "to"}),
 )
+SHOW = Endpoint(
+    "PATCH",
+    "/v1/catalogues/{catalogue}",
+    "/v1/catalogues/c",
+    {"display": {"title": "x"}},
+    {"display": "dict", "display.title": "text"},
+    frozenset({"display", "display.title"}),
+)
 EXPLAIN = Endpoint(
     "POST",
     "/v1/bandits/{bandit}/log/explain",
@@ -604,12 +615,13 @@ MOVE = Endpoint(
     {"catalogue": "c", "carry": "map", "dry_run": True},
     {"catalogue": "id", "carry": "word", "dry_run": "bool"},
 )
-WRITES = (*WRITES, CHANGE, EVALUATION, EXPLAIN, MOVE)
+WRITES = (*WRITES, CHANGE, SHOW, EVALUATION, EXPLAIN, MOVE)
 READS = (
     Endpoint("POST", "/v1/bandits/{bandit}/prior/refresh", "/v1/bandits/p/prior/refresh"),
     Endpoint("POST", "/v1/catalogues/{catalogue}/features/fit", "/v1/catalogues/reduced/features/fit"),
     Endpoint("GET", "/v1/catalogues", "/v1/catalogues"),
     Endpoint("GET", "/v1/catalogues/{catalogue}", "/v1/catalogues/c"),
+    Endpoint("GET", "/v1/catalogues/{catalogue}/fields", "/v1/catalogues/c/fields"),
     Endpoint("GET", "/v1/catalogues/{catalogue}/arms", "/v1/catalogues/c/arms"),
     Endpoint("GET", "/v1/catalogues/{catalogue}/arms/{arm}", "/v1/catalogues/c/arms/a0"),
     Endpoint("GET", "/v1/bandits", "/v1/bandits"),
@@ -629,6 +641,9 @@ READS = (
     Endpoint("GET", "/v1/bandits/{bandit}/log/{decision}", "/v1/bandits/b/log/none"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners", "/v1/bandits/u/learners"),
     Endpoint("GET", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/ann"),
+    Endpoint(
+        "GET", "/v1/bandits/{bandit}/learners/{key}/exposures", "/v1/bandits/capped/learners/ann/exposures"
+    ),
     Endpoint("GET", "/v1/bandits/{bandit}/prior", "/v1/bandits/p/prior"),
     Endpoint("GET", "/v1/policies", "/v1/policies"),
     Endpoint("GET", "/v1/centers", "/v1/centers"),
@@ -674,6 +689,7 @@ async def build_world(api: Api) -> str:
     )  # the secret of its draws, which a fit would make later
     await api.bandit("w", "c", context={"fields": CONTEXT_FIELDS}, interactions=2)
     await api.bandit("logged", "c", log={}, reward={"wait_s": 3_600})  # the row is written with the choice
+    await api.bandit("capped", "c", repeats={"most": 1, "within_s": 60.0})
     await api.bandit("unused", "c")
     over = "2021-01-01T00:00:00Z"  # nothing is counted, so the store stays as it is
     for name in ("none-shown", "unused"):

@@ -75,6 +75,11 @@ def test_all_pages(client: Client):
     assert first.next is not None
     assert client.list_arms("films", limit=2, cursor=first.next).items[0] not in first.items
     assert len(client.list_arms("films", limit=2, sample_seed=1).items) == 2
+    assert len(client.list_arms("films", limit=2, sort="tags", order="desc").items) == 2
+    fields = client.list_fields("films").items
+    assert all(field.arms and sum(field.types.values()) >= field.arms for field in fields)
+    assert client.patch_catalogue("films", display={"title": "name"}).display.title == "name"
+    assert client.patch_catalogue("films", display=None).display is None
 
 
 @pytest.mark.anyio

@@ -95,7 +95,7 @@ def numbered(browser: Browser, folder: Path) -> Iterator[tuple[Service, Console,
 
     def keep(request: Request) -> None:
         if request.method != "GET" and request.post_data:
-            sent[request.url.rsplit("/", 1)[-1]] = request.post_data
+            sent[request.url.partition("?")[0].rsplit("/", 1)[-1]] = request.post_data
 
     with serving(folder) as service, console_of(browser, service) as console, Client(service.url) as client:
         client.put_catalogue("c", dim=2)

@@ -115,12 +115,12 @@ RECORDS: dict[str, type] = {
 NOT_STORED = {
     "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision", "Bandit",
     "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest", "ConstantSnapshot",
-    "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "FieldError",
-    "LearnedPageView", "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord",
-    "PolicyNeeds", "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView",
-    "QuotaState", "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView", "RevisionsView", "Row",
-    "Selection", "SelectionRequest", "SetsView", "Shown", "SignedChoice", "SlateToldView", "StageView",
-    "UsedView", "View",
+    "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "ExposuresView",
+    "ExposureView", "FieldError", "LearnedPageView", "LearnedReward", "LearningTermsView", "LoggedArm",
+    "LoggedReward", "LogRecord", "PolicyNeeds", "PolicyView", "Problem", "PullsView", "PullView",
+    "QueriesView", "QueryView", "QuotaState", "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView",
+    "RevisionsView", "Row", "Selection", "SelectionRequest", "SetsView", "Shown", "SignedChoice",
+    "SlateToldView", "StageView", "UsedView", "View",
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from app.bandits.bandit import Bandit
@@ -55,6 +56,18 @@ class CapCharge(NamedTuple):
 
     subject: FrequencyCapKey
     shown: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """An arm, or a value as it is stored, that a key had ``count`` times, last at ``last_ms``; from
+    ``until_ms`` on the first of them does not count any more.
+    """
+
+    what: str
+    count: int
+    last_ms: int
+    until_ms: int
 
 
 class FrequencyCaps(Constraint):
@@ -113,6 +126,21 @@ class FrequencyCaps(Constraint):
         rule = state.subject.rule
         is_hard = rule.counts == "shown" and rule.by != BY_ARM and bool(charge and charge.shown)
         return LogRecord(NOT_KEPT if is_hard and len(shown.rows) > 1 else "", state.over)
+
+    async def history(self, bandit: Bandit, rule: RepeatsRule, name: str) -> list[Exposure]:
+        """What counts for the cap of a key or visitor now, what it had last first, as the store has it.
+
+        Raises Unavailable.
+        """
+        key, found = LearnerId(bandit.uid, name), dict[str, list[int]]()
+        for what, at_ms in (await self._store.take_repeats(key, [], **_terms(rule))).arms:
+            named = value_of(what)
+            if (named[0] if named else BY_ARM) == rule.by:
+                found.setdefault(what, []).append(at_ms)
+        last_first = sorted(found.items(), key=lambda each: -max(each[1]))
+        return [
+            Exposure(what, len(times), max(times), min(times) + rule.within_ms) for what, times in last_first
+        ]
 
     def forget(self, learner: LearnerId) -> None:
         """Forget what this learner was shown."""

@@ -1,4 +1,4 @@
--- KEYS   bandits, version of the registry, versions of the bandit
+-- KEYS   bandits, version of the registry, versions of the bandit; or catalogues, and the version of the registry
 -- ARGV   name, record that the name has, record that it is to have; then a number of versions, for each its
 --        number and its record; then the numbers of the versions to drop
 -- Result the record that the name has now, or nil when there is no such bandit

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from shortlist_client.settings import Settings
+from shortlist_client.settings import RepeatsRule, Settings
 
 T = TypeVar("T")
 
@@ -204,6 +204,13 @@ class Unlisted:
 
 
 @dataclass(frozen=True, slots=True)
+class Display:
+    """``title``: the field of the metadata that names an arm for people."""
+
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class Catalogue:
     """``size`` is its number of arms; ``index`` says how it is searched, and whether that is ``exact``.
 
@@ -224,12 +231,27 @@ class Catalogue:
     basis: tuple[tuple[float, ...], ...] | None = None
     warnings: tuple[str, ...] | None = None
     findings: tuple[Finding, ...] | None = None
+    display: Display | None = None
 
     @property
     def given(self) -> int:
         """How many features of an arm are sent, if any are."""
         embedding = None if self.features is None else self.features.embedding
         return self.dim if embedding is None else embedding.dim
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogueField:
+    """A field of the metadata, or ``tags``: how many ``arms`` have it, and in ``types`` how many with values
+    of a type. ``values``: the most frequent of ``distinct`` ones, and in ``counts`` how often each is there.
+    """
+
+    field: str
+    arms: int
+    types: Mapping[str, int]
+    distinct: int
+    values: tuple[str | float | bool, ...]
+    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -937,6 +959,29 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Exposure:
+    """An ``arm``, or a ``value`` where the cap counts by a field, that a key has had ``count`` times;
+    ``left``: how often it may have it until ``until_ms``.
+    """
+
+    arm: str | None
+    value: str | float | bool | None
+    count: int
+    left: int
+    last_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exposures:
+    """``repeats``: the setting of the bandit. What the key had last is first."""
+
+    key: str
+    repeats: RepeatsRule
+    items: tuple[Exposure, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Sets:
     """What elimination has left of the arms; ``threshold`` is None without arms."""
 
@@ -981,7 +1026,7 @@ class MipsVector:
 
 @dataclass(frozen=True, slots=True)
 class MipsAnswer:
-    """The best arm first."""
+    """The best arm first. ``eligible``: how many a filter lets in; None without one, and in Milvus."""
 
     arms: tuple[MipsArm, ...]
     method: str
@@ -989,6 +1034,7 @@ class MipsAnswer:
     cost: Cost
     catalogue_version: int
     elapsed_ms: float
+    eligible: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

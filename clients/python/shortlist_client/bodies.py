@@ -35,6 +35,10 @@ class IndexBody(TypedDict, total=False):
     target_recall: float
 
 
+class DisplayBody(TypedDict):
+    title: str
+
+
 class ReduceRule(TypedDict, total=False):
     """``basis``: its rows; without it, one is fitted to the arms."""
 
@@ -62,10 +66,19 @@ class CatalogueBody(TypedDict, total=False):
     dim: int | None
     index: IndexBody
     features: FeaturesRule | None
+    display: DisplayBody | None
 
 
 class CatalogueQuery(TypedDict, total=False):
     include: Literal["basis"] | None
+
+
+class DisplayPatch(TypedDict, total=False):
+    title: str | None
+
+
+class CataloguePatch(TypedDict, total=False):
+    display: DisplayPatch | None
 
 
 class ArmBody(TypedDict, total=False):
@@ -458,6 +471,8 @@ class LearnedQuery(PageQuery, total=False):
 
 class ArmsQuery(PageQuery, total=False):
     sample_seed: int | None
+    sort: str | None
+    order: Order | None
 
 
 class LearnersQuery(PageQuery, total=False):

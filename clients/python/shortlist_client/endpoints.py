@@ -20,6 +20,7 @@ from shortlist_client.answers import (
     BanditVersion,
     CampaignName,
     Catalogue,
+    CatalogueField,
     CenterCampaign,
     Centers,
     CenterTold,
@@ -32,6 +33,7 @@ from shortlist_client.answers import (
     EvaluationJob,
     EvaluationResult,
     Explanation,
+    Exposures,
     Health,
     LearnedPage,
     Learner,
@@ -118,6 +120,18 @@ class Endpoints:
         return routes.FIT_FEATURES.call(catalogue)
 
     @endpoint
+    def patch_catalogue(self, catalogue: str, **changes: Unpack[bodies.CataloguePatch]) -> Call[Catalogue]:
+        """Change how it is shown to people, by a JSON merge patch: ``display``. All else is immutable."""
+        return routes.PATCH_CATALOGUE.call(catalogue, body=changes)
+
+    @endpoint
+    def list_fields(
+        self, catalogue: str, *, cursor: str | None = None, limit: int = PAGE
+    ) -> Call[Page[CatalogueField]]:
+        """One page of the fields that its arms have, by name, with types and frequent values."""
+        return routes.LIST_FIELDS.call(catalogue, query={"cursor": cursor, "limit": limit})
+
+    @endpoint
     def list_catalogues(self, *, cursor: str | None = None, limit: int = PAGE) -> Call[Page[Catalogue]]:
         """One page of the catalogues, by name."""
         return routes.LIST_CATALOGUES.call(query={"cursor": cursor, "limit": limit})
@@ -171,12 +185,15 @@ class Endpoints:
         cursor: str | None = None,
         limit: int = PAGE,
         sample_seed: int | None = None,
+        sort: str | None = None,
+        order: bodies.Order | None = None,
     ) -> Call[Page[Arm]]:
         """One page of the arms, those first that have been as they are for longest.
 
         With ``sample_seed``: ``limit`` arms drawn uniformly without replacement, fewer where they are long.
+        With ``sort``: by the values of a field, of at most 100,000 arms; ``desc``: the largest first.
         """
-        query = {"cursor": cursor, "limit": limit, "sample_seed": sample_seed}
+        query = {"cursor": cursor, "limit": limit, "sample_seed": sample_seed, "sort": sort, "order": order}
         return routes.LIST_ARMS.call(catalogue, query=query)
 
     @every_page
@@ -517,6 +534,14 @@ class Endpoints:
     def get_sets(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[Sets]:
         """What elimination has left of the arms for a learner."""
         return routes.GET_SETS.call(bandit, key)
+
+    @endpoint
+    def get_exposures(self, bandit: str, key: str) -> Call[Exposures]:
+        """What counts for ``repeats``: what a key, or a visitor of a global bandit, has had.
+
+        Raises NotFound: the bandit has no repeats.
+        """
+        return routes.GET_EXPOSURES.call(bandit, key)
 
     @endpoint
     def list_policies(self) -> Call[Policies]:

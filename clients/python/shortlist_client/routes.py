@@ -208,6 +208,8 @@ PUT_CATALOGUE = Route("PUT", _CATALOGUE, answers.Catalogue, SAFE, bodies.Catalog
 GET_CATALOGUE = Route("GET", _CATALOGUE, answers.Catalogue, SAFE, query=bodies.CatalogueQuery)
 FIT_FEATURES = Route("POST", f"{_CATALOGUE}/features/fit", answers.Catalogue, SAFE)
 LIST_CATALOGUES = Route("GET", "/v1/catalogues", answers.Page[answers.Catalogue], SAFE, query=_PAGE)
+PATCH_CATALOGUE = Route(PATCH, _CATALOGUE, answers.Catalogue, SAFE, bodies.CataloguePatch)
+LIST_FIELDS = Route("GET", f"{_CATALOGUE}/fields", answers.Page[answers.CatalogueField], SAFE, query=_PAGE)
 DELETE_CATALOGUE = Route("DELETE", _CATALOGUE, NOTHING, SAFE)
 
 UPSERT_ARMS = Route("PUT", f"{_CATALOGUE}/arms", answers.Upserted, SAFE, bodies.ArmsBody)
@@ -261,6 +263,7 @@ PUT_LEARNER_STATE = Route("PUT", _LEARNER, answers.LearnerCopy, SAFE, content_ty
 GET_LEARNER_STATE = Route("GET", _LEARNER, bytes, SAFE)
 GET_LEARNER = Route("GET", _LEARNER, answers.Learner, SAFE, query=bodies.LearnerQuery)
 DELETE_LEARNER = Route("DELETE", _LEARNER, NOTHING, SAFE)
+GET_EXPOSURES = Route("GET", f"{_LEARNER}/exposures", answers.Exposures, SAFE)
 GET_SETS = Route("GET", f"{_LEARNER}/sets", answers.Sets, SAFE)
 LIST_POLICIES = Route("GET", "/v1/policies", answers.Policies, SAFE)
 GET_PRIOR = Route("GET", f"{_BANDIT}/prior", answers.Prior, SAFE, query=bodies.PriorQuery)

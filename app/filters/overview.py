@@ -1,0 +1,237 @@
+"""What the fields of a catalogue's arms are, for people: types with counts, frequent values, arms in order.
+
+Notation
+    row     an arm's number; entry, place: see ``attribute_snapshot`` and ``columns``
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.filters.attribute_snapshot import AttributeSnapshot
+from app.filters.columns import Mask
+from app.filters.fields import Value, ValueKind
+from app.filters.filter import Filter, compared
+from app.filters.names import KINDS, STORINGS, Stored
+from app.platform.errors import shown
+from app.platform.pages import decode_cursor, encode_cursor, foreign
+from shortlist.types import Rows
+
+MOST_VALUES = 20
+MOST_NAMED = 5  # fields in a refusal
+MOST_SORTED = 100_000  # arms: a tenth of a second in a thread, for each page
+SORTED_CHARS = 256  # of a text, by which arms are sorted
+TYPES = {ValueKind.STRING: "string", ValueKind.NUMBER: "number", ValueKind.BOOLEAN: "boolean"}
+WORDS = {ValueKind.STRING: "text", ValueKind.NUMBER: "a number", ValueKind.BOOLEAN: "true or false"}
+NOTHING = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSummary:
+    """``types``: how many arms have a value of each type; ``none``: the field without a value.
+
+    ``arms``: that have it at all. ``values``: the most frequent of ``distinct`` ones, with how often each is
+    there in ``counts``.
+    """
+
+    field: str
+    arms: int
+    types: dict[str, int]
+    distinct: int
+    values: list[Value]
+    counts: list[int]
+
+
+class FieldOverview:
+    """The fields of those arms alone that have these rows. Cost of making one: O(rows + entries)."""
+
+    def __init__(self, attributes: AttributeSnapshot, rows: Rows) -> None:
+        self._attributes = attributes
+        live = np.zeros(attributes.entries, dtype=np.bool_)
+        entries = attributes.entries_of(rows)
+        live[entries[entries >= 0]] = True
+        self._live = [
+            live[first : first + block.size]
+            # without blocks there is a first entry nevertheless
+            for first, block in zip(attributes.firsts, attributes.blocks, strict=False)
+        ]
+
+    def page(self, cursor: str | None, limit: int) -> tuple[list[FieldSummary], str | None]:
+        """The summaries of ``limit`` fields by name after the cursor, and the cursor of the next page.
+
+        Cost: O(values of these fields).
+        """
+        after = None if cursor is None else _text_of(cursor)
+        found = list[FieldSummary]()
+        for name in self._names():
+            if (after is None or name > after) and (summary := self.summary(name)) is not None:
+                if len(found) == limit:
+                    return found, encode_cursor(json.dumps(found[-1].field))
+                found.append(summary)
+        return found, None
+
+    def summary(self, name: str) -> FieldSummary | None:
+        """None: no arm has the field."""
+        having, types = self._arms_by_type(name)
+        if not having:
+            return None
+        known = sorted(self._values(name), key=lambda each: -each[1])
+        values = [value for value, _ in known[:MOST_VALUES]]
+        counts = [count for _, count in known[:MOST_VALUES]]
+        return FieldSummary(name, having, types, len(known), values, counts)
+
+    def unmet(self, arm_filter: Filter) -> list[tuple[str, str]]:
+        """Fields of conditions that no arm can meet, and why: none has it, or all have other types of value.
+
+        At most ``MOST_NAMED``. Cost: O(entries) for each.
+        """
+        found: dict[str, str] = {}
+        for name, wanted in compared(arm_filter.expression):
+            if len(found) == MOST_NAMED:
+                break
+            having, types = self._arms_by_type(name)
+            has = [kind for kind, word in TYPES.items() if word in types]
+            if not having:
+                found[name] = no_arm_has(name)
+            elif has and wanted and wanted.isdisjoint(has):
+                is_what = " and ".join(f"{WORDS[kind]} in {_arms(types[TYPES[kind]])}" for kind in has)
+                asked = " and ".join(WORDS[kind] for kind in WORDS if kind in wanted)
+                found[name] = f"`{shown(name)}` is {is_what}, and the filter compares it with {asked}"
+        return list(found.items())
+
+    def _names(self) -> list[str]:
+        """The fields of all entries, sorted."""
+        numbers = set[int]()
+        for block in self._attributes.blocks:
+            numbers.update(path // STORINGS for path in block.columns)
+            numbers.update(np.unique(block.paths // STORINGS).tolist())
+        return sorted(str(self._attributes.names.fields[number]) for number in numbers)
+
+    def _arms_by_type(self, name: str) -> tuple[int, dict[str, int]]:
+        """How many arms have the field, and by the type of its values."""
+        having, counts = 0, dict[str, int]()
+        for block, live in zip(self._attributes.blocks, self._live, strict=True):
+            masks = dict[str, Mask]()
+            for stored in Stored:
+                path = self._attributes.names.path(name, stored)
+                column = None if path is None else block.held(path)
+                if column is not None:
+                    mask = masks.setdefault(_type(stored), np.zeros(block.size, dtype=np.bool_))
+                    mask[slice(None) if column.places is None else column.places] = True
+            for word, mask in masks.items():
+                counts[word] = counts.get(word, 0) + int(np.count_nonzero(mask & live))
+            if masks:
+                having += int(np.count_nonzero(np.logical_or.reduce(list(masks.values())) & live))
+        return having, {word: count for word, count in counts.items() if count}
+
+    def _values(self, name: str) -> Iterator[tuple[Value, int]]:
+        """The different values of a field, and how often each is there."""
+        names = self._attributes.names
+        for stored in KINDS:
+            path = names.path(name, stored)
+            numbers, counts = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
+            for block, live in zip(self._attributes.blocks, self._live, strict=True):
+                column = None if path is None else block.held(path)
+                if column is not None:
+                    kept = column.numbers[live if column.places is None else live[column.places]]
+                    distinct, often = np.unique(kept.astype(np.float64), return_counts=True)
+                    numbers.append(distinct)
+                    counts.append(often)
+            if numbers:
+                distinct, which = np.unique(np.concatenate(numbers), return_inverse=True)
+                often = np.bincount(which, np.concatenate(counts)).astype(np.int64)
+                for number, count in zip(distinct.tolist(), often.tolist(), strict=True):
+                    yield _plain(names.value(stored, number)), count
+
+
+def no_arm_has(name: str) -> str:
+    """The words for a field that no arm has."""
+    return f"no arm has `{shown(name)}`"
+
+
+def in_order(
+    attributes: AttributeSnapshot,
+    rows: Rows,
+    revisions: Sequence[int],
+    name: str,
+    *,
+    descending: bool,
+    cursor: str | None,
+    limit: int,
+) -> list[tuple[int, str]]:
+    """The first ``limit`` of the rows (n,) by the values of a field, each with the cursor of what follows it.
+
+    Arms without a value are last, of equal ones the oldest is first. Numbers come before texts, and those
+    before true and false; a text counts by its first ``SORTED_CHARS`` characters, an arm of several values by
+    the one that comes first. ``revisions`` (n,). Cost: O(n log limit). Raises Invalid.
+    """
+    order = "desc" if descending else "asc"
+    after = None if cursor is None else _place_of(cursor, order, name)
+    places = list[tuple[bool, int, Value, int, int]]()
+    for row, revision, values in zip(rows.tolist(), revisions, attributes.values_of(name, rows), strict=True):
+        keys = [_key(kind, value) for kind, value in values]
+        best = (max(keys) if descending else min(keys)) if keys else (0, 0)
+        # in the descending order the largest place comes first: of an arm that has a value, and is old
+        has_value, age = (bool(keys), -revision) if descending else (not keys, revision)
+        place = (has_value, *best, age, row)
+        if after is None or (place[:4] < after if descending else place[:4] > after):
+            places.append(place)
+    found = (heapq.nlargest if descending else heapq.nsmallest)(limit, places)
+    return [(place[4], encode_cursor(json.dumps([order, name, *place[:4]]))) for place in found]
+
+
+_KIND_ORDER = {ValueKind.NUMBER: 0, ValueKind.STRING: 1, ValueKind.BOOLEAN: 2}
+
+
+def _key(kind: ValueKind, value: Value) -> tuple[int, Value]:
+    return _KIND_ORDER[kind], value[:SORTED_CHARS] if isinstance(value, str) else value
+
+
+def _arms(count: int) -> str:
+    return "1 arm" if count == 1 else f"{count:,} arms"
+
+
+def _type(stored: Stored) -> str:
+    return TYPES[KINDS[stored]] if stored in KINDS else NOTHING
+
+
+def _plain(value: Value) -> Value:
+    """An integer as an integer."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _text_of(cursor: str) -> str:
+    text = _read(cursor)
+    if not isinstance(text, str):
+        raise foreign()
+    return text
+
+
+def _place_of(cursor: str, order: str, name: str) -> tuple[bool, int, Value, int]:
+    """The place in this order of this field. Raises Invalid."""
+    match _read(cursor):
+        case [
+            str(its_order),
+            str(its_name),
+            bool(flag),
+            int(kind),
+            str() | int() | float() as value,
+            int(age),
+        ]:
+            is_text = isinstance(value, str)
+            if (its_order, its_name) == (order, name) and is_text == (kind == _KIND_ORDER[ValueKind.STRING]):
+                return flag, kind, value, age
+    raise foreign()
+
+
+def _read(cursor: str) -> object:
+    try:
+        return json.loads(decode_cursor(cursor))
+    except (ValueError, RecursionError):
+        raise foreign() from None

@@ -1,0 +1,310 @@
+"""Seven questions, each answered in at most three clicks from the overview; and what pages let one change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+from test_console_pages import LOOKS, axe_finds
+
+from console_browser import Console, console_of
+from console_world import features, furnish
+from service_process import Service, serving
+from shortlist_client import Client
+
+MOST_CLICKS = 3
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("furnished")) as service:
+        furnish(service)
+        yield service
+
+
+class Clicks:
+    """A visit that begins on the overview, and counts."""
+
+    def __init__(self, console: Console) -> None:
+        self.page = console.open("")
+        self.count = 0
+
+    def click(self, name: str, role: str = "link", within: Locator | Page | None = None) -> None:
+        (within or self.page).get_by_role(role, name=name, exact=True).first.click()  # type: ignore[arg-type]
+        self.count += 1
+        assert self.count <= MOST_CLICKS
+
+    def see(self, text: str | re.Pattern[str]) -> None:
+        expect(self.page.locator("main")).to_contain_text(text)
+
+
+def test_seven_questions(browser: Browser, furnished: Service):
+    with console_of(browser, furnished) as console, Client(furnished.url) as client:
+        # Which bandit earns more than its holdout, and how sure is that?
+        visit = Clicks(console)
+        row = visit.page.get_by_role("region", name="Bandits").locator("tbody tr", has_text="plain")
+        lift = client.report("plain").lift
+        word = (
+            "cannot tell yet" if lift.interval is None or lift.interval[0] <= 0 <= lift.interval[1]
+            else "better" if lift.interval[0] > 0 else "worse"
+        )  # fmt: skip
+        expect(row.locator("td").nth(5)).to_contain_text(word)
+        expect(row.locator("td").nth(5)).to_contain_text(re.compile("95 %|no interval yet"))
+        # Why did user 7 see this?
+        visit = Clicks(console)
+        visit.click("home")
+        visit.click("Decisions", within=visit.page.locator("main"))
+        row = visit.page.get_by_role("region", name="The last decisions").locator(
+            "tbody tr", has_text="user-7"
+        )
+        visit.click("explain", within=row.first)
+        visit.see("What was shown")
+        visit.see(re.compile("softmax drew|The choice was made again"))
+        visit.see("Film number")
+        # Which arms are never shown?
+        visit = Clicks(console)
+        visit.click("home")
+        visit.click("Does it explore?")
+        visit.see(re.compile(r"\d+ of 60 arms are in none of the last \d+ decisions"))
+        # Which quota runs out today?
+        visit = Clicks(console)
+        visit.click("home")
+        visit.click("Quotas")
+        expect(visit.page.locator(".tile", has_text="Used up now")).to_contain_text("used-up")
+        ends = client.get_quota("home", "soon").ends
+        midnight = datetime.combine(datetime.now(BERLIN) + timedelta(days=1), time(), BERLIN)
+        expect(visit.page.locator(".tile", has_text="Run out today")).to_contain_text(
+            "soon" if datetime.fromisoformat(ends) < midnight else "none"
+        )
+        expect(visit.page.get_by_role("region", name="Quotas")).to_contain_text("used up in")
+        # What would weight 30 for purchases do?
+        visit = Clicks(console)
+        visit.click("home")
+        visit.click("Signals")
+        visit.page.get_by_label("Weight of purchase", exact=True).fill("30")
+        visit.click("What would these weights earn?", "button")
+        table = visit.page.get_by_role("region", name="What these weights would do")
+        expect(table.locator("tbody tr")).to_have_count(2)
+        expect(table).to_contain_text("30")
+        answer = client.evaluate("home", {"weights": [{"click": 1.0, "purchase": 30.0}]})
+        of_clicks: Any = answer.results[0].signals["click"]
+        estimates = {each["estimator"]: each["value"] for each in of_clicks["estimates"]}
+        shown = f"{estimates['dr']:.3f}".replace(".", ",")
+        expect(table.locator("tbody tr", has_text="click").locator("td").nth(4)).to_have_text(shown)
+        # Is the index good?
+        visit = Clicks(console)
+        visit.click("films")
+        visit.see("Every search finds the best arms.")
+        # What changed yesterday: versions, moves, priors?
+        visit = Clicks(console)
+        visit.click("home")
+        visit.click("What changed")
+        visit.see("in the last 24 hours")
+        changes = visit.page.get_by_role("region", name="Versions")
+        expect(changes).to_contain_text("temperature")
+        expect(changes).to_contain_text("prior 1" if client.get_prior("home").version == 1 else "prior")
+        console.check()
+
+
+@pytest.mark.parametrize(("size", "theme"), LOOKS)
+def test_pages_of_signals_quotas_and_priors_are_whole_accessible_and_fit(
+    browser: Browser, furnished: Service, size: str, theme: str
+):
+    addresses = [
+        "", "bandits/home", "bandits/home/signals", "bandits/home/explore", "bandits/home/quotas",
+        "bandits/home/versions", "bandits/home/prior", "catalogues/films?arm=f7", "keys/home/user-7",
+        "decisions/home", "what-if/home", "try/home",
+    ]  # fmt: skip
+    with console_of(browser, furnished, size, theme) as console:
+        for address in addresses:
+            page = console.open(address)
+            expect(page.locator(".skeleton")).to_have_count(0)
+            page.evaluate("document.querySelectorAll('main details').forEach((each) => (each.open = true))")
+            expect(page.locator(".skeleton")).to_have_count(0)
+            assert page.locator(".problem").count() == 0, address
+            assert re.findall(r"\[object|undefined|NaN", page.locator("main").inner_text()) == [], address
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{address}: too wide"
+            assert axe_finds(page) == [], address
+        console.check()
+
+
+def test_a_quota_is_made_changed_and_deleted(browser: Browser, furnished: Service):
+    with console_of(browser, furnished) as console, Client(furnished.url) as client:
+        page = console.open("bandits/home/quotas")
+        form = page.get_by_role("form", name="Make a quota")
+        form.get_by_label("Name").fill("films-of-4")
+        form.get_by_label("Most in a window").fill("1234")
+        form.get_by_text("Build the filter").click()
+        form.get_by_role("button", name="Add a condition").click()
+        condition = form.get_by_role("group", name="Condition")
+        condition.get_by_label("Field").fill("prise")
+        condition.get_by_label("Field").blur()
+        expect(condition.locator(".error")).to_have_text("no arm has `prise`")
+        condition.get_by_label("Field").fill("price")
+        condition.get_by_label("Field").blur()
+        expect(condition).to_contain_text("a number in 54 arms, text in 6 arms")
+        condition.get_by_label("Comparison").select_option("at most")
+        condition.get_by_label("Value").fill("4")
+        condition.get_by_label("Value").blur()
+        form.get_by_text("4 of 60 arms are let in.").wait_for()
+        assert form.get_by_label("Filter", exact=True).input_value() == '{"price":{"$lte":4}}'
+        form.get_by_role("button", name="Make a quota").click()
+        page.get_by_text("Made: films-of-4").wait_for()
+        made = client.get_quota("home", "films-of-4")
+        assert (made.filter, made.most, made.per_s) == ({"price": {"$lte": 4}}, 1_234, 86_400)
+        page.get_by_role("button", name="Change films-of-4").click()
+        page.get_by_role("form", name="Change films-of-4").get_by_label("Most in a window").fill("99")
+        page.get_by_role("form", name="Change films-of-4").get_by_role(
+            "button", name="Change films-of-4"
+        ).click()
+        quotas = page.get_by_role("region", name="Quotas")
+        expect(quotas.locator("tbody tr", has_text="films-of-4")).to_contain_text("99")
+        page.get_by_role("button", name="Change films-of-4").click()
+        page.locator(".destroy summary", has_text="Delete films-of-4").click()
+        page.get_by_label("Type films-of-4 to go on").fill("films-of-4")
+        page.get_by_role("button", name="Delete films-of-4").click()
+        expect(quotas.locator("tbody tr", has_text="films-of-4")).to_have_count(0)
+        assert "films-of-4" not in {each.id for each in client.list_quotas("home").items}
+        console.check()
+
+
+def test_a_filter_says_why_it_lets_in_nothing_as_the_service_does(browser: Browser, furnished: Service):
+    with console_of(browser, furnished) as console:
+        page = console.open("catalogues/films")
+        page.get_by_text("Build the filter").click()
+        page.get_by_role("button", name="Add a condition").click()
+        condition = page.get_by_role("group", name="Condition")
+        for field, value, words in (
+            ("genre", "7", "`genre` is text in 60 arms, and the filter compares it with a number"),
+            ("campaign", "seven", "`campaign` is a number in 60 arms, and the filter compares it with text"),
+        ):
+            page.get_by_label("Filter", exact=True).fill(
+                f'{{"{field}": {value if value == "7" else chr(34) + value + chr(34)}}}'
+            )
+            page.get_by_label("Filter", exact=True).blur()
+            expect(condition.locator(".error")).to_have_text(words)
+            expect(page.locator(".builder")).to_contain_text("No arm is let in: ")
+            body = {"query": [0.0] * 4, "filter": {field: 7 if value == "7" else value}}
+            told = httpx.post(f"{furnished.url}/v1/catalogues/films/mips", json=body).json()
+            assert told["errors"] == [{"loc": ["body", "filter", field], "message": words}]
+            page.get_by_role("button", name="Show arms").click()
+            expect(page.locator(".form-problem .problem")).to_contain_text(words)
+        console.check()
+
+
+def test_arms_have_titles_and_columns_are_sorted(browser: Browser, furnished: Service):
+    with console_of(browser, furnished) as console, Client(furnished.url) as client:
+        page = console.open("catalogues/films")
+        arms = page.get_by_role("region", name="Arms", exact=True)
+        expect(arms.locator("tbody tr").first).to_contain_text("Film number 0")
+        expect(page.get_by_label("Coloured by")).to_have_value("genre")  # a field of few values
+        for order in ("asc", "desc"):
+            page.get_by_role("button", name=re.compile("^Sort by price")).click()
+            first = client.list_arms("films", sort="price", order=order, limit=1).items[0]
+            expect(arms.locator("tbody tr").first).to_contain_text(first.metadata["name"])
+        page.get_by_label("The field that names an arm").fill("genre")
+        page.get_by_role("button", name="Use these titles").click()
+        expect(arms.locator("tbody tr button").first).to_have_text("drama")
+        assert client.get_catalogue("films").display.title == "genre"
+        client.patch_catalogue("films", display={"title": "name"})
+        console.check()
+
+
+def test_policies_are_compared_in_one_chart_and_an_evaluation_is_cancelled(
+    browser: Browser, furnished: Service
+):
+    with console_of(browser, furnished) as console, Client(furnished.url) as client:
+        page = console.open("what-if/plain")
+        page.get_by_role("button", name="every policy with probabilities").click()
+        page.get_by_role("button", name="Evaluate").click()
+        expect(page.get_by_role("heading", name="Would the log support it?")).to_be_visible()
+        bars = page.locator("sl-bars").first
+        expect(bars.locator("text.name")).to_have_count(4)
+        value = client.evaluate("plain", {"policy": "epsilon_greedy", "epsilon": 0.05}).estimates
+        dr = {each.estimator: each.value for each in value}["dr"]
+        estimates = page.locator(
+            "section", has=page.get_by_role("heading", name=re.compile("^epsilon_greedy"))
+        )
+        expect(estimates.get_by_role("region", name="Estimates")).to_contain_text(
+            f"{dr:.3f}".replace(".", ",")
+        )
+
+        def slow(route):  # type: ignore[no-untyped-def]
+            route.fulfill(
+                json={
+                    "id": "x",
+                    "created": 0,
+                    "state": "running",
+                    "progress": {"decisions": 5, "of": 10},
+                    "error": None,
+                    "result": None,
+                }
+            )
+
+        page.route(
+            re.compile(r"/evaluations/[^/?]+$"),
+            lambda route: slow(route) if route.request.method == "GET" else route.continue_(),
+        )
+        page.get_by_role("button", name="Evaluate").click()
+        page.get_by_text("5 of 10 decisions").or_(page.get_by_text("5 von 10")).first.wait_for()
+        page.get_by_role("button", name="Cancel").click()
+        page.get_by_text("Cancelled: nothing was changed.").wait_for()
+        assert client.list_evaluations("plain").items == () or all(
+            each.state != "running" for each in client.list_evaluations("plain").items
+        )
+
+
+def test_what_a_key_has_had_is_shown(browser: Browser, furnished: Service):
+    found = httpx.get(f"{furnished.url}/v1/bandits/home/learners/user-7/exposures").json()["items"]
+    with console_of(browser, furnished) as console:
+        page = console.open("keys/home/user-7")
+        had = page.get_by_role("region", name="Had")
+        expect(had.locator("tbody tr")).to_have_count(len(found))
+        expect(had.locator("tbody tr").first).to_contain_text(f"Film number {found[0]['arm'][1:]}")
+        console.check()
+
+
+def test_times_are_local_or_utc_of_24_hours(browser: Browser, furnished: Service):
+    with console_of(browser, furnished) as console:
+        page = console.open("decisions/plain")
+        first = page.get_by_role("region", name="The last decisions").locator("tbody td").first
+        local = first.inner_text()
+        page.get_by_role("button", name="Times: local").click()
+        expect(first).to_contain_text("UTC")
+        utc = first.inner_text()
+        hours = [int(re.search(r"(\d\d):\d\d:\d\d", text)[1]) for text in (local, utc)]
+        assert (hours[0] - hours[1]) % 24 in {1, 2}  # Berlin
+        console.check()
+
+
+def test_a_move_is_looked_at_and_then_made(browser: Browser, tmp_path: Path):
+    rows = features()
+    with serving(tmp_path) as service, console_of(browser, service) as console, Client(service.url) as client:
+        for name, factor in (("old", 1.0), ("new", 2.0)):
+            client.put_catalogue(name, dim=4)
+            arms = [[factor * value for value in row] for row in rows]
+            client.upsert_arms(name, arms, ids=[f"f{n}" for n in range(len(rows))])
+        client.put_bandit("b", catalogue="old", policy="sub_ts", log={})
+        client.reward(client.choose("b").decision, value=1.0, wait=True)
+        page = console.open("bandits/b")
+        page.get_by_role("link", name="Move", exact=True).click()
+        page.get_by_label("To this catalogue").select_option("new")
+        page.get_by_role("button", name="What would it do? (dry run)").click()
+        told = page.locator("section", has=page.get_by_role("heading", name="2. What it would do"))
+        expect(told).to_contain_text("Arms in both")
+        expect(told).to_contain_text("60")
+        assert client.get_bandit("b").catalogue == "old"
+        page.locator(".destroy summary").click()
+        page.get_by_label("Type b to go on").fill("b")
+        page.get_by_role("button", name="Move b to new").click()
+        expect(page.get_by_role("region", name="Versions")).to_contain_text("moved: old → new")
+        assert client.get_bandit("b").catalogue == "new"
+        console.check()
