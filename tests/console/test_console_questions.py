@@ -35,6 +35,8 @@ class Clicks:
 
     def __init__(self, console: Console) -> None:
         self.page = console.open("")
+        # The table is drawn anew as reports come; a click on what goes meanwhile is none.
+        expect(self.page.locator("sl-spark svg")).to_have_count(2)
         self.count = 0
 
     def click(self, name: str, role: str = "link", within: Locator | Page | None = None) -> None:
