@@ -261,13 +261,13 @@ async def change(
     body: CataloguePatch,
     catalogues: Provided[Catalogues],
     filtered: Provided[FilteredSnapshots],
-) -> CatalogueView:
+) -> Response:
     """Change how a catalogue is shown to people, by a JSON merge patch (RFC 7396). All else is immutable."""
     patch = as_json(body)
     changed = await catalogues.change(
         catalogue, lambda display: merged({"display": display}, patch).get("display") or None
     )
-    return _view(changed, filtered)
+    return reply(await _whole(changed, filtered))
 
 
 @router.get("/{catalogue}/fields", response_model=Page[FieldView])
