@@ -237,9 +237,9 @@ class Moving:
         if plan.r2 < LEAST_R2 and plan.asked == "auto":
             plan.refusals.append(
                 TooDifferent(
-                    f"the new features explain only {plan.r2:.0%} of each other's variation: learners would "
-                    'know hardly anything. Ask for "carry": "map" to carry them all the same, or for "none" '
-                    "to begin anew",
+                    f"the old features explain only {plan.r2:.0%} of the variation of the new ones: learners "
+                    'would know hardly anything. Ask for "carry": "map" to carry them all the same, or for '
+                    '"none" to begin anew',
                     path=("carry",),
                 )
             )
