@@ -135,6 +135,15 @@ async def test_what_another_process_holds_is_not_free(store: Store):
     assert other.live.most_of(deferred=False) == other.live.left + 100 - one.live.share
 
 
+async def test_a_quota_is_open_again_as_soon_as_its_window_is_over(store: Store):
+    """Before the store was asked about the next one."""
+    (process,) = await processes(store, 1, quota_of(1, per_s=86_400))
+    await all_that_is_left(process)
+    assert process.shares.now().out[0]
+    process.ahead_s = 86_400.0
+    assert not process.shares.now().out[0]
+
+
 async def test_a_process_knows_at_once_what_further_decisions_may_be_deferred(store: Store):
     """Else it would choose what it has to give back, again and again."""
     (process,) = await processes(store, 1, quota_of(20))  # a tenth may be deferred

@@ -60,6 +60,13 @@ def test_a_decision_is_worth_the_rewards_of_its_arms(logged: Row, terms: Terms, 
     assert value_of(logged, terms) == (value, rewarded)
 
 
+def test_a_signal_of_weight_0_is_no_reward():
+    terms = Terms(0.5, weights={"click": 0.0, "buy": 2.0}, defaults={"click": 0.0, "buy": 0.25})
+    click, buy = (msgspec.structs.replace(reward_of(1.0), signal=name) for name in ("click", "buy"))
+    assert value_of(row(rewards=[click]), terms) == (0.5, False)
+    assert value_of(row(rewards=[click, buy]), terms) == (2.0, True)
+
+
 def test_the_bounds_hold_what_an_arm_without_a_reward_counts_as():
     def terms_of_rule(rule: RewardRule) -> Terms:
         return terms_of(BanditRecord("c", "sub_ts", reward=rule))
