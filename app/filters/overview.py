@@ -25,7 +25,7 @@ from shortlist.types import Rows
 
 MOST_VALUES = 20
 MOST_NAMED = 5  # fields in a refusal
-MOST_SORTED = 100_000  # arms: a tenth of a second in a thread, for each page
+MOST_SORTED = 100_000  # arms: four tenths of a second in a thread, for each page
 SORTED_CHARS = 256  # of a text, by which arms are sorted
 TYPES = {ValueKind.STRING: "string", ValueKind.NUMBER: "number", ValueKind.BOOLEAN: "boolean"}
 WORDS = {ValueKind.STRING: "text", ValueKind.NUMBER: "a number", ValueKind.BOOLEAN: "true or false"}

@@ -35,6 +35,8 @@ def take(folder: Path) -> None:
         page.get_by_role("heading", name="What would be chosen now").scroll_into_view_if_needed()
         page.screenshot(path=folder / "console-try.png")
         console.open("catalogues/shop?colour=kind&arm=mug-3")
+        page.locator("sl-scatter circle.dot").first.wait_for()
+        page.locator("h3", has_text="Nearest arms").wait_for()
         page.get_by_role("heading", name="The arms as a picture").evaluate("each => each.scrollIntoView()")
         page.screenshot(path=folder / "console-catalogue.png")
         browser.close()

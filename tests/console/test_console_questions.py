@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, time, timedelta
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import httpx
@@ -97,8 +96,7 @@ def test_seven_questions(browser: Browser, furnished: Service):
         expect(table.locator("tbody tr")).to_have_count(2)
         expect(table).to_contain_text("30")
         answer = client.evaluate("home", {"weights": [{"click": 1.0, "purchase": 30.0}]})
-        of_clicks: Any = answer.results[0].signals["click"]
-        estimates = {each["estimator"]: each["value"] for each in of_clicks["estimates"]}
+        estimates = {each.estimator: each.value for each in answer.results[0].signals["click"].estimates}
         shown = f"{estimates['dr']:.3f}".replace(".", ",")
         expect(table.locator("tbody tr", has_text="click").locator("td").nth(4)).to_have_text(shown)
         # Is the index good?
