@@ -162,6 +162,7 @@ ARROWS = {
         "records",
         "filters",
         "indexes",
+        "milvus",
         "catalogues",
         "filtering",
         "bandits",

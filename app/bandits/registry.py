@@ -17,7 +17,7 @@ from app.bandits.bandit import Bandit, bandit_of, learner_dim
 from app.bandits.completion import PolicyTerms, check_size, completed, differences, measured, with_unit
 from app.bandits.context import Context
 from app.bandits.settings import AUTO, BanditRecord
-from app.bandits.spaces import Moves
+from app.bandits.spaces import BanditMoved, Moves
 from app.bandits.versions import (
     BanditVersion,
     BanditVersions,
@@ -32,7 +32,7 @@ from app.bandits.versions import (
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.cache import BoundedCache
-from app.platform.errors import BanditMoved, Conflict, Invalid, NotFound, Unavailable
+from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.long_work import REQUESTS
 from app.platform.pages import page_by_name
 from app.records.records import vector_to_bytes

@@ -214,7 +214,7 @@ class BanditSettings(Document, frozen=True):
     adds to an estimate.
     """
 
-    catalogue: Annotated[Identifier, Fixed("learners learn from the features of its arms")]
+    catalogue: Annotated[Identifier, Fixed("learners learn from its arms: POST …/move moves the bandit")]
     policy: str
     scope: Annotated[Literal["global", "per_key"], Fixed("it says whose rewards a learner sums")] = "global"
     ridge: Annotated[

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from app.platform.errors import Unavailable
 from app.records.records import LearnerState, RewardPayload, bytes_to_vector, vector_to_bytes
 from app.storage.moves import MoveStore
 from shortlist.errors import InvalidShape
@@ -22,6 +23,13 @@ from shortlist.linear.feature_map import carried
 from shortlist.types import Matrix
 
 Carry = Literal["map", "none"]
+
+
+class BanditMoved(Unavailable):
+    """This process has not heard of a move yet. Whoever has the bandit anew goes on."""
+
+    def __init__(self) -> None:
+        super().__init__("the bandit has just been moved to another catalogue; safe to try again")
 
 
 class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -46,7 +46,6 @@ from app.platform.errors import (
     Invalid,
     NotFitted,
     NotFound,
-    ReductionUnknown,
     StartupError,
     Unavailable,
 )
@@ -63,6 +62,7 @@ from app.records.records import (
     unpack,
     with_uid,
 )
+from app.storage.arms import ReductionUnknown
 from app.storage.store import Store
 from app.storage.types import Deleted, Upserted
 from shortlist.types import Vector

@@ -19,12 +19,12 @@ import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.prior_version import PriorVersion
-from app.bandits.spaces import Moves
+from app.bandits.spaces import BanditMoved, Moves
 from app.learning.checkpoints import LearnerReader, memory_bytes
 from app.learning.pooled_prior import PATIENCE_S, PooledPriors
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
-from app.platform.errors import BanditMoved, Unavailable
+from app.platform.errors import Unavailable
 from app.platform.long_work import LEARNERS, REQUESTS
 from app.records.records import LearnerState
 from app.storage.store import Store

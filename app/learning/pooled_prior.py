@@ -12,12 +12,12 @@ import time
 from dataclasses import dataclass
 
 from app.bandits.bandit import Bandit
-from app.bandits.spaces import Moves
+from app.bandits.spaces import BanditMoved, Moves
 from app.learning.checkpoints import LearnerReader
 from app.learning.fold import merged
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
-from app.platform.errors import BanditMoved, Unavailable
+from app.platform.errors import Unavailable
 from app.records.records import POOLED, LearnerState
 from app.storage.types import LearnerId
 from shortlist.linear import sum_algebra

@@ -132,17 +132,6 @@ class Unavailable(ShortlistError):
     code = "unavailable"  # the store does not answer; safe to try again
 
 
-class ReductionUnknown(Unavailable):
-    """The writer of arms has to read the basis first. It never reaches a client, unless the store fails."""
-
-
-class BanditMoved(Unavailable):
-    """This process has not heard of a move yet. Whoever has the bandit anew goes on."""
-
-    def __init__(self) -> None:
-        super().__init__("the bandit has just been moved to another catalogue; safe to try again")
-
-
 class StoreFull(Unavailable):
     code = "store_full"  # it holds as much of this kind as it may; some expires
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from app.platform.errors import NotFound, ReductionUnknown
+from app.platform.errors import NotFound, Unavailable
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
 from app.storage.redis_client import Argument
@@ -14,6 +14,10 @@ from app.storage.types import ArmChanges, ArmWrite, Deleted, StoredArm, StoredAr
 
 _SCAN_BATCH = 1_000
 _BULK_BYTES = 1 << 16
+
+
+class ReductionUnknown(Unavailable):
+    """The writer of arms has to read the basis first. It never reaches a client, unless the store fails."""
 
 
 class ArmStore(RedisPart):

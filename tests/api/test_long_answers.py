@@ -7,6 +7,7 @@ import pytest
 
 from api_client import Api
 from app.api import arms, fields, imports
+from app.catalogues import arms as written_arms
 from app.catalogues import catalogues, resident_arms
 from app.learning import checkpoints, decisions, learners, rewards
 from app.serving import pipeline
@@ -21,7 +22,7 @@ class Yields:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: dict[str, int] = {}
-        for module in (catalogues, resident_arms, pipeline, decisions, imports, rewards):
+        for module in (catalogues, written_arms, resident_arms, pipeline, decisions, imports, rewards):
             name = module.__name__.rpartition(".")[2]
             monkeypatch.setattr(module, "yield_to_others", self._counter(name))
 
@@ -47,7 +48,7 @@ async def test_each_item_of_a_request_lets_others_go_first(api: Api, monkeypatch
         return dict(yields.counts)
 
     found = await counts("PUT", "/v1/catalogues/c/arms", {"arms": items})
-    assert found["catalogues"] == MANY
+    assert found["arms"] >= MANY
     assert found["resident_arms"] == 1  # before the index takes some hundred in
     found = await counts("GET", "/v1/catalogues/c/arms?limit=1000")
     assert found["catalogues"] == MANY

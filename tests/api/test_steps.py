@@ -70,10 +70,10 @@ def burn(steps: Steps) -> None:
     """From now on a list of catalogues computes for long, in the service process."""
     page = Catalogues.page
 
-    def burning(self: Catalogues, cursor: str | None, limit: int) -> Any:
+    def burning(self: Catalogues, *asked: Any) -> Any:
         for _ in range(round(BURNT_MS / REFERENCE_MS)):
             work()
-        return page(self, cursor, limit)
+        return page(self, *asked)
 
     Catalogues.page = burning  # type: ignore[method-assign]
 

@@ -5,7 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.platform.errors import Invalid, ReductionUnknown
+from app.platform.errors import Invalid
+from app.storage.arms import ReductionUnknown
 from app.storage.store import Store
 from app.storage.types import ArmWrite
 from waiting import wait_until
