@@ -24,7 +24,7 @@ from shortlist.slates import ask_tell as slate_algorithms
 from shortlist.slates import campaign_state
 
 TABLES: dict[str, tuple[str, Iterable[str], type[BaseModel]]] = {
-    "mips": ("mips", mips.METHODS, mips_api.MipsBody),
+    "mips": ("mips", mips.METHODS, mips_api.CatalogueMipsBody),
     "vectors": ("mips", mips.METHODS, mips_api.VectorsMipsBody),
     "sampling": ("sampling", sampling.METHODS, sampling_api.SampleBody),
     "arms": ("sampling", sampling.METHODS, sampling_api.CatalogueSampleBody),
