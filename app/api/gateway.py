@@ -86,7 +86,8 @@ class Gateway:
         try:
             self._guard.check(scope)
         except ShortlistError as error:
-            return error
+            # Its frames refer to the caller's, which refers to it: a cycle, left to the collector.
+            return error.with_traceback(None)
         return None
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: bytes) -> None:

@@ -1,5 +1,6 @@
 """API keys, scopes and origins: nobody gets in who should not, and every route says what it needs."""
 
+import gc
 import hashlib
 import re
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from api_client import Api, running
 from app.api.api_keys import SCOPES, ApiKeys, configured, new_key, scope_of
-from app.platform.errors import StartupError
+from app.platform.errors import ShortlistError, StartupError
 from app.platform.settings import Settings
 from openapi_document import openapi_document
 from server import cli
@@ -403,3 +404,20 @@ async def test_a_version_names_the_key_that_made_it(guarded: Api):
     assert [item["by"] for item in page["items"]] == ["admin", "admin"]
     await guarded.call("DELETE", path, headers=admin)
     await guarded.call("DELETE", "/v1/catalogues/versioned", headers=admin)
+
+
+async def test_what_is_refused_leaves_nothing_for_the_collector(guarded: Api):
+    """Collecting the cycles of a flood of refusals would stop the process again and again."""
+    gc.collect()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        for _ in range(5):
+            assert (
+                await guarded.http.get("/v1/bandits", headers={"authorization": "Bearer no"})
+            ).status_code == 401
+        gc.collect()
+        left = [each for each in gc.garbage if isinstance(each, ShortlistError)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    assert left == []
