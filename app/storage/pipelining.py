@@ -76,9 +76,10 @@ class Pipeliner:
         return await self._ask_alone(partial(ask, *arguments, target_nodes=node))
 
     async def close(self) -> None:
-        """Wait for everything that was asked."""
-        while under_way := self._exchanges | self._alone:
-            await asyncio.wait(under_way)
+        """Wait for everything that was asked, what waits for the next turn of the loop too."""
+        while self._exchanges or self._alone or self._waiting:
+            under_way = self._exchanges | self._alone
+            await (asyncio.wait(under_way) if under_way else asyncio.sleep(0))
 
     def _refuse_while_silent(self) -> None:
         if self._silent and (self._exchanges or self._alone):
