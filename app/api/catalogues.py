@@ -300,8 +300,11 @@ async def _whole(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str,
     """The view with values that are not listed."""
     view, listed = _view(catalogue, filtered), catalogue.encoding.listed
     if listed and catalogue.holds_arms:
-        found = await REQUESTS.run(partial(unlisted_values, catalogue.index.snapshot(), listed))
-        view["unlisted"] = {name: asdict(values) for name, values in found.items()}
+        # Whoever waits for an index asks again and again: all arms are counted once for each version.
+        version, snapshot = catalogue.version, catalogue.index.snapshot()
+        if catalogue.unlisted[0] != version:
+            catalogue.unlisted = version, await REQUESTS.run(partial(unlisted_values, snapshot, listed))
+        view["unlisted"] = {name: asdict(values) for name, values in catalogue.unlisted[1].items()}
     return view
 
 

@@ -69,6 +69,8 @@ class Catalogue:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     encoding: FeatureEncoding = field(init=False)
     fits_at: int = FIT_ARMS  # while it is not fitted: at how many arms to try
+    # at which version they were counted last
+    unlisted: tuple[int, Mapping[str, UnlistedValues]] = (-1, {})
 
     def __post_init__(self) -> None:
         self.encoding = FeatureEncoding(self.record.features, self.record.reduction, self.record.dim)
