@@ -50,11 +50,12 @@ class Pipeliner:
         self._exchanges: set[asyncio.Task[None]] = set()
         self._alone: set[asyncio.Task[Any]] = set()
         self._silent = False
+        self._closed = False
         self._may_be_silent = not isinstance(redis, RedisCluster)
 
     async def command(self, *arguments: str | bytes | int) -> Any:
         """The driver's answer. Raises what the driver raises."""
-        self._refuse_while_silent()
+        self._refuse_in_vain()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((arguments, answer))
@@ -76,12 +77,18 @@ class Pipeliner:
         return await self._ask_alone(partial(ask, *arguments, target_nodes=node))
 
     async def close(self) -> None:
-        """Wait for everything that was asked, what waits for the next turn of the loop too."""
+        """Wait for everything that was asked, what waits for the next turn of the loop too.
+
+        Later commands are refused. The driver would open a connection for them, which nothing closes.
+        """
+        self._closed = True
         while self._exchanges or self._alone or self._waiting:
             under_way = self._exchanges | self._alone
             await (asyncio.wait(under_way) if under_way else asyncio.sleep(0))
 
-    def _refuse_while_silent(self) -> None:
+    def _refuse_in_vain(self) -> None:
+        if self._closed:
+            raise driver.ConnectionError("the connections are closed")
         if self._silent and (self._exchanges or self._alone):
             raise driver.TimeoutError("the server is silent")
 
@@ -116,7 +123,7 @@ class Pipeliner:
         return answers
 
     async def _ask_alone(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        self._refuse_while_silent()
+        self._refuse_in_vain()
         task = asyncio.create_task(self._noted(ask))
         self._alone.add(task)
         task.add_done_callback(self._ended)

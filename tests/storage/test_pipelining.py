@@ -143,6 +143,16 @@ async def test_closing_waits_for_what_was_asked() -> None:
     assert await asked == "a"
 
 
+async def test_what_is_asked_after_the_end_opens_no_connection() -> None:
+    wire = Wire()
+    pipeliner = Pipeliner(wire)
+    await pipeliner.close()
+    for late in (pipeliner.command("A"), pipeliner.transaction([("A",)])):
+        with pytest.raises(driver.ConnectionError, match="closed"):
+            await late
+    assert not wire.sent
+
+
 async def test_a_transaction_is_an_exchange_of_its_own() -> None:
     wire = Wire()
     pipeliner = Pipeliner(wire)

@@ -35,6 +35,9 @@ class LossyStore:
         inner = getattr(self._store, name)
         return _LossyPart(self, name, inner) if isinstance(inner, RedisPart) else inner
 
+    async def close(self) -> None:
+        """Nothing: who opened ``store`` closes it, since several services may use it."""
+
 
 class _LossyPart:
     """One attribute of the store."""
