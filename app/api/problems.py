@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -123,7 +124,16 @@ def problem_of(error: ShortlistError, fields: Part = Part.BODY) -> bytes:
     """The problem document of an error. ``fields``: the part of the request that has its fields."""
     named = [FieldError(_location(path, fields), text) for path, text in error.errors]
     kind = kind_of(error)
-    return problem(kind.status, error.code, kind.title, error.detail, named)
+    return problem(kind.status, error.code, kind.title, _detail_of(error), named)
+
+
+def _detail_of(error: ShortlistError) -> str:
+    """What is wrong, with its field where that is not named yet: many people read ``detail`` alone."""
+    if len(error.errors) == 1 and error.errors[0][1] == error.detail:
+        names = [str(name) for name in error.errors[0][0] if not isinstance(name, Part)]
+        if names and names[-1] not in re.findall(r"\w+", error.detail):
+            return f"{'.'.join(names)}: {error.detail}"
+    return error.detail
 
 
 @contextmanager

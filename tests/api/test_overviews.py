@@ -122,7 +122,7 @@ async def test_too_many_arms_are_not_sorted(api: Api, monkeypatch: pytest.Monkey
     assert len((await api.ok("GET", "/v1/catalogues/c/arms?sort=p"))["items"]) == 3
     await stocked(api, "d", documents(4, 4))
     told = await api.refused("GET", "/v1/catalogues/d/arms?sort=p", loc=["query", "sort"])
-    assert told["detail"] == "at most 3 arms are sorted, and this catalogue has 4"
+    assert told["detail"] == "sort: at most 3 arms are sorted, and this catalogue has 4"
 
 
 async def test_the_title_of_arms_is_chosen_and_changed(api: Api):

@@ -57,6 +57,25 @@ def test_an_error_of_no_field_has_no_location():
     assert locations(problem_of(NotFound("not found"))) == []
 
 
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (Invalid("is required", path=("policy",)), "policy: is required"),
+        (
+            Invalid("must be a number", path=("arms", 3, "metadata", "price")),
+            "arms.3.metadata.price: must be a number",
+        ),
+        (Invalid("breaks its rule", path=("k",)), "k: breaks its rule"),
+        (Invalid("key is required here", path=("key",)), "key is required here"),
+        (Invalid("must be JSON", path=()), "must be JSON"),
+        (Invalid("is too long", path=(Part.HEADER, "if-match")), "if-match: is too long"),
+        (NotFound("not found"), "not found"),
+    ],
+)
+def test_the_detail_names_the_field(error: ShortlistError, detail: str):
+    assert json.loads(problem_of(error))["detail"] == detail
+
+
 def test_a_field_of_the_path_is_said_to_be_there():
     with pytest.raises(Invalid) as raised, from_path("bandit"):
         raise Invalid.many([(("bandit",), "wrong"), (("k",), "wrong")])
