@@ -90,6 +90,10 @@ def revised_that_stay(items: Any) -> Any:
     return fold_rows([(replace(entry, came=()), payload) for entry, payload in items])
 
 
+def stored_again(now: Any, items: Any, *_: Any) -> Any:
+    return iter([entry.learner for entry, _ in items])
+
+
 def looked_up_alone(found: Any, *_: Any) -> Any:
     values, _is_all = found
     return values, True
@@ -283,7 +287,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
     "a learner that is forgotten keeps its sums": (
         fold,
         "_forget",
-        lambda now, items, leave_out: iter(()),
+        stored_again,
         Focus((*REWARDED, "observe", "forget")),
     ),
     "an arm that is deleted can be chosen": (
