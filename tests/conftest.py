@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis.utils
+from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
@@ -34,6 +35,9 @@ settings.load_profile("same")
 
 # The driver reads the metadata of its package at each connection: a tenth of the start of an application.
 redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
+
+# Each client over HTTP reads the certificates of all authorities: 40 ms, and most tests make one.
+default.create_ssl_context = cache(default.create_ssl_context)
 
 # The stores write each change to the disk before they answer, and no test looks at what a machine that lost
 # its power has kept: in memory, where it is possible, nobody waits for a disk.
