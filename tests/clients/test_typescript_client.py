@@ -28,7 +28,7 @@ CALLS = {"choose", "dry_run", "reward", "reward_batch", "activate"}
 NAMES = [case["name"] for case in json.loads(CASES.read_text("utf-8")) if case["call"] in CALLS]
 MOST_BYTES = 7_500
 DROPPED = 1 / 12
-MANY = [5_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
+MANY = [1_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
 
 # Each type of the client and the schema that it stands for.
 SCHEMAS = {
