@@ -23,7 +23,7 @@ from app.api import documentation
 from app.api.api_keys import scope_of
 from service_process import Service, serving
 
-EXAMPLES = 15
+EXAMPLES = pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.slow)])
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -82,12 +82,13 @@ def schema(service: Service) -> Any:
     return loaded
 
 
+@EXAMPLES
 @pytest.mark.parametrize("endpoint", ALL, ids=str)
-def test_every_answer_is_as_documented(schema: Any, endpoint: Endpoint):
+def test_every_answer_is_as_documented(schema: Any, endpoint: Endpoint, examples: int):
     """Nothing fails, and status, content type and body are documented ones."""
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
@@ -190,12 +191,15 @@ BODIES = st.one_of(
 )
 
 
+@EXAMPLES
 @pytest.mark.parametrize("endpoint", [e for e in ALL if e.method in {"PUT", "POST", "DELETE"}], ids=str)
-def test_any_bytes_get_an_answer(service: Service, document: dict[str, Any], endpoint: Endpoint):
+def test_any_bytes_get_an_answer(
+    service: Service, document: dict[str, Any], endpoint: Endpoint, examples: int
+):
     """Raw bytes as the body, as the query and as a name, over a real connection."""
     allowed = set(document["paths"][endpoint.template][endpoint.method.lower()]["responses"]) - {"503"}
 
-    @settings(max_examples=60)
+    @settings(max_examples=3 * examples)
     @given(body=BODIES, query=st.text("abc=&%+;[]\"'<> 0é", max_size=20), kind=st.sampled_from(["json", "x"]))
     def fuzz(body: bytes, query: str, kind: str) -> None:
         headers = {"content-type": f"application/{kind}"}
