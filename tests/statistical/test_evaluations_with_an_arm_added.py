@@ -5,8 +5,8 @@ far from all others, so that a linear model predicts a reward for it that no arm
 all arms almost alike. So the log lacks a sixth of what it does, or one part of 25, which is too little for
 any weight to show in a small log.
 
-An interval of 95 % that held exactly so often would hold in fewer than 93 of 100 of ``LOGS`` logs with a
-probability of 4 %; these are far wider, and seeds are fixed.
+An interval of 95 % that held exactly so often would hold in fewer than 93 of 100 of 200 logs with a
+probability of 9 %, of 40 logs with one of 32 %; these are far wider, and seeds are fixed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shortlist.linear import ridge, ridge_sums
 
 pytestmark = pytest.mark.anyio
 
-LOGS, LEAST_COVERED, DIM = 200, 0.93, 3
+LEAST_COVERED, DIM = 0.93, 3
 FIXED = {"ridge": 0.1, "exploration": 1.0, "delta": 0.05, "horizon": 100, "shortlist": 50, "eta": None}
 SETTINGS: dict[str, dict[str, Any]] = {"softmax": {"temperature": 20.0}, "igw": {"gamma": 0.01}}
 
@@ -110,7 +110,7 @@ class Told:
     warned: float
 
 
-async def told(made: World, policy: str, decisions: int, logs: int = LOGS) -> dict[str, Told]:
+async def told(made: World, policy: str, decisions: int, logs: int) -> dict[str, Told]:
     found: dict[str, list[tuple[bool, float, float]]] = {name: [] for name in ESTIMATOR_NAMES}
     warned = 0
     for seed in range(logs):
@@ -134,10 +134,13 @@ async def told(made: World, policy: str, decisions: int, logs: int = LOGS) -> di
 CASES = [(5, 400, -9.0), (5, 400, 9.0), (24, 500, -20.0), (24, 500, 20.0), (24, 3_000, -20.0)]
 
 
+@pytest.mark.parametrize("logs", [40, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("policy", SETTINGS)
 @pytest.mark.parametrize(("arms", "decisions", "far"), CASES, ids=str)
-async def test_intervals_hold_and_the_arm_is_named(policy: str, arms: int, decisions: int, far: float):
-    found = await told(world(arms, far), policy, decisions, LOGS if decisions < 3_000 else 60)
+async def test_intervals_hold_and_the_arm_is_named(
+    policy: str, arms: int, decisions: int, far: float, logs: int
+):
+    found = await told(world(arms, far), policy, decisions, logs if decisions < 3_000 else logs // 4)
     for each in found.values():
         assert each.covered >= LEAST_COVERED, found
         assert each.least >= 0.0, found

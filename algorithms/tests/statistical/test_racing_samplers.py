@@ -24,6 +24,7 @@ from shortlist.sampling.racing_normal import racing_normal
 
 ALARM = 1e-8
 DELTA = 0.1
+RUNS = pytest.mark.parametrize("runs", [200, pytest.param(600, marks=pytest.mark.slow)])
 P = np.array([0.28, 0.2, 0.16, 0.12, 0.09, 0.06, 0.04, 0.03, 0.015, 0.005])
 POPULATIONS = {
     "normal": lambda rng, shape: rng.standard_normal(shape),
@@ -69,11 +70,12 @@ def marginal(factors, rng):
     return racing_normal(factors, delta=DELTA, rng=rng, variance="marginal")
 
 
+@RUNS
 @pytest.mark.parametrize("kind", POPULATIONS)
 @pytest.mark.parametrize("sampler", [normal, marginal])
-def test_racing_normal_errs_at_most_delta_where_the_noise_hides_everything(kind, sampler):
-    wrong, share = errors(sampler, matrix(kind, HARD), 600)
-    assert wrong <= allowed(600, DELTA)
+def test_racing_normal_errs_at_most_delta_where_the_noise_hides_everything(kind, sampler, runs):
+    wrong, share = errors(sampler, matrix(kind, HARD), runs)
+    assert wrong <= allowed(runs, DELTA)
     assert share > 0.8
 
 
@@ -92,8 +94,8 @@ def test_racing_normal_is_sharp_for_two_arms():
 @pytest.mark.parametrize("kind", POPULATIONS)
 def test_a_third_of_the_width_of_racing_normal_errs_more(kind, monkeypatch):
     monkeypatch.setattr(normal_module, "b_normal", lambda delta, share: 1.0)
-    wrong, _ = errors(normal, matrix(kind, HARD), 600)
-    assert wrong > allowed(600, DELTA)
+    wrong, _ = errors(normal, matrix(kind, HARD), 200)
+    assert wrong > allowed(200, DELTA)
 
 
 @pytest.mark.parametrize("kind", POPULATIONS)
@@ -167,12 +169,12 @@ def beyond_proposition_7(variance, runs):
 
 @pytest.mark.parametrize("variance", ["pairwise", "marginal"])
 def test_a_draw_reads_no_more_than_proposition_7_and_with_wide_widths_more(variance, monkeypatch):
-    beyond, saying = beyond_proposition_7(variance, 300)
-    assert beyond <= allowed(300, DELTA)
-    assert saying > 200
+    beyond, saying = beyond_proposition_7(variance, 150)
+    assert beyond <= allowed(150, DELTA)
+    assert saying > 100
     true = normal_module.normal_width
     monkeypatch.setattr(normal_module, "normal_width", lambda size, bound: true(size, 4.0 * bound))
-    assert beyond_proposition_7(variance, 300)[0] > allowed(300, DELTA)
+    assert beyond_proposition_7(variance, 150)[0] > allowed(150, DELTA)
 
 
 def test_many_draws_of_one_call_are_independent_and_follow_p():
@@ -233,38 +235,35 @@ def cluster_sums(kind, sizes, seed=6):
     return [v + np.log(w) / len(v) for v, w in zip(values, P, strict=False)]
 
 
-CLUSTER_RUNS, CLUSTER_DELTA = 600, 0.01
+CLUSTER_DELTA = 0.01
 
 
-def cluster_errors(kind="normal", sizes=SIZES, **options):
+def cluster_errors(runs, kind="normal", sizes=SIZES, **options):
     values = cluster_sums(kind, sizes)
     sums = np.array([v.sum() for v in values])
     arms = [Cluster(len(v), v.__getitem__) for v in values]
     wrong, reads = 0, 0
-    for seed in range(CLUSTER_RUNS):
+    for seed in range(runs):
         drawn = racing_clusters(arms, delta=CLUSTER_DELTA, rng=np.random.default_rng(seed), **options)
         assert drawn.reads <= drawn.exhaustive_reads
         wrong += drawn.rows[0] != (sums + np.random.default_rng(seed).gumbel(size=len(sums))).argmax()
         reads += drawn.reads
-    return wrong, reads / (CLUSTER_RUNS * sum(map(len, values)))
-
-
-def cluster_errors_allowed():
-    return allowed(CLUSTER_RUNS, CLUSTER_DELTA)
+    return wrong, reads / (runs * sum(map(len, values)))
 
 
 @pytest.mark.parametrize("sizes", [SIZES, (500,) * 6], ids=["unequal", "equal"])
 @pytest.mark.parametrize("kind", ["normal", "uniform"])
 def test_clusters_err_at_most_delta_by_default(kind, sizes):
-    wrong, share = cluster_errors(kind, sizes)
-    assert wrong <= cluster_errors_allowed()
+    wrong, share = cluster_errors(600, kind, sizes)
+    assert wrong <= allowed(600, CLUSTER_DELTA)
     assert share < 0.999
 
 
+@RUNS
 @pytest.mark.parametrize("first", [2, 3])
-def test_clusters_of_gaussian_factors_err_at_most_delta_after_any_first_batch(first):
+def test_clusters_of_gaussian_factors_err_at_most_delta_after_any_first_batch(first, runs):
     """One degree of freedom is enough for Student's quantile."""
-    assert cluster_errors(first=first)[0] <= cluster_errors_allowed()
+    assert cluster_errors(runs, first=first)[0] <= allowed(runs, CLUSTER_DELTA)
 
 
 def printed_quantile(tail, freedom):
@@ -281,14 +280,14 @@ def test_the_printed_widths_after_the_printed_first_batch_err_more(kind, monkeyp
     """The deviation of three factors is taken for that of all: one draw in eleven is wrong."""
     monkeypatch.setattr(clusters_module, "quantile", printed_quantile)
     monkeypatch.setattr(clusters_module._Arm, "variance", printed_variance)
-    assert cluster_errors(kind, first=3)[0] > cluster_errors_allowed()
+    assert cluster_errors(600, kind, first=3)[0] > allowed(600, CLUSTER_DELTA)
 
 
 def test_equation_26_as_it_is_printed_errs_more(monkeypatch):
     """Deviations in place of variances: their sum, rooted, is far too small a width for large clusters."""
     true = clusters_module._Arm.variance
     monkeypatch.setattr(clusters_module._Arm, "variance", lambda self: np.sqrt(true(self)))
-    assert cluster_errors()[0] > cluster_errors_allowed()
+    assert cluster_errors(200)[0] > allowed(200, CLUSTER_DELTA)
 
 
 def mh_errors(runs, size=20_000):

@@ -1,7 +1,8 @@
 """The (epsilon, delta)-PAC promise of all four methods, on an instance where a wrong slate is a failure.
 
-The (k+1)-th arm is 1.1 epsilon below the k-th. With failure probability at most delta = 0.05, more than 14
-failures in 60 campaigns have probability below 7e-7: that is the false-alarm probability of each test.
+The (k+1)-th arm is 1.1 epsilon below the k-th. With failure probability at most delta = 0.05, more than 10
+failures in 25 campaigns have probability below 2e-7, and more than 14 in 60 below 7e-7: that is the
+false-alarm probability of each test.
 """
 
 import numpy as np
@@ -11,14 +12,14 @@ from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm, widths
 
 METHODS = {"saqm": saqm, "sa_foa": sa_foa, "icb": icb, "exhaustive": exhaustive}
 N, K, EPSILON, DELTA, NOISE = 7, 3, 1.0, 0.05, 1.5
-RUNS, MOST = 60, 14
+MOST = {25: 10, 60: 14}  # by campaigns
 THETA = np.array([0.0, 0.0, 0.0, -1.1, -1.1, -1.1, -1.1]) * EPSILON
 
 
-def failures(method, bound="certified"):
+def failures(method, runs, bound="certified"):
     """Campaigns that return a slate more than epsilon below the best."""
     wrong = 0
-    for seed in range(RUNS):
+    for seed in range(runs):
         rng = np.random.default_rng((seed, 77))
         state = METHODS[method].start(
             n=N, k=K, epsilon=EPSILON, delta=DELTA, noise_std=NOISE, reach=None, allocation="uniform",
@@ -32,15 +33,16 @@ def failures(method, bound="certified"):
     return wrong
 
 
+@pytest.mark.parametrize("runs", [25, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", METHODS)
-def test_the_slate_is_within_epsilon(method):
-    assert failures(method) <= MOST
+def test_the_slate_is_within_epsilon(method, runs):
+    assert failures(method, runs) <= MOST[runs]
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_without_its_widths_a_method_fails(method, monkeypatch):
     monkeypatch.setattr(widths.Look, "width", lambda look, events, directions: 1e-6)
-    assert failures(method) > MOST
+    assert failures(method, 25) > MOST[25]
 
 
 def violations(scale):
