@@ -296,7 +296,12 @@ class Shop(RuleBasedStateMachine):
 
 
 TestShop = Shop.TestCase
-TestShop.settings = settings(max_examples=20, stateful_step_count=25)
+TestShop.settings = settings(max_examples=12, stateful_step_count=20)
+
+
+@pytest.mark.slow
+class TestShopForLong(Shop.TestCase):
+    settings = settings(max_examples=100, stateful_step_count=30)
 
 
 def shop(arms: int, dim: int = 8) -> tuple[LiveIndex, Snapshot]:

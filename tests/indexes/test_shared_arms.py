@@ -282,7 +282,12 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestGroup.settings = settings(max_examples=20, stateful_step_count=25)
+
+
+@pytest.mark.slow
+class TestGroupForLong(Group.TestCase):
+    settings = settings(max_examples=200, stateful_step_count=40)
 
 
 @pytest.fixture
