@@ -45,6 +45,14 @@ class Console:
     def shown(self) -> None:
         self.page.wait_for_selector(".page[data-state=shown]")
 
+    def look(self, size: str, theme: Any) -> None:
+        """In a window of this size, with the colours of this theme."""
+        self.page.set_viewport_size(SIZES[size])
+        self.page.emulate_media(color_scheme=theme)
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+
     def check(self) -> None:
         """Nothing went wrong, and nothing was asked of another host."""
         assert self.wrong == []

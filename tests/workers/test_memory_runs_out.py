@@ -60,7 +60,7 @@ assert index.status().arms_in_graph or sys.argv[1] == "segment"
 """
 
 
-# What is freed goes back to the kernel: otherwise only arrays larger than all that was freed before are refused.
+# What is freed goes back to the kernel: otherwise only arrays larger than all that was freed are refused.
 ALLOCATOR = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
 
 
