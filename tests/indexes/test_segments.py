@@ -15,7 +15,7 @@ from app.indexes.inverted_file import Centroids, InvertedFile
 from app.indexes.live import IndexOptions
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import make_queries, solve
-from app.indexes.segments import joined
+from app.indexes.segments import Segment, fitting, joined
 from tests.indexes.brute_force import filled, maintain, measure_anew
 
 DIM = 8
@@ -316,6 +316,21 @@ def test_exact_indexes_have_exact_segments(eager):
     found = index.snapshot().search(np.ones(16), 5)
     assert found.exact
     assert found.rows.tolist() == np.argsort(-(features @ np.ones(16)), kind="stable")[:5].tolist()
+
+
+def test_segments_serve_beside_a_structure_if_they_have_later_rows_and_are_exact_if_it_is():
+    """With one that may miss an arm, no answer of an exact index would be exact."""
+    file, table = file_of(gaussian(3_000), first=2_000)
+    blocks = NormBlocks(table, np.arange(2_000, 3_000))
+    inexact, exact = (Segment(each, 2_000, 0.0, 0.1) for each in (file, blocks))
+    for structure, expected in (
+        (None, (inexact, exact)),
+        (NormBlocks(table, np.arange(2_999), covered=2_999), (exact,)),
+        (NormBlocks(table, np.arange(3_000), covered=3_000), ()),
+        (file, ()),
+        (file_of(gaussian(2_500))[0], (inexact, exact)),
+    ):
+        assert fitting((inexact, exact), structure) == expected
 
 
 def test_arms_beyond_the_range_of_float32_are_scanned_beside_a_segment(eager):
