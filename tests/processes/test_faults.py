@@ -91,9 +91,9 @@ async def killed(folder: Path, seed: int, **kills: int) -> Traffic:
 
 
 async def test_workers_replicas_and_the_store_are_killed(tmp_path: Path):
-    """Two replicas, two workers and a store, sixteen kills in a drawn order."""
-    traffic = await killed(tmp_path, 1, worker=9, store=5, replica=2)
-    assert traffic.acknowledged > 100
+    """Two replicas, two workers and a store, nine kills in a drawn order."""
+    traffic = await killed(tmp_path, 1, worker=5, store=3, replica=1)
+    assert traffic.acknowledged > 60
     assert traffic.sent_again > 0, "kills hit rewards under way"
 
 
