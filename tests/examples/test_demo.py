@@ -32,10 +32,10 @@ def run_demo(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[
 @pytest.mark.parametrize("data", ["movielens_100k", pytest.param("movielens_1m", marks=pytest.mark.slow)])
 def test_movies(data: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(request.getfixturevalue(data))
-    regret, text = run_demo(capsys, "--data", folder, "--users", "8", "--rounds", "40")
+    regret, text = run_demo(capsys, "--data", folder, "--users", "5", "--rounds", "40")
     assert list(regret) == ["Sub-TS", "tuned by hand", "most popular", "random"]
     assert regret["Sub-TS"] < 0.6 * min(regret["most popular"], regret["random"])
-    choices = 2 * 8 * 40
+    choices = 2 * 5 * 40
     assert re.search(rf"reward, until applied .*\({choices} requests\)", text)
     assert re.search(
         rf"^{2 * choices + 5} requests", text, re.MULTILINE
@@ -47,7 +47,7 @@ def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str], tmp_path:
     kept = tmp_path / "demo.json"
     drawn = tmp_path / "pictures" / "demo.svg"
     options = ("--json", str(kept), "--picture", str(drawn))
-    regret, text = run_demo(capsys, "--runs", "2", "--rounds", "100", *options)
+    regret, text = run_demo(capsys, "--runs", "2", "--rounds", "60", *options)
     assert f"a picture of it: {drawn}" in text
     picture = ET.parse(drawn)
     assert len(picture.findall(".//{*}polyline")) == 4
@@ -59,7 +59,7 @@ def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str], tmp_path:
 
 
 def test_real_ratings(capsys: pytest.CaptureFixture[str], real_movielens: Path) -> None:
-    regret, _ = run_demo(capsys, "--data", str(real_movielens), "--users", "20", "--rounds", "40")
+    regret, _ = run_demo(capsys, "--data", str(real_movielens), "--users", "8", "--rounds", "40")
     assert regret["Sub-TS"] < regret["random"] - 5
 
 
