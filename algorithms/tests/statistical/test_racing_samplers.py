@@ -169,12 +169,12 @@ def beyond_proposition_7(variance, runs):
 
 @pytest.mark.parametrize("variance", ["pairwise", "marginal"])
 def test_a_draw_reads_no_more_than_proposition_7_and_with_wide_widths_more(variance, monkeypatch):
-    beyond, saying = beyond_proposition_7(variance, 150)
-    assert beyond <= allowed(150, DELTA)
-    assert saying > 100
+    beyond, saying = beyond_proposition_7(variance, 300)
+    assert beyond <= allowed(300, DELTA)
+    assert saying > 200
     true = normal_module.normal_width
     monkeypatch.setattr(normal_module, "normal_width", lambda size, bound: true(size, 4.0 * bound))
-    assert beyond_proposition_7(variance, 150)[0] > allowed(150, DELTA)
+    assert beyond_proposition_7(variance, 300)[0] > allowed(300, DELTA)
 
 
 def test_many_draws_of_one_call_are_independent_and_follow_p():

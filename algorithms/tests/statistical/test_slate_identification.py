@@ -1,7 +1,7 @@
 """The (epsilon, delta)-PAC promise of all four methods, on an instance where a wrong slate is a failure.
 
 The (k+1)-th arm is 1.1 epsilon below the k-th. With failure probability at most delta = 0.05, more than 10
-failures in 25 campaigns have probability below 2e-7, and more than 14 in 60 below 7e-7: that is the
+failures in 25 campaigns have probability below 2e-8, and more than 14 in 60 below 7e-7: that is the
 false-alarm probability of each test.
 """
 
