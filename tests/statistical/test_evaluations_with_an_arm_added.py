@@ -6,7 +6,7 @@ all arms almost alike. So the log lacks a sixth of what it does, or one part of 
 any weight to show in a small log.
 
 An interval of 95 % that held exactly so often would hold in fewer than 93 of 100 of 200 logs with a
-probability of 9 %, of 40 logs with one of 32 %; these are far wider, and seeds are fixed.
+probability of 8 %, of 40 logs with one of 32 %; these are far wider, and seeds are fixed.
 """
 
 from __future__ import annotations
