@@ -337,18 +337,17 @@ def _expected(keys: _Keys, mean: Matrix, covariance: Matrix) -> _Expected:
     dim = keys.dim
     precision = np.linalg.inv(covariance)
     pull = mean @ precision
-    estimates, through = np.empty_like(keys.moments), np.empty_like(keys.moments)
-    spread, uncertain = np.zeros((dim, dim)), 0.0
+    estimates, spread = np.empty_like(keys.moments), np.zeros((dim, dim))
     block = max(1, _BLOCK_NUMBERS // dim**2)
     for start in range(0, len(keys.grams), block):
         part = slice(start, start + block)
-        grams = keys.grams[part]
-        inverses = _inverses(grams + precision)
+        inverses = _inverses(keys.grams[part] + precision)
         estimates[part] = (keys.moments[part] + pull) @ inverses
-        through[part] = estimates[part] @ grams
         spread += inverses.sum(axis=0)
-        uncertain += float(np.einsum("uij,uij->", grams, inverses))
-    return _Expected(estimates, through, spread, uncertain)
+    # As V = S^-1 + G: E G = m + mu S^-1 - E S^-1, and tr(G V^-1) = D - tr(S^-1 V^-1).
+    through = keys.moments + pull - estimates @ precision
+    uncertain = len(keys.grams) * dim - float(np.vdot(precision, spread))
+    return _Expected(estimates, through, spread, max(uncertain, 0.0))
 
 
 def _inverses(matrices: Tensor) -> Tensor:
