@@ -1,12 +1,12 @@
 """Fits the learned priors of all bandits again when they are due, in the worker that holds partition 0.
 
     at once                 the first time, and after a key was forgotten or given a state
-    after half as many      rewards more than the newest version was made of
+    after a tenth as many   rewards more than the newest version was made of
     after ``LONGEST_S``     if there was any reward since
 
 Between two fits this worker rests, so that all of them together take at most ``SHARE`` of a core: it counts
-processor time, not elapsed time. Rest that was not needed is saved, ``SAVED_S`` at most: the first fits of a
-bandit follow one another in seconds, and gain most.
+processor time, not elapsed time, and of the event loop's no more than of the fit's own. Rest that was not
+needed is saved, ``SAVED_S`` at most: the first fits of a bandit follow one another in seconds, and gain most.
 
 The folds of this process and the polls of the store say what has changed (``changed``), and start a round at
 once: the first version of a bandit is there some hundredths of a second after five keys have a reward, and
@@ -37,7 +37,7 @@ PAUSE_S = 0.05  # after a round, for each bandit that was looked at: it takes so
 LONGEST_PAUSE_S = 0.5
 SHARE = 0.05
 SAVED_S = 60.0  # three seconds of a core
-GROWTH = 1.5
+GROWTH = 0.1  # of the rewards that the newest version was made of
 LONGEST_S = 3_600.0
 LOOK_AGAIN_S = 60.0  # at bandits that were not due
 BATCH_SIZE = 500  # bandits whose counts are read in one call
@@ -154,14 +154,15 @@ class PriorFitting:
         except NotFound:
             return
         finally:
-            # By the clock priors would come late wherever others keep the machine busy. What else this thread
-            # did meanwhile counts too.
-            used_s += time.thread_time() - started
+            # By the clock priors would come late wherever others keep the machine busy. This thread serves
+            # requests meanwhile, which are no work of a fit: its calls of the store take less than the fit.
+            loop_s = time.thread_time() - started
+            used_s += min(loop_s, used_s) if used_s else loop_s
             # time that was not used is saved, up to SAVED_S
             earliest = max(self._rest_until, time.monotonic() - SAVED_S)
             self._rest_until = earliest + used_s * (1.0 / SHARE - 1.0)
         if not done.is_new:
-            # with too few keys every further reward is worth a try, else only GROWTH times as many
+            # with too few keys every further reward is worth a try, else only GROWTH as many more
             self._tried[uid] = FoldedCounts() if done.is_of_few else counts
 
     def _is_due(self, uid: str, counts: FoldedCounts, newest: PriorVersion | None) -> bool:
@@ -169,9 +170,14 @@ class PriorFitting:
             tried = self._tried.get(uid)
             if tried is None:
                 return True
-            return counts.entries > GROWTH * tried.entries or counts.replaced != tried.replaced
+            return _has_grown(counts, tried.entries) or counts.replaced != tried.replaced
         made, age_s = newest.record, self._now_s() - newest.record.since_ms / 1_000.0
         if counts.entries < made.rewards or counts.replaced != made.replaced:
             return True
-        has_grown = counts.entries >= GROWTH * made.rewards and counts.entries > made.rewards
-        return has_grown or (counts.entries > made.rewards and age_s >= LONGEST_S)
+        is_late = counts.entries > made.rewards and age_s >= LONGEST_S
+        return is_late or _has_grown(counts, made.rewards)
+
+
+def _has_grown(counts: FoldedCounts, since: int) -> bool:
+    more = counts.entries - since
+    return more > 0 and more >= GROWTH * since

@@ -67,8 +67,9 @@ class LearningTermsView(Answer, frozen=True):
 
 class PriorVersionView(BaseModel):
     """A version of the learned prior, as rows name it. ``mean``: mu, of each signal; ``precision``: S^-1, row
-    by row up to the diagonal; ``residuals``: R, the covariance of the signals' noise; all null where the keys
-    said nothing. A key with G = sum x x^T and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m).
+    by row up to the diagonal; ``residuals``: R, the covariance of the signals' noise; ``variation``: the mean
+    of x^T S x over what the keys were shown; all null where the keys said nothing. A key with G = sum x x^T
+    and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m).
     """
 
     version: int
@@ -78,6 +79,7 @@ class PriorVersionView(BaseModel):
     mean: list[list[float]] | None
     precision: list[float] | None
     residuals: list[list[float]] | None
+    variation: float | None
 
 
 class PriorVersionsView(BaseModel):

@@ -97,7 +97,10 @@ class Bandit(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(self, prior=None, exploration=alone, exploration_alone=None)
         exploration = alone
         if self.record.exploration == AUTO:
-            exploration = learned_prior.exploration(self.learner_dim, keys=version.learned.keys)
+            learned = version.learned
+            exploration = learned_prior.exploration(
+                self.learner_dim, keys=learned.keys, variation=learned.variation
+            )
         return msgspec.structs.replace(
             self,
             prior=version.of_signals(len(self.record.signals or (0,))),

@@ -31,6 +31,7 @@ class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
     ``mean``, ``precision``, ``residuals``  of ``LearnedPrior``, float64 row by row, of the precision the
                      lower triangle; all are empty where there is no prior
     ``space``        which move of its bandit it was fitted after; 0: none
+    ``variation``    of ``LearnedPrior``; 1 of versions that were made before it was known
     """
 
     number: int
@@ -44,6 +45,7 @@ class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
     precision: bytes = b""
     residuals: bytes = b""
     space: int = 0
+    variation: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,12 @@ class PriorVersion:
         residuals = np.diag(np.full(count, _LEAST_NOISE * float(learned.residuals.diagonal().min())))
         residuals[:known, :known] = learned.residuals
         wider = LearnedPrior.of(
-            mean, learned.precision, residuals, keys=learned.keys, observations=learned.observations
+            mean,
+            learned.precision,
+            residuals,
+            keys=learned.keys,
+            observations=learned.observations,
+            variation=learned.variation,
         )
         return PriorVersion(self.record, wider)
 
@@ -113,13 +120,13 @@ def version_of(
         vector_to_bytes(learned.precision[np.tril_indices(learned.dim)]),
         vector_to_bytes(learned.residuals),
         space,
+        learned.variation,
     )
     return PriorVersion(record, learned)
 
 
 def version_to_bytes(version: PriorVersion) -> bytes:
-    fields = msgspec.structs.astuple(version.record)
-    return msgspec.msgpack.encode(fields if version.record.space else fields[:-1])
+    return msgspec.msgpack.encode(version.record)
 
 
 def bytes_to_prior(data: bytes) -> PriorVersion:
@@ -130,7 +137,14 @@ def bytes_to_prior(data: bytes) -> PriorVersion:
     mean = bytes_to_vector(record.mean).reshape(record.signals, -1).copy()
     precision = _whole(bytes_to_vector(record.precision), mean.shape[1])
     residuals = bytes_to_vector(record.residuals).reshape(record.signals, record.signals).copy()
-    learned = LearnedPrior.of(mean, precision, residuals, keys=record.keys, observations=record.observations)
+    learned = LearnedPrior.of(
+        mean,
+        precision,
+        residuals,
+        keys=record.keys,
+        observations=record.observations,
+        variation=record.variation,
+    )
     return PriorVersion(record, learned)
 
 
@@ -145,6 +159,7 @@ def exported(version: PriorVersion) -> dict[str, Any]:
         "mean": None if learned is None else learned.mean.tolist(),
         "precision": None if learned is None else bytes_to_vector(record.precision).tolist(),
         "residuals": None if learned is None else learned.residuals.tolist(),
+        "variation": None if learned is None else learned.variation,
     }
 
 
@@ -157,7 +172,14 @@ def imported(item: Mapping[str, Any]) -> PriorVersion:
     if mean.ndim != 2:
         raise ValueError("mean must be of each signal")
     precision = _whole(np.array(item["precision"], dtype=float), mean.shape[1])
-    learned = LearnedPrior.of(mean, precision, residuals, keys=keys, observations=float(item["observations"]))
+    learned = LearnedPrior.of(
+        mean,
+        precision,
+        residuals,
+        keys=keys,
+        observations=float(item["observations"]),
+        variation=1.0 if item.get("variation") is None else float(item["variation"]),  # older: not known
+    )
     return version_of(number, since_ms, rewards=0, replaced=0, learned=learned)
 
 

@@ -32,7 +32,7 @@ export function prior(view, body, bandit) {
   body.append(
     h("div", {}, note, tiles),
     h("div", { class: "cols" }, panel("What people have in common", common), panel("Where people differ", apart)),
-    panel("Fit it now", h("p", { class: "hint" }, "The service does this by itself after half as many rewards more, an hour after the first of them, and when a key was forgotten."), action("Fit it now", async () => draw(await send({ method: "POST", path: `${at}/refresh` }, signal)))),
+    panel("Fit it now", h("p", { class: "hint" }, "The service does this by itself after a tenth as many rewards more, an hour after the first of them, and when a key was forgotten."), action("Fit it now", async () => draw(await send({ method: "POST", path: `${at}/refresh` }, signal)))),
   );
   view.live(LOOK_MS, note, async () => draw(await get(at, signal)));
 }

@@ -57,6 +57,7 @@ PRIORS = pa.schema(
         ("mean", pa.list_(pa.list_(pa.float64()))),
         ("precision", pa.list_(pa.float64())),
         ("residuals", pa.list_(pa.list_(pa.float64()))),
+        ("variation", pa.float64()),
     ]
 )
 REWARDS = pa.schema(

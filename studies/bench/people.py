@@ -1,7 +1,7 @@
 """Worlds of many keys, played by linear Thompson sampling with and without a prior that is learned from them.
 
 Keys play in turns, a round of all keys after the other; the rewards of a turn come at its end. The prior is
-fitted as the service does it: after a turn, once there are half as many rewards more.
+fitted as the service does it: after a turn, once there are a tenth as many rewards more.
 
 Notation
     K, d        arms, their dimension; learners have d + 1 numbers with an intercept
@@ -29,7 +29,7 @@ from shortlist_client.files.progress import progress
 from studies.experiments import movielens
 
 SEED = 2026
-GROWTH = 1.5
+GROWTH = 1.1
 ARMS = 1_000
 GENRE_USERS, CLICK_USERS = 60, 144
 STRENGTHS = (0.25, 1.0, 4.0)
@@ -170,8 +170,15 @@ def _posterior(
     if prior is not None:
         if way.strength != 1.0:
             precision = way.strength * prior.precision
-            prior = LearnedPrior.of(prior.mean, precision, prior.residuals, keys=prior.keys, observations=0.0)
-        ours = learned_prior.exploration(own.dim, keys=prior.keys)
+            prior = LearnedPrior.of(
+                prior.mean,
+                precision,
+                prior.residuals,
+                keys=prior.keys,
+                observations=0.0,
+                variation=prior.variation,
+            )
+        ours = learned_prior.exploration(own.dim, keys=prior.keys, variation=prior.variation)
         return prior.posterior(own), ours * way.times if way.exploration is None else way.exploration
     strength = scales.ridge(own, otherwise=1.0) if way.ridge is None else way.ridge
     found = posterior(own, ridge=strength)

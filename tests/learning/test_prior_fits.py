@@ -274,5 +274,6 @@ async def test_a_version_is_the_same_bits_after_it_was_stored_and_exported(world
     for again in (bytes_to_prior(version_to_bytes(version)), imported(exported(version))):
         assert again.learned is not None
         assert version.learned is not None
+        assert again.learned.variation == version.learned.variation > 0.0
         for name in ("mean", "precision", "residuals", "pull"):
             np.testing.assert_array_equal(getattr(again.learned, name), getattr(version.learned, name))

@@ -112,8 +112,10 @@ async def test_only_who_holds_the_first_partition_fits(clock: Clock):
     assert town.fitted == [UID]
 
 
-@pytest.mark.parametrize(("entries", "due"), [(149, False), (150, True), (99, True)])
-async def test_half_as_many_rewards_more_are_enough_and_lost_ones_too(clock: Clock, entries: int, due: bool):
+@pytest.mark.parametrize(("entries", "due"), [(109, False), (110, True), (99, True)])
+async def test_a_tenth_as_many_rewards_more_are_enough_and_lost_ones_too(
+    clock: Clock, entries: int, due: bool
+):
     """A store that was put back has fewer: what stands is not what it says."""
     town = Town({UID: FoldedCounts(100)})
     fitting = worker(town, clock)
@@ -160,7 +162,7 @@ async def test_one_reward_is_enough_after_an_hour_and_none_is_not(clock: Clock):
 async def test_what_gave_no_version_is_tried_again_when_there_is_more(clock: Clock):
     town = Town({UID: FoldedCounts(100)}, gives=False)
     fitting = worker(town, clock)
-    for entries, tries in ((100, 1), (101, 1), (151, 2)):
+    for entries, tries in ((100, 1), (101, 1), (109, 1), (110, 2)):
         town.counts[UID] = FoldedCounts(entries)
         fitting.changed([UID])
         await fitting.round()
@@ -212,6 +214,21 @@ async def test_time_that_others_kept_the_machine_busy_is_no_work(
         return await fit(bandit, **options)
 
     monkeypatch.setattr(town, "fit", slow)
+    await fitting.round()
+    assert sorted(town.fitted) == uids
+
+
+async def test_requests_that_are_served_meanwhile_are_no_work(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    """The event loop is busy for an hour during each fit, which itself takes a millisecond."""
+    uids = [f"{number:016}" for number in range(9)]
+    town = Town({uid: FoldedCounts(10) for uid in uids}, seconds=0.001)
+    fitting, fit = worker(town, clock), town.fit
+
+    async def beside_requests(bandit: Any, **options: Any) -> Any:
+        clock.core += 3_600.0
+        return await fit(bandit, **options)
+
+    monkeypatch.setattr(town, "fit", beside_requests)
     await fitting.round()
     assert sorted(town.fitted) == uids
 

@@ -50,7 +50,7 @@ from shortlist.types import Matrix, Vector
 Tensor = NDArray[np.float64]
 
 MIN_KEYS = 5  # fewer say too little about how keys differ
-EXPLORATION = 0.6  # multiple of the posterior that is drawn, for a prior of very many keys
+EXPLORATION = (0.3, 0.6)  # multiple of the posterior that is drawn, with very many keys: of variation 0 and 1
 _STEPS = 12
 _PRIOR_KEYS = 3.0  # as how many keys the prior counts that a key has without this one
 _BETWEEN = (0.03, 0.9)  # least and largest share of the variance of rewards that keys can differ by
@@ -72,6 +72,8 @@ class LearnedPrior:
     ``pull``            mu S^-1 (J, D): what the prior adds to the moments
     ``least``           the least eigenvalue of S^-1
     ``ridge``           D / trace(S): the ridge of a prior of equal total variance, the same in all directions
+    ``variation``       the mean of x^T S x over these decisions: how much keys differ in what they were
+                        shown, in units of the variance of the noise
     """
 
     mean: Matrix
@@ -82,12 +84,23 @@ class LearnedPrior:
     pull: Matrix
     least: float
     ridge: float
+    variation: float
 
     @classmethod
     def of(
-        cls, mean: Matrix, precision: Matrix, residuals: Matrix, *, keys: int, observations: float
+        cls,
+        mean: Matrix,
+        precision: Matrix,
+        residuals: Matrix,
+        *,
+        keys: int,
+        observations: float,
+        variation: float,
     ) -> LearnedPrior:
-        """Return the prior of these numbers. Cost: O(D^3). Raises InvalidShape, NonFinite."""
+        """Return the prior of these numbers. Cost: O(D^3).
+
+        Raises: InvalidShape, NonFinite, InvalidParameter.
+        """
         signals, dim = mean.shape
         checks.shape("precision", precision, (dim, dim))
         checks.shape("residuals", residuals, (signals, signals))
@@ -97,10 +110,11 @@ class LearnedPrior:
         eigenvalues = np.linalg.eigvalsh(precision)
         least = float(eigenvalues[0])
         checks.in_range("precision", least, above=0.0)
+        checks.in_range("variation", variation, least=0.0)
         for array in (mean, precision, residuals, pull):
             array.setflags(write=False)
         ridge = dim / float((1.0 / eigenvalues).sum())
-        return cls(mean, precision, residuals, keys, observations, pull, least, ridge)
+        return cls(mean, precision, residuals, keys, observations, pull, least, ridge, variation)
 
     @property
     def dim(self) -> int:
@@ -143,16 +157,21 @@ class LearnedPrior:
         return regression.with_noise(own, float(np.sqrt(self.residuals[0, 0])))
 
 
-def exploration(dim: int, *, keys: int) -> float:
+def exploration(dim: int, *, keys: int, variation: float) -> float:
     """Return the multiple of the posterior that Thompson sampling draws, with a prior of so many keys.
 
-    It goes from that of a learner without a prior (``scales.exploration``) to ``EXPLORATION``, whatever the
-    dimension: the prior knows which directions matter. Raises InvalidParameter (keys < 1).
+    With the keys it goes from that of a learner without a prior (``scales.exploration``) to one of
+    ``EXPLORATION``, whatever the dimension: the prior knows which directions matter. Where noise hides what
+    keys differ by, a reward says little of its key, and exploring for it pays off late: there it is half.
+
+    Raises InvalidParameter (keys < 1, variation < 0).
     """
     checks.in_range("keys", keys, least=1)
-    alone = 1.0 / keys
+    checks.in_range("variation", variation, least=0.0)
+    alone, (least, most) = 1.0 / keys, EXPLORATION
     # DEVIATION (Hong et al., Alg. 1): a draw is a part of the posterior's; see "Departures".
-    found: float = scales.exploration(dim) ** alone * EXPLORATION ** (1.0 - alone)
+    known = least + (most - least) * min(variation, 1.0)
+    found: float = scales.exploration(dim) ** alone * known ** (1.0 - alone)
     return found
 
 
@@ -190,9 +209,13 @@ def fit(grams: Tensor, moments: Tensor, products: Tensor, weights: Vector) -> Le
     # What was never rewarded varies a little, so that who asks for it alone still explores.
     all_residuals = np.diag(np.full(len(squares), _LEAST_SHARE * residuals.diagonal().min()))
     all_residuals[seen[:, None], seen] = residuals
-    precision = _inverse(covariance)
     return LearnedPrior.of(
-        all_mean, precision, all_residuals, keys=len(weights), observations=float(weights.sum())
+        all_mean,
+        _inverse(covariance),
+        all_residuals,
+        keys=len(weights),
+        observations=keys.weight,
+        variation=max(0.0, float(np.vdot(keys.grams.sum(axis=0), covariance))) / keys.weight,
     )
 
 
@@ -314,18 +337,17 @@ def _expected(keys: _Keys, mean: Matrix, covariance: Matrix) -> _Expected:
     dim = keys.dim
     precision = np.linalg.inv(covariance)
     pull = mean @ precision
-    estimates, through = np.empty_like(keys.moments), np.empty_like(keys.moments)
-    spread, uncertain = np.zeros((dim, dim)), 0.0
+    estimates, spread = np.empty_like(keys.moments), np.zeros((dim, dim))
     block = max(1, _BLOCK_NUMBERS // dim**2)
     for start in range(0, len(keys.grams), block):
         part = slice(start, start + block)
-        grams = keys.grams[part]
-        inverses = _inverses(grams + precision)
+        inverses = _inverses(keys.grams[part] + precision)
         estimates[part] = (keys.moments[part] + pull) @ inverses
-        through[part] = estimates[part] @ grams
         spread += inverses.sum(axis=0)
-        uncertain += float(np.einsum("uij,uij->", grams, inverses))
-    return _Expected(estimates, through, spread, uncertain)
+    # As V = S^-1 + G: E G = m + mu S^-1 - E S^-1, and tr(G V^-1) = D - tr(S^-1 V^-1).
+    through = keys.moments + pull - estimates @ precision
+    uncertain = len(keys.grams) * dim - float(np.vdot(precision, spread))
+    return _Expected(estimates, through, spread, max(uncertain, 0.0))
 
 
 def _inverses(matrices: Tensor) -> Tensor:

@@ -941,6 +941,7 @@ class PriorVersion:
     mean: tuple[tuple[float, ...], ...] | None
     precision: tuple[float, ...] | None
     residuals: tuple[tuple[float, ...], ...] | None
+    variation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
