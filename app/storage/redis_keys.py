@@ -41,7 +41,7 @@
     {p:<n>}:folded                               hash    bandit uid -> entries (see below)  with the bandit
     {p:<n>}:spaces                               hash    bandit uid -> moves (see below)    with the bandit
     {p:<n>}:states:<bandit uid>                  hash    learner -> checkpoint              with the bandit
-    {p:<n>}:kept:<bandit uid>:<0 or 1>           hash    learner -> state before a move    until tokens expire
+    {p:<n>}:kept:<bandit uid>:<parity>           hash    learner -> state before a move     ttl_ms
     {p:<n>}:tails:<bandit uid>                   zset    learner + entry id (see below)     with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty: of observations       ttl_ms
     {p:<n>}:seen-until:<ms>                      hash    dedupe keys of learners            see below

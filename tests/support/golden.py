@@ -118,9 +118,9 @@ NOT_STORED = {
     "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "ExposuresView",
     "ExposureView", "FieldError", "LearnedPageView", "LearnedReward", "LearningTermsView", "LoggedArm",
     "LoggedReward", "LogRecord", "PolicyNeeds", "PolicyView", "Problem", "PullsView", "PullView",
-    "QueriesView", "QueryView", "QuotaState", "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView", "ReportedMove",
-    "RevisionsView", "Row", "Selection", "SelectionRequest", "SetsView", "Shown", "SignedChoice",
-    "SlateToldView", "StageView", "UsedView", "View",
+    "QueriesView", "QueryView", "QuotaState", "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView",
+    "ReportedMove", "RevisionsView", "Row", "Selection", "SelectionRequest", "SetsView", "Shown",
+    "SignedChoice", "SlateToldView", "StageView", "UsedView", "View",
 }  # fmt: skip
 
 
