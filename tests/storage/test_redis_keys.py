@@ -182,7 +182,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 66
+    assert len(rows) == 67
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():
