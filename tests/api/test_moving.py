@@ -402,7 +402,7 @@ async def test_the_log_weighs_arms_by_how_often_they_were_shown(world: Api):
     assert (move["from"], move["to"], report["groups"][0]["decisions"]) == ("old", "new", 10)
     assert any("moved from old to new" in words for words in report["warnings"])
     later = await world.ok("GET", f"/v1/bandits/b/report?from={move['time'] + 1}")
-    assert later["moves"] == []
+    assert "moves" not in later
 
 
 async def test_elimination_begins_again_and_says_so(world: Api):
