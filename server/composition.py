@@ -235,6 +235,7 @@ class Service:
             fits=self.prior_fits,
             workers=workers,
             policies=POLICIES,
+            rewarded_ms=token_ttl_ms,
         )
         self._owns = leases.owns
         self.forgetting = Forgetting(

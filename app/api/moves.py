@@ -55,7 +55,7 @@ class MoveView(BaseModel):
 
     from_: str = Field(alias="from")
     to: str
-    carry: Literal["map", "none"]
+    carry: Literal["log", "map", "none"]
     arms: MovedArmsView
     map: ArmMapView | None
     agreement: float | None
@@ -69,7 +69,7 @@ class MoveStatusView(BaseModel):
 
     from_: str = Field(alias="from")
     to: str
-    carry: Literal["map", "none"]
+    carry: Literal["log", "map", "none"]
     learners: int
     carried: float
 

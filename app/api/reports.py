@@ -48,7 +48,7 @@ async def report(
     owner = await bandits.get(bandit)
     work = reports.report(owner, from_ms=from_ms, to_ms=to_ms, bucket_ms=bucket_ms)
     found = await while_connected(request, work)
-    if found.weights is not None:
-        return reply(found)
-    others = {each.name: getattr(found, each.name) for each in fields(found)}  # without signals
-    return reply({name: value for name, value in others.items() if name not in _OF_SIGNALS})
+    left_out = set() if found.weights is not None else _OF_SIGNALS
+    left_out = left_out if found.moves else {*left_out, "moves"}
+    shown = {each.name: getattr(found, each.name) for each in fields(found) if each.name not in left_out}
+    return reply(shown)

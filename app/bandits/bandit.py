@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,6 +31,17 @@ from shortlist.types import TopK, Vector
 GLOBAL_LEARNER = "_global"
 
 
+class FormerCatalogue(NamedTuple):
+    """The catalogue of a bandit before it was moved. ``until``: the space that the bandit has now.
+    ``is_exact``: the move to it made the sums anew (``MoveRecord.is_exact``).
+    """
+
+    uid: str
+    dim: int
+    is_exact: bool
+    until: int
+
+
 class Bandit(msgspec.Struct, frozen=True):
     """A bandit that is being served. ``stored``: what is in the store of it, ``version`` is what it says.
 
@@ -37,8 +49,8 @@ class Bandit(msgspec.Struct, frozen=True):
     ``is_settled``: whether that is known; the intercept waits for the first arms.
     ``prior``: the version of its learned prior that it is served with; None: it has none, or no version was
     made yet. ``exploration_alone``: what ``exploration`` is without it; None: the same.
-    ``former``: of a version from before a move, uid and dimension of the catalogue that it had then, which
-    may be gone: ``catalogue`` is that one, or else the bandit's of now.
+    ``former``: of a version from before a move, what it had then: ``catalogue`` is that one, or else, where
+    it is gone, the bandit's of now.
     """
 
     name: str
@@ -58,7 +70,7 @@ class Bandit(msgspec.Struct, frozen=True):
     is_settled: bool = True
     prior: PriorVersion | None = None
     exploration_alone: float | None = None
-    former: tuple[str, int] | None = None
+    former: FormerCatalogue | None = None
 
     @property
     def etag(self) -> str:
@@ -111,7 +123,7 @@ class Bandit(msgspec.Struct, frozen=True):
     @property
     def learner_dim(self) -> int:
         """Dimension of what learners learn."""
-        dim = self.catalogue.dim if self.former is None else self.former[1]
+        dim = self.catalogue.dim if self.former is None else self.former.dim
         return learner_dim(self.record, dim, self.context)
 
     @property
@@ -247,14 +259,14 @@ def bandit_of(
     stored: bytes,
     catalogue: Catalogue,
     policies: Mapping[str, PolicyTerms],
-    former: tuple[str, int] | None = None,
+    former: FormerCatalogue | None = None,
 ) -> Bandit:
     """The bandit of a stored version. Raises Unavailable for one that needs a newer service."""
     uid, version = bytes_to_version(stored)
     record = version.record
     if record.policy not in policies:
         raise Unavailable("the bandit has a policy of a newer version of the service")
-    arm_dim = catalogue.dim if former is None else former[1]
+    arm_dim = catalogue.dim if former is None else former.dim
     context, policy = Context.of(record, arm_dim), policies[record.policy]
     dim = learner_dim(record, arm_dim, context)
     return Bandit(

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from app.bandits import context as contexts
 from app.bandits import signals
-from app.bandits.bandit import Bandit, bandit_of, learner_dim
+from app.bandits.bandit import Bandit, FormerCatalogue, bandit_of, learner_dim
 from app.bandits.completion import PolicyTerms, check_size, completed, differences, measured, with_unit
 from app.bandits.context import Context
 from app.bandits.settings import AUTO, BanditRecord
-from app.bandits.spaces import BanditMoved, Moves
+from app.bandits.spaces import BanditMoved, MoveRecord, Moves
 from app.bandits.versions import (
     BanditVersion,
     BanditVersions,
@@ -247,7 +247,7 @@ class Bandits:
         if bandit is None or bandit.version.number == version:
             return bandit
         earlier = self._earlier.get((uid, version))
-        if earlier is None or (earlier.former is None and earlier.catalogue is not bandit.catalogue):
+        if earlier is None or not _is_before(earlier, bandit):
             stored = await self._versions.one(uid, version)
             if stored is None:
                 return None
@@ -259,6 +259,12 @@ class Bandits:
                 earlier = await self._before_move(bandit, stored, record)
             self._keep(earlier)
         return earlier
+
+    async def moves(self, bandit: Bandit) -> Sequence[MoveRecord]:
+        """The moves of a bandit to other catalogues, the earliest first. Raises Unavailable."""
+        space = bandit.record.space
+        found = await self._moves.of(bandit.uid, space) if space else {}
+        return [move for number, move in sorted(found.items()) if number <= space]
 
     def by_name(self, name: str) -> Bandit | None:
         """The bandit of this name, if this process knows it."""
@@ -277,7 +283,9 @@ class Bandits:
             if (later := await self._versions.one(uid, number)) is not None:
                 stored = _with(stored, _settled(record, by=bytes_to_version(later)[1].record))
                 break
-        return bandit_of(bandit.name, stored, catalogue, self._policies, (left.left_uid, left.left_dim))
+        until = bandit.record.space
+        former = FormerCatalogue(left.left_uid, left.left_dim, moves[until].is_exact, until)
+        return bandit_of(bandit.name, stored, catalogue, self._policies, former)
 
     async def known_now(self, name: str) -> Bandit:
         """The bandit as the store has it now. Raises NotFound, Unavailable."""
@@ -386,6 +394,13 @@ class Bandits:
         self._served[bandit.name] = bandit
         self._by_uid[bandit.uid] = bandit
         return bandit
+
+
+def _is_before(earlier: Bandit, bandit: Bandit) -> bool:
+    """Whether an earlier version is at hand as it has to be, now that the bandit is this one."""
+    if earlier.former is not None:
+        return earlier.former.until == bandit.record.space
+    return earlier.record.space == bandit.record.space and earlier.catalogue is bandit.catalogue
 
 
 def _settled(record: BanditRecord, by: BanditRecord) -> BanditRecord:

@@ -22,7 +22,7 @@ from shortlist.errors import InvalidShape
 from shortlist.linear.feature_map import carried
 from shortlist.types import Matrix
 
-Carry = Literal["map", "none"]
+Carry = Literal["log", "map", "none"]
 
 
 class BanditMoved(Unavailable):
@@ -39,6 +39,7 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``left``, ``left_uid``, ``left_dim``, ``joined``, ``joined_uid``   the catalogues
     ``version``    the version of the bandit that it made
     ``answer``     what was answered, but for the version
+    ``restores``   it goes back: learners are what they were in the catalogue, with what came since
     ``transform``  T of ``shortlist.linear.feature_map``, float64 row by row; b"": nothing is carried
     """
 
@@ -55,6 +56,12 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: dict[str, Any]
     transform: bytes = b""
     dim: int = 0
+    restores: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether sums are made anew after the map has carried them."""
+        return self.restores or self.carry == "log"
 
 
 @dataclass(frozen=True)

@@ -282,8 +282,7 @@ class Catalogues:
             arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
             if not fitted and len(catalogue.index) + len(arms) > MAX_UNFITTED_ARMS:
                 raise NotFitted(full_message(len(catalogue.index)))
-            if fitted:
-                await self._note_replaced(catalogue, prepared)
+            replaced = await self._before(catalogue, prepared) if fitted else None
             done = await self._store.arms.upsert(
                 catalogue.uid,
                 writes,
@@ -295,6 +294,8 @@ class Catalogues:
             sizes = [len(write.document) for write in writes]
             await kept.wrote([arm.id for arm in arms], prepared.features, documents, sizes, done)
             await self._wrote(catalogue, done.version, changed=done.changed)
+            if replaced is not None:
+                await self._note_replaced(catalogue, prepared, replaced)
         return done
 
     async def fit(self, catalogue: Catalogue) -> None:
@@ -347,13 +348,17 @@ class Catalogues:
         if not catalogue.encoding.is_fitted:
             raise NotFitted(waiting_message(len(catalogue.index)))
 
-    async def _note_replaced(self, catalogue: Catalogue, prepared: PreparedArms) -> None:
+    async def _before(self, catalogue: Catalogue, prepared: PreparedArms) -> FoundArms | None:
+        """Those of the arms that are there, before they are written; None: nobody compares them."""
+        ids = [arm.id for arm in prepared.arms]
+        found = await self._kept(catalogue).find(ids) if catalogue.holds_arms else None
+        return found if found is not None and found.ids else None
+
+    async def _note_replaced(self, catalogue: Catalogue, prepared: PreparedArms, before: FoundArms) -> None:
         """Note in the store if these arms have replaced the features of many by those of another space."""
         ids = [arm.id for arm in prepared.arms]
-        if not catalogue.holds_arms or not (found := await self._kept(catalogue).find(ids)).ids:
-            return
         replaced = self._replaced.setdefault(catalogue.uid, ReplacedFeatures())
-        is_other = replaced.written(found, ids, prepared.features)
+        is_other = replaced.written(before, ids, prepared.features)
         if is_other and self._has_taught is not None and await self._has_taught(catalogue.name):
             name = _REPLACED + catalogue.uid
             await self._store.write_once.put(None, name, b"1", ttl_ms=REPLACED_SHOWN_MS)

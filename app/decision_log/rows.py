@@ -5,7 +5,7 @@ In JSON every field is written, those that are None as null; all times are ms si
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from app.bandits.bandit import Bandit
@@ -77,3 +77,31 @@ class CompleteLog(LogPages, Protocol):
     async def complete_from(self, bandit: Bandit, from_ms: int | None) -> int | None:
         """From when on no row was dropped, in ms, where that is after ``from_ms``; else None."""
         ...
+
+
+def counted_of(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float, Mapping[str, float]]]:
+    """The rewards of a decision that learners count, in the order in which they came.
+
+    With each: whether it is the first of its arm, which default it replaces, and the sum of those before it,
+    or the signals that had come.
+    """
+    defaults, sums = dict[str, float | None](), dict[str, float]()
+    for place, reward in enumerate(row.rewards):
+        is_first = reward.arm not in defaults
+        if reward.default and not is_first:
+            continue
+        replaced = None if is_first else defaults[reward.arm]
+        defaults[reward.arm] = reward.value if reward.default else None
+        before = sums.get(reward.arm, 0.0)
+        sums[reward.arm] = 0.0 if reward.default else before + reward.value
+        had = {} if reward.signal is None else _signals_before(row, reward, place)
+        yield reward, is_first, replaced, before, had
+
+
+def _signals_before(row: Row, reward: LoggedReward, place: int) -> dict[str, float]:
+    """What had come of the signals of the arm of the reward at this place before it."""
+    came = dict[str, float]()
+    for each in row.rewards[:place]:
+        if each.arm == reward.arm and each.signal is not None:
+            came[each.signal] = came.get(each.signal, 0.0) + each.value
+    return came

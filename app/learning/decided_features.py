@@ -3,11 +3,13 @@
 After a move of the bandit a decision of before teaches with the features that its arm has in the new
 catalogue, as if they had been there from the start. With those of then, which the fold maps, where the new
 catalogue lacks the arm, and where one value may take the place of another (``wait_s``, signals, sums, the
-last): what replaces a value must have the features of what it replaces.
+last): what replaces a value must have the features of what it replaces. Where sums were made anew after the
+move, those are the ones of now. A bandit that is back in the catalogue has the features of then in it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from app.bandits.bandit import Bandit
@@ -44,28 +46,36 @@ async def decided_features(
             bandit.learned_features(features, context, place), bandit.record.space, revision
         )
 
+    former = bandit.former
+    has_it = bandit.catalogue.uid == former.uid  # else it was deleted
+
+    async def of_then() -> Vector | None:
+        with contextlib.suppress(NotFound):  # as above
+            return await catalogues.features_at(bandit.catalogue, arm, revision) if has_it else None
+        return None
+
     async def now() -> DecidedFeatures | None:
-        found = (await catalogues.features(newest.catalogue, {arm})).get(arm)
-        if found is None:
-            return None
-        joint = newest.joint_features(found[0], context)
+        features, found = None, revision
+        if newest.catalogue.uid == former.uid:
+            features = await of_then()
+        if features is None:
+            standing = (await catalogues.features(newest.catalogue, {arm})).get(arm)
+            if standing is None:
+                return None
+            features, found = standing
+        joint = newest.joint_features(features, context)
         learned = joint if position is None else position.at(place) * joint
-        return DecidedFeatures(learned, newest.record.space, found[1])
+        return DecidedFeatures(learned, newest.record.space, found)
 
     async def then() -> DecidedFeatures | None:
-        features = None
-        if bandit.former is not None and bandit.catalogue.uid == bandit.former[0]:
-            try:
-                features = await catalogues.features_at(bandit.catalogue, arm, revision)
-            except NotFound:  # the catalogue was deleted
-                features = None
+        features = await of_then()
         if features is None:
             return None
         return DecidedFeatures(
             bandit.learned_features(features, context, place), bandit.record.space, revision
         )
 
-    if _may_replace(bandit):
+    if _may_replace(bandit) and not former.is_exact:
         return await then() or await now()
     return await now() or await then()
 

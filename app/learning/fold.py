@@ -66,8 +66,9 @@ def fold(
 ) -> States:
     """Return the states after ``entries`` of the learners that they change.
 
-    An entry may also forget its learner, or give a state to one that has none (``RewardPayload``), both also
-    in the pooled prior. One that cannot be folded is left out, for any mistake in it.
+    An entry may also forget its learner, give a state to one that has none, or correct it after a move
+    (``RewardPayload``), each also in the pooled prior. One that cannot be folded is left out, for any mistake
+    in it.
 
     ``states``      before, at least of all ``learners_of`` the entries; None: without rewards
     ``entries``     of one partition, in the order of the log
@@ -139,7 +140,7 @@ def _ignore(entry: LogEntry, reason: str) -> None:
 
 
 def replaces_state(entry: LogEntry) -> bool:
-    """Whether the entry, which can be folded, forgets its learner or gives it a state."""
+    """Whether the entry, which can be folded, forgets its learner, gives it a state or corrects that."""
     return not unpack(entry.payload, RewardPayload).features
 
 
@@ -190,6 +191,8 @@ def _act(item: Item) -> Act:
         return _learn
     if entry.learner.name == MOVED:
         return _move
+    if payload.corrects:
+        return _correct
     return _restore if payload.state else _forget
 
 
@@ -314,6 +317,28 @@ def _restore(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Sp
             leave_out(entry, reason_of(error))
             continue
         now[learner] = state
+        yield learner
+        if total is not None:
+            now[pooled] = total
+            yield pooled
+
+
+def _correct(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
+    """Add what was found after a move: the sums with the right features, less those that the map made."""
+    for entry, payload in items:
+        learner, pooled = entry.learner, pooled_of(entry.learner)
+        try:
+            own, change = _in_one_space(learner, now.get(learner), bytes_to_state(payload.state), spaces)
+            if own is None or change is None:
+                continue
+            known, total = merged(own, change), None
+            if payload.terms and payload.terms.pooled:
+                others, change = _in_one_space(learner, now.get(pooled), change, spaces)
+                total = None if change is None else merged(others, change)
+        except Exception as error:  # as in ``_add``
+            leave_out(entry, reason_of(error))
+            continue
+        now[learner] = known
         yield learner
         if total is not None:
             now[pooled] = total

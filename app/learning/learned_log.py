@@ -47,7 +47,8 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``number``     its place in the log of its partition: each is greater than the one before
     ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
     ``kind``       "other": nobody noted of which arm it is; "forget": the learner starts again; "state": a
-                   learner that has no rewards takes this one; "move": all of the partition are carried
+                   learner that has no rewards takes this one; "move": all of the partition are carried, or
+                   with a ``state`` that is added to the sums of the learner, and is no reward
     ``id``         of the decision, or of the observation
     ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
                    bandit that sums
@@ -194,8 +195,9 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     if not payload.features:
         state = base64.b64encode(payload.state).decode() if payload.state else None
         kind: Kind = "forget" if state is None else "state"
-        if entry.learner.name == MOVED:
-            kind, key = "move", None
+        if entry.learner.name == MOVED or payload.corrects:
+            kind = "move"
+            key = None if entry.learner.name == MOVED else key
         page.items.append(
             LearnedReward(number, written_ms, kind, key, replayed=replayed, state=state, space=payload.space)
         )

@@ -12,7 +12,7 @@ from functools import partial
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.bandits.settings import BanditRecord, PositionRule, RewardRule, SignalRule
-from app.decision_log.rows import LoggedReward, Row
+from app.decision_log.rows import Row
 from app.platform.long_work import MEASURING
 
 Weights = Mapping[str, float]
@@ -191,12 +191,3 @@ def _counted_signals(row: Row, terms: Terms, weights: Weights) -> tuple[dict[str
     for (arm, signal), value in sent.items():
         counted[arm] += weights.get(signal, 0.0) * (value - terms.defaults.get(signal, 0.0))
     return counted, any(weights.get(signal) for _, signal in sent)
-
-
-def signals_before(row: Row, reward: LoggedReward, place: int) -> dict[str, float]:
-    """What had come of the signals of the arm of the reward at this place before it."""
-    came = dict[str, float]()
-    for each in row.rewards[:place]:
-        if each.arm == reward.arm and each.signal is not None:
-            came[each.signal] = came.get(each.signal, 0.0) + each.value
-    return came

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -41,11 +41,11 @@ import numpy as np
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.prior_version import PriorVersion, version_of
 from app.bandits.settings import SignalRef, signal_terms
-from app.decision_log.rows import LoggedReward, Row
+from app.decision_log.rows import LoggedReward, Row, counted_of
 from app.learning.fold import States, learned, merged, pooled_of
 from app.learning.pooled_prior import with_others
 from app.learning.prior_fits import fit_sample
-from app.measuring.outcomes import Terms, signals_before
+from app.measuring.outcomes import Terms
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid, TooLarge
 from app.platform.long_work import MEASURING
@@ -285,7 +285,7 @@ class PastLearners:
 
     async def _rewards(self, rows: Sequence[Row]) -> tuple[Sequence[tuple[float, _Item]], bool]:
         """When each reward of some decisions came, as it is folded, and whether all of them can be."""
-        counted = [(row, *each) for row in rows for each in _counted(row)]
+        counted = [(row, *each) for row in rows for each in counted_of(row)]
         if not counted:
             return [], True
         features, known = await self._source.features(
@@ -355,22 +355,3 @@ def _add(states: States, more: States) -> None:
     for learner, state in more.items():
         if state is not None:
             states[learner] = merged(states.get(learner), state)
-
-
-def _counted(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, float, Mapping[str, float]]]:
-    """The rewards of a decision that learners count, in the order in which they came.
-
-    With each: whether it is the first of its arm, which default it replaces, and the sum of those before it,
-    or the signals that had come.
-    """
-    defaults, sums = dict[str, float | None](), dict[str, float]()
-    for place, reward in enumerate(row.rewards):
-        is_first = reward.arm not in defaults
-        if reward.default and not is_first:
-            continue
-        replaced = None if is_first else defaults[reward.arm]
-        defaults[reward.arm] = reward.value if reward.default else None
-        before = sums.get(reward.arm, 0.0)
-        sums[reward.arm] = 0.0 if reward.default else before + reward.value
-        had = {} if reward.signal is None else signals_before(row, reward, place)
-        yield reward, is_first, replaced, before, had

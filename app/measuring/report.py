@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from itertools import zip_longest
 from typing import Literal
@@ -135,6 +136,14 @@ class Guardrail:
     interval: Interval | None
 
 
+class ReportedMove(Answer, frozen=True, rename={"left": "from", "joined": "to"}):
+    """A move of the bandit: when, in ms since 1970, ``from`` which catalogue and ``to`` which."""
+
+    time: int
+    left: str
+    joined: str
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
@@ -145,6 +154,7 @@ class Report:
     ``places``              of decisions with several arms: what each place has earned, the first hundred
     ``warnings``            why a group has no interval, and whether the policy is the worse one
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
+    ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
 
     Of a bandit with signals groups and lift are of the sum by its ``weights`` of now. All intervals, of the
     sum and of each signal, hold together: each has an equal share of the 5 % to fail.
@@ -163,6 +173,7 @@ class Report:
     weights: dict[str, float] | None = None
     signals: list[SignalReport] = field(default_factory=list)
     guardrails: list[Guardrail] = field(default_factory=list)
+    moves: list[ReportedMove] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -418,11 +429,27 @@ class Reports:
                 for name, fold in folds.items():
                     await MEASURING.run(partial(fold.add, page, terms[name]))
             found = {name: fold.report(complete_from) for name, fold in folds.items()}
+        moves = await self._moves_within(bandit, complete_from or from_ms or 0, to_ms)
+        found[None] = replace(
+            found[None], moves=moves, warnings=[*found[None].warnings, *map(_words_of, moves)]
+        )
         if not names:
             return found[None]
         made = _with_signals(bandit, found)
         self._watched(bandit.uid, [each.state for each in made.guardrails])
         return made
+
+    async def _moves_within(self, bandit: Bandit, from_ms: int, to_ms: int | None) -> list[ReportedMove]:
+        return [
+            ReportedMove(move.moved_ms, move.left, move.joined)
+            for move in await self._bandits.moves(bandit)
+            if from_ms <= move.moved_ms and (to_ms is None or move.moved_ms < to_ms)
+        ]
+
+
+def _words_of(move: ReportedMove) -> str:
+    moved = datetime.fromtimestamp(move.time / 1_000, UTC)
+    return f"on {moved:%Y-%m-%d %H:%M} UTC the bandit was moved from {move.left} to {move.joined}"
 
 
 def _with_signals(bandit: Bandit, found: Mapping[str | None, Report]) -> Report:

@@ -102,14 +102,29 @@ def fitted(arms: CommonArms, weights: Vector, bandit: Bandit) -> ArmMap:
     return ArmMap(forward, back)
 
 
-def transform_of(found: ArmMap, bandit: Bandit, constant: float | None) -> Matrix:
-    """T for the learners of a bandit. ``constant``: of its intercept in the new catalogue. Shape: (D', D)."""
+def transform_of(
+    found: ArmMap, bandit: Bandit, constant: float | None, moved: Bandit | None = None
+) -> Matrix:
+    """T for the learners of a bandit. ``constant``: of its intercept in the new catalogue. Shape: (D', D).
+
+    ``moved``: the bandit there, where its directions P' are others than P B: P' x' is near P' C x.
+    """
     constants = None
     if bandit.record.intercept and bandit.record.constant is not None and constant is not None:
         constants = bandit.record.constant, constant
     dim = bandit.catalogue.dim
     interactions = 0 if bandit.context is None else bandit.context.more_numbers(dim)
-    return feature_map.of_learner(found.forward, interactions=interactions, constants=constants)
+    turned: Matrix | None = None
+    if moved is not None and moved.context is not None and bandit.context is not None:
+        before, after = (
+            np.eye(each.catalogue.dim) if context.directions is None else context.directions
+            for each, context in ((bandit, bandit.context), (moved, moved.context))
+        )
+        one = after @ found.forward.linear @ np.linalg.pinv(before)
+        turned = np.kron(one, np.eye(bandit.context.encoding.dim)).astype(np.float64)
+    return feature_map.of_learner(
+        found.forward, interactions=interactions, turned=turned, constants=constants
+    )
 
 
 def directions_of(found: ArmMap, bandit: Bandit) -> Matrix | None:

@@ -4,13 +4,17 @@ plan        the arms that both catalogues have, the map between their features, 
 switch      one step in the store: from then on every choice is from the new catalogue
 carry       an entry in the reward log of each partition, which the fold meets; ``workers.carrying`` writes
 what is left. Meanwhile readers carry what they read, so nobody waits
+correct     where sums can be made anew (``sums_anew``), what the map made of learners is corrected
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as replace_plan
+from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from heapq import nsmallest
@@ -19,12 +23,12 @@ from typing import Any, Protocol
 import numpy as np
 from msgspec.structs import replace
 
+from app.bandits import context as contexts
 from app.bandits.bandit import Bandit, bandit_of
-from app.bandits.completion import PolicyTerms, check_size, measured
-from app.bandits.context import MAX_CONTEXT_KEY_LEARNER, MAX_CONTEXT_LEARNER
+from app.bandits.completion import PolicyTerms, measured
 from app.bandits.prior_version import version_of, version_to_bytes
 from app.bandits.registry import Bandits
-from app.bandits.settings import BanditRecord, ServedArms
+from app.bandits.settings import BanditRecord
 from app.bandits.spaces import Carry, MoveRecord, Moves, SpaceMap, Spaces, move_to_bytes
 from app.bandits.versions import BanditVersion
 from app.bandits.versions import version_to_bytes as bandit_to_bytes
@@ -32,13 +36,21 @@ from app.caps.quotas import Quotas
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import DecisionLog
-from app.filters.filter import Filter
 from app.learning.checkpoints import Workers
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.learning.prior_fits import FITTING, PriorFits, fit_sums
 from app.moving import arms as moving_arms
-from app.moving.plan import Asked, MovePlan, log_lacks, words_of
+from app.moving.plan import (
+    Asked,
+    MovePlan,
+    check_numbers,
+    log_lacks,
+    refusals_of,
+    warnings_of,
+    words_of,
+)
+from app.moving.sums_anew import NotWhole, SumsAnew
 from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent
 from app.platform.long_work import MEASURING
 from app.records.records import MOVED, POOLED, LearnerState, move_payload, vector_to_bytes
@@ -46,6 +58,7 @@ from app.storage.moves import MoveProgress
 from app.storage.store import Store
 from app.storage.types import LearnerId, MoveWrite
 from shortlist.linear import feature_map
+from shortlist.linear.ridge_sums import RidgeSums
 
 LEAST_R2 = 0.1  # below it, learners are not carried unless that is asked for
 MOST_ROWS = 20_000  # of the decision log, the newest, by which arms are weighed
@@ -53,7 +66,6 @@ ROWS_TOGETHER = 1_000
 KEYS_COMPARED = 100
 KEYS_FITTED = 300  # by which the prior begins in the new catalogue; the worker fits it again from more
 READ_TOGETHER = 10
-MOST_NAMED = 5
 
 
 class Policies(Protocol):
@@ -63,7 +75,10 @@ class Policies(Protocol):
 
 
 class Moving:
-    """Moves bandits. ``workers`` are woken when their logs have something new."""
+    """Moves bandits. ``workers`` are woken when their logs have something new.
+
+    ``rewarded_ms``: how long a decision can be rewarded, and so how long states of before a move are kept.
+    """
 
     def __init__(  # noqa: PLR0917 - services, each of its own class
         self,
@@ -79,6 +94,7 @@ class Moving:
         fits: PriorFits,
         workers: Workers,
         policies: Any,
+        rewarded_ms: int,
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -90,6 +106,8 @@ class Moving:
         self._priors = priors
         self._fits = fits
         self._workers = workers
+        self._sums = SumsAnew(store, catalogues, bandits, moves=moves, workers=workers)
+        self._rewarded_ms = rewarded_ms
         self._policies = policies
         self._carried: dict[str, int] = {}  # by uid, moves that are known to be carried out
         self._one = asyncio.Lock()  # a plan reads many learners and computes for seconds
@@ -109,6 +127,8 @@ class Moving:
                 await self._catalogues.need_fitted(target)
             last = await self._last(bandit)
             if last is not None and last.joined_uid == target.uid and last.asked == carry:
+                if last.is_exact and not await self._is_carried(bandit):  # whoever began it was killed
+                    await self._correct(bandit, last)
                 return {**last.answer, "bandit_version": last.version}
             refusals = list[ShortlistError]()
             if last is not None and not await self._is_carried(bandit):
@@ -122,7 +142,7 @@ class Moving:
                 refusals.append(Invalid("the bandit has this catalogue already", path=("catalogue",)))
             if refusals and not dry_run:
                 raise refusals[0]
-            plan = await self._plan(bandit, target, carry)
+            plan = await self._plan(bandit, target, carry, last)
             plan.refusals = refusals + plan.refusals
             if dry_run:
                 plan.warnings = [_refusal(each) for each in plan.refusals] + plan.warnings
@@ -139,7 +159,7 @@ class Moving:
         if last is None:
             return None
         progress = await self._store.moves.progress(bandit.uid)
-        done = sum(each.carried >= last.number for each in progress)
+        done = sum(_is_done(each, last) for each in progress)
         return {
             "from": last.left,
             "to": last.joined,
@@ -153,15 +173,17 @@ class Moving:
         return (await self._moves.of(bandit.uid, space)).get(space) if space else None
 
     async def _is_carried(self, bandit: Bandit) -> bool:
-        space = bandit.record.space
-        if self._carried.get(bandit.uid, 0) < space:
+        space, last = bandit.record.space, await self._last(bandit)
+        if last is not None and self._carried.get(bandit.uid, 0) < space:
             progress: Sequence[MoveProgress] = await self._store.moves.progress(bandit.uid)
-            if min(each.carried for each in progress) < space:
+            if not all(_is_done(each, last) for each in progress):
                 return False
             self._carried[bandit.uid] = space
         return True
 
-    async def _plan(self, bandit: Bandit, target: Catalogue, carry: Asked) -> MovePlan:
+    async def _plan(
+        self, bandit: Bandit, target: Catalogue, carry: Asked, last: MoveRecord | None
+    ) -> MovePlan:
         shown = await self._shown(bandit)
         old, new = await asyncio.gather(*map(self._catalogues.sampled, (bandit.catalogue, target)))
         arms = await MEASURING.run(partial(moving_arms.common_arms, old, new, shown))
@@ -185,12 +207,16 @@ class Moving:
             )
         elif done == "map":
             await self._fit(plan, shown)
-        if carry == "log":
-            plan.refusals.append(Invalid(log_lacks(bandit.record), path=("carry",)))
-        self._check(plan)
+            await self._make_exact(plan, last)
+        if carry == "log" and plan.carry != "log":
+            why = plan.no_log or "the catalogues have no arm in common"
+            message = f"learners cannot be made anew from the decision log: {why}"
+            plan.refusals.append(Invalid(message, path=("carry",)))
+        rules = self._quotas.rules(bandit)
+        plan.refusals += refusals_of(plan, self._policies[record.policy], rules)
         if plan.space_map is not None and not plan.refusals:
             await self._compare(plan, names)
-        plan.warnings += words_of(plan) + self._warnings(plan)
+        plan.warnings += words_of(plan) + warnings_of(plan, rules)
         return plan
 
     async def _shown(self, bandit: Bandit) -> dict[str, int]:
@@ -228,13 +254,25 @@ class Moving:
         """The map, and what it makes of the record."""
         weights, plan.is_weighed = moving_arms.weights_of(plan.arms, shown)
         found = await MEASURING.run(partial(moving_arms.fitted, plan.arms, weights, plan.bandit))
-        plan.r2 = found.forward.r2
+        plan.found, plan.r2 = found, found.forward.r2
         transform = moving_arms.transform_of(found, plan.bandit, plan.record.constant)
         plan.space_map = SpaceMap(plan.record.space, transform)
         directions = moving_arms.directions_of(found, plan.bandit)
         if directions is not None:
             plan.record = replace(plan.record, directions=vector_to_bytes(directions.ravel()))
-        if plan.r2 < LEAST_R2 and plan.asked == "auto":
+
+    async def _make_exact(self, plan: MovePlan, last: MoveRecord | None) -> None:
+        """Have the sums made anew, where they can be, and note why not."""
+        if plan.asked in ("auto", "map") and last is not None and last.left_uid == plan.target.uid:
+            await self._restore(plan, last)
+        if plan.asked in ("auto", "log") and not plan.is_exact:
+            plan.no_log = log_lacks(plan.bandit.record)
+            since_ms = None if plan.no_log else await self._log.complete_from(plan.bandit, None)
+            if since_ms is not None:
+                plan.no_log = f"rows of decisions before {_time(since_ms)} were dropped"
+            if plan.no_log is None:
+                await self._from_log(plan)
+        if plan.asked == "auto" and not plan.is_exact and (plan.r2 or 0.0) < LEAST_R2:
             plan.refusals.append(
                 TooDifferent(
                     f"the old features explain only {plan.r2:.0%} of the variation of the new ones: learners "
@@ -244,19 +282,58 @@ class Moving:
                 )
             )
 
-    def _check(self, plan: MovePlan) -> None:
-        """Note why the bandit cannot have the catalogue."""
+    async def _restore(self, plan: MovePlan, last: MoveRecord) -> None:
+        """Go back to what learners were before the last move, if that is kept."""
+        if last.carry == "none" or plan.record.moved_ms >= last.moved_ms + self._rewarded_ms:
+            return
+        then = await self._bandits.find(plan.bandit.uid, last.version - 1)
+        if then is None or then.former is None or then.former.uid != plan.target.uid:
+            return
+        own = {name: getattr(then.record, name) for name in ("constant", "mean_square", "directions")}
+        record, space_map = replace(plan.record, **own), plan.space_map
+        with contextlib.suppress(NotWhole):
+            plan.anew = await self._examined(plan, record, restores=True)
+            plan.left_ms = last.moved_ms
+        if plan.left_ms is None:
+            plan.space_map = space_map
+
+    async def _from_log(self, plan: MovePlan) -> None:
+        """Have learners made anew from the decision log, as of a bandit that is made in the catalogue."""
+        record, space_map = plan.record, plan.space_map
         try:
-            self._policies[plan.record.policy].check_arms(plan.record, plan.target)
-            _check_numbers(plan)
-            if self._quotas.rules(plan.bandit):
-                plan.target.need_arms("a quota")
-        except Invalid as error:
-            plan.refusals.append(Invalid(error.detail, path=("catalogue",)))
-        for quota_id, rule in self._quotas.rules(plan.bandit):
-            for field_name in _unknown_fields(plan.target, rule.parsed):
-                message = f"no arm has the field {field_name} of the quota {quota_id}"
-                plan.refusals.append(Invalid(message, path=("catalogue",)))
+            if record.directions is not None:
+                record = replace(record, directions=await self._directions(plan))
+            check_numbers(replace_plan(plan, record=record))
+            plan.anew = await self._examined(plan, record, restores=False)
+            plan.carry = "log"
+        except (Invalid, NotWhole) as error:
+            plan.no_log, plan.space_map = error.detail, space_map
+
+    async def _directions(self, plan: MovePlan) -> bytes | None:
+        """Those that a bandit with these interactions has in the catalogue."""
+        count = plan.record.interactions
+        if not isinstance(count, int):
+            return None
+        arms = await self._catalogues.sampled(plan.target)
+        found = await MEASURING.run(partial(contexts.directions_of, arms, count))
+        return vector_to_bytes(found.ravel())
+
+    async def _examined(
+        self, plan: MovePlan, record: BanditRecord, *, restores: bool
+    ) -> Mapping[str, LearnerState]:
+        """Some of the learners made anew, as the bandit of this record has them, which the plan has then."""
+        moved = self._as_moved(replace_plan(plan, record=record))
+        if plan.found is not None:
+            transform = moving_arms.transform_of(plan.found, plan.bandit, record.constant, moved)
+            plan.space_map = SpaceMap(record.space, transform)
+        found = await self._sums.examine(moved, await self._spaces(plan), restores=restores)
+        plan.record = record
+        return found
+
+    async def _spaces(self, plan: MovePlan) -> Spaces:
+        """The moves of the bandit, with the one that is planned."""
+        own = {} if plan.space_map is None else {plan.space_map.number: plan.space_map}
+        return Spaces({}, {plan.bandit.uid: {**await self._maps(plan.bandit), **own}})
 
     async def _compare(self, plan: MovePlan, names: Sequence[str]) -> None:
         """How far estimates before and after agree, and the prior of the carried learners."""
@@ -264,9 +341,11 @@ class Moving:
         if space_map is None:
             return
         moved = self._as_moved(plan)
-        spaces = Spaces({}, {bandit.uid: {**await self._maps(bandit), space_map.number: space_map}})
+        spaces = await self._spaces(plan)
         if plan.record.prior == "learned":
-            sums, _ = await self._fits.sums(_Moved(moved), most=KEYS_FITTED, spaces=spaces)
+            sums: Sequence[RidgeSums] = [state.sums for state in plan.anew.values()]
+            if not plan.is_exact:
+                sums, _ = await self._fits.sums(_Moved(moved), most=KEYS_FITTED, spaces=spaces)
             signals = len(bandit.record.signals or (0,))
             plan.prior = await FITTING.run(partial(fit_sums, sums, signals)) if sums else None
             bandit = await self._priors.serving(bandit)
@@ -274,23 +353,19 @@ class Moving:
             moved = moved.with_prior(
                 version_of(1, 0, rewards=0, replaced=0, learned=plan.prior, space=plan.record.space)
             )
-        states = list[LearnerState]()
+        states = list[tuple[str, LearnerState]]()
         for start in range(0, len(names), READ_TOGETHER):
-            read = await asyncio.gather(
-                *(
-                    self._learners.state(LearnerId(bandit.uid, name))
-                    for name in names[start : start + READ_TOGETHER]
-                )
-            )
+            some = names[start : start + READ_TOGETHER]
+            read = await asyncio.gather(*(self._learners.state(LearnerId(bandit.uid, name)) for name in some))
             own = [await self._learners.carried(bandit, state) for state in read]
-            states += [state for state in own if state is not None]
+            states += [(name, state) for name, state in zip(some, own, strict=True) if state is not None]
 
         def compared() -> float | None:
             before, after = list[Any](), list[Any]()
             every = np.linspace(0, len(plan.arms.ids) - 1, min(len(plan.arms.ids), moving_arms.MOST_COMPARED))
             rows = every.astype(int)
-            for state in states:
-                later = space_map.state(state)
+            for name, state in states:
+                later = plan.anew.get(name) or space_map.state(state)
                 if later is None:
                     continue
                 for made, owner, features in (
@@ -317,6 +392,8 @@ class Moving:
 
     async def _switch(self, plan: MovePlan, by: str | None) -> dict[str, Any]:
         bandit, target, uid = plan.bandit, plan.target, plan.bandit.uid
+        if plan.carry != "none":
+            await self._sums.keep(bandit, plan.record.moved_ms + self._rewarded_ms)
         prior, number = b"", 0
         if plan.prior is not None:
             newest, (counts,) = await self._priors.newest(bandit), await self._store.priors.folded([uid])
@@ -354,6 +431,7 @@ class Moving:
                 answer=plan.answer,
                 transform=b"" if plan.space_map is None else _bytes(plan.space_map),
                 dim=0 if plan.space_map is None else _rows(plan.space_map),
+                restores=plan.left_ms is not None,
             )
             write = MoveWrite(
                 record.space,
@@ -373,31 +451,20 @@ class Moving:
                 partition, uid, learner=MOVED, number=now.record.space, payload=move_payload(now.record.space)
             )
             self._workers.wake(partition)
+        last = await self._last(now) if plan.is_exact else None
+        left = 0 if last is None else await self._correct(now, last)
+        if left:
+            plan.warnings.append(
+                f"{left:,} learners are as the map has carried them, as rewards came meanwhile"
+            )
         return {**plan.answer, "bandit_version": now.version.number}
 
-    def _warnings(self, plan: MovePlan) -> list[str]:
-        """What the new catalogue lacks, or what begins again."""
-        bandit, target, found = plan.bandit, plan.target, list[str]()
-        if plan.arms.only_from and not plan.refusals:
-            found.append(
-                f"{plan.arms.only_from:,} arms of {bandit.record.catalogue} are not in {target.name} "
-                "and will not be chosen any more"
-            )
-        if target.holds_arms and target.index.status().state == "building":
-            found.append(
-                f"{target.name} has no index yet: it is scanned until it has one, which takes longer"
-            )
-        if bandit.record.policy in ("sub_elim", "linear_elim"):
-            found.append("elimination begins again: which arms are left is found anew")
-        rules, serve = self._quotas.rules(bandit), getattr(bandit.record.holdout, "serve", None)
-        named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
-        named += [("the holdout", arm) for arm in (serve.arms if isinstance(serve, ServedArms) else ())]
-        missing = [(what, arm) for what, arm in named if target.holds_arms and arm not in target.index]
-        for what, arm in missing[:MOST_NAMED]:
-            found.append(f"{target.name} lacks the arm {arm} that {what} names")
-        for field_name in _unknown_fields(target, bandit.arm_filter):
-            found.append(f"no arm of {target.name} has the field {field_name} of the bandit's filter")
-        return found
+    async def _correct(self, bandit: Bandit, last: MoveRecord) -> int:
+        """Correct what the map made of learners; how many could not be. Raises Unavailable: repeat it."""
+        left = await self._sums.correct(bandit, restores=last.restores)
+        if bandit.record.prior == "learned":
+            await self._fits.fit(bandit)
+        return left
 
 
 class _Moved:
@@ -408,28 +475,12 @@ class _Moved:
         self.learner_dim = bandit.learner_dim
 
 
-def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str]:
-    """The fields of a filter that no arm of the catalogue has."""
-    if arm_filter is None or not catalogue.holds_arms:
-        return []
-    names = catalogue.index.snapshot().attributes.names.fields
-    return [name for name in sorted(arm_filter.fields) if names.number_of(name) is None]
+def _is_done(progress: MoveProgress, last: MoveRecord) -> bool:
+    return min(progress.carried, progress.made if last.is_exact else last.number) >= last.number
 
 
-def _check_numbers(plan: MovePlan) -> None:
-    """Raise Invalid for learners that would be too large."""
-    bandit, record, dim = plan.bandit, plan.record, plan.target.dim
-    more = 0 if bandit.context is None else bandit.context.more_numbers(bandit.catalogue.dim)
-    if bandit.context is not None:
-        m = bandit.context.encoding.dim
-        most = MAX_CONTEXT_KEY_LEARNER if record.scope == "per_key" else MAX_CONTEXT_LEARNER
-        if dim + more > most:
-            raise Invalid(
-                f"a learner would have {dim} + {more // m} x {m} = {dim + more:,} numbers, {most:,} at most "
-                f"with scope {record.scope}; the largest interactions that "
-                f"fits is {max(0, (most - dim) // m)}"
-            )
-    check_size(record, dim + more + record.shift_rewards)
+def _time(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _refusal(error: ShortlistError) -> str:

@@ -129,7 +129,8 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
 
     An entry with a ``state`` gives it to a learner that has none; one with neither state nor features forgets
     the learner, or is a move of all of them (``MOVED``). ``signal``: of a bandit with signals. ``space``:
-    which move of the bandit the features are from, 0: none; of a move its own number.
+    which move of the bandit the features are from, 0: none; of a move its own number. ``corrects``: the
+    ``state`` is what is added to the sums of a learner after a move, and no reward.
     """
 
     features: bytes
@@ -138,6 +139,7 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     state: bytes = b""
     signal: SignalTerms | None = None
     space: int = 0
+    corrects: bool = False
 
 
 class RewardSource(msgspec.Struct, frozen=True, array_like=True):
@@ -216,6 +218,13 @@ def state_payload(state: bytes = b"", terms: RewardTerms | None = None) -> bytes
 def move_payload(number: int) -> bytes:
     """The payload of the entry of a move."""
     return msgspec.msgpack.encode((b"", 0.0, None, b"", None, number))
+
+
+def correction_payload(state: LearnerState, *, pooled: bool) -> bytes:
+    """The payload of an entry that adds sums to those of a learner, and of the pooled prior."""
+    terms = RewardTerms(half_life_s=state.half_life_s, pooled=True) if pooled else None
+    payload = RewardPayload(b"", 0.0, terms, state_to_bytes(state), None, state.space, corrects=True)
+    return msgspec.msgpack.encode(payload)
 
 
 def with_uid(uid: str, record: msgspec.Struct) -> bytes:

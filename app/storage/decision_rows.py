@@ -58,16 +58,17 @@ class DecisionRows(RedisPart):
         """
         check_positive("count", count)
         names = [keys.row_times(partition, bandit_uid), keys.rows(partition, LearnerId(bandit_uid, ""))]
+        names += keys.of_partition(partition, keys.log, keys.watermark)
         # A member goes on after its position, with a slash: below "0", as all that ids are made of is not.
         least, most = f"({after}0" if after else "-", f"({before}" if before else "+"
         arguments: list[Argument] = [least, most, count, most_bytes, int(newest_first)]
         result = await self._redis.script("read_rows", names, arguments, bulk=True)
-        following, *pairs = result
+        following, newest, *pairs = result
         rows = []
         for member, value in zip(pairs[::2], pairs[1::2], strict=True):
             position, _, learner = member.decode().partition("/")
             rows.append(_stored(position, LearnerId(bandit_uid, learner), value))
-        return StoredRows(rows, following.decode())
+        return StoredRows(rows, following.decode(), entry_order(newest.decode())[1])
 
     async def logs(self, partition: int) -> Mapping[str, int]:
         """For how many ms rows are kept, of each bandit that has any in the partition, by its uid."""

@@ -114,7 +114,8 @@ class LearnerStates(RedisPart):
             keys.folded,
             keys.spaces,
         )
-        names += _of_bandits(partition, numbers)
+        for uid in numbers:
+            names += (keys.states(partition, uid), keys.tails(partition, uid), keys.kept(partition, uid))
         return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
     async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:

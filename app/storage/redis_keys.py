@@ -41,6 +41,7 @@
     {p:<n>}:folded                               hash    bandit uid -> entries (see below)  with the bandit
     {p:<n>}:spaces                               hash    bandit uid -> moves (see below)    with the bandit
     {p:<n>}:states:<bandit uid>                  hash    learner -> checkpoint              with the bandit
+    {p:<n>}:kept:<bandit uid>:<parity>           hash    learner -> state before a move     ttl_ms
     {p:<n>}:tails:<bandit uid>                   zset    learner + entry id (see below)     with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty: of observations       ttl_ms
     {p:<n>}:seen-until:<ms>                      hash    dedupe keys of learners            see below
@@ -99,9 +100,11 @@ Versions of a learned prior are kept as write_prior.lua says: the newest, and th
 log may name. folded has two fields of a bandit: its uid holds how many entries of the log were folded since
 0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state.
 
-spaces has three fields of a bandit that was moved to another catalogue: its uid holds the number of the last
-move whose entry is folded, "<uid>:log" that of the last one in the log, and "<uid>:carried" that of the last
-one through which every checkpoint of the partition was carried.
+spaces has four fields of a bandit that was moved to another catalogue: its uid holds the number of the last
+move whose entry is folded, "<uid>:log" that of the last one in the log, "<uid>:carried" that of the last
+one through which every checkpoint of the partition was carried, and "<uid>:made" that of the last one after
+which the sums of its learners were made anew. kept has what learners knew before the last move, and under ""
+the watermark from which on it was read.
 
 A key named changes holds, for each thing that changed, only its last change, and CHANGES_KEPT things at most.
 A process that knows a version, or a watermark, reads there what has changed since; if that was too long ago,
@@ -251,6 +254,11 @@ def retired(uid: str, revision: int | None = None) -> str:
 
 def states(partition: int, bandit_uid: str) -> str:
     return f"{_partition(partition)}states:{bandit_uid}"
+
+
+def kept(partition: int, bandit_uid: str, space: int | None = None) -> str:
+    """Of two spaces one after the other there are two. Without a space the stem that scripts complete."""
+    return f"{_partition(partition)}kept:{bandit_uid}:{'' if space is None else space % 2}"
 
 
 def tails(partition: int, bandit_uid: str = "") -> str:

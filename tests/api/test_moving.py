@@ -397,7 +397,12 @@ async def test_the_log_weighs_arms_by_how_often_they_were_shown(world: Api):
     rows = (await world.ok("GET", "/v1/bandits/b/log"))["items"]
     assert len(rows) == 10
     await world.ok("POST", "/v1/bandits/b/log/explain", {"decision": rows[0]["decision"]})
-    assert (await world.ok("GET", "/v1/bandits/b/report"))["groups"]
+    report = await world.ok("GET", "/v1/bandits/b/report")
+    (move,) = report["moves"]
+    assert (move["from"], move["to"], report["groups"][0]["decisions"]) == ("old", "new", 10)
+    assert any("moved from old to new" in words for words in report["warnings"])
+    later = await world.ok("GET", f"/v1/bandits/b/report?from={move['time'] + 1}")
+    assert "moves" not in later
 
 
 async def test_elimination_begins_again_and_says_so(world: Api):

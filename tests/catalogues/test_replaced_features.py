@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from api_client import Api, running
-from app.catalogues.replaced_features import LEAST_REPLACED, PERIOD_S, WITHIN_S, ReplacedFeatures
+from app.catalogues.replaced_features import (
+    LEAST_REPLACED,
+    PERIOD_S,
+    WITHIN_S,
+    ReplacedFeatures,
+    explained,
+)
+from app.platform.errors import Unavailable
+from app.storage.arms import ArmStore
+from shortlist_client.files import replacing
 
 RNG = np.random.default_rng(1)
 OLD = RNG.normal(size=(1_200, 8)) + 3.0
@@ -33,6 +42,20 @@ def test_a_price_that_changes_every_night_is_not(scale):
     new = OLD + 0.01 * RNG.normal(size=OLD.shape)
     new[:, 3] = scale * RNG.normal(size=len(new))
     assert not in_batches(ReplacedFeatures(), OLD, new)
+
+
+@pytest.mark.parametrize("kind", ["turned", "price", "constant", "same", "nearly constant"])
+def test_the_import_has_the_same_rule(kind):
+    """It stands twice, since clients do not have the service."""
+    new = {
+        "turned": TURNED,
+        "price": np.column_stack((OLD[:, :7], RNG.normal(size=len(OLD)))),
+        "constant": np.column_stack((TURNED[:, :7], np.full(len(OLD), 1e8))),
+        "same": OLD,
+        "nearly constant": np.column_stack((OLD[:, :7], 1e8 + 1e-9 * RNG.normal(size=len(OLD)))),
+    }[kind]
+    sums = np.array([each.sum(axis=0) for each in (OLD, new, OLD**2, new**2, OLD * new)])
+    assert replacing.explained(OLD, new) == pytest.approx(explained(len(OLD), sums), abs=1e-9)
 
 
 def test_other_units_and_the_same_features_are_not():
@@ -74,3 +97,19 @@ async def test_the_catalogue_and_the_status_say_what_to_do(world: Api):
     await world.catalogue("d", {f"a{place}": row.tolist() for place, row in enumerate(OLD)})
     await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "none"})
     assert found not in (await world.ok("GET", "/v1/status"))["findings"]
+
+
+@pytest.mark.anyio
+async def test_what_could_not_be_stored_is_not_counted(world: Api, monkeypatch: pytest.MonkeyPatch):
+    """A write that the store does not take has replaced nothing."""
+    await world.observe("b", {"id": "1", "arm": "a1", "value": 1.0})
+
+    async def fails(*_: object, **__: object) -> None:
+        raise Unavailable("the store does not answer")
+
+    arms = [{"id": f"a{place}", "features": row.tolist()} for place, row in enumerate(TURNED)]
+    with monkeypatch.context() as patched:
+        patched.setattr(ArmStore, "upsert", fails)
+        answer = await world.http.put("/v1/catalogues/c/arms", json={"arms": arms})
+    assert answer.status_code == 503
+    assert (await world.ok("GET", "/v1/catalogues/c")).get("findings") is None

@@ -1,6 +1,7 @@
 """The table of keys is true: names, types, lifetimes, and one hash tag for each script."""
 
 import re
+import time
 from functools import partial
 from unittest.mock import AsyncMock
 
@@ -132,6 +133,14 @@ async def move(store):
     )
     assert await store.moves.append(0, MOVED_UID, learner="_moved", number=1, payload=b"p")
     assert not await store.moves.append(0, MOVED_UID, learner="_moved", number=1, payload=b"p")
+    until_ms = time.time_ns() // 1_000_000 + 600_000
+    assert await store.moves.keep(0, MOVED_UID, 0, [CarriedWrite("ann", None, 0, b"state")]) == 0
+    await store.moves.begin_keeping(0, MOVED_UID, 0, "7-7", until_ms)
+    assert await store.moves.keep(0, MOVED_UID, 0, [CarriedWrite("ann", b"read before", 0, b"state")]) == 0
+    assert await store.moves.keep(0, MOVED_UID, 0, [CarriedWrite("ann", None, 0, b"state")]) == 1
+    assert await store.moves.kept(0, MOVED_UID, 0, ["ann", "bob"]) == [b"state", None]
+    assert await store.moves.kept_from(0, MOVED_UID, 0) == "7-7"
+    assert await store.moves.kept_from(0, MOVED_UID, 1) is None
     assert await store.moves.carry(0, MOVED_UID, [CarriedWrite("ann", None, 0, b"state")]) == 1
     assert await store.moves.carry(0, MOVED_UID, [CarriedWrite("ann", None, 0, b"other")]) == 0
 
@@ -173,7 +182,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 66
+    assert len(rows) == 67
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():

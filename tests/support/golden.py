@@ -119,8 +119,8 @@ NOT_STORED = {
     "ExposureView", "FieldError", "LearnedPageView", "LearnedReward", "LearningTermsView", "LoggedArm",
     "LoggedReward", "LogRecord", "PolicyNeeds", "PolicyView", "Problem", "PullsView", "PullView",
     "QueriesView", "QueryView", "QuotaState", "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView",
-    "RevisionsView", "Row", "Selection", "SelectionRequest", "SetsView", "Shown", "SignedChoice",
-    "SlateToldView", "StageView", "UsedView", "View",
+    "ReportedMove", "RevisionsView", "Row", "Selection", "SelectionRequest", "SetsView", "Shown",
+    "SignedChoice", "SlateToldView", "StageView", "UsedView", "View",
 }  # fmt: skip
 
 

@@ -89,18 +89,23 @@ def fit(old: Matrix, new: Matrix, weights: Vector, *, intercept: bool) -> Featur
 
 
 def of_learner(
-    found: FeatureMap, *, interactions: int = 0, constants: tuple[float, float] | None = None
+    found: FeatureMap,
+    *,
+    interactions: int = 0,
+    turned: Matrix | None = None,
+    constants: tuple[float, float] | None = None,
 ) -> Matrix:
     """Return T, for [x ; ``interactions`` numbers of a context ; c].
 
-    ``constants``: c and c'; None: there is no last coordinate. Shape: -> (D', D).
+    ``turned``: what becomes of these numbers, if they do not stay (p' m, p m). ``constants``: c and c'; None:
+    there is no last coordinate. Shape: -> (D', D).
     """
     new, old = found.linear.shape
-    more = interactions + (constants is not None)
-    whole = np.zeros((new + more, old + more))
+    inner = np.eye(interactions) if turned is None else turned
+    last = constants is not None
+    whole = np.zeros((new + len(inner) + last, old + inner.shape[1] + last))
     whole[:new, :old] = found.linear
-    each = np.arange(interactions)
-    whole[new + each, old + each] = 1.0
+    whole[new : new + len(inner), old : old + inner.shape[1]] = inner
     if constants is not None:
         before, after = constants
         whole[:new, -1] = found.shift / before

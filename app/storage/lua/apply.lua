@@ -1,5 +1,5 @@
 -- WITH   changes, tails
--- KEYS   watermark, log, dead letters, changes, deleted, folded, spaces, then for each bandit: states, tails
+-- KEYS   watermark, log, dead letters, changes, deleted, folded, spaces, then for each bandit: states, tails, stem of the kept keys
 -- ARGV   expected watermark, new watermark, changes kept, number of dead letters, number of moves, for each dead letter:
 --        entry id, reason; for each move: uid of its bandit, its number; then for each bandit: how many entries were folded, how many of them forgot a learner or gave it a state;
 --        then for each learner: number of its bandit (from 1), learner, '1' and a checkpoint, or '' and '' to
@@ -32,7 +32,7 @@ local moves = ARGV[1] ~= ARGV[2]
 local deleted, has_tails = {}, {}
 -- Each key of states ends with the uid of its bandit, which has no colon.
 local uids = {}
-for k = 8, #KEYS, 2 do
+for k = 8, #KEYS, 3 do
   uids[k] = string.match(KEYS[k], '[^:]+$')
   deleted[k] = redis.call('ZSCORE', KEYS[5], uids[k])
   -- asked once for each bandit, not for each of its learners
@@ -47,7 +47,7 @@ for k = 8, #KEYS, 2 do
   a = a + 2
 end
 for s = a, #ARGV, 4 do
-  local k, learner, kind = 6 + 2 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
+  local k, learner, kind = 5 + 3 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
   local uid = uids[k]
   if not deleted[k] then
     if kind == 't' then
@@ -63,6 +63,8 @@ for s = a, #ARGV, 4 do
         redis.call('HSET', KEYS[k], learner, ARGV[s + 3])
       else
         redis.call('HDEL', KEYS[k], learner)
+        redis.call('HDEL', KEYS[k + 2] .. '0', learner)
+        redis.call('HDEL', KEYS[k + 2] .. '1', learner)
         -- other processes drop more of a learner that was removed than its state: its elimination, what it has had
         note(KEYS[4], number, '-' .. uid .. learner)
       end

@@ -7,16 +7,11 @@
 if redis.call('ZSCORE', KEYS[3], ARGV[1]) then
   return 0
 end
-local written, size = 0, tonumber(ARGV[2])
+local written = 0
 for a = 3, #ARGV, 5 do
   local learner, known, tail, kind, state = unpack(ARGV, a, a + 4)
-  local least, most = tail_range(tail_stem(learner))
-  local standing = redis.call('HGET', KEYS[1], learner) or ''
-  if
-    string.sub(standing, 1, size) == known
-    and redis.call('ZLEXCOUNT', KEYS[2], least, most) == tonumber(tail)
-  then
-    redis.call('ZREMRANGEBYLEX', KEYS[2], least, most)
+  if is_as_read(KEYS[1], KEYS[2], learner, known, ARGV[2], tail) then
+    redis.call('ZREMRANGEBYLEX', KEYS[2], tail_range(tail_stem(learner)))
     if kind == '1' then
       redis.call('HSET', KEYS[1], learner, state)
     else

@@ -1,9 +1,11 @@
--- KEYS   row-times, stem of the rows keys of the bandit
+-- WITH   log_tail
+-- KEYS   row-times, stem of the rows keys of the bandit, log, watermark
 -- ARGV   least and most of the members, as of ZRANGEBYLEX; most rows; most bytes; '1' for the newest first
--- Result {the field after which there may be more, or '', then of each row its member and its value, in order}
+-- Result {the field after which there may be more, or '', id of the newest entry of the log, then of each row its member and its value, in order}
 -- Effect none. At least one row is read if there is any, however large it is. The keys that are read have the hash
 --        tag of the declared stem, so on Redis Cluster they are in the slot that the call was routed by.
-local found, bytes, most, last = { '' }, 0, tonumber(ARGV[3]), ''
+local _, newest = next_id(KEYS[3], KEYS[4])
+local found, bytes, most, last = { '', newest }, 0, tonumber(ARGV[3]), ''
 local command, first, final = 'ZRANGEBYLEX', ARGV[1], ARGV[2]
 if ARGV[5] == '1' then
   command, first, final = 'ZREVRANGEBYLEX', ARGV[2], ARGV[1]

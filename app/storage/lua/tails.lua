@@ -25,3 +25,12 @@ local function tail_entries(log, members)
   end
   return entries
 end
+
+-- Whether a learner is as it was read: its checkpoint begins with these bytes, so many at most, or there is none; and
+-- its tail has so many entries.
+local function is_as_read(states, tails, learner, known, size, tail)
+  local standing = redis.call('HGET', states, learner) or ''
+  local least, most = tail_range(tail_stem(learner))
+  return string.sub(standing, 1, tonumber(size)) == known
+    and redis.call('ZLEXCOUNT', tails, least, most) == tonumber(tail)
+end

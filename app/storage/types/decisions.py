@@ -92,10 +92,14 @@ class StoredRow:
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """Some rows in their order. ``following``: the position after which there may be more, else empty."""
+    """Some rows in their order. ``following``: the position after which there may be more, else empty.
+
+    ``newest``: the number of the newest entry of the reward log then: the rows have the rewards up to there.
+    """
 
     rows: Sequence[StoredRow]
     following: str
+    newest: int = 0
 
 
 Activated = Literal["activated", "duplicate", "forgotten", "expired"]

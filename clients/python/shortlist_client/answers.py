@@ -608,12 +608,22 @@ class Guardrail:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedMove:
+    """A move of a bandit: ``time`` in ms since 1970, and the catalogues."""
+
+    time: int
+    from_: str = field(metadata={"name": "from"})
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """``interval_kind``: "bounded" or "asymptotic". ``ungrouped``: decisions that are in neither group.
 
     ``unit``: "key" or "decision", what intervals take as drawn. They are of the first ``interval_decisions``
     decisions. ``warnings``: why a group has no interval.
     ``complete_from``: when it begins, in ms since 1970, since rows from before are gone; None: as asked for.
+    ``moves``: of the bandit to other catalogues in this time.
     """
 
     groups: tuple[GroupReport, ...]
@@ -629,6 +639,7 @@ class Report:
     signals: tuple[SignalReport, ...] = ()
     guardrails: tuple[Guardrail, ...] = ()
     places: tuple[PlaceReport, ...] = ()
+    moves: tuple[ReportedMove, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

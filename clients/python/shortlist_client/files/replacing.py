@@ -12,6 +12,7 @@ from shortlist_client.files.arm_rows import ArmRows, FileError
 
 SAMPLE = 1_000
 LEAST_FOUND = 500  # arms of the sample that a file has; of fewer it says nothing
+LEAST_CHANGED = 0.5  # of the arms that were found
 LEAST_EXPLAINED = 0.5
 MOST_BANDITS = 1_000  # that are asked whether they have learned
 
@@ -40,7 +41,8 @@ def check_replaced(client: Client, catalogue: str, all_rows: Iterator[ArmRows]) 
         return
     old = np.array([before[name] for name in after], dtype=np.float64)
     new = np.array(list(after.values()), dtype=np.float64)
-    if (old != new).any(axis=1).mean() >= LEAST_EXPLAINED and _explained(old, new) < LEAST_EXPLAINED:
+    changed = (old != new).any(axis=1)
+    if changed.mean() >= LEAST_CHANGED and explained(old[changed], new[changed]) < LEAST_EXPLAINED:
         raise FileError(
             f"the features of {catalogue} would be replaced by others that have little to do with them, and "
             "what bandits have learned would become noise: import them into another catalogue and move the "
@@ -56,12 +58,16 @@ def _has_taught(client: Client, catalogue: str) -> bool:
     )
 
 
-def _explained(old: np.ndarray, new: np.ndarray) -> float:
-    """In the mean of the coordinates that vary: by how much each follows from the same one of before."""
-    old, new = old - old.mean(axis=0), new - new.mean(axis=0)
-    before, after, both = ((a * b).sum(axis=0) for a, b in ((old, old), (new, new), (old, new)))
-    varies = after > 0.0
+def explained(old: np.ndarray, new: np.ndarray) -> float:
+    """In the mean of the coordinates that vary: by how much each follows from the same one of before.
+
+    The service has the same rule for what is replaced in place, and a test compares both.
+    """
+    sums = np.array([each.mean(axis=0) for each in (old, new, old**2, new**2, old * new)])
+    x, y, xx, yy, xy = sums
+    before, after = xx - x**2, yy - y**2
+    varies = after > 1e-12 * np.maximum(yy, 1e-300)
     if not varies.any():
         return 1.0
-    shared = np.divide(both**2, before * after, out=np.zeros(len(after)), where=varies & (before > 0.0))
-    return float(shared[varies].mean())
+    shared = np.divide((xy - x * y) ** 2, before * after, out=np.zeros(len(x)), where=varies & (before > 0.0))
+    return float(np.clip(shared[varies], 0.0, 1.0).mean())

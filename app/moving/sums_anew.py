@@ -1,0 +1,495 @@
+"""Sums of learners made anew, with the features that arms have in another catalogue.
+
+    log     from all rows of the decision log, where it holds everything that learners know
+    kept    from the states before the last move, and what came since: for a bandit that goes back
+
+The map carries a learner first, so nobody waits. Then the difference of the sums that it should have and of
+those that it has is appended to the reward log, as an entry that the fold adds. Sums are linear, so it does
+not matter what comes in between, and a process that does it once more adds nothing.
+
+What a learner should have is told as of a watermark. Rows are read page by page, while rewards come in: a
+page has the rewards up to the entry that was the newest then. What the log has after it is added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace as replace_fields
+
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.bandits.settings import BanditRecord, SignalRef, reward_payload
+from app.bandits.spaces import Moves, Spaces
+from app.catalogues.catalogues import Catalogues
+from app.decision_log.reading import row_of
+from app.decision_log.rows import counted_of
+from app.learning.checkpoints import Workers, restored
+from app.learning.entry_rows import Item
+from app.learning.fold import fold, learned, merged
+from app.learning.tokens import Decision, decision_of
+from app.platform.errors import ShortlistError, Unavailable
+from app.platform.long_work import MEASURING
+from app.records.records import (
+    POOLED,
+    LearnerState,
+    RewardPayload,
+    RewardSource,
+    bytes_to_context,
+    bytes_to_state,
+    correction_payload,
+    pack,
+    state_bytes,
+    state_to_bytes,
+    unpack,
+    vector_to_bytes,
+)
+from app.storage import redis_keys
+from app.storage.store import Store
+from app.storage.types import (
+    CarriedWrite,
+    LearnerId,
+    LogEntry,
+    RewardWrite,
+    StoredLearner,
+    StoredRow,
+    entry_order,
+)
+from shortlist.linear.sum_algebra import minus
+from shortlist.types import Vector
+
+MOST_ROWS = 200_000  # of the decision log, of all partitions: some tens of seconds
+MOST_ENTRIES = 200_000  # of the reward log that are read, of all bandits
+MOST_BYTES = 256 << 20  # of the learners of one partition
+ROWS_TOGETHER = 500
+ROW_BYTES = 1 << 20
+ENTRIES_TOGETHER = 1_000
+AT_ONCE_BYTES = 1 << 20  # of the states that are read together: at least one
+MOST_AT_ONCE = 64
+TOLERANCE = 1e-9  # by which counts that do not depend on features may differ: they are rounded
+MOST_EXAMINED = 300
+TRIES = 100  # to read learners between two steps of the worker
+DEDUPE_MS = 3_600_000
+WAIT_S = 0.05
+
+
+class NotWhole(ShortlistError):
+    """The sums cannot be made anew. ``detail`` says what is missing."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many rows and entries may still be read, of all partitions."""
+
+    rows: int = MOST_ROWS
+    entries: int = MOST_ENTRIES
+
+    def take_rows(self, count: int) -> None:
+        self.rows -= count
+        if self.rows < 0:
+            raise NotWhole(f"the decision log has more than {MOST_ROWS:,} rows")
+
+    def take_entries(self, count: int) -> None:
+        self.entries -= count
+        if self.entries < 0:
+            raise NotWhole(f"more than {MOST_ENTRIES:,} rewards have come since")
+
+
+@dataclass(frozen=True, slots=True)
+class MadeAnew:
+    """A learner as it is at a watermark, and as it should be, in the space of the target."""
+
+    learner: LearnerId
+    watermark: str
+    now: LearnerState
+    anew: LearnerState
+
+
+@dataclass(slots=True)
+class _Beginning:
+    """What learners of one partition should know before the entries of its log that are read.
+
+    ``after``     the entry from which on they are
+    ``known_to``  the number of the newest entry that a page of rows had, by an entry whose decision is on
+                  it; None: each learner lacks as many as its version tells
+    ``spaces``    of entries whose features are those of the target
+    """
+
+    states: dict[str, LearnerState]
+    after: str
+    known_to: Callable[[LogEntry], int] | None
+    spaces: frozenset[int]
+
+    def since(self, name: str, entries: Sequence[LogEntry], now: LearnerState) -> Sequence[LogEntry]:
+        """Those of the rewards of a learner that its state of the beginning has not.
+
+        Raises NotWhole: the log has fewer.
+        """
+        if self.known_to is not None:
+            return [entry for entry in entries if entry_order(entry.entry_id)[1] > self.known_to(entry)]
+        had = self.states.get(name)
+        count = now.version - (0 if had is None else had.version)
+        if not 0 <= count <= len(entries):
+            raise NotWhole("the reward log lacks some of what a learner has learned since")
+        return entries[len(entries) - count :]
+
+
+class SumsAnew:
+    """Makes sums of learners anew. ``moved``: the bandit in its new catalogue, maybe before it is moved."""
+
+    def __init__(
+        self, store: Store, catalogues: Catalogues, bandits: Bandits, *, moves: Moves, workers: Workers
+    ) -> None:
+        self._store = store
+        self._catalogues = catalogues
+        self._bandits = bandits
+        self._moves = moves
+        self._workers = workers
+
+    async def keep(self, bandit: Bandit, until_ms: int) -> None:
+        """Keep what learners know, until then. Cost: each state is read and written once."""
+        uid = bandit.uid
+        for partition in range(self._store.partitions):
+            watermark = await self._store.learners.watermark(partition)
+            await self._store.moves.begin_keeping(partition, uid, bandit.record.space, watermark, until_ms)
+            names = [each for each in await self._store.learners.names(partition, uid) if each != POOLED]
+            for some in _together(names, bandit):
+                stored = await self._store.learners.stored(partition, [LearnerId(uid, each) for each in some])
+                writes = await MEASURING.run(partial(_kept_writes, uid, some, stored))
+                await self._store.moves.keep(partition, uid, bandit.record.space, writes)
+
+    async def examine(self, moved: Bandit, spaces: Spaces, *, restores: bool) -> Mapping[str, LearnerState]:
+        """Of at most ``MOST_EXAMINED`` learners what they would know. Raises NotWhole, Unavailable."""
+        found, budget = dict[str, LearnerState](), Budget()
+        for partition in range(self._store.partitions):
+            async for some in self._learners(moved, partition, spaces, budget, restores=restores):
+                for each in some:
+                    if not isinstance(each, MadeAnew):
+                        raise NotWhole(each)
+                    if len(found) < MOST_EXAMINED:
+                        found[each.learner.name] = each.anew
+        return found
+
+    async def correct(self, moved: Bandit, *, restores: bool) -> int:
+        """Correct the learners of a bandit that was moved; how many could not be.
+
+        Repeated, it changes nothing. Raises Unavailable.
+        """
+        uid, number, left = moved.uid, moved.record.space, 0
+        spaces, budget = Spaces({}, await self._moves.maps({uid: number})), Budget()
+        progress = await self._store.moves.progress(uid)
+        for partition, each in enumerate(progress):
+            if each.made >= number:
+                continue
+            try:
+                last = ""
+                async for some in self._learners(moved, partition, spaces, budget, restores=restores):
+                    made = [one for one in some if isinstance(one, MadeAnew)]
+                    left += len(some) - len(made)
+                    last = await self._append(moved, partition, made) or last
+                if last:  # what no worker folds in time is in the log
+                    self._workers.wake(partition)
+                    await self._workers.wait_applied(partition, last)
+            except NotWhole:
+                left += len(await self._store.learners.names(partition, uid))
+            await self._store.moves.all_made(partition, uid, number)
+        return left
+
+    async def _append(self, moved: Bandit, partition: int, made: Sequence[MadeAnew]) -> str:
+        """Append what is to be added to learners; the id of the last entry, or ""."""
+        now_ms, pooled = time.time_ns() // 1_000_000, moved.record.prior == "pooled"
+
+        def writes() -> list[RewardWrite]:
+            found = list[RewardWrite]()
+            for each in made:
+                sums = minus(each.anew.sums, each.now.sums)
+                # these do not depend on features: what is left of them is rounding
+                sums = replace(sums, observations=0, weight=0.0, squares=0.0, squares_error=0.0)
+                change = LearnerState(0, sums, each.now.time_ms, each.now.half_life_s, moved.record.space)
+                found.append(
+                    RewardWrite(
+                        each.learner,
+                        f"m/{moved.record.space}",
+                        None,
+                        now_ms,
+                        DEDUPE_MS,
+                        correction_payload(change, pooled=pooled),
+                        known_entry=entry_order(each.watermark)[1],
+                    )
+                )
+            return found
+
+        done = await self._store.rewards.append(partition, await MEASURING.run(writes))
+        return next((each.entry_id for each in reversed(done) if each.entry_id), "")
+
+    async def _learners(
+        self, moved: Bandit, partition: int, spaces: Spaces, budget: Budget, *, restores: bool
+    ) -> AsyncIterator[Sequence[MadeAnew | str]]:
+        """All learners of a partition; in place of one that cannot be made anew the reason."""
+        uid = moved.uid
+        names = [each for each in await self._store.learners.names(partition, uid) if each != POOLED]
+        if not names:
+            return
+        if restores:
+            beginning = await self._kept(moved, partition, names)
+        else:
+            beginning = await self._logged(moved, partition, budget)
+        log = _LogOf(self._store, partition, uid, beginning.after)
+        for some in _together(names, moved):
+            learners = [LearnerId(uid, name) for name in some]
+            watermark, stored = await self._at_watermark(partition, learners)
+            own = await log.up_to(watermark, learners, budget)
+            arms = {source.arm for each in own.values() for entry in each if (source := _source(entry))}
+            features = await self._catalogues.features(moved.catalogue, arms)
+            known = {arm: vector for arm, (vector, _) in features.items()}
+            make = partial(_made, moved, spaces, beginning, learners, stored, own, known, watermark)
+            yield await MEASURING.run(make)
+
+    async def _at_watermark(
+        self, partition: int, learners: Sequence[LearnerId]
+    ) -> tuple[str, Sequence[StoredLearner]]:
+        """Learners, and the watermark that they are of, once all rewards of now are folded."""
+        for _ in range(TRIES):
+            watermark = await self._store.learners.watermark(partition)
+            stored = await self._store.learners.stored(partition, learners)
+            if watermark == await self._store.learners.watermark(partition):
+                return watermark, stored
+            await asyncio.sleep(WAIT_S)
+        raise Unavailable("rewards come faster than learners can be read; safe to try again")
+
+    async def _kept(self, moved: Bandit, partition: int, names: Sequence[str]) -> _Beginning:
+        space, states = moved.record.space, dict[str, LearnerState]()
+        after = await self._store.moves.kept_from(partition, moved.uid, space - 2)
+        if after is None:
+            raise NotWhole("what learners knew before the move is not kept any more")
+        for some in _together(names, moved):
+            found = await self._store.moves.kept(partition, moved.uid, space - 2, some)
+            for name, data in zip(some, found, strict=True):
+                if data is not None and (state := bytes_to_state(data)).space == space - 2:
+                    states[name] = replace(state, space=space)
+        return _Beginning(states, after, None, frozenset((space - 2, space)))
+
+    async def _logged(self, moved: Bandit, partition: int, budget: Budget) -> _Beginning:
+        states, ends, newest, position = dict[str, LearnerState](), list[str](), list[int](), ""
+        size, records = _size(moved), dict[int, BanditRecord]()
+        while True:
+            page = await self._store.rows.read(
+                partition, moved.uid, after=position, before="", count=ROWS_TOGETHER, most_bytes=ROW_BYTES
+            )
+            budget.take_rows(len(page.rows))
+            decisions = [decision_of(row.record) for row in page.rows]
+            for version in {each.bandit_version for each in decisions} - records.keys():
+                then = await self._bandits.find(moved.uid, version)
+                if then is None:
+                    raise NotWhole(f"version {version} of the bandit is not kept any more")
+                records[version] = then.record
+            rewarded = [pair for pair in zip(page.rows, decisions, strict=True) if pair[0].rewards]
+            arms = {arm for _, decision in rewarded for arm in decision.arms}
+            features = await self._catalogues.features(moved.catalogue, arms)
+            known = {arm: vector for arm, (vector, _) in features.items()}
+            for name, state in (
+                await MEASURING.run(partial(_of_rows, moved, rewarded, records, known))
+            ).items():
+                states[name] = merged(states.get(name), state)
+            if len(states) * size > MOST_BYTES:
+                raise NotWhole(f"learners take more than {16 * MOST_BYTES >> 20:,} MB")
+            ends.append(page.following or "~")
+            newest.append(page.newest)
+            if not page.following:
+                break
+            position = page.following
+
+        def known_to(entry: LogEntry) -> int:
+            source = _source(entry)
+            if source is None or source.kind == "observation":
+                return newest[0]
+            return newest[bisect_left(ends, redis_keys.row_field(source.decided_ms, source.id))]
+
+        return _Beginning(states, f"0-{newest[0]}", known_to, frozenset((moved.record.space,)))
+
+
+class _LogOf:
+    """The rewards of a bandit in the log of a partition, from an entry on, as far as they were read."""
+
+    def __init__(self, store: Store, partition: int, uid: str, after: str) -> None:
+        self._store = store
+        self._partition = partition
+        self._uid = uid
+        self._after = after
+        self._first = entry_order(after)[1] if after else 0
+        self._by_learner: dict[LearnerId, list[LogEntry]] = {}
+
+    async def up_to(
+        self, watermark: str, learners: Sequence[LearnerId], budget: Budget
+    ) -> Mapping[LearnerId, Sequence[LogEntry]]:
+        """The rewards of learners since they last began, up to a watermark. Raises NotWhole: too many."""
+        last = entry_order(watermark)[1]
+        while entry_order(self._after)[1] < last:
+            page = await self._store.rewards.read(self._partition, self._after, ENTRIES_TOGETHER)
+            budget.take_entries(len(page))
+            for entry in page:
+                if entry.learner.bandit_uid == self._uid:
+                    self._add(entry)
+            if not page:
+                break
+            self._after = page[-1].entry_id
+        return {
+            learner: [
+                entry
+                for entry in self._by_learner.get(learner, ())
+                if self._first < entry_order(entry.entry_id)[1] <= last
+            ]
+            for learner in learners
+        }
+
+    def _add(self, entry: LogEntry) -> None:
+        try:
+            payload = unpack(entry.payload, RewardPayload)
+        except msgspec.DecodeError:
+            return  # it was left out
+        if payload.features:
+            self._by_learner.setdefault(entry.learner, []).append(entry)
+        elif not payload.state:
+            self._by_learner.pop(entry.learner, None)
+
+
+def _together(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
+    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // _size(bandit)))
+    return [names[start : start + count] for start in range(0, len(names), count)]
+
+
+def _size(bandit: Bandit) -> int:
+    signals = len(bandit.record.signals or (0,))
+    return state_bytes(bandit.learner_dim, discounted=bandit.record.half_life_s is not None, signals=signals)
+
+
+def _source(entry: LogEntry) -> RewardSource | None:
+    try:
+        return unpack(entry.source, RewardSource) if entry.source else None
+    except msgspec.DecodeError:
+        return None
+
+
+def _kept_writes(uid: str, names: Sequence[str], stored: Sequence[StoredLearner]) -> list[CarriedWrite]:
+    writes = list[CarriedWrite]()
+    for name, each in zip(names, stored, strict=True):
+        try:
+            state = restored(LearnerId(uid, name), each)
+        except ValueError:
+            continue  # it cannot be read, before and after
+        if state is not None:
+            writes.append(CarriedWrite(name, each.checkpoint, len(each.tail), state_to_bytes(state)))
+    return writes
+
+
+def _of_rows(
+    moved: Bandit,
+    rewarded: Sequence[tuple[StoredRow, Decision]],
+    records: Mapping[int, BanditRecord],
+    features: Mapping[str, Vector],
+) -> Mapping[str, LearnerState]:
+    """What learners know of rows and no others. Raises NotWhole: an arm is not in the catalogue."""
+    items, revised = list[Item](), Counter[str]()
+    for stored, decision in rewarded:
+        row, record = row_of(decision, "", stored.rewards, None), records[decision.bandit_version]
+        names, context = list(record.signals or ()), decision.encoded_context
+        for reward, is_first, default, before, had in counted_of(row):
+            if reward.arm not in features:
+                raise NotWhole(f"{moved.record.catalogue} lacks the arm {reward.arm}, which was rewarded")
+            joint = moved.joint_features(features[reward.arm], context)
+            if record.position is not None:
+                joint = record.position.at(decision.arms.index(reward.arm)) * joint
+            judged = None if reward.signal is None else SignalRef.of(record.signals or {}, reward.signal)
+            data = reward_payload(
+                record, joint, reward.value, decision.issued_ms, judged=judged, space=moved.record.space
+            )
+            came = tuple((names.index(name), value) for name, value in had.items() if name in names)
+            learner = LearnerId(moved.uid, decision.learner)
+            entry = LogEntry(
+                "", learner, is_first, b"", replaces=default is not None, before=before, came=came
+            )
+            items.append((entry, unpack(data, RewardPayload)))
+            revised[learner.name] += reward.revised
+    states = {learner.name: state for learner, state in learned(items).items() if learner.name != POOLED}
+    return {
+        name: replace(state, version=state.version + revised[name])
+        for name, state in states.items()
+        if state is not None
+    }
+
+
+def _made(  # noqa: PLR0917 - one call, in a thread
+    moved: Bandit,
+    spaces: Spaces,
+    beginning: _Beginning,
+    learners: Sequence[LearnerId],
+    stored: Sequence[StoredLearner],
+    log: Mapping[LearnerId, Sequence[LogEntry]],
+    features: Mapping[str, Vector],
+    watermark: str,
+) -> Sequence[MadeAnew | str]:
+    """The learners that are there, as they are and as they should be, or why that is not known."""
+    found = list[MadeAnew | str]()
+    for learner, each in zip(learners, stored, strict=True):
+        try:
+            now = spaces.carried(moved.uid, restored(learner, each), moved.record.space)
+            if now is None:
+                continue
+            since = beginning.since(learner.name, log[learner], now)
+            entries = [_with_features(entry, moved, spaces, beginning.spaces, features) for entry in since]
+            begins = {learner: beginning.states.get(learner.name)}
+            anew = fold(begins, entries, _pass_over).get(learner, begins[learner])
+        except NotWhole as error:
+            found.append(error.detail)
+            continue
+        reason = _difference(now, anew)
+        found.append(MadeAnew(learner, watermark, now, anew) if anew is not None and not reason else reason)
+    return found
+
+
+def _pass_over(entry: LogEntry, reason: str) -> None:
+    """A dead letter, as it was one before: else the learner has another number of rewards."""
+
+
+def _with_features(
+    entry: LogEntry, moved: Bandit, spaces: Spaces, own: frozenset[int], features: Mapping[str, Vector]
+) -> LogEntry:
+    """An entry with the features that its arm has in the catalogue; by the map where that lacks the arm."""
+    payload, source, space = unpack(entry.payload, RewardPayload), _source(entry), moved.record.space
+    if payload.space in own:
+        payload = replace_fields(payload, space=space)
+    elif source is not None and source.arm in features:
+        context = None if source.context is None else bytes_to_context(source.context)
+        joint = moved.joint_features(features[source.arm], context)
+        if source.examined is not None:
+            joint = source.examined * joint
+        payload = replace_fields(payload, features=vector_to_bytes(joint), space=space)
+    elif (mapped := spaces.payload(moved.uid, payload, space)) is not None:
+        payload = mapped
+    return replace(entry, payload=pack(payload), source=b"")
+
+
+def _difference(now: LearnerState, anew: LearnerState | None) -> str:
+    """Why the sums made anew are not of the same rewards; "": they are."""
+    count = 0 if anew is None else anew.version
+    if anew is None or count != now.version:
+        return (
+            f"of the {now.version:,} rewards of a learner {count:,} are there; the others are observations, "
+            "an imported state, or of decisions that were not logged"
+        )
+    pairs = [(now.sums.observations, anew.sums.observations), (now.sums.weight, anew.sums.weight)]
+    if now.sums.has_squares and anew.sums.has_squares:
+        pairs.append((now.sums.squares, anew.sums.squares))
+    if now.time_ms != anew.time_ms or not all(
+        math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE) for one, other in pairs
+    ):
+        return "the rewards of a learner are not those that it has learned from"
+    return ""

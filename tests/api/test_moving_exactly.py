@@ -1,0 +1,333 @@
+"""A bandit is moved, and its learners know what those know that had the new features all along."""
+
+import base64
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from api_client import Api, Json, running
+from app.learning.replay import compare
+from app.policies.computing import generator
+from app.records.records import LearnerState, bytes_to_state
+from app.serving import pipeline
+from store_server import patient_store
+from waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+
+D, WIDE, ARMS, KEYS = 4, 6, 40, 4
+RNG = np.random.default_rng(2)
+OLD = RNG.normal(size=(ARMS, D))
+NEW = RNG.normal(size=(ARMS, WIDE))  # nothing that a map could tell
+SETTINGS: list[Json] = [
+    {},
+    {"signals": {"like": {"weight": 1}, "hide": {"weight": -1, "default": 0.25}}},
+    {"signals": {"spent": {"aggregate": "sum"}, "like": {"aggregate": "last"}}},
+    {"reward": {"aggregate": "sum"}},
+    {"reward": {"aggregate": "last"}},
+    {"reward": {"wait_s": 600, "default": 0.25}},
+    {"half_life_s": 60},
+    {"shift_rewards": True},
+    {"intercept": True, "exploration": "auto", "ridge": "auto", "prior": "learned"},
+    {"context": {"dim": 2}, "interactions": 2, "intercept": True},
+    {"context": {"dim": 2}},
+    {"position": {"examination": [0.5]}},
+    {"idle_ttl_s": 600},
+    {"scope": "global"},
+]
+
+
+def by_id(features: np.ndarray) -> dict[str, list[float]]:
+    return {f"a{place}": row.tolist() for place, row in enumerate(features)}
+
+
+@pytest.fixture
+async def world(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
+    """Draws depend on the name of a bandit: here two of them draw alike."""
+    monkeypatch.setattr(pipeline, "generator", lambda seed, _, key: generator(seed, "b", key))
+    async with running(store_url, tmp_path) as api:
+        await api.catalogue("old", by_id(OLD))
+        await api.catalogue("new", by_id(NEW))
+        yield api
+
+
+class Players:
+    """Bandits of the same settings that show the same arms to the same keys, and are rewarded alike."""
+
+    def __init__(self, api: Api, settings: Json) -> None:
+        self.api = api
+        self.settings = {"scope": "per_key", "log": {}, **settings}
+        self.asked: Json = {"context": [0.5, -1.0]} if "context" in settings else {}
+        rule = settings.get("reward", {})
+        signals = settings.get("signals", {"": rule})
+        self.kinds = [
+            ({"signal": name} if name else {}, each.get("aggregate", "first"))
+            for name, each in signals.items()
+        ]
+        self.names = list[str]()
+        self.number = 0
+        self.late = list[list[Json]]()  # of each round those of all bandits
+
+    async def make(self, name: str, catalogue: str) -> None:
+        await self.api.bandit(name, catalogue, **self.settings)
+        self.names.append(name)
+
+    async def play(self, count: int) -> None:
+        """Every third decision is rewarded later."""
+        for _ in range(count):
+            self.number += 1
+            n = self.number
+            key = {} if self.settings["scope"] == "global" else {"key": f"u{n % KEYS}"}
+            late = list[Json]()
+            for name in self.names:
+                choice = await self.api.choose(
+                    name, rules={"pin": [{"arm": f"a{(7 * n) % ARMS}", "place": 1}]}, **key, **self.asked
+                )
+                rewards = [
+                    {"decision": choice["decision"], "value": round(float(np.cos(n + place)), 3), **signal}
+                    | ({"at": 1_700_000_000_000 + n} if kind == "last" else {})
+                    for place, (signal, kind) in enumerate(self.kinds)
+                ]
+                late += rewards if n % 3 == 0 else rewards[1:]
+                if n % 3:
+                    assert (await self.api.reward(rewards[0]))["rejected"] == []
+                for reward, (_, kind) in zip(rewards, self.kinds, strict=True):
+                    if n % 3 and kind != "first":
+                        more = {"reward_id": "again"} if kind == "sum" else {"at": 1_700_000_100_000 + n}
+                        late.append({**reward, "value": 0.5, **more})
+            self.late.append(late)
+
+    async def due(self) -> None:
+        """The waiting time of all decisions is over."""
+        await self.api.due_now()
+
+        async def are_counted() -> bool:
+            found = [await self.states(name) for name in self.names]
+            counts = {sum(state.sums.observations for state in each.values()) for each in found}
+            return counts == {self.number}
+
+        await wait_until(are_counted, what="all defaults are counted")
+
+    async def reward_late(self, share: float = 1.0) -> None:
+        count = round(share * len(self.late))
+        some, self.late = [each for late in self.late[:count] for each in late], self.late[count:]
+        if some:
+            receipt = await self.api.reward(*some)
+            assert (receipt["accepted"], receipt["rejected"]) == (len(some), [])
+
+    async def states(self, name: str) -> dict[str, LearnerState]:
+        found, asked = dict[str, LearnerState](), {"include": "state"}
+        while True:
+            page = await self.api.ok("GET", f"/v1/bandits/{name}/learners", params=asked)
+            for item in page["items"]:
+                found[item["key"]] = bytes_to_state(base64.b64decode(item["state"]))
+            if page["next"] is None:
+                return found
+            asked["cursor"] = page["next"]
+
+    async def assert_alike(self, name: str, other: str) -> None:
+        """To 1e-9 of the largest number; and the same choices for the same seeds."""
+        states, expected = await self.states(name), await self.states(other)
+        assert states.keys() == expected.keys()
+        for key, state in states.items():
+            wanted = expected[key]
+            assert (state.version, state.sums.observations) == (wanted.version, wanted.sums.observations)
+            scale = weight = 1.0
+            if state.half_life_s:  # the decisions were made some milliseconds apart
+                weight = wanted.sums.weight / state.sums.weight
+            for field in ("total", "more"):
+                own, theirs = (
+                    getattr(each.sums, field)
+                    - getattr(each.sums, "more_error" if field == "more" else "error")
+                    for each in (state, wanted)
+                )
+                own = np.pad(own, (0, max(0, len(theirs) - len(own))))
+                theirs = np.pad(theirs, (0, max(0, len(own) - len(theirs))))
+                scale = np.abs(theirs).max(initial=1.0)
+                tolerance = 1e-9 if not state.half_life_s else 1e-3
+                np.testing.assert_allclose(own * weight, theirs, rtol=0.0, atol=tolerance * scale)
+            np.testing.assert_allclose(state.sums.squares * weight, wanted.sums.squares, rtol=1e-3)
+        if "half_life_s" in self.settings or self.settings.get("prior") == "learned":
+            return  # what else they depend on is of other times
+        for seed in range(5):
+            key = {} if self.settings["scope"] == "global" else {"key": f"u{seed % KEYS}"}
+            one, two = [
+                await self.api.choose(each, k=3, seed=seed, **key, **self.asked) for each in (name, other)
+            ]
+            assert [arm["id"] for arm in one["arms"]] == [arm["id"] for arm in two["arms"]]
+
+
+async def carried(api: Api, bandit: str = "b") -> None:
+    async def is_done() -> bool:
+        return "move" not in await api.ok("GET", f"/v1/bandits/{bandit}")
+
+    await wait_until(is_done, what="all learners are carried")
+
+
+async def assert_replay(store_url: str) -> None:
+    store = patient_store(store_url)
+    await store.open()
+    result = await compare(store)
+    await store.close()
+    assert result.different == []
+    assert result.equal > 0
+
+
+def ids_of(settings: Json) -> str:
+    return "-".join(settings) or "plain"
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=ids_of)
+async def test_learners_are_made_anew_from_the_log(world: Api, store_url: str, settings: Json):
+    """Rewards before and after the move, of decisions before it: all as if it had always been there."""
+    players = Players(world, settings)
+    await players.make("b", "old")
+    await players.make("c", "new")
+    await players.play(15)
+    if "wait_s" in settings.get("reward", {}):
+        await players.due()
+    await players.reward_late(0.3)
+    dry = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log", "dry_run": True})
+    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
+    assert (answer["carry"], answer["warnings"]) == ("log", dry["warnings"])
+    assert "nothing of it is lost" in answer["warnings"][0]
+    await players.assert_alike("b", "c")
+    await carried(world)
+    await players.assert_alike("b", "c")
+    await players.reward_late()
+    await players.play(4)
+    await players.assert_alike("b", "c")
+    await world.stored()
+    await assert_replay(store_url)
+
+
+async def test_auto_takes_the_log_where_it_can_and_says_why_not(world: Api):
+    players = Players(world, {})
+    await players.make("b", "old")
+    await players.play(8)
+    dry = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "dry_run": True})
+    assert dry["carry"] == "log"
+    await world.observe("b", {"id": "o", "key": "u1", "arm": "a1", "value": 1.0})
+    turned = by_id(OLD @ np.linalg.qr(RNG.normal(size=(D, D)))[0])
+    await world.catalogue("turned", turned)
+    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "turned"})
+    assert answer["carry"] == "map"
+    assert any("observations" in words for words in answer["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"log": None}, "no decision log"),
+        ({"log": {"share": 0.5}}, "share of 0.5"),
+        ({"prior": "pooled"}, "pooled"),
+        ({"scope": "global", "policy": "linear_elim"}, "begins again"),
+    ],
+    ids=["no-log", "share", "pooled", "elimination"],
+)
+async def test_what_is_missing_is_said(world: Api, settings: Json, reason: str):
+    await world.bandit("b", "old", **{"scope": "per_key", "log": {}, **settings})
+    before = await world.stored()
+    document = await world.refused(
+        "POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"}, loc=["body", "carry"]
+    )
+    assert reason in document["detail"]
+    assert await world.stored() == before
+
+
+@pytest.mark.parametrize("missing", ["observation", "decision", "row", "arm", "state"])
+async def test_what_the_log_lacks_is_found(world: Api, missing: str):
+    players = Players(world, {} if missing != "decision" else {"log": None})
+    if missing == "decision":
+        del players.settings["log"]
+    await players.make("b", "old")
+    await players.play(8)
+    reason = "others are observations"
+    if missing == "observation":
+        await world.observe("b", {"id": "o", "key": "u1", "arm": "a1", "value": 1.0})
+    elif missing == "decision":
+        await world.ok("PATCH", "/v1/bandits/b", {"log": {}})
+        await players.play(2)
+    elif missing == "state":
+        items = (await world.ok("GET", "/v1/bandits/b/learners?include=state"))["items"]
+        await world.ok("PUT", "/v1/bandits/b/learners/u9", {"state": items[0]["state"]}, 201)
+    elif missing == "row":
+        for key in await world.stored():
+            if b":rows:" in key and key.endswith(b"/u1"):
+                await world.store.delete(key)
+    else:
+        await world.ok("POST", "/v1/catalogues/new/arms/delete", {"ids": ["a7"]})
+        reason = "lacks the arm a7"
+    document = await world.refused(
+        "POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"}, loc=["body", "carry"]
+    )
+    assert reason in document["detail"]
+    assert (await world.ok("GET", "/v1/bandits/b"))["catalogue"] == "old"
+
+
+@pytest.mark.parametrize("settings", [{}, *SETTINGS[1:], {"prior": "pooled"}], ids=ids_of)
+async def test_going_back_restores_and_learns_what_came_since(world: Api, store_url: str, settings: Json):
+    """``c`` never moved."""
+    players = Players(world, settings)
+    await players.make("b", "old")
+    await players.make("c", "old")
+    await players.play(9)
+    if "wait_s" in settings.get("reward", {}):
+        await players.due()
+    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "map"})
+    await players.reward_late(0.4)
+    await players.play(6)
+    await carried(world)
+    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "old"})
+    assert "before the move of" in answer["warnings"][0]
+    await players.assert_alike("b", "c")
+    await carried(world)
+    await players.reward_late()
+    await players.play(3)
+    await players.assert_alike("b", "c")
+    await world.stored()
+    await assert_replay(store_url)
+
+
+async def test_what_is_kept_of_a_forgotten_learner_goes_with_it(world: Api):
+    players = Players(world, {})
+    await players.make("b", "old")
+    await players.play(8)
+    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "map"})
+    await carried(world)
+
+    async def kept() -> set[bytes]:
+        stored = [key for key in await world.stored() if b":kept:" in key]
+        return {name for key in stored for name in await world.store.hkeys(key)}
+
+    assert b"u1" in await kept()
+    await world.ok("DELETE", "/v1/bandits/b/learners/u1", status=204)
+    assert b"u1" not in await kept()
+    await world.ok("DELETE", "/v1/bandits/b", status=204)
+    assert await kept() == set()
+
+
+async def test_whoever_repeats_the_call_finishes_what_was_begun(
+    world: Api, store_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The process was killed between the move and the corrections."""
+    players = Players(world, {})
+    await players.make("b", "old")
+    await players.make("c", "new")
+    await players.play(8)
+
+    async def killed(*_: object, **__: object) -> int:
+        return 0
+
+    with monkeypatch.context() as patched:
+        patched.setattr("app.moving.sums_anew.SumsAnew.correct", killed)
+        first = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
+    await players.play(3)
+    assert "move" in await world.ok("GET", "/v1/bandits/b")
+    await world.refused("POST", "/v1/bandits/b/move", {"catalogue": "old"}, status=409, code="conflict")
+    assert await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"}) == first
+    await players.assert_alike("b", "c")
+    await carried(world)
+    await assert_replay(store_url)
