@@ -3,7 +3,8 @@
 A write goes to the store first and is durable before it touches the index; writes to one catalogue are
 serialised by its lock, so the index sees them in the order of the store. What other processes write is read
 from the catalogue's log of changes (``sync``), under the same lock. A catalogue or an arm that is not here
-may have been made by another process a moment ago: a call that asks for it causes a ``refresh`` first.
+may have been made by another process a moment ago: a call that asks for it polls the store first
+(``Hooks.poll_for_news``).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from app.platform.errors import (
     StartupError,
     Unavailable,
 )
+from app.platform.hooks import Hooks
 from app.platform.long_work import REQUESTS
 from app.platform.pages import decode_cursor, encode_cursor, page_by_name
 from app.records.features import FeatureEncoding, Reduction
@@ -87,11 +89,9 @@ NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 class Catalogues:
     """All catalogues of the service.
 
-    ``keep_ms``: how long features stay readable after they were replaced. ``refresh`` learns what other
-    processes have done, of catalogues as of all else; False when the store does not answer in time.
-    ``group``: the processes that share arms with this one, None where it is alone. ``engine``: where
-    catalogues of the kind "milvus" keep their arms; None: nowhere. ``has_taught``: whether bandits have
-    learned from the catalogue of this name; None: nobody knows.
+    ``keep_ms``: how long features stay readable after they were replaced. ``group``: the processes that share
+    arms with this one, None where it is alone. ``engine``: where catalogues of the kind "milvus" keep their
+    arms; None: nowhere.
     """
 
     def __init__(
@@ -100,15 +100,13 @@ class Catalogues:
         *,
         index_dir: Path,
         keep_ms: int,
-        refresh: Callable[[], Awaitable[bool]],
+        hooks: Hooks,
         group: SharingGroup | None = None,
         engine: Engine | None = None,
-        has_taught: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._group = group
-        self._has_taught = has_taught
+        self._hooks = hooks
         self._store = store
-        self._refresh = refresh
         self._index_dir = index_dir
         self._kinds = Kinds(store, index_dir=index_dir, group=group, engine=engine)
         self._engine = engine
@@ -207,28 +205,28 @@ class Catalogues:
 
     async def get(self, name: str) -> Catalogue:
         """The catalogue, also when another process has just made it. Raises NotFound, Unavailable."""
-        if name not in self._served and not await self._refresh() and name not in self._served:
+        if name not in self._served and not await self._hooks.poll_for_news() and name not in self._served:
             raise Unavailable("the store does not answer")
         return self.served(name)
 
     async def get_stocked(self, name: str) -> Catalogue:
         """As ``get``; the arms of a catalogue that seems empty may have just been written as well."""
         catalogue = await self.get(name)
-        if await self._kept(catalogue).is_empty() and await self._refresh():
+        if await self._kept(catalogue).is_empty() and await self._hooks.poll_for_news():
             return self.served(name)
         return catalogue
 
     async def use(self, name: str, step: Callable[[Catalogue], Awaitable[T]]) -> T:
         """Return what ``step`` does with the catalogue. Raises NotFound, and what it raises.
 
-        A step that raises NotFound has done nothing. It is tried once more after a ``refresh``, for another
+        A step that raises NotFound has done nothing. It is tried once more after a poll, for another
         process may have just made the arm that it needs, or a new catalogue in place of this one.
         """
         catalogue = await self.get(name)
         try:
             return await step(catalogue)
         except NotFound:
-            if not await self._refresh():
+            if not await self._hooks.poll_for_news():
                 raise
         return await step(self.served(name))
 
@@ -266,7 +264,7 @@ class Catalogues:
             try:
                 done = await self._write(catalogue, prepared)
             except ReductionUnknown:
-                await self._refresh()  # another process has fitted the features
+                await self._hooks.poll_for_news()  # another process has fitted the features
                 continue
             await self._fit_if_due(catalogue)
             return done
@@ -342,7 +340,7 @@ class Catalogues:
         """Raise NotFitted while the features are not what can be searched."""
         if catalogue.encoding.is_fitted:
             return
-        await self._refresh()
+        await self._hooks.poll_for_news()
         await self._fit_if_due(catalogue)
         if not catalogue.encoding.is_fitted:
             raise NotFitted(waiting_message(len(catalogue.index)))
@@ -354,7 +352,7 @@ class Catalogues:
             return
         replaced = self._replaced.setdefault(catalogue.uid, ReplacedFeatures())
         is_other = replaced.written(found, ids, prepared.features)
-        if is_other and self._has_taught is not None and await self._has_taught(catalogue.name):
+        if is_other and await self._hooks.has_taught(catalogue.name):
             name = _REPLACED + catalogue.uid
             await self._store.write_once.put(None, name, b"1", ttl_ms=REPLACED_SHOWN_MS)
 
@@ -438,7 +436,7 @@ class Catalogues:
         ``ids`` are distinct.
         """
         found = await self._kept(catalogue).find(ids)
-        if len(found.ids) < len(ids) and await self._refresh():
+        if len(found.ids) < len(ids) and await self._hooks.poll_for_news():
             found = await self._kept(catalogue).find(ids)
         return dict(zip(found.ids, zip(found.features, found.revisions, strict=True), strict=True))
 

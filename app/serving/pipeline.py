@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -34,6 +34,7 @@ from app.platform.answers import hold
 from app.platform.deadlines import caller, check, yield_to_others
 from app.platform.errors import EventUsed, Invalid, NoArms, Unavailable, within
 from app.platform.ids import is_logged
+from app.platform.metrics import Metrics
 from app.policies.base import Policy, PolicyDependencies
 from app.policies.computing import draw_seed, generator
 from app.policies.elimination_state import Sets
@@ -180,7 +181,7 @@ class SignedChoice(msgspec.Struct, frozen=True):
 
 
 class Choosing:
-    """The decisions of all bandits. ``grouped`` is told the group of each that is logged, for metrics."""
+    """The decisions of all bandits."""
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class Choosing:
         sync: Sync,
         token_ttl_ms: int,
         rows: RowBuffer,
-        grouped: Callable[[str], None],
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._learners = learners
@@ -205,7 +206,7 @@ class Choosing:
         self._priors = priors
         self._token_ttl_ms = token_ttl_ms
         self._rows = rows
-        self._grouped = grouped
+        self._metrics = metrics
         self._rng = np.random.default_rng()
 
     async def choose(self, bandit: Bandit, request: ChooseRequest) -> Choice:
@@ -326,7 +327,7 @@ class Choosing:
                 request, allowed, arms, eligible=eligible, seed=seed, group=group, keep_ms=rule.keep_ms
             )
             if group is not None:
-                self._grouped(group)
+                self._metrics.group_decisions.labels(group).inc()
         decision = Decision(
             bandit_uid=learner.bandit_uid,
             learner=learner.name,
