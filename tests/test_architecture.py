@@ -6,8 +6,9 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
+
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 from app.platform.hooks import Hooks
