@@ -61,9 +61,8 @@ from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
 from app.serving.choice import known_entry_of
 from app.serving.constraints.frequency_caps import FrequencyCaps
-from app.serving.constraints.registry import Constraints
 from app.serving.dry_runs import DryRuns
-from app.serving.pipeline import Choosing, Pipeline
+from app.serving.pipeline import Choosing, Pipeline, constraints_of
 from app.storage.embedded.losses import Losses
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, LearnerId
@@ -192,7 +191,7 @@ class Service:
         )
         self.evaluation_jobs = EvaluationJobs(store.jobs, metrics)
         self.frequency_caps = FrequencyCaps(store.choices, metrics)
-        constraints = Constraints(self.sync, self.frequency_caps, self.quotas)
+        constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
         self.pipeline = Pipeline(dependencies, self.sync, constraints)
         self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors)
         self.choosing = Choosing(

@@ -6,7 +6,6 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
-
 from dataclasses import fields
 from functools import cache
 from pathlib import Path

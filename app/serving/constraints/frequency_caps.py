@@ -74,7 +74,7 @@ class Exposure:
 class FrequencyCaps(Constraint):
     """The frequency cap of the bandit."""
 
-    counts = True
+    counts = is_in_row = True
 
     def __init__(self, store: Choices, metrics: Metrics) -> None:
         self._store = store
