@@ -14,7 +14,6 @@ from app.catalogues.kinds import MILVUS, ServedIndex, options_of
 from app.filters.names import Stored
 from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot
-from app.milvus.snapshot import MilvusSnapshot
 from app.platform.errors import NotPossibleHere
 from app.records.features import FeatureEncoding
 from app.records.records import CatalogueRecord
@@ -30,15 +29,13 @@ class UnlistedValues:
     values: Sequence[str]
 
 
-def unlisted_values(
-    snapshot: Snapshot | MilvusSnapshot, listed: Mapping[str, Sequence[str]]
-) -> dict[str, UnlistedValues]:
+def unlisted_values(snapshot: Snapshot, listed: Mapping[str, Sequence[str]]) -> dict[str, UnlistedValues]:
     """What arms in memory have besides the listed values of fields; only of fields where there are some.
 
     Cost: O(arms + values) for each field.
     """
     result = dict[str, UnlistedValues]()
-    if isinstance(snapshot, MilvusSnapshot):
+    if snapshot.waits:
         return result
     rows, attributes = snapshot.eligible(), snapshot.attributes
     for name, values in listed.items():

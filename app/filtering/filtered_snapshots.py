@@ -18,7 +18,6 @@ from app.filters.filter import Filter
 from app.filters.overview import FieldOverview
 from app.indexes.eligible_rows import eligible_rows, work
 from app.indexes.snapshot import Snapshot
-from app.milvus.snapshot import MilvusSnapshot
 from app.platform.cache import BoundedCache
 from app.platform.errors import NoArms, shown
 from app.platform.long_work import LongWork
@@ -78,8 +77,8 @@ class FilteredSnapshots:
         snapshot = catalogue.index.snapshot()
         if arm_filter is None:
             return snapshot
-        if isinstance(snapshot, MilvusSnapshot):
-            return snapshot.among(arm_filter)
+        if snapshot.waits:
+            return snapshot.filtered(arm_filter)
         known = self._known.get((catalogue.uid, arm_filter.key))
         if known is None or not known.is_of(snapshot):
             known = await self._followed(catalogue, arm_filter)

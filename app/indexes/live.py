@@ -372,7 +372,7 @@ class LiveIndex:
     @property
     def _sharing(self) -> SharedArms | None:
         """What is shared with others, None of a catalogue that each process scans for itself."""
-        is_small = len(self) * self._dim < LEAST_SHARED_NUMBERS and self._options.kind != "hnsw"
+        is_small = len(self) * self._dim < LEAST_SHARED_NUMBERS and not self._options.is_forced
         return None if is_small else self._shared
 
     @property
