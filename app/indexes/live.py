@@ -145,11 +145,7 @@ class LiveIndex:
         replaced = [row for row in (rows[position] for position in new) if row is not None]
         if replaced:
             self._tombstone(np.array(replaced, dtype=np.int64))
-        self._table.append(
-            [ids[position] for position in new],
-            features[new],
-            np.array([revisions[position] for position in new]),
-        )
+        self._table.append([ids[position] for position in new], features[new], np.array(revisions)[new])
         self._changes += len(new)
         self._written_at = time.monotonic()
         self._snapshot = None
