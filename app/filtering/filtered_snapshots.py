@@ -44,7 +44,7 @@ def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -
     """
     is_empty = arm_filter is None or not len(catalogue.index)
     if not detail:
-        detail = "the catalogue has no arms" if is_empty else "the filter lets in no arm of the catalogue"
+        detail = "the catalogue has no arms" if is_empty else "no arm of the catalogue matches the filter"
     if arm_filter is None or is_empty or not catalogue.holds_arms:
         return NoArms(detail)
     snapshot = catalogue.index.snapshot()

@@ -239,7 +239,7 @@ class Moving:
                 TooDifferent(
                     f"the old features explain only {plan.r2:.0%} of the variation of the new ones: learners "
                     'would know hardly anything. Ask for "carry": "map" to carry them all the same, or for '
-                    '"none" to begin anew',
+                    '"none" to begin from nothing',
                     path=("carry",),
                 )
             )
@@ -337,7 +337,7 @@ class Moving:
                 bandit.record.space,
                 bandit.record.catalogue,
             ):
-                raise Conflict("the bandit was moved or made anew meanwhile: repeat it")
+                raise Conflict("the bandit was moved, or deleted and made again, meanwhile: repeat it")
             own = ("catalogue", "space", "catalogue_uid", "moved_ms", "constant", "mean_square", "directions")
             record = replace(before, **{name: getattr(plan.record, name) for name in own})
             kept = MoveRecord(
@@ -388,7 +388,7 @@ class Moving:
                 f"{target.name} has no index yet: it is scanned until it has one, which takes longer"
             )
         if bandit.record.policy in ("sub_elim", "linear_elim"):
-            found.append("elimination begins again: which arms are left is found anew")
+            found.append("elimination begins again: which arms are left is computed again")
         rules, serve = self._quotas.rules(bandit), getattr(bandit.record.holdout, "serve", None)
         named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
         named += [("the holdout", arm) for arm in (serve.arms if isinstance(serve, ServedArms) else ())]

@@ -16,8 +16,8 @@ from shortlist.linear.learned_prior import LearnedPrior
 Asked = Literal["auto", "log", "map", "none"]
 
 NO_LOG = (
-    "what learners know is not made anew from the decision log here: a log would have to hold every decision "
-    "and reward since the bandit was made"
+    "what learners know is not computed again from the decision log here: a log would have to hold every "
+    "decision and reward since the bandit was made"
 )
 
 
@@ -58,7 +58,7 @@ class MovePlan:
 def words_of(plan: MovePlan) -> list[str]:
     """What becomes of what was learned, in words."""
     if plan.carry == "none":
-        return ["nothing of what was learned is kept: learners begin anew"]
+        return ["nothing of what was learned is kept: learners begin from nothing"]
     if plan.r2 is None:
         return []
     told = plan.r2 if plan.agreement is None else (plan.r2 + plan.agreement) / 2.0
@@ -72,7 +72,7 @@ def words_of(plan: MovePlan) -> list[str]:
 def log_lacks(record: BanditRecord) -> str:
     """Why learners cannot be made anew from the decision log."""
     if record.log is None:
-        return "the bandit has no decision log, from which learners could be made anew"
+        return "the bandit has no decision log, from which learners could be computed again"
     if record.log.share < 1.0:
         return f"the decision log holds a share of {record.log.share:g} of the decisions, not all of them"
     return NO_LOG
