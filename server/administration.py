@@ -35,7 +35,7 @@ def make_key(name: str, scopes: Sequence[str], restrictions: Mapping[str, str]) 
     print(f"key, for the client (shown this once): {key}")
     print(f"entry, for SHORTLIST_API_KEYS or its file: {entry}")
     if "visitors" in restrictions:
-        print("the entry signs passes: keep it as secret as the key, in a file that nobody else can read")
+        print("the entry signs passes: keep it as secret as the key, in a file that only you can read")
 
 
 def copy_to(settings: Settings, target: str) -> int:

@@ -213,7 +213,7 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     _remote(export)
     export.set_defaults(run=_export)
 
-    rebuild = commands.add_parser("rebuild", help="make learners anew from a log that was exported as a lake")
+    rebuild = commands.add_parser("rebuild", help="compute learners again from a log exported as a lake")
     rebuild.add_argument("--log", required=True, metavar="DIR_OR_URL", help="the lake")
     rebuild.add_argument(
         "--out", type=Path, required=True, metavar="FILE", help="a new file of learners, to import"

@@ -7,8 +7,7 @@ import contextlib
 import itertools
 import secrets
 import shutil
-from collections.abc import Coroutine
-from functools import partial
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from app.learning.learner_copies import LearnerCopies
 from app.learning.learners import Learners
 from app.learning.prior_fits import PriorFits
 from app.learning.reward_entries import RewardEntries
-from app.learning.rewards import Receipt, Rewards
+from app.learning.rewards import Rewards
 from app.learning.tokens import TokenSecrets, TokenSigner
 from app.measuring.evaluation_jobs import EvaluationJobs
 from app.measuring.evaluations import Evaluations
@@ -46,7 +45,8 @@ from app.moving.moving import Moving
 from app.platform.background import end
 from app.platform.directory_lock import try_lock
 from app.platform.errors import StartupError
-from app.platform.metrics import Metrics, WatchedGuardrails
+from app.platform.hooks import Hooks
+from app.platform.metrics import Metrics
 from app.platform.settings import Settings
 from app.policies.base import PolicyDependencies
 from app.policies.elimination_state import EliminationCache
@@ -61,12 +61,11 @@ from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
 from app.serving.choice import known_entry_of
 from app.serving.constraints.frequency_caps import FrequencyCaps
-from app.serving.constraints.registry import Constraints
 from app.serving.dry_runs import DryRuns
-from app.serving.pipeline import Choosing, Pipeline
+from app.serving.pipeline import Choosing, Pipeline, constraints_of
 from app.storage.embedded.losses import Losses
 from app.storage.store import Store
-from app.storage.types import LearnerChanges
+from app.storage.types import LearnerChanges, LearnerId
 from workers import arm_following, index_maintenance
 from workers.carrying import Carrying
 from workers.housekeeping import Housekeeping
@@ -98,12 +97,11 @@ class Service:
         self.settings = settings
         self.store = store
         self.metrics = metrics
-        self.rates = Rates(lambda key, by: metrics.rate_refused.labels(key, by).inc())
+        self.rates = Rates(metrics)
         self._ending = contextlib.AsyncExitStack()
         self._ending.push_async_callback(store.close)
         self._expected = ExpectedStore(store, settings.data_dir, accept_loss=settings.accept_loss)
         self._ending.push_async_callback(self._expected.finish)
-        self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
         token_ttl_ms = settings.token_ttl_s * 1_000
         self.signer = TokenSigner()
         self.secrets = TokenSecrets(
@@ -113,14 +111,22 @@ class Service:
         self.engine = None if uri is None else Engine(uri.get_secret_value())
         if self.engine is not None:
             self._ending.push_async_callback(self.engine.close)
+        hooks = Hooks(
+            poll_for_news=lambda: self.sync.poll_for_news(),  # noqa: PLW0108 - made below
+            has_taught=self._has_taught,
+            learners_changed=self._learners_changed,
+            resync=lambda partition: self._remote.sync(partition),  # noqa: PLW0108 - made below
+            folded=self._folded,
+            forgotten=self._forgotten,
+            event_knew=known_entry_of,
+        )
         self.catalogues = Catalogues(
             store,
             index_dir=group_dir or index_folder(settings.data_dir),
             keep_ms=token_ttl_ms,
-            refresh=self._poll_for_news,
+            hooks=hooks,
             group=SharingGroup(group_dir / SHARED) if group_dir is not None else None,
             engine=self.engine,
-            has_taught=self._has_taught,
         )
         self.moves = Moves(store.moves)
         self.bandits = Bandits(
@@ -128,25 +134,25 @@ class Service:
             self.catalogues,
             policies=POLICIES,
             most_wait_s=settings.token_ttl_s,
-            refresh=self._poll_for_news,
+            hooks=hooks,
             moves=self.moves,
         )
         learner_bytes = settings.posterior_cache_mb << 20
         self.learners = Learners(store, capacity_bytes=learner_bytes, moves=self.moves)
         self.priors = LearnedPriors(store.priors, capacity_bytes=max(4 << 20, learner_bytes // 8))
-        self.prior_fits = PriorFits(store, self.priors, fitted=metrics.prior_was_fitted, moves=self.moves)
-        remote = RemoteWorkers(self._sync_learners)
+        self.prior_fits = PriorFits(store, self.priors, metrics, moves=self.moves)
+        self._remote = remote = RemoteWorkers(self.learners, hooks)
         is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
         leases = (
             OnlyWorker()
             if is_alone
             else Leases(store, name or secrets.token_hex(8), lease_s=settings.lease_s)
         )
-        self._worker = self._make_worker(leases, remote) if settings.worker else None
+        self._worker = self._make_worker(leases, hooks) if settings.worker else None
         self._prior_fitting = PriorFitting(
             store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
         )
-        self.quotas = Quotas(store, counted=metrics.set_quota_states)
+        self.quotas = Quotas(store, metrics)
         self.sync = Sync(
             store,
             self.catalogues,
@@ -155,7 +161,7 @@ class Service:
             self.quotas,
             priors=self.priors,
             every_s=settings.follow_s,
-            changed=self._changed,
+            hooks=hooks,
         )
         self.decisions = Decisions(store, self.catalogues, self.bandits, self.signer, self.quotas)
         self.elimination = EliminationCache(self.learners, capacity_bytes=settings.elimination_cache_mb << 20)
@@ -170,9 +176,7 @@ class Service:
             warm_up=WarmUp(store, covers, ttl_ms=token_ttl_ms),
             covers=covers,
         )
-        self.rows = RowBuffer(
-            store, reported=lambda outcome, count: metrics.log_rows.labels(outcome).inc(count)
-        )
+        self.rows = RowBuffer(store, metrics)
         self.decision_log = DecisionLog(store, self.bandits)
         self.evaluations = Evaluations(
             self.bandits,
@@ -183,15 +187,11 @@ class Service:
             priors=self.priors,
             pages=self.decision_log,
             rewarded_ms=token_ttl_ms,
-            evaluated=metrics.evaluated.inc,
+            metrics=metrics,
         )
-        self.evaluation_jobs = EvaluationJobs(
-            store.jobs, ended=lambda outcome: metrics.evaluation_jobs.labels(outcome).inc()
-        )
-        self.frequency_caps = caps = FrequencyCaps(
-            store.choices, unlimited=metrics.unlimited.labels("shown").inc
-        )
-        constraints = Constraints(self.sync, caps, self.quotas)
+        self.evaluation_jobs = EvaluationJobs(store.jobs, metrics)
+        self.frequency_caps = FrequencyCaps(store.choices, metrics)
+        constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
         self.pipeline = Pipeline(dependencies, self.sync, constraints)
         self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors)
         self.choosing = Choosing(
@@ -204,7 +204,7 @@ class Service:
             sync=self.sync,
             token_ttl_ms=token_ttl_ms,
             rows=self.rows,
-            grouped=lambda group: metrics.group_decisions.labels(group).inc(),
+            metrics=metrics,
         )
         entries = RewardEntries(
             self.catalogues,
@@ -213,15 +213,7 @@ class Service:
             observation_ttl_ms=settings.observation_ttl_s * 1_000,
         )
         workers = self._worker or remote
-        self.rewards = Rewards(
-            store,
-            self.bandits,
-            entries,
-            workers,
-            self.quotas,
-            received=self._received,
-            unlimited=metrics.unlimited.labels("rewarded").inc,
-        )
+        self.rewards = Rewards(store, self.bandits, entries, workers, self.quotas, metrics=metrics)
         self.learner_copies = LearnerCopies(store, workers, self.moves)
         self.moving = Moving(
             store,
@@ -238,13 +230,9 @@ class Service:
             rewarded_ms=token_ttl_ms,
         )
         self._owns = leases.owns
-        self.forgetting = Forgetting(
-            store, workers, [self.elimination, caps], token_ttl_ms=token_ttl_ms, event_knew=known_entry_of
-        )
+        self.forgetting = Forgetting(store, workers, hooks, token_ttl_ms=token_ttl_ms)
         self.centers = CatalogueCenters(self.filtered)
-        self.reports = Reports(
-            self.bandits, self.decision_log, watched=WatchedGuardrails(metrics.guardrails).set_states
-        )
+        self.reports = Reports(self.bandits, self.decision_log, metrics)
         self.exports, self.learned_log = Exports(self.decision_log), LearnedLog(store)
         self.explanations = Explanations(self.bandits, self.decision_log, self.pipeline, self.priors)
         campaign_bytes = settings.campaign_cache_mb << 20
@@ -308,18 +296,14 @@ class Service:
         await self.sync.poll()
         if self._worker is not None:
             await self._worker.start()
-            housekeeping = Housekeeping(
-                self.store, self.forgetting, wake=self._worker.wake, done=self._on_housekeeping
-            )
-            retention = LogRetention(
-                self.store, most_bytes=self.settings.max_log_mb << 20, done=self._on_housekeeping
-            )
+            housekeeping = Housekeeping(self.store, self.forgetting, self.metrics, wake=self._worker.wake)
+            retention = LogRetention(self.store, self.metrics, most_bytes=self.settings.max_log_mb << 20)
             carrying = Carrying(
                 self.store,
+                self.metrics,
                 owns=self._owns,
                 wake=self._worker.wake,
                 moves=self.moves,
-                carried=partial(self._on_housekeeping, "carried"),
             )
             self._run(housekeeping.run(), retention.run(), self._prior_fitting.run(), carrying.run())
         self._run(
@@ -328,9 +312,7 @@ class Service:
             self.quotas.run(),
             health.watch(self.store),
             arm_following.run(self.catalogues, self.store, self.engine),
-            index_maintenance.run(
-                self.catalogues, lambda outcome: self.metrics.index_builds.labels(outcome).inc()
-            ),
+            index_maintenance.run(self.catalogues, self.metrics),
         )
         self.health.ready = True
 
@@ -343,61 +325,42 @@ class Service:
         """Run this until ``stop``."""
         self._background += map(asyncio.create_task, work)
 
-    def _on_housekeeping(self, kind: str, count: int) -> None:
-        self.metrics.housekeeping.labels(kind).inc(count)
-
     async def _has_taught(self, catalogue: str) -> bool:
         """Whether a bandit has learned from the arms of a catalogue."""
         uids = self.bandits.of_catalogue(catalogue)
         return any(counts.entries for counts in await self.store.priors.folded(uids))
 
-    async def _poll_for_news(self) -> bool:
-        return await self.sync.poll_for_news()
-
-    def _make_worker(self, leases: Leases | OnlyWorker, remote: RemoteWorkers) -> SharedWorker:
+    def _make_worker(self, leases: Leases | OnlyWorker, hooks: Hooks) -> SharedWorker:
         worker = RewardWorker(
             self.store,
-            applied=self._applied,
-            resync=self._sync_learners,
+            hooks,
             poll_s=POLL_S,
             reward_log_s=self.settings.reward_log_s,
             capacity_bytes=self.settings.worker_cache_mb << 20,
             owns=leases.owns,
             moves=self.moves,
         )
-        return SharedWorker(worker, leases, remote)
+        return SharedWorker(worker, leases, self._remote)
 
-    def _applied(self, step: Step) -> None:
+    def _folded(self, step: Step) -> None:
         self.learners.applied(step.partition, step.before, step.after, step.states)
         self._prior_fitting.changed(learner.bandit_uid for learner in step.states)
-        self.forgetting.dropped([learner for learner, state in step.states.items() if state is None])
+        self._forgotten([learner for learner, state in step.states.items() if state is None])
         self.metrics.applied.inc(step.entries)
 
-    async def _sync_learners(self, partition: int) -> LearnerChanges:
-        """Take over what others have written to the learners of a partition."""
-        changes = (await self.learners.sync([partition]))[partition]
-        self._heard(changes)
-        return changes
-
-    def _heard(self, changes: LearnerChanges) -> None:
-        """Of what others have written to the learners of a partition."""
+    def _learners_changed(self, partition: int, changes: LearnerChanges) -> None:
         learners = changes.learners
-        self.forgetting.dropped(None if learners is None else changes.removed)
+        self._forgotten(None if learners is None else changes.removed)
         self._prior_fitting.changed(None if learners is None else (each.bandit_uid for each in learners))
-
-    def _changed(self, partition: int, changes: LearnerChanges) -> None:
-        self._heard(changes)
         if self._worker is not None:
             self._worker.changed(partition, changes)
 
-    def _received(self, receipt: Receipt) -> None:
-        self._accepted.inc(receipt.accepted)
-        if receipt.duplicate:
-            self._duplicate.inc(receipt.duplicate)
-        for group, count in receipt.rewarded.items():
-            self.metrics.group_rewards.labels(group).inc(count)
-        for _, code in receipt.rejected:
-            self.metrics.rewards.labels(code).inc()
+    def _forgotten(self, learners: Sequence[LearnerId] | None) -> None:
+        for memory in (self.elimination, self.frequency_caps):
+            if learners is None:
+                memory.forget_all()
+            for learner in learners or ():
+                memory.forget(learner)
 
 
 def index_folder(data_dir: Path, *, is_group: bool = False) -> Path:

@@ -31,7 +31,9 @@ from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
 from app.platform.answers import Unread
 from app.platform.background import end, leave
 from app.platform.errors import StartupError
+from app.platform.hooks import Hooks
 from app.platform.logs import set_up_logging
+from app.platform.metrics import Metrics
 from app.platform.settings import VERSION, Settings
 from app.replication.expected_store import ExpectedStore
 from app.serving.choice import known_entry_of
@@ -45,7 +47,7 @@ from workers.learned_bandits import LearnedBandits
 from workers.leases import Leases, OnlyWorker
 from workers.log_retention import LogRetention
 from workers.prior_fitting import PriorFitting
-from workers.reward_ingestion import RewardWorker
+from workers.reward_ingestion import RewardWorker, Step
 
 log = logging.getLogger("shortlist")
 
@@ -200,13 +202,14 @@ async def _work(settings: Settings, store: Store) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     forgetting = Forgetting(
-        store, worker, memories=(), token_ttl_ms=settings.token_ttl_s * 1_000, event_knew=known_entry_of
+        store, worker, Hooks(event_knew=known_entry_of), token_ttl_ms=settings.token_ttl_s * 1_000
     )
-    housekeeping = Housekeeping(store, forgetting, wake=worker.wake)
-    retention = LogRetention(store, most_bytes=settings.max_log_mb << 20)
+    metrics = Metrics()  # counted, and shown by nobody: this process has no HTTP
+    housekeeping = Housekeeping(store, forgetting, metrics, wake=worker.wake)
+    retention = LogRetention(store, metrics, most_bytes=settings.max_log_mb << 20)
     bandits, priors = LearnedBandits(store), LearnedPriors(store.priors, capacity_bytes=WORKER_PRIOR_BYTES)
-    fits = PriorFits(store, priors, fitted=_log_fit, moves=moves)
-    carrying = Carrying(store, owns=leases.owns, wake=worker.wake, moves=moves)
+    fits = PriorFits(store, priors, metrics, moves=moves)
+    carrying = Carrying(store, metrics, owns=leases.owns, wake=worker.wake, moves=moves)
     fitting = PriorFitting(store.priors, bandits, priors, fits, owns=leases.owns)
     await leases.renew()
     running = (
@@ -227,10 +230,6 @@ async def _work(settings: Settings, store: Store) -> None:
     await store.close()
 
 
-def _log_fit(outcome: str, *, seconds: float, keys: int) -> None:
-    log.debug("a fit of a prior from %d keys took %.3f s of a core: %s", keys, seconds, outcome)
-
-
 async def _work_once(settings: Settings, store: Store) -> None:
     """Apply what is in the log, without a lease. A worker with a lease may do the same work in vain."""
     expected = await _opened(settings, store)
@@ -247,11 +246,14 @@ async def _opened(settings: Settings, store: Store) -> ExpectedStore:
     return expected
 
 
+def _log_step(step: Step) -> None:
+    log.debug("applied %d entries of partition %d", step.entries, step.partition)
+
+
 def _worker(settings: Settings, store: Store, owns: Callable[[int], bool], moves: Moves) -> RewardWorker:
     return RewardWorker(
         store,
-        applied=lambda step: log.debug("applied %d entries of partition %d", step.entries, step.partition),
-        resync=store.learners.watermark,
+        Hooks(folded=_log_step),
         poll_s=WORKER_POLL_S,
         reward_log_s=settings.reward_log_s,
         capacity_bytes=settings.worker_cache_mb << 20,

@@ -32,7 +32,7 @@ BENCHMARKS = {
     "milvus": "a choice from a catalogue in Milvus beside a bare search, and memory (extra `milvus`)",
     "peers": "a decision, and what is earned, beside what a user would take instead (extra `peers`)",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
-    "rebuild": "learners made anew from a lake beside a replay through the service",
+    "rebuild": "learners computed again from a lake beside a replay through the service",
     "signals": "several rewards: cost, the front by one learner, intervals, places (--data: also films)",
     "shown": "what quotas, and lists of different arms, cost a choice",
     "regret": "regret of Sub-TS against exact Thompson sampling, on paired seeds",

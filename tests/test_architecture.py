@@ -6,8 +6,11 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
+
+from app.platform.hooks import Hooks
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(
@@ -26,7 +29,7 @@ ARROWS = {
     "indexes": {"platform", "filters", "shortlist"},
     "milvus": {"platform", "storage", "records", "filters", "indexes", "shortlist"},
     "catalogues": {"platform", "storage", "records", "filters", "indexes", "milvus", "shortlist"},
-    "filtering": {"platform", "filters", "indexes", "milvus", "catalogues", "shortlist"},
+    "filtering": {"platform", "filters", "indexes", "catalogues", "shortlist"},
     "bandits": {"platform", "storage", "records", "filters", "indexes", "catalogues", "shortlist"},
     "caps": {"platform", "storage", "records", "filters", "indexes", "filtering", "bandits", "shortlist"},
     "learning": {"platform", "storage", "records", "catalogues", "bandits", "caps", "shortlist"},
@@ -37,7 +40,6 @@ ARROWS = {
         "records",
         "filters",
         "indexes",
-        "milvus",
         "catalogues",
         "filtering",
         "bandits",
@@ -308,6 +310,20 @@ def test_every_part_has_its_arrows_and_every_arrow_is_used():
         found = {part(name) for name in imports(ast.parse(path.read_text())) if name.split(".")[0] in OURS}
         used.setdefault(part(name_of(path)), set()).update(found - {part(name_of(path))})
     assert {here: there for here, there in used.items() if there or here in ARROWS} == ARROWS
+
+
+def test_every_hook_has_a_value_a_sentence_and_a_caller_below():
+    composition = ast.parse((ROOT / "server/composition.py").read_text())
+    calls = [node for node in ast.walk(composition) if isinstance(node, ast.Call)]
+    (made,) = [call for call in calls if getattr(call.func, "id", "") == "Hooks"]
+    called = set[str]()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("hooks"):
+                called.add(node.attr)
+    names = {field.name for field in fields(Hooks)}
+    assert called == {keyword.arg for keyword in made.keywords} == names
+    assert all(f"``{name}(" in str(Hooks.__doc__) for name in names)
 
 
 def test_default_threads_are_used_where_it_is_said():

@@ -146,7 +146,7 @@ class Following:
             said = (
                 f"the collection {seen.collection} of the engine has dimension {dim}, not {self._index.dim}"
             )
-            self._index.failures[COLLECTION] = f"{said}: drop it there, and it is made anew"
+            self._index.failures[COLLECTION] = f"{said}: drop it there, and it is made again"
         elif dim is not None:
             self._known, self._known_until = seen.collection, time.monotonic() + CHECK_S
         return bool(self._known)

@@ -16,6 +16,7 @@ from app.bandits.versions import StoredVersions
 from app.learning.checkpoints import restored
 from app.platform.background import repeat
 from app.platform.long_work import LongWork
+from app.platform.metrics import Metrics
 from app.records.records import MOVED, move_payload, state_to_bytes
 from app.storage.store import Store
 from app.storage.types import CarriedWrite, LearnerId, StoredLearner
@@ -38,17 +39,17 @@ class Carrying:
     def __init__(
         self,
         store: Store,
+        metrics: Metrics,
         *,
         owns: Callable[[int], bool],
         wake: Callable[[int], None],
         moves: Moves | None = None,
-        carried: Callable[[int], None] = lambda count: None,  # noqa: ARG005
     ) -> None:
         self._store = store
         self._owns = owns
         self._wake = wake
         self._moves = moves or Moves(store.moves)
-        self._carried = carried
+        self._carried = metrics.housekeeping.labels("carried")
         self._versions = StoredVersions(store)
         self._done: dict[str, int] = {}  # by the uid of a bandit: the moves that are carried out
 
@@ -91,7 +92,7 @@ class Carrying:
             writes = await CARRYING.run(partial(_writes, uid, some, stored, spaces, number))
             if writes:
                 written = await self._store.moves.carry(partition, uid, writes)
-                self._carried(written)
+                self._carried.inc(written)
                 is_whole &= written == len(writes)  # others changed meanwhile: they are looked at again
             size = max((len(each.checkpoint or b"") for each in stored), default=0)
             together = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // (size + 1)))

@@ -18,6 +18,7 @@ from app.bandits.versions import BanditVersion, StoredVersions
 from app.learning.decisions import DEDUPE_MARGIN_MS, defaults_of
 from app.learning.forgetting import Forgetting
 from app.platform.background import repeat
+from app.platform.metrics import Metrics
 from app.storage.store import Store
 from app.storage.types import LearnerId
 
@@ -30,23 +31,22 @@ LOOK_AGAIN_MS = 86_400_000
 class Housekeeping:
     """Does what is due, every ``EVERY_S``; while nothing is, half as often.
 
-    ``wake(partition)``     is called when something was appended to the log of the partition
-    ``done(kind, count)``   is told how much was done, for metrics
+    ``wake(partition)``: called when something was appended to the log of the partition.
     """
 
     def __init__(
         self,
         store: Store,
         forgetting: Forgetting,
+        metrics: Metrics,
         *,
         wake: Callable[[int], None],
-        done: Callable[[str, int], None] = lambda kind, count: None,  # noqa: ARG005
     ) -> None:
         self._store = store
         self._forgetting = forgetting
         self._versions = StoredVersions(store)
         self._wake = wake
-        self._done = done
+        self._done = metrics.housekeeping.labels
         self._rounds = 0
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ class Housekeeping:
                 await self._forgetting.erase_bandit(uid)
             else:
                 await self._store.registry.erase_catalogue(uid)
-            self._done("deletions_finished", 1)
+            self._done("deletions_finished").inc()
         return bool(deletions)
 
     async def sweep(self, partition: int, now_ms: int, *, drops: bool = True) -> bool:
@@ -89,11 +89,11 @@ class Housekeeping:
                 writes = defaults_of(result.decisions)
                 if await self._store.waiting.append_defaults(partition, decisions, writes):
                     self._wake(partition)
-                self._done("waited_for", len(decisions))
+                self._done("waited_for").inc(len(decisions))
             for learner in result.idle:
                 await self._end_of_idle(learner, now_ms)
             for learner, entry_id in result.erase.items():
-                self._done("erased", await self._forgetting.erase(learner, entry_id))
+                self._done("erased").inc(await self._forgetting.erase(learner, entry_id))
             # a full batch: more may be due
             more = BATCH in (len(result.decisions), len(result.idle))
             found = found or bool(result.decisions or result.idle or result.erase)
@@ -109,7 +109,7 @@ class Housekeeping:
         if until_ms > now_ms:
             await self._store.side_data.touch(learner, expires_ms=until_ms)
         else:
-            self._done("expired", await self._forgetting.expire(learner, now_ms))
+            self._done("expired").inc(await self._forgetting.expire(learner, now_ms))
 
 
 def _lives_until(version: BanditVersion, now_ms: int) -> int:

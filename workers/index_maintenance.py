@@ -17,6 +17,7 @@ from typing import Literal, Protocol, TypeVar
 
 from app.catalogues.catalogue import Catalogue
 from app.platform.background import repeat
+from app.platform.metrics import Metrics
 
 log = logging.getLogger("shortlist.indexes")
 
@@ -89,19 +90,19 @@ def _said(catalogue: Catalogue, outcome: Outcome) -> Outcome:
     return outcome
 
 
-async def run(catalogues: Iterable[Catalogue], report: Callable[[Outcome], None]) -> None:
+async def run(catalogues: Iterable[Catalogue], metrics: Metrics) -> None:
     """Maintain every catalogue in turn, until cancelled. One where it failed is left alone for a while."""
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_repeat(maintain, catalogues, report))
-        tasks.create_task(_repeat(make_segment, catalogues, report))
-        tasks.create_task(_repeat(measure, catalogues, report))
-        tasks.create_task(_repeat(share, catalogues, report))
+        tasks.create_task(_repeat(maintain, catalogues, metrics))
+        tasks.create_task(_repeat(make_segment, catalogues, metrics))
+        tasks.create_task(_repeat(measure, catalogues, metrics))
+        tasks.create_task(_repeat(share, catalogues, metrics))
 
 
 async def _repeat(
     work: Callable[[Catalogue], Awaitable[Outcome]],
     catalogues: Iterable[Catalogue],
-    report: Callable[[Outcome], None],
+    metrics: Metrics,
 ) -> None:
     resting: dict[str, float] = {}
 
@@ -116,7 +117,7 @@ async def _repeat(
                 resting[catalogue.uid] = time.monotonic() + REST_S
             if outcome != "nothing":
                 found = True
-                report(outcome)
+                metrics.index_builds.labels(outcome).inc()
         return found
 
     await repeat(once_each, every_s=POLL_S, idle_s=IDLE_S)

@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from app.bandits.versions import StoredVersions
 from app.platform.background import repeat
+from app.platform.metrics import Metrics
 from app.storage.store import Store
 
 EVERY_S = 10.0
@@ -27,23 +28,13 @@ Sizes = Sequence[tuple[int, float]]  # pieces of a log in the order of time: whe
 
 
 class LogRetention:
-    """Drops rows, again and again.
+    """Drops rows, again and again. ``most_bytes``: that all rows may take together."""
 
-    ``most_bytes``          that all rows may take together
-    ``done(kind, count)``   is told how many rows were dropped, for metrics
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        most_bytes: int,
-        done: Callable[[str, int], None] = lambda kind, count: None,  # noqa: ARG005
-    ) -> None:
+    def __init__(self, store: Store, metrics: Metrics, *, most_bytes: int) -> None:
         self._store = store
         self._versions = StoredVersions(store)
         self._most_bytes = most_bytes
-        self._done = done
+        self._dropped = metrics.housekeeping.labels("rows_dropped")
 
     async def run(self) -> None:
         """Until it is cancelled. An unreachable store is waited for."""
@@ -92,7 +83,7 @@ class LogRetention:
             dropped = await self._store.rows.trim(
                 partition, uid, before_ms=before_ms, count=STEP, keep_ms=keep_ms
             )
-            self._done("rows_dropped", dropped)
+            self._dropped.inc(dropped)
 
 
 def cuts_of(logs: Mapping[str, Sizes], held: float, most_bytes: float) -> Mapping[str, int]:

@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -29,6 +29,7 @@ from app.learning.fold import is_short, learners_of, spaces_of
 from app.platform.answers import Budget
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
+from app.platform.hooks import Hooks
 from app.storage.store import Store
 from app.storage.types import LearnerId, LogEntry, StoredLearner, entry_order
 from workers.batches import (
@@ -68,8 +69,8 @@ class Step:
 class RewardWorker:
     """Applies rewards of every partition as soon as it is woken, and every ``poll_s`` without being woken.
 
-    ``applied(step)``      is called after each step
-    ``resync(partition)``  is awaited when the watermark is not where this worker left it, and at its start
+    ``hooks``              ``folded`` is called after each step; ``resync`` at the start, and when the
+                           watermark is not where this worker left it
     ``reward_log_s``       for how long applied entries stay in the log
     ``capacity_bytes``     of memory for the learners that this worker keeps
     ``moves``              of bandits; None: read by this worker alone
@@ -80,9 +81,8 @@ class RewardWorker:
     def __init__(
         self,
         store: Store,
+        hooks: Hooks,
         *,
-        applied: Callable[[Step], None],
-        resync: Callable[[int], Awaitable[object]],
         poll_s: float,
         reward_log_s: int,
         capacity_bytes: int,
@@ -90,8 +90,7 @@ class RewardWorker:
         moves: Moves | None = None,
     ) -> None:
         self._store = store
-        self._applied = applied
-        self._resync = resync
+        self._hooks = hooks
         self._poll_s = poll_s
         self._trimmer = LogTrimmer(store, reward_log_s=reward_log_s)
         # What was kept belongs to a watermark that this worker has set itself: states change with it alone.
@@ -223,7 +222,7 @@ class RewardWorker:
         if applied:
             self._keep(partition, done.kept)
             self._moved[partition] |= done.moved
-            self._applied(Step(partition, watermark, last, done.states, len(entries)))
+            self._hooks.folded(Step(partition, watermark, last, done.states, len(entries)))
         return applied
 
     async def _before(self, partition: int, learners: Sequence[LearnerId]) -> Before:
@@ -252,7 +251,7 @@ class RewardWorker:
         if partition not in self._watermarks or watermark != known:
             self._cycles[partition] += 1
             self._moved[partition] = dict(await self._store.moves.folded(partition))
-            await self._resync(partition)
+            await self._hooks.resync(partition)
         if watermark != known:
             entries = await self._store.rewards.read(partition, watermark, BATCH)
         return watermark, entries

@@ -11,7 +11,8 @@ from app.api.fields import PageLimit, digits
 from app.api.strict_json import Provided, json_router, reply
 from app.bandits.prior_version import exported
 from app.bandits.registry import Bandits
-from app.catalogues.catalogues import NUMBER_BYTES, Catalogues
+from app.catalogues.catalogue import NUMBER_BYTES
+from app.catalogues.catalogues import Catalogues
 from app.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog, LearnedReward
 from app.learning.learned_priors import LearnedPriors
 from app.platform.answers import hold

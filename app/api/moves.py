@@ -20,8 +20,9 @@ router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 class MoveBody(StrictModel):
     """``carry``: how learners come along. ``map``: by the least-squares map between the features of the arms
-    that both catalogues have; ``none``: they begin anew; ``log``: made anew from a complete decision log;
-    ``auto``: the best that is possible, and not at all where less than a tenth of the features is explained.
+    that both catalogues have; ``none``: they begin from nothing; ``log``: computed again from a complete
+    decision log; ``auto``: the best that is possible, and not at all where less than a tenth of the features
+    is explained.
     ``dry_run``: nothing is changed.
     """
 

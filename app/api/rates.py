@@ -18,21 +18,17 @@ from collections.abc import Callable
 
 from app.api.api_keys import ApiKey
 from app.platform.errors import TooManyRequests
+from app.platform.metrics import Metrics
 
 LEAST_PURGED = 1_024
 ROUNDING_S = 1e-6
 
 
 class Rates:
-    """For the event loop. ``refused``: told the name of a key, and "key" or "pass", of each refusal.
+    """For the event loop. ``clock``: seconds that only grow."""
 
-    ``clock``: seconds that only grow.
-    """
-
-    def __init__(
-        self, refused: Callable[[str, str], None], *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._refused = refused
+    def __init__(self, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._refused = metrics.rate_refused.labels
         self._clock = clock
         self._full_at: dict[tuple[str, str | None], float] = {}
         self._purge_at = LEAST_PURGED
@@ -48,7 +44,7 @@ class Rates:
         full_at = max(self._full_at.get(name, now), now)
         wait_s = full_at - now - max(1.0 - 1.0 / key.rate, 0.0)
         if wait_s > ROUNDING_S:
-            self._refused(key.name, "key" if key.visitor is None else "pass")
+            self._refused(key.name, "key" if key.visitor is None else "pass").inc()
             whose = "API key" if key.visitor is None else "pass"
             message = f"this {whose} may make {key.rate:g} requests a second; see Retry-After"
             raise TooManyRequests(message, retry_after_s=math.ceil(wait_s))

@@ -33,6 +33,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.cache import BoundedCache
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
+from app.platform.hooks import Hooks
 from app.platform.long_work import REQUESTS
 from app.platform.pages import page_by_name
 from app.records.records import vector_to_bytes
@@ -46,7 +47,7 @@ OBJECT_BYTES = 2_000  # that a bandit takes in memory besides its record
 
 
 class Bandits:
-    """All bandits of the service. ``refresh`` is that of ``Catalogues``."""
+    """All bandits of the service."""
 
     def __init__(
         self,
@@ -55,12 +56,12 @@ class Bandits:
         *,
         policies: Mapping[str, PolicyTerms],
         most_wait_s: float,
-        refresh: Callable[[], Awaitable[bool]],
+        hooks: Hooks,
         moves: Moves | None = None,
     ) -> None:
         self._store = store
         self._moves = moves or Moves(store.moves)
-        self._refresh = refresh
+        self._hooks = hooks
         self._policies = policies
         self._most_wait_s = most_wait_s
         self._catalogues = catalogues
@@ -129,7 +130,7 @@ class Bandits:
         """The record with the directions that the bandit has, or would have if it were made now."""
         catalogue = await self._catalogues.get_stocked(record.catalogue)
         if name not in self._served:
-            await self._refresh()
+            await self._hooks.poll_for_news()
         standing = self._served.get(name)
         if standing is not None and not differences(record, standing.record, absent):
             return standing.record
@@ -167,7 +168,7 @@ class Bandits:
         another process changes the bandit at the same time; it may raise. Raises NotFound, Invalid,
         QuotaReached, Unavailable.
         """
-        if not await self._refresh():  # the caller may have seen what is not known here
+        if not await self._hooks.poll_for_news():  # the caller may have seen what is not known here
             raise Unavailable("the store does not answer")
 
         catalogue = self._known(name).catalogue
@@ -204,7 +205,7 @@ class Bandits:
         bandit = self._served.get(name)
         if bandit is not None:
             return bandit
-        if not await self._refresh() and name not in self._served:
+        if not await self._hooks.poll_for_news() and name not in self._served:
             raise Unavailable("the store does not answer")
         return self._known(name)
 
@@ -237,7 +238,7 @@ class Bandits:
         """
         bandit = self._by_uid.get(uid)
         if bandit is None or bandit.version.number < version or not bandit.is_settled:
-            answers = await self._refresh()
+            answers = await self._hooks.poll_for_news()
             bandit = self._by_uid.get(uid)
             if bandit is None and not answers:
                 raise Unavailable("the store does not answer")
@@ -289,7 +290,7 @@ class Bandits:
 
     async def known_now(self, name: str) -> Bandit:
         """The bandit as the store has it now. Raises NotFound, Unavailable."""
-        if not await self._refresh():
+        if not await self._hooks.poll_for_news():
             raise Unavailable("the store does not answer")
         await self.ready(name)
         return self._known(name)
@@ -303,7 +304,7 @@ class Bandits:
         try:
             return await step(bandit)
         except BanditMoved:
-            await self._refresh()
+            await self._hooks.poll_for_news()
             return await step(await self.ready(name, keep=keep))
 
     async def move(self, name: str, known: bytes, moved: Moved, *, by: str | None) -> Bandit:

@@ -21,6 +21,7 @@ from app.caps.rules import BanditQuota, QuotaRule, QuotaShare
 from app.caps.shares import STATES, QuotaLedger
 from app.filters.overview import no_arm_has
 from app.platform.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
+from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
 from app.storage.store import Store
 
@@ -53,9 +54,9 @@ class Quotas:
     ``counted`` is told every ``EVERY_S`` how many quotas are in which state, and how many arms ``beyond``.
     """
 
-    def __init__(self, store: Store, *, counted: Callable[[Mapping[str, int], int], None]) -> None:
+    def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
-        self._counted = counted
+        self._metrics = metrics
         self._low = asyncio.Event()  # some share runs low
         self.shares: dict[str, QuotaLedger] = {}
         self._changes: Mapping[str, int] = {}
@@ -163,7 +164,7 @@ class Quotas:
             if is_due:
                 states = [shares.states() for shares in self.shares.values()]
                 counts = {name: sum(each[name] for each in states) for name in STATES}
-                self._counted(counts, sum(self.beyond.values()))
+                self._metrics.set_quota_states(counts, sum(self.beyond.values()))
 
     @property
     def beyond(self) -> Mapping[str, int]:

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from app.catalogues.arms import FIT_ARMS
+from app.catalogues.arms import FIT_ARMS, Arm
+from app.catalogues.kept_arms import FoundArms
 from app.catalogues.kinds import MILVUS, ServedIndex, options_of
 from app.filters.names import Stored
 from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot
-from app.milvus.snapshot import MilvusSnapshot
+from app.platform.answers import hold
+from app.platform.deadlines import yield_to_others
 from app.platform.errors import NotPossibleHere
 from app.records.features import FeatureEncoding
-from app.records.records import CatalogueRecord
+from app.records.records import CatalogueRecord, attributes_of, embedding_of
+from app.storage.arms import ArmStore
 
 MOST_UNLISTED = 5
 
@@ -30,15 +33,13 @@ class UnlistedValues:
     values: Sequence[str]
 
 
-def unlisted_values(
-    snapshot: Snapshot | MilvusSnapshot, listed: Mapping[str, Sequence[str]]
-) -> dict[str, UnlistedValues]:
+def unlisted_values(snapshot: Snapshot, listed: Mapping[str, Sequence[str]]) -> dict[str, UnlistedValues]:
     """What arms in memory have besides the listed values of fields; only of fields where there are some.
 
     Cost: O(arms + values) for each field.
     """
     result = dict[str, UnlistedValues]()
-    if isinstance(snapshot, MilvusSnapshot):
+    if snapshot.waits:
         return result
     rows, attributes = snapshot.eligible(), snapshot.attributes
     for name, values in listed.items():
@@ -122,3 +123,26 @@ def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
 def _given(record: CatalogueRecord) -> bytes:
     """The basis that it was made with."""
     return b"" if record.reduction is None else record.reduction.basis
+
+
+PAGE_BYTES = 8 << 20  # of the documents of a page
+DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
+MAX_DOCUMENT_BYTES = 50_000  # about, of one
+NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
+
+
+async def with_documents(store: ArmStore, catalogue: Catalogue, found: FoundArms, most: int) -> list[Arm]:
+    """The first of these arms at least, and as many as ``most`` and ``PAGE_BYTES`` allow."""
+    ids = found.ids[:most]
+    reading = min(len(ids) * MAX_DOCUMENT_BYTES, PAGE_BYTES)
+    hold(len(ids) * catalogue.dim * NUMBER_BYTES + reading)
+    documents = await store.documents(catalogue.uid, ids, most_bytes=PAGE_BYTES)
+    hold(DOCUMENT_COPIES * sum(map(len, documents)) - reading)
+    arms = list[Arm]()
+    fitted = catalogue.encoding.is_fitted
+    for arm_id, row, data in zip(ids, found.features[:most], documents, strict=False):
+        await yield_to_others()
+        tags, metadata = attributes_of(data)
+        features = row if fitted or not data else embedding_of(data)  # until then as it was given
+        arms.append(Arm(arm_id, features.tolist(), tags, dict(metadata)))
+    return arms

@@ -3,7 +3,8 @@
 A write goes to the store first and is durable before it touches the index; writes to one catalogue are
 serialised by its lock, so the index sees them in the order of the store. What other processes write is read
 from the catalogue's log of changes (``sync``), under the same lock. A catalogue or an arm that is not here
-may have been made by another process a moment ago: a call that asks for it causes a ``refresh`` first.
+may have been made by another process a moment ago: a call that asks for it polls the store first
+(``Hooks.poll_for_news``).
 """
 
 from __future__ import annotations
@@ -29,18 +30,16 @@ from app.catalogues.arms import (
     raw_arms,
     waiting_message,
 )
-from app.catalogues.catalogue import Catalogue, difference_of
+from app.catalogues.catalogue import Catalogue, difference_of, with_documents
 from app.catalogues.kept_arms import ArmRepository, FoundArms
 from app.catalogues.kinds import Kinds
-from app.catalogues.replaced_features import ReplacedFeatures
+from app.catalogues.replaced_features import ReplacedFeatures, has_replaced, keep_finding
 from app.filters.overview import MOST_SORTED, in_order
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
 from app.milvus.engine import Engine
 from app.milvus.index import MilvusIndex
-from app.platform.answers import hold
-from app.platform.deadlines import yield_to_others
 from app.platform.errors import (
     Conflict,
     Invalid,
@@ -49,14 +48,13 @@ from app.platform.errors import (
     StartupError,
     Unavailable,
 )
+from app.platform.hooks import Hooks
 from app.platform.long_work import REQUESTS
 from app.platform.pages import decode_cursor, encode_cursor, page_by_name
 from app.records.features import FeatureEncoding, Reduction
 from app.records.records import (
     CatalogueRecord,
-    attributes_of,
     bytes_to_vector,
-    embedding_of,
     pack,
     split_uid,
     unpack,
@@ -72,26 +70,17 @@ log = logging.getLogger("shortlist.catalogues")
 
 KEEP_MARGIN_MS = 60_000
 MOST_NAMED = 10
-FIT_TRIES = 5
 READ_TOGETHER = 1_000
-MOST_TRIES = 5
+TRIES = 5
 PAGE_NUMBERS = 100_000  # in the features of a page, about
-PAGE_BYTES = 8 << 20  # of the documents of a page
-REPLACED_SHOWN_MS = 7 * 86_400_000  # for so long a finding says that features were replaced
-_REPLACED = "features-replaced:"
-DOCUMENT_COPIES = 8  # about what a page takes for each byte of a document: by itself, as objects, as JSON
-MAX_DOCUMENT_BYTES = 50_000  # about, of one
-NUMBER_BYTES = 60  # and for each number: as an object in a list, and as text
 
 
 class Catalogues:
     """All catalogues of the service.
 
-    ``keep_ms``: how long features stay readable after they were replaced. ``refresh`` learns what other
-    processes have done, of catalogues as of all else; False when the store does not answer in time.
-    ``group``: the processes that share arms with this one, None where it is alone. ``engine``: where
-    catalogues of the kind "milvus" keep their arms; None: nowhere. ``has_taught``: whether bandits have
-    learned from the catalogue of this name; None: nobody knows.
+    ``keep_ms``: how long features stay readable after they were replaced. ``group``: the processes that share
+    arms with this one, None where it is alone. ``engine``: where catalogues of the kind "milvus" keep their
+    arms; None: nowhere.
     """
 
     def __init__(
@@ -100,15 +89,13 @@ class Catalogues:
         *,
         index_dir: Path,
         keep_ms: int,
-        refresh: Callable[[], Awaitable[bool]],
+        hooks: Hooks,
         group: SharingGroup | None = None,
         engine: Engine | None = None,
-        has_taught: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._group = group
-        self._has_taught = has_taught
+        self._hooks = hooks
         self._store = store
-        self._refresh = refresh
         self._index_dir = index_dir
         self._kinds = Kinds(store, index_dir=index_dir, group=group, engine=engine)
         self._engine = engine
@@ -130,7 +117,8 @@ class Catalogues:
             await self._group.turn()
         async with self.changing:
             await self.replace((await self._store.registry.read()).catalogues)
-        self._sweep_files()
+        for path in {*self._index_dir.glob("*.index")} - {self._kinds.index_file(each.uid) for each in self}:
+            path.unlink(missing_ok=True)  # of a catalogue that is gone
         if self._group is not None:
             self._group.loaded()
 
@@ -184,7 +172,7 @@ class Catalogues:
         """Give the catalogue another ``display``. Raises NotFound, Unavailable (others keep changing it)."""
         catalogue = await self.get(name)
         expected = with_uid(catalogue.uid, catalogue.record)
-        for _ in range(MOST_TRIES):
+        for _ in range(TRIES):
             uid, record = split_uid(expected, CatalogueRecord)
             record = msgspec.structs.replace(record, display=display_of(record.display))
             data = with_uid(uid, record)
@@ -207,28 +195,28 @@ class Catalogues:
 
     async def get(self, name: str) -> Catalogue:
         """The catalogue, also when another process has just made it. Raises NotFound, Unavailable."""
-        if name not in self._served and not await self._refresh() and name not in self._served:
+        if name not in self._served and not await self._hooks.poll_for_news() and name not in self._served:
             raise Unavailable("the store does not answer")
         return self.served(name)
 
     async def get_stocked(self, name: str) -> Catalogue:
         """As ``get``; the arms of a catalogue that seems empty may have just been written as well."""
         catalogue = await self.get(name)
-        if await self._kept(catalogue).is_empty() and await self._refresh():
+        if await self._kept(catalogue).is_empty() and await self._hooks.poll_for_news():
             return self.served(name)
         return catalogue
 
     async def use(self, name: str, step: Callable[[Catalogue], Awaitable[T]]) -> T:
         """Return what ``step`` does with the catalogue. Raises NotFound, and what it raises.
 
-        A step that raises NotFound has done nothing. It is tried once more after a ``refresh``, for another
+        A step that raises NotFound has done nothing. It is tried once more after a poll, for another
         process may have just made the arm that it needs, or a new catalogue in place of this one.
         """
         catalogue = await self.get(name)
         try:
             return await step(catalogue)
         except NotFound:
-            if not await self._refresh():
+            if not await self._hooks.poll_for_news():
                 raise
         return await step(self.served(name))
 
@@ -262,27 +250,27 @@ class Catalogues:
 
         Raises NotFound (the catalogue was deleted meanwhile), NotFitted (it takes no more before it is).
         """
-        for _ in range(FIT_TRIES):
+        for _ in range(TRIES):
             try:
                 done = await self._write(catalogue, prepared)
             except ReductionUnknown:
-                await self._refresh()  # another process has fitted the features
+                await self._hooks.poll_for_news()  # another process has fitted the features
                 continue
             await self._fit_if_due(catalogue)
             return done
         raise Unavailable("the features of this catalogue are being fitted: try again")
 
     async def _write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
-        kept = self._kept(catalogue)
-        await kept.has_room()
+        await self._kept(catalogue).has_room()
         async with catalogue.lock:
-            self._still_served(catalogue)
+            kept = self._kept(catalogue)  # it may have been deleted meanwhile
             if prepared.encoding is not catalogue.encoding:
                 prepared = await prepare_arms(catalogue.encoding, prepared.arms)
             arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
             if not fitted and len(catalogue.index) + len(arms) > MAX_UNFITTED_ARMS:
                 raise NotFitted(full_message(len(catalogue.index)))
-            replaced = await self._before(catalogue, prepared) if fitted else None
+            is_compared = fitted and catalogue.holds_arms
+            before = await kept.find([arm.id for arm in arms]) if is_compared else None
             done = await self._store.arms.upsert(
                 catalogue.uid,
                 writes,
@@ -294,8 +282,11 @@ class Catalogues:
             sizes = [len(write.document) for write in writes]
             await kept.wrote([arm.id for arm in arms], prepared.features, documents, sizes, done)
             await self._wrote(catalogue, done.version, changed=done.changed)
-            if replaced is not None:
-                await self._note_replaced(catalogue, prepared, replaced)
+            if before is not None and before.ids:
+                replaced = self._replaced.setdefault(catalogue.uid, ReplacedFeatures())
+                is_other = replaced.written(before, [arm.id for arm in arms], prepared.features)
+                if is_other and await self._hooks.has_taught(catalogue.name):
+                    await keep_finding(self._store, catalogue.uid)
         return done
 
     async def fit(self, catalogue: Catalogue) -> None:
@@ -305,9 +296,9 @@ class Catalogues:
         """
         if catalogue.encoding.reduced_to is None:
             raise Invalid("the features of this catalogue are not reduced: there is nothing to fit", path=())
-        for _ in range(FIT_TRIES):
+        for _ in range(TRIES):
             async with catalogue.lock:
-                self._still_served(catalogue)
+                self._kept(catalogue)
                 await self._sync(catalogue)
                 if catalogue.encoding.is_fitted or await self._fitted(catalogue):
                     return
@@ -343,35 +334,19 @@ class Catalogues:
         """Raise NotFitted while the features are not what can be searched."""
         if catalogue.encoding.is_fitted:
             return
-        await self._refresh()
+        await self._hooks.poll_for_news()
         await self._fit_if_due(catalogue)
         if not catalogue.encoding.is_fitted:
             raise NotFitted(waiting_message(len(catalogue.index)))
 
-    async def _before(self, catalogue: Catalogue, prepared: PreparedArms) -> FoundArms | None:
-        """Those of the arms that are there, before they are written; None: nobody compares them."""
-        ids = [arm.id for arm in prepared.arms]
-        found = await self._kept(catalogue).find(ids) if catalogue.holds_arms else None
-        return found if found is not None and found.ids else None
-
-    async def _note_replaced(self, catalogue: Catalogue, prepared: PreparedArms, before: FoundArms) -> None:
-        """Note in the store if these arms have replaced the features of many by those of another space."""
-        ids = [arm.id for arm in prepared.arms]
-        replaced = self._replaced.setdefault(catalogue.uid, ReplacedFeatures())
-        is_other = replaced.written(before, ids, prepared.features)
-        if is_other and self._has_taught is not None and await self._has_taught(catalogue.name):
-            name = _REPLACED + catalogue.uid
-            await self._store.write_once.put(None, name, b"1", ttl_ms=REPLACED_SHOWN_MS)
-
     async def has_replaced_features(self, catalogue: Catalogue) -> bool:
         """Whether, lately, the features of many arms were replaced by those of another space."""
-        return await self._store.write_once.get(None, _REPLACED + catalogue.uid) is not None
+        return await has_replaced(self._store, catalogue.uid)
 
     async def remove(self, catalogue: Catalogue, ids: Sequence[str]) -> Deleted:
         """Delete the arms that are there; name those that are not."""
-        kept = self._kept(catalogue)
         async with catalogue.lock:
-            self._still_served(catalogue)
+            kept = self._kept(catalogue)
             done = await self._store.arms.delete(
                 catalogue.uid, ids, keep_ms=self._keep_ms, keeps_changes=kept.keeps_changes
             )
@@ -389,9 +364,8 @@ class Catalogues:
         limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
         after = None if cursor is None else decode_cursor(cursor)
         async with catalogue.lock:  # else the documents could be of a later write than the features
-            self._still_served(catalogue)
             found = await self._kept(catalogue).page(after, limit + 1)
-            arms = await self._with_documents(catalogue, found, limit)
+            arms = await with_documents(self._store.arms, catalogue, found, limit)
         more = len(found.ids) > len(arms)
         return arms, encode_cursor(found.places[len(arms) - 1]) if more else None
 
@@ -399,9 +373,8 @@ class Catalogues:
         """At most ``limit`` arms drawn uniformly without replacement, fewer where they are long."""
         limit = min(limit, max(1, PAGE_NUMBERS // catalogue.dim))
         async with catalogue.lock:  # as above
-            self._still_served(catalogue)
             found = await self._kept(catalogue).sample(seed, limit)
-            return await self._with_documents(catalogue, found, limit)
+            return await with_documents(self._store.arms, catalogue, found, limit)
 
     async def arms_by(
         self, catalogue: Catalogue, name: str, *, descending: bool, cursor: str | None, limit: int
@@ -422,19 +395,17 @@ class Catalogues:
         )  # fmt: skip
         ordered = {snapshot.id_of(row): following for row, following in await REQUESTS.run(work)}
         async with catalogue.lock:  # as above
-            self._still_served(catalogue)
             found = await self._kept(catalogue).find(list(ordered)[:limit])
-            arms = await self._with_documents(catalogue, found, limit)
+            arms = await with_documents(self._store.arms, catalogue, found, limit)
         last = arms[-1].id if arms else next(iter(ordered), "")
         return arms, ordered[last] if last and last != next(reversed(ordered)) else None
 
     async def arm(self, catalogue: Catalogue, arm_id: str) -> Arm:
         async with catalogue.lock:  # as above
-            self._still_served(catalogue)
             found = await self._kept(catalogue).find([arm_id])
             if not found.ids:
                 raise NotFound("the catalogue has no arm with this id")
-            return (await self._with_documents(catalogue, found, 1))[0]
+            return (await with_documents(self._store.arms, catalogue, found, 1))[0]
 
     async def features(self, catalogue: Catalogue, ids: Collection[str]) -> dict[str, tuple[Vector, int]]:
         """The features of those arms that are there, also of ones that another process has just written.
@@ -443,7 +414,7 @@ class Catalogues:
         ``ids`` are distinct.
         """
         found = await self._kept(catalogue).find(ids)
-        if len(found.ids) < len(ids) and await self._refresh():
+        if len(found.ids) < len(ids) and await self._hooks.poll_for_news():
             found = await self._kept(catalogue).find(ids)
         return dict(zip(found.ids, zip(found.features, found.revisions, strict=True), strict=True))
 
@@ -480,22 +451,6 @@ class Catalogues:
             return bytes_to_vector(standing.features)
         kept = await self._store.arms.retired_features(catalogue.uid, revision)
         return None if kept is None else bytes_to_vector(kept)
-
-    async def _with_documents(self, catalogue: Catalogue, found: FoundArms, most: int) -> list[Arm]:
-        """The first of these arms at least, and as many as ``most`` and ``PAGE_BYTES`` allow."""
-        ids = found.ids[:most]
-        reading = min(len(ids) * MAX_DOCUMENT_BYTES, PAGE_BYTES)
-        hold(len(ids) * catalogue.dim * NUMBER_BYTES + reading)
-        documents = await self._store.arms.documents(catalogue.uid, ids, most_bytes=PAGE_BYTES)
-        hold(DOCUMENT_COPIES * sum(map(len, documents)) - reading)
-        arms = list[Arm]()
-        fitted = catalogue.encoding.is_fitted
-        for arm_id, row, data in zip(ids, found.features[:most], documents, strict=False):
-            await yield_to_others()
-            tags, metadata = attributes_of(data)
-            features = row if fitted or not data else embedding_of(data)  # until then as it was given
-            arms.append(Arm(arm_id, features.tolist(), tags, dict(metadata)))
-        return arms
 
     async def _open(self, name: str, uid: str, record: CatalogueRecord) -> Catalogue:
         """What is to be served under the name, in place of what was."""
@@ -538,17 +493,8 @@ class Catalogues:
             raise NotFound("the catalogue was deleted during the request")
         return kept
 
-    def _still_served(self, catalogue: Catalogue) -> None:
-        if self._served.get(catalogue.name) is not catalogue:
-            raise NotFound("the catalogue was deleted during the request")
-
     async def _drop(self, uid: str) -> None:
         self._replaced.pop(uid, None)
         kept = self._arms.pop(uid, None)
         if kept is not None:  # it was not dropped meanwhile, by another call or a poll
             await kept.dropped()
-
-    def _sweep_files(self) -> None:
-        """Remove index files of catalogues that are gone."""
-        for path in {*self._index_dir.glob("*.index")} - {self._kinds.index_file(c.uid) for c in self}:
-            path.unlink(missing_ok=True)

@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.catalogues.kept_arms import FoundArms
+from app.storage.store import Store
 
 LEAST_REPLACED = 1_000  # arms
 LEAST_EXPLAINED = 0.5
 WITHIN_S = 3_600.0
 PERIOD_S = 600.0  # what was replaced in one such period is forgotten together
+SHOWN_MS = 7 * 86_400_000  # for so long a finding says that features were replaced
+_NAME = "features-replaced:"
 
 
 @dataclass(slots=True)
@@ -41,6 +44,8 @@ class ReplacedFeatures:
 
     def written(self, before: FoundArms, ids: Sequence[str], features: NDArray[np.float64]) -> bool:
         """As ``add``, of arms as they were, and what is written of all of ``ids``. Shape: (n, d)."""
+        if not before.ids:
+            return False
         places = {arm_id: place for place, arm_id in enumerate(ids)}
         new = features[[places[arm_id] for arm_id in before.ids]]
         return new.shape == before.features.shape and self.add(before.features.astype(np.float64), new)
@@ -80,3 +85,13 @@ def explained(count: int, sums: NDArray[np.float64] | int) -> float:
         return 1.0
     shared = np.divide((xy - x * y) ** 2, before * after, out=np.zeros(len(x)), where=varies & (before > 0.0))
     return float(np.clip(shared[varies], 0.0, 1.0).mean())
+
+
+async def keep_finding(store: Store, uid: str) -> None:
+    """Note that the features of many arms of a catalogue were replaced by those of another space."""
+    await store.write_once.put(None, _NAME + uid, b"1", ttl_ms=SHOWN_MS)
+
+
+async def has_replaced(store: Store, uid: str) -> bool:
+    """Whether that was found lately."""
+    return await store.write_once.get(None, _NAME + uid) is not None

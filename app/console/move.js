@@ -7,7 +7,7 @@ import { destroy, Form, previewOf } from "./forms.js";
 import { names } from "./measure.js";
 
 const LOOK_MS = 2000;
-const CARRIES = [["auto", "auto: the best that is possible"], ["map", "map: by what both catalogues have of the same arms"], ["log", "log: learned anew from the whole log"], ["none", "none: learners begin anew"]];
+const CARRIES = [["auto", "auto: the best that is possible"], ["map", "map: by what both catalogues have of the same arms"], ["log", "log: learned again from the whole log"], ["none", "none: learners begin from nothing"]];
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 export async function moving(view, body, bandit) {

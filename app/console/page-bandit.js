@@ -87,7 +87,7 @@ async function working(view, body, bandit) {
     redraw(warnings, [report.warnings, shares, bandit.holdout], () => [
       shares && h("p", { class: "warning" }, h("strong", {}, "Sample ratio mismatch. "), shares),
       report.warnings.map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
-      !bandit.holdout && h("p", { class: "warning" }, "Without a holdout nobody knows what would have been earned otherwise. ", h("a", { href: address(["bandits", bandit.id, "settings"], { set: "holdout", to: '{"share": 0.1}' }) }, "Set one"), "."),
+      !bandit.holdout && h("p", { class: "warning" }, "Without a holdout it is not known what would have been earned otherwise. ", h("a", { href: address(["bandits", bandit.id, "settings"], { set: "holdout", to: '{"share": 0.1}' }) }, "Set one"), "."),
     ]);
     redraw(places, report.places, () => (report.places.length ? placesOf(report.places) : []));
     const series = [

@@ -109,7 +109,7 @@ const CHOSE = {
   softmax: "softmax drew each place with the propensity above: arms of a higher estimate more often, every eligible one sometimes.",
   igw: "igw drew by propensities: the arm of the best estimate most of the time, others the less the further they are behind it.",
   epsilon_greedy: "epsilon_greedy took the best estimate, and with the probability epsilon any arm; the propensity above says how likely each was.",
-  linucb: "linucb took the highest upper bound: the estimate and so many widths as alpha says.",
+  linucb: "linucb took the highest upper bound: the estimate plus alpha widths.",
   sub_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
   linear_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
 };
@@ -120,7 +120,7 @@ const CHANGED = {
   barred: "it is not known which arms quotas and repeats did not allow",
   bandit: "its version of then is no longer kept",
   request: "the request was too large to be logged",
-  warm_up: "nobody knows any more which slot of the warm-up it took",
+  warm_up: "it is no longer known which slot of the warm-up it took",
   prior: "the prior of then is no longer kept",
 };
 

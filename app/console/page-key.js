@@ -83,7 +83,7 @@ export async function show(view) {
       chart("bars", { label: "The largest coordinates of theta", unit: "reward for each unit of a feature", spanName: "± 2 widths", bars, none: "It is at the prior." }),
       all.length > bars.length && h("p", { class: "hint" }, `the ${count(bars.length)} largest of ${count(all.length)}`),
       h("details", {}, h("summary", {}, "All of theta"), table("All of theta", ["coordinate", "#value", "#width"], all.slice(0, MOST_DIM).map((/** @type {any} */ each, /** @type {number} */ place) => [learner.columns?.[place] ?? count(place + 1), decimal(each.value, 4), decimal(wide[place], 4)]))),
-      wide.length === 0 && h("p", { class: "hint" }, "The widths of so many numbers are not read here."),
+      wide.length === 0 && h("p", { class: "hint" }, "The widths of that many numbers are not read here."),
     ]);
     redraw(weights, learner.weights ?? null, () => learner.weights && panel("In contexts", weightTable(learner)));
     await readPast(view, bandit, key, past);

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from itertools import groupby
-from typing import Literal
 
 from app.platform.errors import Unavailable
+from app.platform.metrics import Metrics
 from app.storage.store import Store
 from app.storage.types import RowWrite
 
@@ -29,20 +29,13 @@ BATCH_SIZE = 200  # rows in one call: the store does nothing else for a millisec
 MOST_BYTES = 32 << 20
 ROW_BYTES = 500  # that a row takes here besides its record
 
-Outcome = Literal["written", "dropped"]
-
 
 class RowBuffer:
-    """Rows that are not written yet, at most ``most_bytes`` of them.
+    """Rows that are not written yet, at most ``most_bytes`` of them. ``run`` writes, ``stop`` ends."""
 
-    ``reported(outcome, count)`` is told what became of rows, for metrics. ``run`` writes, ``stop`` ends.
-    """
-
-    def __init__(
-        self, store: Store, *, reported: Callable[[Outcome, int], None], most_bytes: int = MOST_BYTES
-    ) -> None:
+    def __init__(self, store: Store, metrics: Metrics, *, most_bytes: int = MOST_BYTES) -> None:
         self._store = store
-        self._reported = reported
+        self._written, self._dropped = map(metrics.log_rows.labels, ("written", "dropped"))
         self._most_bytes = most_bytes
         self._rows: list[RowWrite] = []
         self._bytes = 0
@@ -52,7 +45,7 @@ class RowBuffer:
         """Have the row written soon. Awaits nothing."""
         size = len(row.record) + ROW_BYTES
         if self._bytes + size > self._most_bytes:
-            self._reported("dropped", 1)
+            self._dropped.inc()
             return
         self._bytes += size
         self._rows.append(row)
@@ -85,7 +78,7 @@ class RowBuffer:
             self._rows[:0] = rows[written:]
             if self._rows:
                 self._some.set()
-            self._reported("written", written)
+            self._written.inc(written)
 
     async def stop(self) -> None:
         """Write what waits, if the store answers soon."""
@@ -94,7 +87,7 @@ class RowBuffer:
                 await self.flush()
         except (TimeoutError, Unavailable):
             log.warning("%d rows of the decision log are dropped: the store does not answer", len(self._rows))
-            self._reported("dropped", len(self._rows))
+            self._dropped.inc(len(self._rows))
 
     def _partition(self, row: RowWrite) -> int:
         return row.decision.learner.partition(self._store.partitions)

@@ -18,7 +18,6 @@ from app.filters.filter import Filter
 from app.filters.overview import FieldOverview
 from app.indexes.eligible_rows import eligible_rows, work
 from app.indexes.snapshot import Snapshot
-from app.milvus.snapshot import MilvusSnapshot
 from app.platform.cache import BoundedCache
 from app.platform.errors import NoArms, shown
 from app.platform.long_work import LongWork
@@ -45,7 +44,7 @@ def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -
     """
     is_empty = arm_filter is None or not len(catalogue.index)
     if not detail:
-        detail = "the catalogue has no arms" if is_empty else "the filter lets in no arm of the catalogue"
+        detail = "the catalogue has no arms" if is_empty else "no arm of the catalogue matches the filter"
     if arm_filter is None or is_empty or not catalogue.holds_arms:
         return NoArms(detail)
     snapshot = catalogue.index.snapshot()
@@ -78,8 +77,8 @@ class FilteredSnapshots:
         snapshot = catalogue.index.snapshot()
         if arm_filter is None:
             return snapshot
-        if isinstance(snapshot, MilvusSnapshot):
-            return snapshot.among(arm_filter)
+        if snapshot.waits:
+            return snapshot.filtered(arm_filter)
         known = self._known.get((catalogue.uid, arm_filter.key))
         if known is None or not known.is_of(snapshot):
             known = await self._followed(catalogue, arm_filter)

@@ -36,7 +36,7 @@ RENEWAL_REST = 2.0  # times what making it again took
 AFTER_FAILURE_S = 60.0
 KNOWN_BYTES = 2_000
 TEXT_COPIES = 3  # of what a filter says: as given, read, and as its key
-SMALL = "few arms are let in: they were copied side by side"
+SMALL = "few arms match: they were copied side by side"
 
 Work = Literal["plan", "renew", "renew_fallback"]
 """Measure all strategies; rebuild what serves; rebuild the fallback."""

@@ -106,7 +106,7 @@ class FilterPlan:
     wants_graph: bool = False
     is_refuted: bool = False
     fallback: SearchStrategy | None = None
-    reason: str = "every arm that is let in is compared"
+    reason: str = "every arm that matches is compared"
     winners: Winners | None = field(default=None, compare=False)
 
 
@@ -172,7 +172,7 @@ def renew(
         plan.strategy.renewed(snapshot, eligible) if plan.strategy is not None and eligible.count else None
     )
     if strategy is None or not eligible.count:
-        return replace(plain, is_refuted=True, reason="what served cannot be made anew")
+        return replace(plain, is_refuted=True, reason="what served cannot be built again")
     if strategy.is_exact:
         return replace(plan, strategy=strategy, graph=graph_number(snapshot))
     queries, groups = queries_like(snapshot.table.dim, PROBES, recent, rng)

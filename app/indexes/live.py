@@ -145,11 +145,7 @@ class LiveIndex:
         replaced = [row for row in (rows[position] for position in new) if row is not None]
         if replaced:
             self._tombstone(np.array(replaced, dtype=np.int64))
-        self._table.append(
-            [ids[position] for position in new],
-            features[new],
-            np.array([revisions[position] for position in new]),
-        )
+        self._table.append([ids[position] for position in new], features[new], np.array(revisions)[new])
         self._changes += len(new)
         self._written_at = time.monotonic()
         self._snapshot = None
@@ -372,7 +368,7 @@ class LiveIndex:
     @property
     def _sharing(self) -> SharedArms | None:
         """What is shared with others, None of a catalogue that each process scans for itself."""
-        is_small = len(self) * self._dim < LEAST_SHARED_NUMBERS and self._options.kind != "hnsw"
+        is_small = len(self) * self._dim < LEAST_SHARED_NUMBERS and not self._options.is_forced
         return None if is_small else self._shared
 
     @property

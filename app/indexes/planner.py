@@ -114,6 +114,11 @@ class IndexOptions:
     shortlist: int = 30
     target_recall: float = TARGET_RECALL
 
+    @property
+    def is_forced(self) -> bool:
+        """Whether the owner asks for one structure, however large the catalogue is."""
+        return any(self.kind == candidate.kind for candidate in CANDIDATES)
+
     def __post_init__(self) -> None:
         checks.in_range("m", self.m, least=2, most=256)
         checks.in_range("ef_construction", self.ef_construction, least=1)
@@ -160,11 +165,11 @@ def plan(
     plain = Plan("exact", table.live, scan_us, scan_us, recent_probes=recent_probes)
     if options.kind == "exact" or not table.live:
         return replace(plain, reason="as configured"), None
-    if is_small(table) and options.kind != "hnsw":
+    if is_small(table) and not options.is_forced:
         return plain, None
     probes = solve(table, queries, reserve=reserve_of(table, is_growing=is_growing), groups=groups)
     exact = ExactSearch(plain, lambda query: scan(table, query, 1), None, table.live * table.dim)
-    if options.kind != "hnsw":
+    if not options.is_forced:
         exact = _faster_exact(table, exact, probes)
         if exact.numbers < SMALL_NUMBERS:
             return exact.plan, exact.blocks
@@ -271,7 +276,7 @@ def _with_graph(task: Task) -> tuple[Plan, Index | None]:
     graph.with_reserve(table, chosen.reserve, substitutes, chosen.cut)
     build_s = time.perf_counter() - started
     trials = _measured_efs(table, graph, options, exact, probes)
-    ef = choose_ef(trials, options.target_recall, forced=options.kind == "hnsw")
+    ef = choose_ef(trials, options.target_recall, forced=options.is_forced)
     if ef is None:
         ef, trial = list(trials.items())[-1]
         reason = f"a graph was tried: {_comparison(exact, trial, options.target_recall, f'ef {ef}')}"
@@ -298,7 +303,7 @@ def _measured_efs(
     def settles(ef: int) -> bool:
         graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
         trials[ef] = compare(lambda query: find(table, graph, query, 1), exact.search, probes)
-        return ef_choice.is_settled(trials[ef], options.target_recall, forced=options.kind == "hnsw")
+        return ef_choice.is_settled(trials[ef], options.target_recall, forced=options.is_forced)
 
     bisect_left(LADDER if options.ef_search is None else (options.ef_search,), True, key=settles)
     return dict(sorted(trials.items()))

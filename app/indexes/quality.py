@@ -229,7 +229,7 @@ class Degradation:
 
     def _count_lost(self) -> None:
         self._losses = [
-            max((np.count_nonzero(self.gone[labels]) / size for labels, size in groups), default=0.0)
+            max((int(np.count_nonzero(self.gone[labels])) / size for labels, size in groups), default=0.0)
             for groups in self._sought
         ]
         self.lost = self._losses[0] if self._losses else 0.0

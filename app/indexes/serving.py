@@ -139,14 +139,14 @@ class Serving:
         if self.structure is not None and self.structure.degradation.is_degraded:
             return True
         is_approximate = self.structure is None or not self.structure.is_exact
-        return self.options.kind != "hnsw" and (
+        return not self.options.is_forced and (
             (is_approximate and is_small(self.table)) or self.search_us > self.scan_us()
         )
 
     @property
     def is_too_small(self) -> bool:
         """Whether all arms are scanned, however they were searched before."""
-        return self.options.kind != "hnsw" and is_small(self.table)
+        return not self.options.is_forced and is_small(self.table)
 
     @property
     def is_wasteful(self) -> bool:

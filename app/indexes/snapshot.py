@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attribute_snapshot import AttributeSnapshot
+from app.filters.filter import Filter
 from app.indexes.exact import contenders, scan
 from app.indexes.index import Index, IndexKind
 from app.indexes.segments import Segment
@@ -29,7 +31,12 @@ class Snapshot:
     order; rows after them are fresh, and scanned. ``expected_us`` is the typical time of a search in
     microseconds, so that a caller can run long ones in a thread. ``recent`` collects the last queries.
     ``attributes``: tags and metadata of the arms of ``table`` at the same moment.
+
+    ``waits``: a search waits for another process, which has the arms. So it is for a thread of its own,
+    filters are for that process (``filtered``), and arms are known once they are loaded (``load``).
     """
+
+    waits: ClassVar[bool] = False
 
     table: TableSnapshot
     structure: Index | None
@@ -87,11 +94,6 @@ class Snapshot:
         return self.size
 
     @property
-    def waits(self) -> bool:
-        """Whether a search waits for another process: then it is for a thread of its own."""
-        return False
-
-    @property
     def whole(self) -> Snapshot:
         """The snapshot of all arms of the catalogue."""
         return self
@@ -100,6 +102,13 @@ class Snapshot:
     def plain(self) -> Snapshot:
         """Itself: its features are the catalogue's own."""
         return self
+
+    def filtered(self, arm_filter: Filter) -> Snapshot:
+        """The arms that a filter lets in, of one that ``waits``."""
+        raise NotImplementedError
+
+    async def load(self, ids: Sequence[str]) -> None:
+        """Know these arms as they are now. Those in memory are known. Raises Unavailable."""
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """Return the ``k`` arms of largest score outside ``exclude``.

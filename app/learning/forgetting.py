@@ -44,58 +44,37 @@ soon as the worker knows of the fold; older versions are used for rows of the de
 are deleted with the bandit.
 
 In the memory of every process: the learner's posterior and the pooled prior are replaced at the process's
-next poll after the fold; elimination states and the history for frequency caps are dropped (``dropped``).
-What a process keeps of a deleted bandit is never used again, and is evicted when the space is needed.
+next poll after the fold; elimination states and the history for frequency caps are dropped
+(``Hooks.forgotten``). What a process keeps of a deleted bandit is never used again, and is evicted when the
+space is needed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Protocol
 
 from app.learning.checkpoints import Workers
 from app.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
+from app.platform.hooks import Hooks
 from app.records.records import state_payload
 from app.storage.store import Store
-from app.storage.types import Knew, LearnerId
+from app.storage.types import LearnerId
 
 FORGET = state_payload()
-
-
-class Memory(Protocol):
-    """What a process made from the states of learners, and keeps in memory."""
-
-    def forget(self, learner: LearnerId) -> None:
-        """Drop what was made from a learner."""
-
-    def forget_all(self) -> None:
-        """Drop everything."""
 
 
 class Forgetting:
     """Forgets learners. Every step is safe to repeat, and any number of processes may do it at the same time.
 
     ``workers``       the processes that fold the reward log
-    ``memories``      in this process
     ``token_ttl_ms``  how long a decision can be rewarded
-    ``event_knew``    what is known of the choice for an event, from its record in the store
     """
 
-    def __init__(
-        self,
-        store: Store,
-        workers: Workers,
-        memories: Sequence[Memory],
-        *,
-        token_ttl_ms: int,
-        event_knew: Knew,
-    ) -> None:
+    def __init__(self, store: Store, workers: Workers, hooks: Hooks, *, token_ttl_ms: int) -> None:
         self._store = store
         self._workers = workers
-        self._memories = memories
+        self._hooks = hooks
         self._ttl_ms = token_ttl_ms + DEDUPE_MARGIN_MS
-        self._event_knew = event_knew
 
     async def forget(self, learner: LearnerId) -> None:
         """Forget a learner, and refuse every reward for a decision it has made so far.
@@ -110,7 +89,7 @@ class Forgetting:
         self._workers.wake(partition)
         applied = await self._workers.wait_applied(partition, entry_id)
         # after the fold: before it, a choice would fill the caches from the old state again
-        self.dropped([learner])
+        self._hooks.forgotten([learner])
         if applied:
             await self.erase(learner, entry_id)
 
@@ -133,22 +112,10 @@ class Forgetting:
         What was decided since then stays: a key that comes back is not forgotten a second time.
         """
         return await self._store.side_data.erase(
-            learner, entry_id, decision_knew=known_entry_of, event_knew=self._event_knew
+            learner, entry_id, decision_knew=known_entry_of, event_knew=self._hooks.event_knew
         )
 
     async def erase_bandit(self, uid: str) -> None:
         """Erase the remains of all learners of a deleted bandit."""
         await self._store.quotas.erase(uid)
         await self._store.side_data.erase_bandit(uid)
-
-    def dropped(self, learners: Sequence[LearnerId] | None) -> None:
-        """Drop from the memory of this process what was made from learners that are forgotten.
-
-        None: from all learners, since it is not known which ones are forgotten.
-        """
-        for memory in self._memories:
-            if learners is None:
-                memory.forget_all()
-            else:
-                for learner in learners:
-                    memory.forget(learner)

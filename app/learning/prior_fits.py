@@ -13,6 +13,7 @@ these goes to the others. So n keys that lie, among N, weigh at most n / N in ea
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -33,12 +34,15 @@ from app.learning.checkpoints import restored
 from app.learning.learned_priors import HasUid, LearnedPriors
 from app.platform.errors import NotFound
 from app.platform.long_work import LongWork
+from app.platform.metrics import Metrics
 from app.records.records import POOLED, LearnerState, state_bytes
 from app.storage.store import Store
 from app.storage.types import FoldedCounts, LearnerId, PriorWrite, StoredLearner
 from shortlist.linear import learned_prior
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.linear.ridge_sums import RidgeSums
+
+log = logging.getLogger("shortlist.priors")
 
 MOST_KEYS = 2_000
 MOST_SUMS_BYTES = 64 << 20
@@ -117,20 +121,20 @@ class _Sample:
 
 
 class PriorFits:
-    """Fits priors, one at a time. ``fitted`` is told of each what came of it, for metrics."""
+    """Fits priors, one at a time."""
 
     def __init__(
         self,
         store: Store,
         priors: LearnedPriors,
+        metrics: Metrics,
         *,
-        fitted: Callable[..., None],
         moves: Moves | None = None,
     ) -> None:
         self._store = store
         self._moves = moves or Moves(store.moves)
         self._priors = priors
-        self._fitted = fitted
+        self._metrics = metrics
         self._secret: bytes | None = None
         self._one = asyncio.Lock()
 
@@ -145,7 +149,8 @@ class PriorFits:
         async with self._one:
             done = await self._fit(bandit, is_due)
         outcome = "made" if done.is_new else "nothing" if done.is_empty else "late"
-        self._fitted(outcome, seconds=done.seconds, keys=done.keys)
+        self._metrics.prior_was_fitted(outcome, seconds=done.seconds, keys=done.keys)
+        log.debug("a fit of a prior from %d keys took %.3f s of a core: %s", done.keys, done.seconds, outcome)
         return done
 
     async def _fit(self, bandit: Fittable, is_due: IsDue | None) -> Fitted:

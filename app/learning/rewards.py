@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from app.bandits.bandit import Bandit
@@ -22,6 +22,7 @@ from app.learning.reward_entries import Observation, RejectCode, Rejected, Rewar
 from app.learning.tokens import ANY_DECISION, Access, Decision
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable, within
+from app.platform.metrics import Metrics
 from app.records.records import RewardSource, unpack
 from app.storage.store import Store
 from app.storage.types import Appended, LearnerId, RewardWrite
@@ -54,7 +55,6 @@ class Rewards:
     ``entries``    makes the entries
     ``quotas``     count rewards above 0
     ``workers``    are woken when something was appended
-    ``received``   is told of every batch, for metrics
     """
 
     def __init__(
@@ -65,16 +65,15 @@ class Rewards:
         workers: Workers,
         quotas: Quotas,
         *,
-        received: Callable[[Receipt], None],
-        unlimited: Callable[[], None],
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._bandits = bandits
         self._entries = entries
         self._workers = workers
         self._quotas = quotas
-        self._received = received
-        self._unlimited = unlimited
+        self._metrics = metrics
+        self._accepted, self._duplicate = map(metrics.rewards.labels, ("accepted", "duplicate"))
 
     async def reward(self, rewards: Sequence[Reward], access: Access = ANY_DECISION) -> Receipt:
         """Append rewards for decisions; each is accepted, a duplicate, or rejected with a code.
@@ -152,7 +151,7 @@ class Rewards:
                     key, had, within_ms=rule.within_ms, most=0, kept=MOST_KEPT
                 )
                 if not taken.remembered:
-                    self._unlimited()
+                    self._metrics.unlimited.labels("rewarded").inc()
 
     async def observe(self, bandit: Bandit, observations: Sequence[Observation]) -> Receipt:
         """Append history to the log of one bandit, once per observation id and key.
@@ -188,8 +187,18 @@ class Rewards:
             )
             await asyncio.gather(*appends)
         receipt.rejected.sort()
-        self._received(receipt)
+        self._note(receipt)
         return receipt
+
+    def _note(self, receipt: Receipt) -> None:
+        """Count it in the metrics."""
+        self._accepted.inc(receipt.accepted)
+        if receipt.duplicate:
+            self._duplicate.inc(receipt.duplicate)
+        for group, count in receipt.rewarded.items():
+            self._metrics.group_rewards.labels(group).inc(count)
+        for _, code in receipt.rejected:
+            self._metrics.rewards.labels(code).inc()
 
     async def wait(self, receipt: Receipt) -> None:
         """Return when everything accepted is applied, or after ``WAIT_S``; ``applied`` says which."""

@@ -31,6 +31,7 @@ from app.platform.background import end
 from app.platform.documents import Answer, ShownAs
 from app.platform.errors import NotFound, QuotaReached, ShortlistError, Unavailable
 from app.platform.long_work import MEASURING
+from app.platform.metrics import Metrics
 from app.storage.jobs import JobStore
 from app.storage.types import StoredJob
 
@@ -44,7 +45,6 @@ NO_ROOM = "the results of evaluations take as much as they may: delete some, or 
 UNKNOWN = "there is no evaluation with this id: results are kept for an hour"
 
 State = Literal["waiting", "running", "done", "failed", "lost"]
-Ended = Literal["done", "failed", "cancelled"]
 
 
 class JobProgress(Answer, frozen=True):
@@ -80,11 +80,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class EvaluationJobs:
-    """The jobs of all bandits. ``ended(outcome)`` is told how those of this process end."""
+    """The jobs of all bandits."""
 
-    def __init__(self, jobs: JobStore, *, ended: Callable[[Ended], None]) -> None:
+    def __init__(self, jobs: JobStore, metrics: Metrics) -> None:
         self._jobs = jobs
-        self._ended = ended
+        self._ended = metrics.evaluation_jobs.labels
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def start(self, bandit: Bandit, work: Work) -> str:
@@ -139,7 +139,7 @@ class EvaluationJobs:
             result = await MEASURING.run(partial(zlib.compress, await work(said.progress)))
             said.head = msgspec.structs.replace(said.head, state="done")
         except asyncio.CancelledError:
-            self._ended("cancelled")
+            self._ended("cancelled").inc()
             raise
         except ShortlistError as error:
             said.fail(error.errors[0][1] if error.errors else error.detail)
@@ -148,7 +148,7 @@ class EvaluationJobs:
             said.fail("an error of the service: its log says more")
         finally:
             await end([beating])
-        self._ended("done" if said.head.state == "done" else "failed")
+        self._ended("done" if said.head.state == "done" else "failed").inc()
         await self._keep(uid, said, result)
 
     async def _beat(self, uid: str, said: _JobState, task: asyncio.Task[None] | None) -> None:

@@ -37,6 +37,7 @@ from app.measuring.past_learners import PastLearners, StartMode, learner_of
 from app.measuring.sources import ServedSource
 from app.platform.errors import Invalid
 from app.platform.long_work import MEASURING, Slots
+from app.platform.metrics import Metrics
 from app.policies.warm_up import Covers
 from app.records.records import LearnerState
 from app.storage.types import LearnerId
@@ -268,14 +269,14 @@ class Evaluations:
         priors: LearnedPriors,
         pages: CompleteLog,
         rewarded_ms: int,
-        evaluated: Callable[[int], None],
+        metrics: Metrics,
     ) -> None:
         self._source = ServedSource(bandits, catalogues, filtered, covers, priors)
         self._priors = priors
         self._learners = learners
         self._pages = pages
         self._rewarded_ms = rewarded_ms
-        self._evaluated = evaluated
+        self._metrics = metrics
         self._slots = Slots("evaluations", running=AT_ONCE, waiting=WAITING)
         self._job_slots = Slots("evaluations", running=1, waiting=JOBS_WAITING)
 
@@ -364,7 +365,7 @@ class Evaluations:
         progress(0, evaluator.expected)
         async for page in self._pages.pages(evaluator.bandit, from_ms=from_ms, to_ms=to_ms):
             await evaluator.add(page)
-            self._evaluated(len(page))
+            self._metrics.evaluated.inc(len(page))
             progress(evaluator.decisions, evaluator.expected)
             if time.monotonic() - said >= LOG_S:
                 said = time.monotonic()

@@ -159,7 +159,7 @@ class Evaluator:
         self._source = source
         self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(POOLS_BYTES)
         self._learners: BoundedCache[tuple[int, str | None], Posterior] = BoundedCache(LEARNERS_BYTES)
-        self._terms = dict[int, Terms]()
+        self._terms, self._then = dict[int, Terms](), dict[int, Bandit]()
         self._stopped = threading.Event()
 
     @property
@@ -228,7 +228,8 @@ class Evaluator:
                 return
         for version in {row.bandit_version for row in rows} - self._terms.keys():
             self._terms[version] = await self._source.terms(self.bandit, version)
-        result: SortedRows = await MEASURING.run(partial(sort, rows, self._terms))
+            self._then[version] = await self._source.then(self.bandit, version)
+        result: SortedRows = await MEASURING.run(partial(sort, rows, self._terms, self._then))
         for policy in self.policies:
             if work := [await self._work(policy, lists) for lists in result.lists]:
                 await MEASURING.run(partial(self._weigh_all, policy, work))

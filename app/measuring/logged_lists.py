@@ -1,10 +1,11 @@
 """Rows of the decision log as lists with propensities and rewards, for estimators; and arms that none shows.
 
 Rows are sorted into pools: lists that were drawn from the same arms. A decision can be used when the
-propensity of every arm is known (a pinned arm has 1), and when it is known which arms it excluded. A decision
-whose rules limited the arms of a value cannot be used: which arms were left after the first one depends on
-attributes as they were then. Rewards of a decision count as learners count them: rewards of one arm are
-added, they replace its default, and an arm without any has the default of the decision's terms.
+propensity of every arm is known (a pinned arm has 1), and when its row says what each constraint left
+(``Constraint.is_in_row``). So a decision with ``at_most`` cannot be used: which arms were left after the
+first one depends on attributes as they were then. Rewards of a decision count as learners count them:
+rewards of one arm are added, they replace its default, and an arm without any has the default of the
+decision's terms.
 
 ``UnshownArms`` finds the arms that a policy would choose and that no decision of the log shows: no estimate
 says anything of them. An arm that the log shows as often as the policy would is in none of the lists with
@@ -32,12 +33,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.bandits.bandit import Bandit
 from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.decision_log.rows import LoggedArm, Row
 from app.filters.filter import Filter, none_of, parse
 from app.learning.tokens import decision_of, raw_of
 from app.measuring.outcomes import Terms, counted_rewards
 from app.records.logged import LoggedRequest, asked_of
+from app.serving.constraints.base import ConstraintFields
+from app.serving.pipeline import STATELESS
+from app.serving.request import rules_of
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.types import NO_ROWS, Matrix, Rows, Vector
 
@@ -151,11 +156,12 @@ class SortedRows:
     cut: int
 
 
-def sort(rows: Sequence[Row], terms: Mapping[int, Terms]) -> SortedRows:
-    """Read rows. ``terms``: by version of the bandit. Cost: some microseconds for each row."""
+def sort(rows: Sequence[Row], terms: Mapping[int, Terms], bandits: Mapping[int, Bandit]) -> SortedRows:
+    """Read rows. ``terms``, ``bandits``: by version of the bandit. Cost: some microseconds for each row."""
     lists = dict[PoolName, LoggedLists]()
     filters = dict[bytes, tuple[Filter | None, Filter | None]]()
     unknown = unreadable = cut = 0
+    not_in_row = [applies for constraint, applies in STATELESS if not constraint.is_in_row]
     for row in rows:
         arms = row.arms
         pinned, is_known = _pinned_places(arms)
@@ -163,16 +169,17 @@ def sort(rows: Sequence[Row], terms: Mapping[int, Terms]) -> SortedRows:
             unknown += 1
             continue
         asked = asked_in(row)
-        if asked is None or asked.at_most or asked.diverse is not None:
-            unreadable += 1
-            continue
         barred = row.barred
-        if barred is None:
+        if asked is None or barred is None or asked.diverse is not None:
             unreadable += 1
             continue
         text = _encode((asked.filter, barred.filters))
         if text not in filters:
             filters[text] = _filters_of(asked.filter, barred.filters)
+        choice = ConstraintFields(exclude=asked.exclude, arm_filter=filters[text][0], rules=rules_of(asked))
+        if any(applies(choice, bandits[row.bandit_version]) for applies in not_in_row):
+            unreadable += 1
+            continue
         name = PoolName(*filters[text], pinned, len(arms) - len(pinned))
         cut += len(arms) > MAX_PLACES
         some = lists.setdefault(name, LoggedLists(name))

@@ -13,7 +13,7 @@ where there are no others, and else they are counted apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +30,7 @@ from app.measuring.outcomes import Terms, counted_rewards, terms_then, value_of
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.long_work import MEASURING, Slots
+from app.platform.metrics import Metrics, WatchedGuardrails
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as clustered
 from shortlist.evaluation import examination
@@ -387,16 +388,10 @@ class ReportFold:
 
 
 class Reports:
-    """Reports on bandits, a few at a time. ``watched`` is told the states of the guardrails of each."""
+    """Reports on bandits, a few at a time. Their guardrails are counted in the metrics."""
 
-    def __init__(
-        self,
-        bandits: Bandits,
-        log: CompleteLog,
-        *,
-        watched: Callable[[str, Sequence[GuardrailState]], None] = lambda uid, states: None,  # noqa: ARG005
-    ) -> None:
-        self._watched = watched
+    def __init__(self, bandits: Bandits, log: CompleteLog, metrics: Metrics) -> None:
+        self._watched = WatchedGuardrails(metrics.guardrails)
         self._bandits = bandits
         self._log = log
         self._places = Slots("reports", running=AT_ONCE, waiting=WAITING)
@@ -436,7 +431,7 @@ class Reports:
         if not names:
             return found[None]
         made = _with_signals(bandit, found)
-        self._watched(bandit.uid, [each.state for each in made.guardrails])
+        self._watched.set_states(bandit.uid, [each.state for each in made.guardrails])
         return made
 
     async def _moves_within(self, bandit: Bandit, from_ms: int, to_ms: int | None) -> list[ReportedMove]:

@@ -63,6 +63,10 @@ class HeldSource:
         """By which decisions of a version of the bandit are counted."""
         return terms_of(bandit.record, bandit.weights)
 
+    async def then(self, bandit: Bandit, version: int) -> Bandit:  # noqa: ARG002 - the log has no versions
+        """A version of the bandit; of one that is no longer kept, that of now."""
+        return bandit
+
 
 class ServedSource(HeldSource):
     """Of a running service."""
@@ -104,3 +108,6 @@ class ServedSource(HeldSource):
 
     async def terms(self, bandit: Bandit, version: int) -> Terms:
         return await terms_then(self._bandits, bandit, version)
+
+    async def then(self, bandit: Bandit, version: int) -> Bandit:
+        return await self._bandits.find(bandit.uid, version) or bandit

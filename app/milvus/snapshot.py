@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -73,6 +73,8 @@ class MilvusSnapshot(Snapshot):
     ``search`` is for a thread: it waits for the engine and for the store.
     """
 
+    waits: ClassVar[bool] = True
+
     def __init__(self, index: Searched, whole_overlay: Snapshot, arm_filter: Filter | None) -> None:
         own = object.__setattr__  # a snapshot is frozen; this one learns of arms
         own(self, "_index", index)
@@ -109,7 +111,7 @@ class MilvusSnapshot(Snapshot):
     table = largest_norm = listed = property(_refuse)
     lets_in = eligible = page = sample = _refuse  # type: ignore[assignment]
 
-    def among(self, arm_filter: Filter) -> MilvusSnapshot:
+    def filtered(self, arm_filter: Filter) -> MilvusSnapshot:
         """The arms that a filter lets in."""
         return MilvusSnapshot(self._index, self._overlay, arm_filter)
 
@@ -128,10 +130,6 @@ class MilvusSnapshot(Snapshot):
     @property
     def recent(self) -> deque[Vector]:
         return self._index.recent
-
-    @property
-    def waits(self) -> bool:
-        return True
 
     @property
     def eligible_count(self) -> int | None:

@@ -277,7 +277,7 @@ class Moving:
                 TooDifferent(
                     f"the old features explain only {plan.r2:.0%} of the variation of the new ones: learners "
                     'would know hardly anything. Ask for "carry": "map" to carry them all the same, or for '
-                    '"none" to begin anew',
+                    '"none" to begin from nothing',
                     path=("carry",),
                 )
             )
@@ -414,7 +414,7 @@ class Moving:
                 bandit.record.space,
                 bandit.record.catalogue,
             ):
-                raise Conflict("the bandit was moved or made anew meanwhile: repeat it")
+                raise Conflict("the bandit was moved, or deleted and made again, meanwhile: repeat it")
             own = ("catalogue", "space", "catalogue_uid", "moved_ms", "constant", "mean_square", "directions")
             record = replace(before, **{name: getattr(plan.record, name) for name in own})
             kept = MoveRecord(

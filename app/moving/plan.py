@@ -79,7 +79,7 @@ class MovePlan:
 def words_of(plan: MovePlan) -> list[str]:
     """What becomes of what was learned, in words."""
     if plan.carry == "none":
-        return ["nothing of what was learned is kept: learners begin anew"]
+        return ["nothing of what was learned is kept: learners begin from nothing"]
     if plan.r2 is None:
         return []
     if plan.carry == "log":

@@ -106,7 +106,7 @@ class Settings(BaseSettings):
         512, description="Memory for blocked copies of catalogues, which one-shot searches sample."
     )
     filter_cache_mb: Annotated[int, Field(ge=1)] = Field(
-        512, description="Memory for filters: the arms that they let in, and what these are searched by."
+        512, description="Memory for filters: the arms that match them, and what these are searched by."
     )
     adaptive_cache_mb: Annotated[int, Field(ge=1)] = Field(
         512, description="Memory for the additional graphs of adaptive searches; the newest stay."

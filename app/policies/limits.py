@@ -41,7 +41,9 @@ class Limit(Protocol):
     def pairs(self, arms: Snapshot, rows: Rows) -> tuple[Small, Small, Rows]:
         """The pairs of a position in ``rows`` and the code of a group of its arm: positions (v,), codes (v,).
 
-        Then how many arms there may be of each code, those of ``rows`` included. Cost: O(n + v).
+        Codes count from 0. Then how many arms there may be of each code, those of ``rows`` included. What is
+        known of a row: ``arms.attributes`` (``coded`` reads a field), ``arms.table.features``, and
+        ``arms.table.revisions`` (K,), which grow with every write of an arm. Cost: O(n + v).
         """
         ...
 

@@ -16,7 +16,6 @@ from app.catalogues.learner_snapshot import LearnerSnapshot
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learners import Learners
-from app.milvus.snapshot import MilvusSnapshot
 from app.policies.limits import Limit, LimitedSolver, Limits
 from app.policies.rules import Diverse, DiverseSolver, Pin, shortlist_of
 from app.records.encoding import Numbers32
@@ -130,7 +129,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
         if request.arm_filter is not None or request.quotas is not None:
             snapshot = await snapshot.among(filtered, request)
         arms = snapshot.arms.plain
-        if isinstance(arms, MilvusSnapshot):
+        if arms.waits:
             await arms.load([*request.pinned, *(request.arms or ())])
         return snapshot
 

@@ -152,7 +152,7 @@ class Layouts:
 def _check(arms: Snapshot, request: CentersRequest, most_reads: int) -> int | None:
     """Return the row of the first centre, None if none is given. Raises Invalid, TooLarge."""
     if request.k > arms.size:
-        most = "the arms that the filter lets in" if arms.is_filtered else "the catalogue has arms"
+        most = "the arms that match the filter" if arms.is_filtered else "the catalogue has arms"
         raise Invalid(f"k must not be more than {most}", path=("k",))
     if arms.size * arms.table.dim * request.k > most_reads:
         raise TooLarge(f"arms x dimension x k must not be more than {most_reads:,}", path=("k",))

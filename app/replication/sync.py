@@ -17,7 +17,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 
 from app.bandits.registry import Bandits
 from app.caps.quotas import Quotas
@@ -28,6 +28,7 @@ from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.platform.deadlines import task_for_all
 from app.platform.errors import Unavailable
+from app.platform.hooks import Hooks
 from app.storage.store import Store
 from app.storage.types import LearnerChanges, entry_order
 
@@ -37,16 +38,23 @@ POLL_S = 0.005
 class RemoteWorkers:
     """Rewards are applied by other processes. They need no waking; the watermark tells how far they are.
 
-    ``sync`` makes known here what was applied in a partition, and returns its watermark.
+    What they apply is taken over by ``learners`` here.
     """
 
-    def __init__(self, sync: Callable[[int], Awaitable[LearnerChanges]]) -> None:
-        self._sync = sync
+    def __init__(self, learners: Learners, hooks: Hooks) -> None:
+        self._learners = learners
+        self._hooks = hooks
         self._reached: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
         self._polling: dict[int, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def wake(self, partition: int) -> None:
         """Do nothing: other processes poll their logs."""
+
+    async def sync(self, partition: int) -> LearnerChanges:
+        """Take over what others have written to the learners of a partition. Raises Unavailable."""
+        changes = (await self._learners.sync([partition]))[partition]
+        self._hooks.learners_changed(partition, changes)
+        return changes
 
     async def wait_applied(self, partition: int, entry_id: str) -> bool:
         """True once the entry is applied, False after ``WAIT_S``. Waiters of a partition share its polls."""
@@ -56,7 +64,7 @@ class RemoteWorkers:
                     async with self._polling[partition]:
                         if self._reached[partition] < entry_order(entry_id):
                             await asyncio.sleep(POLL_S)
-                            watermark = (await self._sync(partition)).watermark
+                            watermark = (await self.sync(partition)).watermark
                             self._reached[partition] = entry_order(watermark)
         except (TimeoutError, Unavailable):
             return False
@@ -72,7 +80,7 @@ IDLE_S = 0.5  # well within ``BOUND_S``
 
 
 class Sync:
-    """``changed`` is called at every poll, for every partition, with what has changed in it."""
+    """Polls. Every poll calls ``Hooks.learners_changed`` for every partition."""
 
     def __init__(
         self,
@@ -84,7 +92,7 @@ class Sync:
         *,
         priors: LearnedPriors,
         every_s: float,
-        changed: Callable[[int, LearnerChanges], None],
+        hooks: Hooks,
     ) -> None:
         self._store = store
         self._catalogues = catalogues
@@ -95,7 +103,7 @@ class Sync:
         self._every_s = every_s
         self._pause_s = every_s
         self._is_quiet = False  # nothing has changed and nobody has asked since the last poll
-        self._changed = changed
+        self._hooks = hooks
         self._registry_version = -1
         self._polling = asyncio.Lock()
         self._began = -float("inf")  # when the last poll began
@@ -183,7 +191,7 @@ class Sync:
         for partition, changes in (await self._learners.sync(range(self._store.partitions))).items():
             if changes.learners is None or len(changes.learners):
                 self._is_quiet = False
-            self._changed(partition, changes)
+            self._hooks.learners_changed(partition, changes)
 
 
 async def _all(*work: Awaitable[None]) -> None:

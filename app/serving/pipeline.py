@@ -18,12 +18,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import ServedArms
+from app.caps.quotas import Quotas
 from app.decision_log.buffer import RowBuffer
 from app.filtering.filtered_snapshots import no_arms
 from app.learning.decisions import Decisions, row_of
@@ -34,6 +36,7 @@ from app.platform.answers import hold
 from app.platform.deadlines import caller, check, yield_to_others
 from app.platform.errors import EventUsed, Invalid, NoArms, Unavailable, within
 from app.platform.ids import is_logged
+from app.platform.metrics import Metrics
 from app.policies.base import Policy, PolicyDependencies
 from app.policies.computing import draw_seed, generator
 from app.policies.elimination_state import Sets
@@ -49,6 +52,8 @@ from app.serving.choice import ARM_BYTES, Choice, ChosenArm, answers, arms_of, c
 from app.serving.constraints.base import (
     NOTHING_LEFT_OUT,
     Applied,
+    Constraint,
+    ConstraintFields,
     Shown,
     View,
     charged,
@@ -57,8 +62,9 @@ from app.serving.constraints.base import (
     recorded,
     refund,
 )
-from app.serving.constraints.registry import Constraints
-from app.serving.constraints.requested import with_pins
+from app.serving.constraints.frequency_caps import FrequencyCaps
+from app.serving.constraints.quotas import QuotaConstraint
+from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins, with_pins
 from app.serving.request import ChooseRequest
 from app.storage.store import Store
 from app.storage.types import LearnerId, RowWrite
@@ -66,6 +72,36 @@ from app.storage.types import LearnerId, RowWrite
 LOGGED_TOGETHER = 100
 TRIES = 20  # to choose arms that no constraint refuses meanwhile
 KEPT_MORE_MS = 2 * 86_400_000  # what was left out, beyond the rows that name it
+
+
+class ConstraintRow(NamedTuple):
+    """A constraint, and whether it has a say in a choice of a bandit: asked for every choice."""
+
+    constraint: Constraint
+    applies: Callable[[ConstraintFields, Bandit], bool]
+
+
+# In the order in which a choice asks them: each sees what those before it left, so those that may leave out a
+# pin stand behind ``Pins``. The first three need nothing of the process: evaluations ask them too.
+STATELESS: Sequence[ConstraintRow] = (
+    ConstraintRow(
+        Filters(), lambda choice, bandit: choice.arm_filter is not None or bandit.arm_filter is not None
+    ),
+    ConstraintRow(Exclusions(), lambda choice, _: bool(choice.exclude)),
+    ConstraintRow(AtMostRules(), lambda choice, _: bool(choice.rules.at_most)),
+)
+
+
+def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[ConstraintRow]:
+    """All constraints of choices."""
+    return (
+        *STATELESS,
+        ConstraintRow(Pins(sync), lambda choice, _: bool(choice.rules.pins)),
+        ConstraintRow(
+            caps, lambda choice, bandit: bandit.record.repeats is not None or choice.visitor is not None
+        ),
+        ConstraintRow(QuotaConstraint(quotas), lambda _, bandit: bandit.uid in quotas.shares),
+    )
 
 
 class Allowed(msgspec.Struct, frozen=True, eq=False):
@@ -83,7 +119,9 @@ class Allowed(msgspec.Struct, frozen=True, eq=False):
 class Pipeline:
     """Selects arms within the constraints, from what this process knows of the store."""
 
-    def __init__(self, dependencies: PolicyDependencies, sync: Sync, constraints: Constraints) -> None:
+    def __init__(
+        self, dependencies: PolicyDependencies, sync: Sync, constraints: Sequence[ConstraintRow]
+    ) -> None:
         self._dependencies = dependencies
         self._sync = sync
         self._constraints = constraints
@@ -104,7 +142,7 @@ class Pipeline:
         so that it can begin again. ``expires_ms``: when a deferred decision expires; None of another. Raises
         NoArms, Invalid, QuotaReached, Unavailable.
         """
-        constraints = self._constraints.of(choice, request.bandit)
+        constraints = self._applying(choice, request.bandit)
         # without constraints a choice pays nothing for them
         if not constraints:
             return Allowed(await self._ranked(request, group), request)
@@ -126,17 +164,21 @@ class Pipeline:
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None
     ) -> tuple[SelectionRequest, Selection]:
         """What ``select`` would select now, and within what; nothing is charged. ``request``: a dry run's."""
-        left, _ = await narrowed(self._constraints.of(choice, request.bandit), choice, request)
+        left, _ = await narrowed(self._applying(choice, request.bandit), choice, request)
         return left, await self._ranked(left, group)
 
     async def remade(
         self, choice: ChooseRequest, request: SelectionRequest, group: str | None, logged: View
     ) -> tuple[SelectionRequest, Selection]:
         """``preview`` of a choice that was made before. ``logged``: what constraints that count left then."""
-        constraints = self._constraints.of(choice, request.bandit)
+        constraints = self._applying(choice, request.bandit)
         left, _ = await narrowed([each for each in constraints if not each.counts], choice, request)
         left = combined(left, logged)
         return left, await self._ranked(left, group)
+
+    def _applying(self, choice: ChooseRequest, bandit: Bandit) -> Sequence[Constraint]:
+        """The constraints that have a say in a choice."""
+        return [constraint for constraint, applies in self._constraints if applies(choice, bandit)]
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """What the policy has left of the arms for a learner. Raises NotFound: it eliminates none."""
@@ -180,7 +222,7 @@ class SignedChoice(msgspec.Struct, frozen=True):
 
 
 class Choosing:
-    """The decisions of all bandits. ``grouped`` is told the group of each that is logged, for metrics."""
+    """The decisions of all bandits."""
 
     def __init__(
         self,
@@ -194,7 +236,7 @@ class Choosing:
         sync: Sync,
         token_ttl_ms: int,
         rows: RowBuffer,
-        grouped: Callable[[str], None],
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._learners = learners
@@ -205,7 +247,7 @@ class Choosing:
         self._priors = priors
         self._token_ttl_ms = token_ttl_ms
         self._rows = rows
-        self._grouped = grouped
+        self._metrics = metrics
         self._rng = np.random.default_rng()
 
     async def choose(self, bandit: Bandit, request: ChooseRequest) -> Choice:
@@ -326,7 +368,7 @@ class Choosing:
                 request, allowed, arms, eligible=eligible, seed=seed, group=group, keep_ms=rule.keep_ms
             )
             if group is not None:
-                self._grouped(group)
+                self._metrics.group_decisions.labels(group).inc()
         decision = Decision(
             bandit_uid=learner.bandit_uid,
             learner=learner.name,

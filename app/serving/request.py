@@ -40,6 +40,14 @@ def group_of(bandit: str, unit: str, rule: HoldoutRule) -> Group:
     return "holdout" if is_in_share(bandit.encode(), unit, rule.share) else "policy"
 
 
+def rules_of(asked: LoggedRequest) -> Rules:
+    """The rules of a logged choice."""
+    if not asked.pins and not asked.at_most and asked.diverse is None:
+        return NO_RULES
+    pins, at_most = [Pin(*pin) for pin in asked.pins], [AtMost(*limit) for limit in asked.at_most]
+    return Rules(pins, at_most, None if asked.diverse is None else Diverse(*asked.diverse))
+
+
 class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
     """One request for a choice.
 
@@ -79,11 +87,7 @@ class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
             seed=seed,
             arms=asked.arms,
             arm_filter=None if asked.filter is None else parse(asked.filter),
-            rules=Rules(
-                [Pin(*pin) for pin in asked.pins],
-                [AtMost(*limit) for limit in asked.at_most],
-                None if asked.diverse is None else Diverse(*asked.diverse),
-            ),
+            rules=rules_of(asked),
         )
 
     def selection(

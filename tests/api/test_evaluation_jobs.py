@@ -117,7 +117,7 @@ async def test_a_job_that_another_process_deleted_ends(shared: Api, monkeypatch:
     job = await start(shared, "elsewhere", {})
     await log.started.wait()
     service = shared.app.service
-    other = EvaluationJobs(service.store.jobs, ended=lambda outcome: None)
+    other = EvaluationJobs(service.store.jobs, service.metrics)
     bandit = await service.bandits.get("elsewhere")
     assert (await other.find(bandit, job)).state in ("waiting", "running")
     await other.delete(bandit, job)

@@ -17,9 +17,12 @@ from api_client import Api, Json
 from app.api.strict_json import encoded
 from app.bandits.bandit import GLOBAL_LEARNER
 from app.decision_log.rows import Row
-from app.measuring import evaluations
+from app.measuring import evaluations, logged_lists
 from app.measuring import evaluator as evaluators
 from app.policies import thompson
+from app.policies.selection import SelectionRequest
+from app.serving.constraints.base import Constraint, ConstraintFields, View
+from app.serving.pipeline import ConstraintRow
 from logged_rows import MemoryLog, row_of
 from waiting import wait_until
 
@@ -760,6 +763,32 @@ async def test_a_log_of_at_most_rules_alone_is_refused(shared: Api):
         assert "limited how many arms" in found["detail"]
     bad = {"policy": {}, "learners": "then"}
     await shared.refused("POST", path, bad, loc=["body", "learners"])
+
+
+class Unlogged(Constraint):
+    """Leaves out an arm where the request excludes others: what it left is not in the row."""
+
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+        return View(exclude=["a0"])
+
+
+async def test_decisions_are_left_out_to_which_a_constraint_applied_that_no_row_tells_of(
+    shared: Api, monkeypatch: pytest.MonkeyPatch
+):
+    """Evaluations need no change for it; ``monkeypatch``: it is a constraint of this test alone."""
+    service, row = shared.app.service, ConstraintRow(Unlogged(), lambda choice, _: bool(choice.exclude))
+    served = service.pipeline._constraints
+    assert {each for each in served if not each.constraint.is_in_row} <= {*logged_lists.STATELESS}
+    monkeypatch.setattr(service.pipeline, "_constraints", (*served, row))
+    monkeypatch.setattr(logged_lists, "STATELESS", (*logged_lists.STATELESS, row))
+    await stocked(shared, "unlogged")
+    await decide(shared, "unlogged", 40, [{}, {"exclude": ["a1"]}])
+    rows = service.evaluations._pages.rows
+    assert len(rows) == 40
+    assert not any({arm.id for arm in row.arms} & {"a0", "a1"} for row in rows[1::2])
+    answer = await evaluate(shared, "unlogged", {})
+    assert [each["effective_sample_size"] for each in answer["estimates"]] == pytest.approx([20] * 3)
+    assert any(text.startswith("20 of 40 decisions were left out") for text in answer["warnings"])
 
 
 async def test_a_bandit_says_what_cannot_be_evaluated_on_its_log(shared: Api):

@@ -8,7 +8,7 @@ import pytest
 from api_client import Api
 from app.api import arms, fields, imports
 from app.catalogues import arms as written_arms
-from app.catalogues import catalogues, resident_arms
+from app.catalogues import catalogue, resident_arms
 from app.learning import checkpoints, decisions, learners, rewards
 from app.serving import pipeline
 
@@ -22,7 +22,7 @@ class Yields:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.counts: dict[str, int] = {}
-        for module in (catalogues, written_arms, resident_arms, pipeline, decisions, imports, rewards):
+        for module in (catalogue, written_arms, resident_arms, pipeline, decisions, imports, rewards):
             name = module.__name__.rpartition(".")[2]
             monkeypatch.setattr(module, "yield_to_others", self._counter(name))
 
@@ -51,7 +51,7 @@ async def test_each_item_of_a_request_lets_others_go_first(api: Api, monkeypatch
     assert found["arms"] >= MANY
     assert found["resident_arms"] == 1  # before the index takes some hundred in
     found = await counts("GET", "/v1/catalogues/c/arms?limit=1000")
-    assert found["catalogues"] == MANY
+    assert found["catalogue"] == MANY
     found = await counts("POST", "/v1/bandits/b/choose/batch", {"requests": [{"activate": False}] * MANY})
     assert found["pipeline"] == MANY
     tokens = [choice["decision"] for choice in yields.answer["results"]]  # type: ignore[attr-defined]
@@ -114,7 +114,7 @@ async def test_a_page_of_arms_with_long_metadata_is_shorter(api: Api, monkeypatc
     arms = [{"id": f"a{n}", "features": [float(n)], "metadata": {"x": "y" * 900}} for n in range(10)]
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 1}, 201)
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms})
-    monkeypatch.setattr(catalogues, "PAGE_BYTES", 3_000)
+    monkeypatch.setattr(catalogue, "PAGE_BYTES", 3_000)
     first = await api.ok("GET", "/v1/catalogues/c/arms")
     rest = await api.ok("GET", f"/v1/catalogues/c/arms?cursor={first['next']}")
     assert [arm["id"] for arm in first["items"] + rest["items"]] == [f"a{n}" for n in range(6)]

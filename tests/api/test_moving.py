@@ -250,13 +250,13 @@ async def test_bandits_of_every_kind_move_there_and_back(world: Api, store_url: 
     await assert_replay(store_url, 3)
 
 
-async def test_none_begins_anew(world: Api, store_url: str):
+async def test_none_begins_from_nothing(world: Api, store_url: str):
     await world.bandit("b", "old", scope="per_key")
     await observe(world)
     shown = await world.choose("b", key="u0")
     answer = await world.ok("POST", MOVE, {"catalogue": "new", "carry": "none"})
     assert (answer["carry"], answer["map"], answer["agreement"]) == ("none", None, None)
-    assert "anew" in answer["warnings"][0]
+    assert "begin from nothing" in answer["warnings"][0]
     assert (await world.learner("b", "u1"))["observations"] == 0
     await carried(world)
     assert (await world.ok("GET", "/v1/bandits/b/learners"))["items"] == []

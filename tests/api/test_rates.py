@@ -10,6 +10,7 @@ from api_client import Api, running
 from app.api.api_keys import ApiKey, new_key
 from app.api.rates import LEAST_PURGED, Rates
 from app.platform.errors import TooManyRequests
+from app.platform.metrics import Metrics
 from shortlist_client import visitor_pass
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +99,7 @@ def is_let_in(rates: Rates, key: ApiKey) -> bool:
 def test_a_second_at_once_and_the_rate_after_it(rate: float):
     """Compared with a bucket that is counted by hand, at times that do not fall together with its own."""
     clock, key = Clock(), ApiKey("web", frozenset({"choose"}), rate=rate)
-    rates, rng, most = Rates(lambda *_: None, clock=clock), random.Random(7), max(rate, 1.0)
+    rates, rng, most = Rates(Metrics(), clock=clock), random.Random(7), max(rate, 1.0)
     assert sum(is_let_in(rates, key) for _ in range(int(most) + 20)) == int(most)
     tokens, began = most - int(most), clock.now
     for _ in range(2_000):
@@ -115,7 +116,7 @@ def test_a_second_at_once_and_the_rate_after_it(rate: float):
 
 def test_who_waits_as_long_as_was_said_is_let_in():
     clock, key = Clock(), ApiKey("web", frozenset({"choose"}), rate=0.3)
-    rates = Rates(lambda *_: None, clock=clock)
+    rates = Rates(Metrics(), clock=clock)
     rates.admit(key)
     with pytest.raises(TooManyRequests) as caught:
         rates.admit(key)
@@ -131,7 +132,7 @@ def test_who_waits_as_long_as_was_said_is_let_in():
 
 def test_what_is_kept_is_of_those_who_asked_of_late():
     clock = Clock()
-    rates = Rates(lambda *_: None, clock=clock)
+    rates = Rates(Metrics(), clock=clock)
     for number in range(100_000):
         clock.now += 0.001
         rates.admit(ApiKey("web", frozenset({"choose"}), rate=10.0, visitor=f"v{number}"))

@@ -11,6 +11,7 @@ import pytest
 
 from api_client import Api, Json
 from app.bandits.settings import RepeatsRule
+from app.platform.metrics import Metrics
 from app.serving.constraints import frequency_caps
 from app.serving.constraints.frequency_caps import FrequencyCapKey, FrequencyCaps
 from app.storage import quotas
@@ -107,7 +108,7 @@ async def test_what_was_had_counts_from_when_it_was_had_not_from_when_it_was_hea
             return Had(allowed=True, remembered=True, now_ms=9_600, arms=[("a0", 5_000)])
 
     subject = FrequencyCapKey(RepeatsRule(most=1, within_s=5.0), LearnerId("b", "ann"))
-    known = FrequencyCaps(HadLongAgo(), unlimited=lambda: None)  # type: ignore[arg-type]
+    known = FrequencyCaps(HadLongAgo(), Metrics())  # type: ignore[arg-type]
     assert await known.exposures(subject, dry_run=True) == {"a0": 1}
     for seconds, counts in ((0.3, {"a0": 1}), (0.2, {})):
         clock.at += seconds

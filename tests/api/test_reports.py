@@ -19,6 +19,7 @@ from app.measuring import export
 from app.measuring.export import Exports
 from app.measuring.report import AT_ONCE, Reports
 from app.platform.errors import Unavailable
+from app.platform.metrics import Metrics
 from logged_rows import LogInMemory, row
 from waiting import wait_until
 
@@ -48,7 +49,7 @@ async def bandit(api: Api, log: CompleteLog, **fields: Any) -> None:
     body = {"catalogue": "c", "policy": "linear_ts", "reward": reward, **fields}
     await api.ok("PUT", "/v1/bandits/b", body, 201)
     service = api.app.service
-    service.reports, service.exports = Reports(service.bandits, log), Exports(log)
+    service.reports, service.exports = Reports(service.bandits, log, service.metrics), Exports(log)
 
 
 async def test_a_report_has_the_fields_of_the_contract(api: Api):
@@ -89,7 +90,7 @@ async def test_the_report_of_a_bandit_with_a_learner_per_key_takes_keys_as_drawn
     assert (found["unit"], found["interval_decisions"], found["warnings"]) == ("key", 1_024, [])
     low, high = found["lift"]["interval"]
     assert low < found["lift"]["value"] < high
-    api.app.service.reports = Reports(api.app.service.bandits, LogInMemory(busy))
+    api.app.service.reports = Reports(api.app.service.bandits, LogInMemory(busy), Metrics())
     found = await api.ok("GET", REPORT)
     assert (found["lift"]["interval"], found["lift"]["value"]) == (None, pytest.approx(0.0))
     assert found["warnings"] == [f"{name}: no interval below 30 keys" for name in ("policy", "holdout")]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from app.platform.metrics import Metrics
 from app.records.records import LoggedDecision, unpack
 from app.storage import redis_keys
 from ridge_estimate import ridge_estimate
@@ -135,7 +136,8 @@ async def test_of_two_workers_one_counts_the_default(world: Api):
     await world.due_now()
     service, now_ms = world.app.service, time.time_ns() // 1_000_000
     sweepers = [
-        housekeeping.Housekeeping(service.store, service.forgetting, wake=lambda n: None) for _ in range(4)
+        housekeeping.Housekeeping(service.store, service.forgetting, Metrics(), wake=lambda n: None)
+        for _ in range(4)
     ]
     await asyncio.gather(*(sweeper.sweep(p, now_ms) for sweeper in sweepers for p in range(16)))
     assert (await learned(world, "b", 20))["version"] == 20

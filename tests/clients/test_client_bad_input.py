@@ -99,7 +99,7 @@ def test_nobody_is_there():
     client = Client("http://127.0.0.1:1", retry=Retry(attempts=2, first_wait_s=0.0))
     with (
         client,
-        pytest.raises(ConnectionFailed, match=r"nobody can be reached at http://127.0.0.1:1") as failed,
+        pytest.raises(ConnectionFailed, match=r"no service answers at http://127.0.0.1:1") as failed,
     ):
         client.choose("home")
     assert "\n" not in str(failed.value)

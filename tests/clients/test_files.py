@@ -464,10 +464,10 @@ def test_an_export_that_breaks_off_leaves_nothing(
         ("http://127.0.0.1:99999", "url must begin with http://"),
         (
             "http://127.0.0.1:1",
-            "nobody can be reached at http://127.0.0.1:1 ([Errno 111] Connection refused)",
+            "no service answers at http://127.0.0.1:1 ([Errno 111] Connection refused)",
         ),
         ("http://user:c4nary@127.0.0.1:1", "an API key is given as key"),
-        ("http://no-such-host.invalid", "nobody can be reached"),
+        ("http://no-such-host.invalid", "no service answers"),
         ("", "url must begin with http://"),
     ],
 )

@@ -13,6 +13,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RewardRule
 from app.decision_log.rows import Row
 from app.learning.reward_entries import Reward
+from app.platform.metrics import Metrics
 from app.serving.choice import Choice
 from workers.housekeeping import Housekeeping
 from workers.log_retention import LogRetention
@@ -130,7 +131,7 @@ class Play:
     async def time_passes(self) -> None:
         """Every decision that waits gets its defaults."""
         housekeeping = Housekeeping(
-            self.world.store, self.world.service.forgetting, wake=lambda partition: None
+            self.world.store, self.world.service.forgetting, Metrics(), wake=lambda partition: None
         )  # type: ignore[arg-type]
         for key in KEYS:
             await housekeeping.sweep(self.partition(key), time.time_ns() // 1_000_000 + 7_200_000)
@@ -155,7 +156,7 @@ class Play:
         if not self.model.made:
             return
         last = self.model.made[n % len(self.model.made)].time
-        retention = LogRetention(self.world.store, most_bytes=2**40)  # type: ignore[arg-type]
+        retention = LogRetention(self.world.store, Metrics(), most_bytes=2**40)  # type: ignore[arg-type]
         await retention.sweep(last + 1 + RULE.keep_ms)
         for made in self.model.made:
             if made.time <= last and self.model.rows.pop(made.choice.decision, None) is not None:

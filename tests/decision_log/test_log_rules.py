@@ -10,6 +10,7 @@ from app.decision_log.reading import LoggedChoice
 from app.filters.filter import parse
 from app.learning.tokens import decision_of, new_decision_id, raw_of
 from app.platform.ids import is_logged
+from app.platform.metrics import Metrics
 from app.records.logged import LEFT_OUT, MOST_ASKED, LoggedRequest, asked_bytes, asked_of
 from app.serving.request import ChooseRequest
 from workers.log_retention import LogRetention
@@ -42,7 +43,7 @@ async def test_rows_stay_as_long_as_the_bandit_says_now(
 ):
     """Without a log: as long as it said last."""
     bandit = await world.bandit(log=LogRule(7 * HOUR_S))
-    retention = LogRetention(world.store, most_bytes=2**40)  # type: ignore[arg-type]
+    retention = LogRetention(world.store, Metrics(), most_bytes=2**40)  # type: ignore[arg-type]
     token = (await world.choose(bandit)).decision
     logged = await found(world, bandit, token)
     assert logged is not None

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from app.decision_log import buffer as row_buffer
 from app.decision_log.buffer import ROW_BYTES, RowBuffer
 from app.platform.errors import Unavailable
+from app.platform.metrics import Metrics
 from app.storage.types import DecisionId, LearnerId, RowWrite
 
 pytestmark = pytest.mark.anyio
@@ -42,14 +43,18 @@ def row(n: int) -> RowWrite:
     return RowWrite(DecisionId(LearnerId("0" * 16, f"k{n % 9}"), f"{n}"), n, 0, b"x" * 100, 1_000)
 
 
-def made(store: Store, rows: int = 10_000) -> tuple[RowBuffer, Counter[str]]:
-    reported: Counter[str] = Counter()
-    most = rows * (100 + ROW_BYTES)
-    buffer = RowBuffer(
-        store,  # type: ignore[arg-type]  # what is used of it
-        reported=lambda outcome, count: reported.update({outcome: count}),
-        most_bytes=most,
-    )
+def made(store: Store, rows: int = 10_000) -> tuple[RowBuffer, Callable[[], dict[str, float]]]:
+    """A buffer, and what it counted."""
+    metrics, most = Metrics(), rows * (100 + ROW_BYTES)
+    buffer = RowBuffer(store, metrics, most_bytes=most)  # type: ignore[arg-type]  # what is used of it
+
+    def reported() -> dict[str, float]:
+        (family,) = metrics.log_rows.collect()
+        counts = {
+            each.labels["outcome"]: each.value for each in family.samples if each.name.endswith("total")
+        }
+        return {outcome: count for outcome, count in counts.items() if count}
+
     return buffer, reported
 
 
@@ -62,7 +67,7 @@ async def test_rows_are_written_together_by_partition():
     assert store.written == Counter(str(n) for n in range(450))
     assert len(store.calls) <= 4 + 450 // row_buffer.BATCH_SIZE, "in the order of their partitions"
     assert max(len(names) for _, names in store.calls) <= row_buffer.BATCH_SIZE
-    assert reported == {"written": 450}
+    assert reported() == {"written": 450}
     store.calls.clear()
     await buffer.flush()
     assert not store.calls
@@ -75,7 +80,7 @@ async def test_what_has_no_room_is_dropped_and_counted_and_there_is_room_again()
         for n in range(25):
             buffer.add(row(n))
         await buffer.flush()
-    assert reported == {"written": 30, "dropped": 45}
+    assert reported() == {"written": 30, "dropped": 45}
 
 
 async def test_rows_wait_while_the_store_is_away():
@@ -90,7 +95,7 @@ async def test_rows_wait_while_the_store_is_away():
     store.away = False
     await buffer.flush()
     assert store.written == Counter(str(n) for n in range(300))
-    assert +reported == {"written": 300}
+    assert reported() == {"written": 300}
 
 
 async def test_a_flush_that_is_cancelled_loses_nothing():
@@ -117,7 +122,7 @@ async def test_the_end_waits_for_a_store_only_so_long(monkeypatch: pytest.Monkey
     store.slow = asyncio.Event()
     buffer.add(row(1))
     await buffer.stop()
-    assert reported["dropped"] == 1
+    assert reported()["dropped"] == 1
 
 
 async def test_it_writes_what_is_added_until_it_ends(monkeypatch: pytest.MonkeyPatch):

@@ -1,7 +1,7 @@
 """A structure that the service does not know serves a catalogue: flat, with 8 bits a number, in numpy.
 
 It is registered by these tests alone. What it cannot do it says: it does not grow, is not written into shared
-files, and is not measured again. All else works, since nothing asks which structure it is.
+files, and is not measured again. All else works, also over HTTP, since nothing asks which structure it is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import app
+from api_client import Api, running
 from app.filtering import plan as filter_plan
 from app.filtering.plan import PlanOptions, plan_filter
 from app.filters.filter import parse
@@ -30,6 +31,8 @@ from app.indexes.table import TableSnapshot, positions_of
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 from tests.indexes.brute_force import best_ids, filled, measure
+from waiting import wait_until
+from workers import index_maintenance
 
 DIM, ARMS = 8, 3_000
 SHORTLIST = 40
@@ -276,12 +279,90 @@ def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: 
     check(maker, {arm: each for arm, each in of(features).items() if arm != "5"}, seed=12)
 
 
-STRUCTURES = {"HnswGraph": "hnsw", "NormBlocks": "norm_pruned", "InvertedFile": "inverted_file"}
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_group", [False, True])
+async def test_a_catalogue_is_served_by_it_over_http(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_group: bool
+) -> None:
+    """Planned, grown, with deaths and filters. In a group it serves its maker, and this process scans."""
+    monkeypatch.setattr(index_maintenance, "POLL_S", 0.005)
+    monkeypatch.setattr(index_maintenance, "IDLE_S", 0.02)
+    arms = {f"a{number}": row for number, row in enumerate(gaussian(ARMS))}
+    async with running(store_url, tmp_path, is_group=is_group) as api:
+        await api.ok("PUT", "/v1/catalogues/c", {"dim": DIM}, 201)
+        await put(api, arms)
+        await api.bandit("b", "c", exploration=1e-9)
+        rng = np.random.default_rng(13)
+        taught = [{"id": f"o{n}", "arm": f"a{n}", "value": rng.normal()} for n in range(40)]
+        await api.observe("b", *taught)
+        theta = np.array((await api.learner("b"))["theta"])
+
+        async def index() -> Any:
+            return (await api.ok("GET", "/v1/catalogues/c"))["index"]
+
+        async def serves() -> bool:
+            found = await index()
+            if is_group:
+                shared = api.app.service.catalogues.served("c").index
+                return found["kind"] == "exact" and bool(shared.snapshot().table.ids.mapped)
+            return bool(found["kind"] == "flat8" and not found["fresh"])
+
+        async def chosen(**body: Any) -> list[str]:
+            answer = await api.choose("b", k=3, **body)
+            assert answer["exact"] is is_group
+            return [arm["id"] for arm in answer["arms"]]
+
+        def best(**among: Any) -> list[str]:
+            scores = {arm: float(row @ theta) for arm, row in arms.items() if not among or is_odd(arm)}
+            return sorted(scores, key=lambda arm: -scores[arm])[:3]
+
+        await wait_until(serves, what="the arms are searched")
+        assert await chosen() == best()
+        more = {f"a{ARMS + number}": row for number, row in enumerate(gaussian(100, seed=14))}
+        more[f"a{ARMS + 100}"] = 10.0 * theta / np.linalg.norm(theta)
+        await put(api, more)
+        arms |= more
+        assert (await chosen())[0] == f"a{ARMS + 100}"
+        for arm in best():
+            await api.ok("DELETE", f"/v1/catalogues/c/arms/{arm}", status=204)
+            del arms[arm]
+        assert await chosen() == best()
+        odd = {"odd": True}
+
+        async def planned() -> bool:
+            for _ in range(8):
+                answer = await api.choose("b", k=3, filter=odd)
+                assert [arm["id"] for arm in answer["arms"]] == best(filter=odd)
+            (found,) = (await api.ok("GET", "/v1/catalogues/c"))["filters"]
+            return bool(found["reason"] != "not measured yet")
+
+        await wait_until(planned, what="the filter is planned")
+        (found,) = (await api.ok("GET", "/v1/catalogues/c"))["filters"]
+        assert found["recall_at_1"] >= 0.95
+
+
+def is_odd(arm: str) -> bool:
+    return int(arm[1:]) % 2 == 1
+
+
+async def put(api: Api, arms: dict[str, np.ndarray]) -> None:
+    rows = [
+        {"id": arm, "features": row.tolist(), "metadata": {"odd": is_odd(arm)}} for arm, row in arms.items()
+    ]
+    await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
+
+
+STRUCTURES = {
+    "HnswGraph": "hnsw",
+    "NormBlocks": "norm_pruned",
+    "InvertedFile": "inverted_file",
+    "MilvusSnapshot": "milvus",
+}
 ITS_FILE = {"HnswGraph": "hnsw.py", "NormBlocks": "norm_pruned.py", "InvertedFile": "inverted_file.py"}
 
 
 def questions(source: str) -> list[str]:
-    """Where a source asks which structure something is; ``options`` say what an owner wants."""
+    """Where a source asks which structure something is, or which one its owner wants."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
@@ -289,11 +370,11 @@ def questions(source: str) -> list[str]:
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             kinds = [side for side in sides if isinstance(side, ast.Attribute) and side.attr == "kind"]
-            asked = [kind for kind in kinds if "options" in ast.unparse(kind.value)]
+            is_option = any("options" in ast.unparse(kind.value) for kind in kinds)
             named = [
                 each.value for side in sides for each in ast.walk(side) if isinstance(each, ast.Constant)
             ]
-            if kinds and not asked and {*named} & {"exact", *STRUCTURES.values()}:
+            if kinds and {*named} & {*STRUCTURES.values(), *([] if is_option else ["exact"])}:
                 found.append(ast.unparse(node))
     return [each for each in found if each in STRUCTURES or "kind" in each]
 
@@ -316,5 +397,5 @@ def test_nothing_else_asks_which_structure_it_is() -> None:
                 asked[str(path.relative_to(root))] = found
     assert asked == {}
     assert questions("isinstance(x, HnswGraph | str) or s.kind == 'hnsw' or options.kind == 'hnsw'") == [
-        "HnswGraph", "s.kind == 'hnsw'",
+        "HnswGraph", "s.kind == 'hnsw'", "options.kind == 'hnsw'",
     ]  # fmt: skip

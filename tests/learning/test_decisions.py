@@ -8,6 +8,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import RewardRule
 from app.learning.replay import compare
 from app.platform.errors import Unavailable
+from app.platform.metrics import Metrics
 from waiting import wait_until
 from workers.housekeeping import Housekeeping
 from world import World
@@ -29,7 +30,9 @@ async def due(world: World, bandit: Bandit, key: str = "ann") -> int:
 
 async def sweep(world: World, partition: int) -> None:
     """What is due within the next two hours."""
-    housekeeping = Housekeeping(world.store, world.service.forgetting, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
+    housekeeping = Housekeeping(
+        world.store, world.service.forgetting, Metrics(), wake=world.service._worker.wake
+    )  # type: ignore[arg-type,union-attr]
     await housekeeping.sweep(partition, time.time_ns() // 1_000_000 + 7_200_000)
 
 

@@ -11,6 +11,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, ExploreRule, LogRule, RewardRule
 from app.bandits.versions import BanditVersion
 from app.learning import forgetting as module
+from app.platform.metrics import Metrics
 from app.records.records import LoggedDecision, unpack
 from app.storage import redis_keys
 from app.storage.types import RewardWrite
@@ -36,7 +37,7 @@ def later_ms() -> int:
 
 
 def housekeeping(world: World) -> Housekeeping:
-    return Housekeeping(world.store, world.service.forgetting, wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
+    return Housekeeping(world.store, world.service.forgetting, Metrics(), wake=world.service._worker.wake)  # type: ignore[arg-type,union-attr]
 
 
 async def quiet(world: World) -> None:
@@ -256,7 +257,7 @@ async def test_what_a_process_made_from_a_learner_goes_when_another_process_forg
     partition = learner.partition(world.store.partitions)
     watermark, newest = await world.store.learners.watermark(partition), "9" * 13 + "-99"
     await world.store.learners.apply(partition, expected=watermark, watermark=newest, states={learner: None})
-    await world.service._sync_learners(partition)
+    await world.service._remote.sync(partition)
     assert states.peek(learner) is None
 
 

@@ -88,7 +88,7 @@ async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_na
     await teach(world, bandit, {f"k{n}": 1 + n % 11 for n in range(60)})
     first, again = await fit(world, bandit), await fit(world, bandit)
     np.testing.assert_array_equal(first.mean, again.mean)
-    other = prior_fits.PriorFits(world.store, world.service.priors, fitted=lambda *_, **__: None)
+    other = prior_fits.PriorFits(world.store, world.service.priors, world.service.metrics)
     other._secret = b"another secret of 32 bytes, or so"[:32]
     version = (await other.fit(bandit)).version
     assert version is not None
@@ -147,7 +147,7 @@ async def test_of_two_who_fit_at_once_the_later_takes_what_stands(world: World):
     """As on two processes. Neither overwrites what the other has made."""
     bandit = await learned(world)
     await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
-    other = prior_fits.PriorFits(world.store, world.service.priors, fitted=lambda *_, **__: None)
+    other = prior_fits.PriorFits(world.store, world.service.priors, world.service.metrics)
     found = []
 
     async def somebody_is_faster() -> None:

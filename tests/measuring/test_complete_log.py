@@ -7,6 +7,7 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RewardRule
 from app.decision_log.rows import Row
+from app.platform.metrics import Metrics
 from app.storage.types.decisions import LearnerId
 from workers.log_retention import LogRetention
 from world import World
@@ -71,7 +72,7 @@ async def test_they_begin_where_rows_had_to_go(world: World):
     bandit = await logged(world)
     rows = await rows_of(world, bandit)
     held = (await world.store.usage.read())["log"]
-    await LogRetention(world.store, most_bytes=held // 2).sweep(time.time_ns() // 1_000_000)
+    await LogRetention(world.store, Metrics(), most_bytes=held // 2).sweep(time.time_ns() // 1_000_000)
     left = await rows_of(world, bandit)
     decisions, rewarded, complete_from = await counted(world, bandit)
     assert complete_from is not None

@@ -18,6 +18,7 @@ from app.measuring import report as reports
 from app.measuring.outcomes import SeenRewards, Terms, terms_of, value_of
 from app.measuring.report import Report, ReportFold, Reports, Unit
 from app.platform.errors import Invalid, Unavailable
+from app.platform.metrics import Metrics
 from logged_rows import LogInMemory, reward_of, row
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import clustered_t_sequence as sequence
@@ -330,7 +331,7 @@ async def test_the_scope_of_a_bandit_says_what_the_unit_is(world: World):
     rows = visits(np.random.default_rng(11), 200, 1_000)
     for scope, unit in (("global", "decision"), ("per_key", "key")):
         bandit = await world.bandit(scope, scope=scope)
-        found = await Reports(world.service.bandits, LogInMemory(rows)).report(
+        found = await Reports(world.service.bandits, LogInMemory(rows), Metrics()).report(
             bandit, from_ms=None, to_ms=None, bucket_ms=None
         )
         assert found.unit == unit
@@ -350,7 +351,7 @@ async def test_the_sum_and_its_signals_share_the_chance_to_fail(world: World):
         )
         for _ in range(400)
     ]
-    found = await Reports(world.service.bandits, LogInMemory(rows)).report(
+    found = await Reports(world.service.bandits, LogInMemory(rows), Metrics()).report(
         bandit, from_ms=None, to_ms=None, bucket_ms=None
     )
     weighed = [(found, None), *((each, {each.signal: 1.0}) for each in found.signals)]
@@ -406,13 +407,13 @@ async def test_each_version_of_a_bandit_has_its_terms(world: World):
 
     wider = msgspec.structs.replace(bandit.record, reward=RewardRule(0.0, 2.0, wait_s=5.0, default=1.0))
     bandit = await world.service.bandits.change("b", lambda uid, version: wider)
-    found = await Reports(world.service.bandits, LogInMemory([*first, *later], page=1)).report(
+    found = await Reports(world.service.bandits, LogInMemory([*first, *later], page=1), Metrics()).report(
         bandit, from_ms=None, to_ms=None, bucket_ms=None
     )
     assert found.groups[0].mean_reward == (1.0 + 0.0 + 2.0 + 1.0) / 4
     assert found.interval_kind == "bounded"
     assert found.groups[0].interval == (0.0, 2.0)
-    some = await Reports(world.service.bandits, LogInMemory([*first, *later])).report(
+    some = await Reports(world.service.bandits, LogInMemory([*first, *later]), Metrics()).report(
         bandit, from_ms=2, to_ms=4, bucket_ms=None
     )
     assert some.groups[0].decisions == 2
@@ -431,7 +432,7 @@ async def test_few_reports_are_made_at_once_and_too_many_are_refused(world: Worl
             await goes_on.wait()
             yield [row(1.0)]
 
-    service = Reports(world.service.bandits, Held([]))
+    service = Reports(world.service.bandits, Held([]), Metrics())
 
     def one() -> asyncio.Task[Report]:
         return asyncio.create_task(service.report(bandit, from_ms=None, to_ms=None, bucket_ms=None))

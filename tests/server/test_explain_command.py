@@ -83,7 +83,7 @@ def test_a_decision_is_explained_as_text_and_what_is_wrong_is_one_line(service: 
             (token, "--bandit", "nobody", "--url", service.url),
             "404 not_found: there is no bandit with this name",
         ),
-        ((token, "--bandit", "home", "--url", "http://127.0.0.1:1"), "nobody can be reached"),
+        ((token, "--bandit", "home", "--url", "http://127.0.0.1:1"), "no service answers"),
         ((token, "--bandit", "home", "--url", "nowhere"), "url must begin with http://"),
         ((token, "--bandit", "home", "--key", "é", "--url", service.url), "key must be printable ASCII"),
         ((token,), "--bandit"),

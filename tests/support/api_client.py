@@ -215,14 +215,17 @@ async def _maker(settings: Settings, group_dir: Path | None) -> AsyncIterator[No
 
 @asynccontextmanager
 async def running(
-    store_url: str, data_dir: Path, *, empty: bool = True, **settings: Any
+    store_url: str, data_dir: Path, *, empty: bool = True, is_group: bool = IS_GROUP, **settings: Any
 ) -> AsyncIterator[Api]:
-    """The application with its lifespan run, over a store that is emptied first."""
+    """The application with its lifespan run, over a store that is emptied first.
+
+    ``is_group``: it shares arms, which another one makes.
+    """
     async with connect(store_url) as store:
         if empty:
             await flush(store)
         app_settings = Settings(redis_url=store_url, data_dir=data_dir, **settings)
-        group_dir = data_dir / "indexes" if IS_GROUP else None
+        group_dir = data_dir / "indexes" if is_group else None
         app = create_app(app_settings, group_dir=group_dir)
         transport = httpx.ASGITransport(app)
         async with (

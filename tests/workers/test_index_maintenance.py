@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app.platform.metrics import Metrics
 from waiting import wait_until
 from workers import index_maintenance
 
@@ -77,12 +78,17 @@ async def test_one_failure_rests_and_the_others_go_on(
         raise ValueError("broken")
 
     bad, good = catalogue("bad", fail), catalogue("good", lambda: None)
-    outcomes: list[str] = []
+    metrics = Metrics()
+
+    def outcomes(outcome: str) -> float:
+        labels = {"outcome": outcome}
+        return metrics.registry.get_sample_value("shortlist_index_maintenance_total", labels) or 0
+
     with caplog.at_level(logging.ERROR):
-        task = asyncio.create_task(index_maintenance.run([bad, good], outcomes.append))
+        task = asyncio.create_task(index_maintenance.run([bad, good], metrics))
 
         async def went_on() -> bool:
-            return outcomes.count("done") >= 20
+            return outcomes("done") >= 20
 
         await wait_until(went_on, what="the good one is maintained again and again")
         task.cancel()
@@ -91,13 +97,13 @@ async def test_one_failure_rests_and_the_others_go_on(
     assert bad.index.begun == 1
     assert (bad.index.failures, good.index.failures) == ({"Job": "ValueError: broken"}, {})
     assert bad.index.finished == [bad.index.due]
-    assert outcomes.count("failed") == 1
+    assert outcomes("failed") == 1
     assert len([record for record in caplog.records if "bad" in record.message]) == 1
     monkeypatch.setattr(index_maintenance, "REST_S", 0.0)
-    task = asyncio.create_task(index_maintenance.run([bad], outcomes.append))
+    task = asyncio.create_task(index_maintenance.run([bad], metrics))
 
     async def again() -> bool:
-        return outcomes.count("failed") >= 3
+        return outcomes("failed") >= 3
 
     await wait_until(again, what="it is tried again after its rest")
     task.cancel()
@@ -107,7 +113,7 @@ async def test_a_stop_does_not_wait_for_long_work():
     """The thread goes on alone until it notices; the loop is free before that, and so is the process."""
     release = threading.Event()
     long = catalogue("long", release.wait)
-    task = asyncio.create_task(index_maintenance.run([long], lambda _: None))
+    task = asyncio.create_task(index_maintenance.run([long], Metrics()))
 
     async def begun() -> bool:
         return bool(long.index.begun)

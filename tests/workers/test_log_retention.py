@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.platform.metrics import Metrics
 from app.storage.store import Store
 from app.storage.types import DecisionId, LearnerId, RowWrite
 from workers.log_retention import PIECES, STEP, LogRetention, share_of
@@ -39,11 +41,12 @@ async def left(store: Store) -> list[int]:
 
 async def test_rows_go_when_their_time_is_over(store: Store):
     times = await fill(store, 60, HOUR_MS // 10)
-    done: list[int] = []
-    retention = LogRetention(store, most_bytes=2**40, done=lambda _, count: done.append(count))
+    metrics = Metrics()
+    retention = LogRetention(store, metrics, most_bytes=2**40)
     await retention.sweep(times[20] + HOUR_MS)
     assert await left(store) == times[20:]
-    assert sum(done) == 20
+    dropped = {"kind": "rows_dropped"}
+    assert metrics.registry.get_sample_value("shortlist_housekeeping_total", dropped) == 20
     await retention.sweep(times[-1] + HOUR_MS + 1)
     assert await left(store) == []
     assert (await store.usage.read())["log"] == 0
@@ -52,7 +55,7 @@ async def test_rows_go_when_their_time_is_over(store: Store):
 async def test_the_oldest_rows_go_when_there_are_too_many(store: Store):
     times = await fill(store, 200, 1_000)
     whole = (await store.usage.read())["log"]
-    retention = LogRetention(store, most_bytes=whole // 2)
+    retention = LogRetention(store, Metrics(), most_bytes=whole // 2)
     await retention.sweep(times[-1])
     held = (await store.usage.read())["log"]
     assert whole // 2 - whole // 50 < held <= whole // 2, "no more than is spared"
@@ -89,7 +92,7 @@ async def test_a_bandit_cannot_push_out_the_rows_of_another_one(store: Store):
     small = await flood(store, UIDS[0], 50, 100)
     await flood(store, UIDS[1], 400, 5_000, at_ms=60_000)
     most = 4 * small
-    await LogRetention(store, most_bytes=most).sweep(1_070_000)
+    await LogRetention(store, Metrics(), most_bytes=most).sweep(1_070_000)
     assert len(await rows_of(store, UIDS[0])) == 50
     held = (await store.usage.read())["log"]
     assert most - most // 16 < held <= most, "what one leaves free, the other one has"
@@ -101,7 +104,7 @@ async def test_a_bandit_cannot_push_out_the_rows_of_another_one(store: Store):
 
 async def test_both_lose_rows_where_both_take_more_than_their_share(store: Store):
     sizes = [await flood(store, uid, 100, size) for uid, size in zip(UIDS, (400, 4_000), strict=True)]
-    await LogRetention(store, most_bytes=sizes[0]).sweep(1_000_100)
+    await LogRetention(store, Metrics(), most_bytes=sizes[0]).sweep(1_000_100)
     one, other = [len(await rows_of(store, uid)) for uid in UIDS]
     assert 40 <= one <= 50, "half of the room"
     assert 0.4 <= other * sizes[1] / 100 / sizes[0] <= 0.5
@@ -128,7 +131,7 @@ async def test_few_large_rows_do_no_harm(store: Store):
     await flood(store, UIDS[1], 8 * PIECES, 40_000, every=400)
     await flood(store, UIDS[1], 8 * PIECES, 100, at_ms=60_000)
     most = 3 * small
-    await LogRetention(store, most_bytes=most).sweep(1_070_000)
+    await LogRetention(store, Metrics(), most_bytes=most).sweep(1_070_000)
     assert len(await rows_of(store, UIDS[0])) == 100
     assert most - most // 16 < (await store.usage.read())["log"] <= most
 
@@ -143,14 +146,19 @@ def test_a_share_is_what_is_left_divided_by_those_who_want_it(totals: list[int],
         assert share >= Fraction(most, len(totals)), "nobody leaves the others less than their part"
 
 
-async def test_many_rows_go_in_steps(store: Store):
+async def test_many_rows_go_in_steps(store: Store, monkeypatch: pytest.MonkeyPatch):
     learner = LearnerId(UIDS[0], "k")
     partition = learner.partition(store.partitions)
     rows = [
         RowWrite(DecisionId(learner, f"{n:016}"), 1_000 + n, 0, b"x", HOUR_MS) for n in range(2 * STEP + 3)
     ]
     await store.rows.write(partition, rows)
-    done: list[int] = []
-    retention = LogRetention(store, most_bytes=2**40, done=lambda _, count: done.append(count))
-    await retention.sweep(2 * HOUR_MS)
+    trim, done = store.rows.trim, list[int]()
+
+    async def counted(*arguments: Any, **options: Any) -> int:
+        done.append(await trim(*arguments, **options))
+        return done[-1]
+
+    monkeypatch.setattr(store.rows, "trim", counted)
+    await LogRetention(store, Metrics(), most_bytes=2**40).sweep(2 * HOUR_MS)
     assert done == [STEP, STEP, 3]

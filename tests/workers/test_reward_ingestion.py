@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.learning.checkpoints import restored
 from app.learning.fold import fold, learners_of
+from app.platform.hooks import Hooks
 from app.records.records import (
     POOLED,
     LearnerState,
@@ -103,11 +104,11 @@ class Seen:
     entries: int = 0
     resynced: list[int] = field(default_factory=list)
 
-    def applied(self, step: Step) -> None:
+    def folded(self, step: Step) -> None:
         self.states.update(step.states)
         self.entries += step.entries
 
-    async def note(self, partition: int) -> None:
+    async def resync(self, partition: int) -> None:
         self.resynced.append(partition)
 
 
@@ -115,8 +116,7 @@ def worker(store: Any, seen: Seen | None = None, poll_s: float = 0.01) -> Reward
     seen = seen or Seen()
     return RewardWorker(
         store,
-        applied=seen.applied,
-        resync=seen.note,
+        Hooks(folded=seen.folded, resync=seen.resync),
         poll_s=poll_s,
         reward_log_s=600,
         capacity_bytes=1 << 20,
@@ -487,7 +487,7 @@ async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: Store)
 async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monkeypatch: pytest.MonkeyPatch):
     """And at once if somebody waits for it: no cycle here would end by itself."""
     going, steps = worker(one, poll_s=3_600), list[int]()
-    monkeypatch.setattr(going, "_applied", lambda step: steps.append(step.entries))
+    monkeypatch.setattr(going, "_hooks", Hooks(folded=lambda step: steps.append(step.entries)))
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
     await going.drain()
     monkeypatch.setattr(reward_ingestion, "CYCLE_S", 3_600)
@@ -512,7 +512,7 @@ async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     monkeypatch.setattr(reward_ingestion, "LONG_CYCLE_S", 3_600)
     monkeypatch.setattr(reward_ingestion, "BATCH", 2)
     going, steps = worker(one, poll_s=3_600), list[int]()
-    monkeypatch.setattr(going, "_applied", lambda step: steps.append(step.entries))
+    monkeypatch.setattr(going, "_hooks", Hooks(folded=lambda step: steps.append(step.entries)))
     await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)] * 5)
     await asyncio.wait_for(going.drain(), 60)
     assert steps == [2, 2, 1]

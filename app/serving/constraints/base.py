@@ -1,13 +1,13 @@
 """What a constraint is: the class that each extends, and how several are combined.
 
 A constraint decides which arms one choice may have. To write one: make a subclass of ``Constraint`` in a file
-of this folder, write ``view``, and add a row to ``constraints.registry``: an object of it, and when it has a
+of this folder, write ``view``, and add a row to the table in ``pipeline``: an object of it, and when it has a
 say. All else has a default. Policies need nothing: they take their arms from ``Candidates``.
 
 A choice calls its constraints in this order:
 
-1. The registry says which have a say. A choice pays nothing for the others.
-2. ``view``, in the order of the registry: what the constraint leaves, within what those before it left.
+1. The table says which have a say. A choice pays nothing for the others.
+2. ``view``, in the order of the table: what the constraint leaves, within what those before it left.
 3. The policy ranks what is left.
 4. ``charge``, of those that count, in the opposite order: what is about to be shown is counted. If one
    refuses, the others are refunded, and the choice begins again at 2.
@@ -17,7 +17,13 @@ A choice calls its constraints in this order:
    made for the same event.
 
 A dry run stops after 3. A choice that is made again, to explain it, takes what constraints that count left
-from the row of its decision, and asks the others anew.
+from the row of its decision, and asks the others again.
+
+An evaluation reads what constraints left from the row too: filter, exclusions and pins of the request, and
+``record`` of those that count. What another one left (``at_most``: which arms were still allowed after the
+first) depends on attributes as they were, and is not in the row. So decisions in which it had a say are left
+out of evaluations, unless it says ``is_in_row``. What quotas and frequency caps would have left if another
+policy had chosen all along is in no row: an evaluation is of single choices, within what was left then.
 """
 
 from __future__ import annotations
@@ -59,8 +65,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
 
     ``arm_filter``  arms that it does not let in are not eligible
     ``exclude``     ids of arms that are not eligible; unknown ones are ignored
-    ``limits``      how many arms of some groups the list may have (``policies.limits.Limit``). Evaluations
-                    know of ``at_most`` of a request alone, and take other lists for free of limits
+    ``limits``      how many arms of some groups the list may have (``policies.limits.Limit``)
     ``pins``        arms that stand at their places, instead of as many that the policy chooses
     ``unpinned``    ids of pinned arms that may not stand there: the policy chooses for their places
     ``quotas``      quotas at one moment: arms of those used up are not eligible
@@ -134,9 +139,12 @@ class Constraint(ABC):
     ``counts``: whether it depends on what was shown before. Then it is charged, and it says in ``record``
     what it left out, for nobody can find that out later. One that does not count depends on the request, the
     settings of the bandit and the catalogue alone, and is asked again when the choice is made again.
+
+    ``is_in_row``: whether the row of a decision says all that it left, see the module.
     """
 
     counts: ClassVar[bool] = False
+    is_in_row: ClassVar[bool] = False
 
     @abstractmethod
     async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:

@@ -6,8 +6,8 @@ unless some of it would exceed the cap. In that case the choice is made again, w
 So the cap is never exceeded, and costs one round trip for a choice. A rule that counts rewards reads the
 history before the choice instead.
 
-If the store has no room for more, a choice goes on and is not remembered (``unlimited``): to refuse it would
-let anybody lock visitors out by inventing keys.
+If the store has no room for more, a choice goes on, is not remembered, and is counted
+(``Metrics.unlimited``): to refuse it would let anybody lock visitors out by inventing keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from app.indexes.snapshot import Snapshot
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Invalid, Unavailable
+from app.platform.metrics import Metrics
 from app.policies.limits import AtMost, CappedValues, Limit
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
@@ -71,13 +72,13 @@ class Exposure:
 
 
 class FrequencyCaps(Constraint):
-    """The frequency cap of the bandit. ``unlimited``: called for each choice that is not all remembered."""
+    """The frequency cap of the bandit."""
 
-    counts = True
+    counts = is_in_row = True
 
-    def __init__(self, store: Choices, *, unlimited: Callable[[], None]) -> None:
+    def __init__(self, store: Choices, metrics: Metrics) -> None:
         self._store = store
-        self._unlimited = unlimited
+        self._unlimited = metrics.unlimited.labels("shown")
         # What was shown, and until when it counts, in monotonic seconds.
         self._known: BoundedCache[LearnerId, Sequence[tuple[str, float]]] = BoundedCache(CACHE_BYTES)
 
@@ -109,7 +110,7 @@ class FrequencyCaps(Constraint):
         taken = await self._store.take_repeats(subject.key, new, **_terms(subject.rule))
         self._refresh(subject, taken)
         if not taken.remembered:
-            self._unlimited()
+            self._unlimited.inc()
         return CapCharge(subject, new) if taken.allowed else None
 
     async def refund(self, charge: CapCharge) -> None:

@@ -42,7 +42,7 @@ class QuotaCharge(NamedTuple):
 class QuotaConstraint(Constraint):
     """The quotas of the bandit."""
 
-    counts = True
+    counts = is_in_row = True
 
     def __init__(self, quotas: Quotas) -> None:
         self._shares = quotas.shares

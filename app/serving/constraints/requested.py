@@ -25,12 +25,16 @@ from shortlist.types import TopK
 class Filters(Constraint):
     """The filter of the bandit, and that of the request."""
 
+    is_in_row = True
+
     async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         return View(arm_filter=request.bandit.filter_with(choice.arm_filter))
 
 
 class Exclusions(Constraint):
     """Arms that the request excludes."""
+
+    is_in_row = True
 
     async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:  # noqa: ARG002
         return View(exclude=choice.exclude)
@@ -45,6 +49,8 @@ class AtMostRules(Constraint):
 
 class Pins(Constraint):
     """The pins of the request. ``sync`` finds arms that another process has just written."""
+
+    is_in_row = True
 
     def __init__(self, sync: Sync) -> None:
         self._sync = sync

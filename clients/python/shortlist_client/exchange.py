@@ -156,5 +156,5 @@ def _broken(call: Call[Any], url: str, error: httpx.RequestError) -> ConnectionF
     if isinstance(error, httpx.TimeoutException):
         return TimedOut(f"{call}: {url} did not answer in time ({type(error).__name__})")
     if isinstance(error, httpx.ConnectError):
-        return ConnectionFailed(f"{call}: nobody can be reached at {url} ({error}); does the service run?")
+        return ConnectionFailed(f"{call}: no service answers at {url} ({error}); does the service run?")
     return ConnectionFailed(f"{call}: the connection to {url} broke ({error or type(error).__name__})")
