@@ -103,6 +103,7 @@ class QuotaFilters:
         first = 0 if is_most else _first(attributes, attributes.entries_of(rows))
         if _SMALLER * len(rows) < attributes.entries - first:
             attributes, first = _of_rows(attributes, rows), 0
+        described: Rows | None = None
         found = self._of_arms(snapshot.whole.table, rows)
         alone = self._alone
         values = self._of_values(attributes, rows) if alone is self._evaluated else {}
@@ -110,11 +111,17 @@ class QuotaFilters:
             found[number] = np.unique(np.concatenate(values[number]))
         asked = {number: self._partly[number] for number in self._partly.keys() & values.keys()}
         for number, arm_filter in (alone | asked).items():
-            entries = np.flatnonzero(attributes.evaluate(arm_filter, first)) + first
-            own = _rows_of(attributes, entries, rows)
-            if arm_filter.matches((), {}):  # arms without fields too
-                own = np.union1d(own, rows[attributes.entries_of(rows) < 0])
-            found[number] = own
+            mask, is_empty_in = attributes.evaluate(arm_filter, first), arm_filter.matches((), {})
+            if is_most and not is_empty_in:
+                found[number] = _rows_of(attributes, np.flatnonzero(mask), rows)
+                continue
+            if described is None:
+                entries = attributes.entries_of(rows)
+                described = np.flatnonzero(entries >= 0)
+                entries = entries[described] - first
+            passes = np.full(len(rows), is_empty_in)
+            passes[described] = mask[entries]
+            found[number] = rows[passes]
         return [(number, own.astype(np.int32)) for number, own in sorted(found.items()) if len(own)]
 
     def _of_arms(self, table: TableSnapshot, rows: Rows) -> dict[int, Rows]:
