@@ -64,12 +64,16 @@ class _CatalogueMoment(NamedTuple):
 
 
 class FollowedMembership:
-    """See the module. For the event loop. ``changed`` is called when other arms are eligible than before."""
+    """See the module. For the event loop.
+
+    ``changed`` is called when other arms are eligible than before, or rows count for other quotas.
+    """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self.members = Membership()
         self._known: _CatalogueMoment | None = None
+        self._current: Snapshot | None = None  # that was found to be of the moment that is known
         self._filters = QuotaFilters()
         self._new: dict[int, QuotaRule] = {}
         self._gone: set[int] = set()
@@ -139,7 +143,7 @@ class FollowedMembership:
         A bandit that is moved has the same quotas over other rows. ``current``: taken from the index now.
         """
         if self._known is not None and self._known.number > current.whole.table.number:
-            self._known, self._latest, self._marked = None, None, []
+            self._known, self._current, self._latest, self._marked = None, None, None, []
 
     async def ready(self, snapshot: Snapshot) -> bool:
         """Know the quotas of the arms of a snapshot, or that they wait. False: it is out of date.
@@ -176,15 +180,21 @@ class FollowedMembership:
 
     def is_current(self, snapshot: Snapshot) -> bool:
         """Whether nothing has happened since that is not known: what every choice asks."""
-        known, table = self._known, snapshot.whole.table
-        if known is None or self._new or self._gone or self._waiting:
+        if self._new or self._gone or self._waiting:
             return False
-        return (
-            known.number == table.number
+        if snapshot is self._current:
+            return True
+        known, table = self._known, snapshot.whole.table
+        is_current = (
+            known is not None
+            and known.number == table.number
             and known.stamp == snapshot.attributes.stamp
             and known.rows == table.rows
             and known.dead == len(table.dead)
         )
+        if is_current:
+            self._current = snapshot
+        return is_current
 
     def _is_long(self, snapshot: Snapshot) -> bool:
         """Whether the quotas of the arms that wait are found in a thread."""
@@ -240,7 +250,8 @@ class FollowedMembership:
         if self._update is not None:
             self._marked.append(rows)
         members.forget(table.dead[known.dead :])
-        self._known, self._waiting = moment, int(np.count_nonzero(members.waiting))
+        self._known, self._current = moment, None
+        self._waiting = int(np.count_nonzero(members.waiting))
         if len(rows):
             self._latest = snapshot
             self._changed()
@@ -252,7 +263,6 @@ class FollowedMembership:
                 await self._change(snapshot)
         finally:  # not by a callback: until that is called, others would wait for what has ended
             self._update = None
-        self._changed()
         if self._latest is not None:
             self._begin(self._latest)
 
@@ -273,6 +283,7 @@ class FollowedMembership:
         for number in new:
             del self._new[number]
         self._waiting = int(np.count_nonzero(members.waiting))
+        self._changed()  # before anything is awaited: from here on it is current
         if self._waiting and self._latest is None:
             self._latest = snapshot
         if members.is_wasteful:
@@ -326,7 +337,9 @@ class FollowedMembership:
             self._filters, self._new = QuotaFilters(), rules | self._new
             self.members = Membership(table.rows)
         self.members.forget(table.dead)
-        self._known = _CatalogueMoment.of(snapshot)
+        self._waiting = int(np.count_nonzero(self.members.waiting))
+        self._known, self._current = _CatalogueMoment.of(snapshot), None
+        self._changed()
 
     @staticmethod
     async def _evaluated(work: Callable[[], T], is_long: bool) -> T:

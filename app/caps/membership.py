@@ -33,8 +33,6 @@ Pairs = NDArray[np.int64]
 
 STEP = 500_000  # pairs that change together: a few milliseconds
 DESCRIBED = 20_000  # likewise, where those of a row are compared with what they were
-FEW_ROWS = 40  # are asked one by one for their quotas
-REMEMBERED = 10_000  # rows whose quotas were asked for
 NONE = -1
 _NEVER = np.iinfo(np.int32).max
 _BITS = 16  # of a number, in a key
@@ -115,7 +113,6 @@ class Membership:
         self._chains = _Chains(np.empty(0, np.int32), np.empty(0, np.int16), np.empty(0, np.int32))
         self._entries = 0
         self._garbage = 0
-        self._numbers_of: dict[int, Sequence[int]] = {}  # since pairs changed
         self._since = np.empty(0, dtype=np.int32)  # the first entry of the quota that has a number
         self._of_quota: dict[int, _QuotaRows] = {}
         self._applied = np.empty(0, dtype=np.bool_)
@@ -155,12 +152,6 @@ class Membership:
 
     def of(self, row: int) -> Sequence[int]:
         """The numbers of the quotas of a row; of a row that is not known none."""
-        # the arms that are shown are few of the catalogue, and a list is walked in Python
-        found = self._numbers_of.get(row)
-        if found is not None:
-            return found
-        if len(self._numbers_of) >= REMEMBERED:
-            self._numbers_of.clear()
         chains, numbers = self._chains, list[int]()
         entry = chains.newest.item(row) if 0 <= row < len(chains.newest) else NONE
         while entry != NONE:
@@ -168,7 +159,6 @@ class Membership:
             if entry >= self._since.item(number):
                 numbers.append(number)
             entry = chains.before.item(entry)
-        self._numbers_of[row] = numbers
         return numbers
 
     def quotas_of(self, rows: Rows) -> tuple[Rows, Numbers]:
@@ -192,12 +182,6 @@ class Membership:
 
     def counted(self, rows: Sequence[int]) -> dict[int, int]:
         """The numbers of the quotas of these rows, and how many of the rows each has."""
-        counts = dict[int, int]()
-        if len(rows) <= FEW_ROWS:
-            for row in rows:
-                for number in self.of(row):
-                    counts[number] = counts.get(number, 0) + 1
-            return counts
         of_each = np.bincount(self.quotas_of(np.array(rows, dtype=np.int64))[1])
         return {number: int(of_each[number]) for number in np.flatnonzero(of_each).tolist()}
 
@@ -259,7 +243,6 @@ class Membership:
         if own is None:
             return
         rows, is_out = own.rows, bool(self._applied[number])
-        self._numbers_of.clear()
         self._since[number], self._applied[number], self.sizes[number] = _NEVER, False, 0
         self._garbage += len(rows)
         for start in range(0, len(rows), STEP):
@@ -316,7 +299,6 @@ class Membership:
             self._change_size(number, len(own_rows), own_rows)
         changed = np.unique(np.concatenate((added, removed)) >> _BITS)
         self._chains.newest[changed] = NONE
-        self._numbers_of.clear()
         self._garbage += int(had[rows.searchsorted(changed)].sum())
         own, numbers = split(pairs)
         differs = np.isin(own, changed)
@@ -411,7 +393,6 @@ class Membership:
         before[self._entries + again] = entries[again - 1]
         newest[rows] = entries  # of a row named twice the last counts
         self._entries = last
-        self._numbers_of.clear()
 
 
 def _by_number(pairs: Pairs) -> Iterator[tuple[Rows, int]]:

@@ -98,12 +98,12 @@ class QuotaFilters:
         Cost: about that of evaluating the filters over the entries of these rows, or those between them.
         """
         attributes = snapshot.attributes
-        entries = attributes.entries_of(rows)
-        first = _first(attributes, entries)
+        # to look for the entries of most rows takes longer than to evaluate a filter over all entries
+        is_most = 2 * len(rows) >= attributes.entries
+        first = 0 if is_most else _first(attributes, attributes.entries_of(rows))
         if _SMALLER * len(rows) < attributes.entries - first:
             attributes, first = _of_rows(attributes, rows), 0
-            entries = attributes.entries_of(rows)
-        described = np.flatnonzero(entries >= 0)
+        described: Rows | None = None
         found = self._of_arms(snapshot.whole.table, rows)
         alone = self._alone
         values = self._of_values(attributes, rows) if alone is self._evaluated else {}
@@ -111,9 +111,17 @@ class QuotaFilters:
             found[number] = np.unique(np.concatenate(values[number]))
         asked = {number: self._partly[number] for number in self._partly.keys() & values.keys()}
         for number, arm_filter in (alone | asked).items():
-            mask = np.full(len(rows), arm_filter.matches((), {}))
-            mask[described] = attributes.evaluate(arm_filter, first)[entries[described] - first]
-            found[number] = rows[mask]
+            mask, is_empty_in = attributes.evaluate(arm_filter, first), arm_filter.matches((), {})
+            if is_most and not is_empty_in:
+                found[number] = _rows_of(attributes, np.flatnonzero(mask), rows)
+                continue
+            if described is None:
+                entries = attributes.entries_of(rows)
+                described = np.flatnonzero(entries >= 0)
+                entries = entries[described] - first
+            passes = np.full(len(rows), is_empty_in)
+            passes[described] = mask[entries]
+            found[number] = rows[passes]
         return [(number, own.astype(np.int32)) for number, own in sorted(found.items()) if len(own)]
 
     def _of_arms(self, table: TableSnapshot, rows: Rows) -> dict[int, Rows]:
@@ -153,6 +161,16 @@ def _looked_up(parsed: Filter) -> tuple[list[tuple[str, Labelled]], bool]:
 def _first(attributes: AttributeSnapshot, entries: NDArray[np.int64]) -> int:
     """The first of these entries, some of which may be -1."""
     return int(entries.min(initial=attributes.entries, where=entries >= 0))
+
+
+def _rows_of(attributes: AttributeSnapshot, entries: NDArray[np.int64], rows: Rows) -> Rows:
+    """Those of the rows, which ascend, whose entry is one of these. Cost: O(m log) of m entries."""
+    own = attributes.rows[entries].astype(np.int64)
+    own = np.sort(own[attributes.entries_of(own) == entries])
+    places = rows.searchsorted(own)
+    is_here = places < len(rows)
+    is_here[is_here] = rows[places[is_here]] == own[is_here]
+    return own[is_here]
 
 
 def _of_rows(attributes: AttributeSnapshot, rows: Rows) -> AttributeSnapshot:

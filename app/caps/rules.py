@@ -99,7 +99,8 @@ class QuotaShare:
     """One quota as this process knows it. Times are monotonic seconds.
 
     ``size``: how much to hold; ``idle``: rounds since it was spent of; ``looked``: what was spent by the last
-    round. ``paced``: its place among those with an even pace, -1 of another. As last heard of the window:
+    round. ``holds``: whether this is a window of it; ``limits``: whether it bounds now what is shown.
+    ``paced``: its place among those with an even pace, -1 of another. As last heard of the window:
     ``free``: what no process holds; ``fair``: what this one may hold at most, unless it needs it at once;
     ``deferrable``: what it may spend of for deferred decisions. They are ``UNBOUNDED`` where nothing was
     heard of the window.
@@ -108,6 +109,7 @@ class QuotaShare:
     quota: BanditQuota
     number: int
     holds: bool = True
+    limits: bool = True
     window: int = -1
     ends_ms: int | None = None
     until: float = NEVER
@@ -127,14 +129,16 @@ class QuotaShare:
     fair: int = UNBOUNDED
     deferrable: int = UNBOUNDED
 
+    def __post_init__(self) -> None:
+        self.hold(True)
+
     @property
     def left(self) -> int:
         return self.share - self.spent
 
-    @property
-    def limits(self) -> bool:
-        """Whether it limits how much is shown now."""
-        return self.holds and self.quota.rule.counts == "shown"
+    def hold(self, holds: bool) -> None:
+        # every choice asks ``limits`` of each quota of its arms
+        self.holds, self.limits = holds, holds and self.quota.rule.counts == "shown"
 
     def most_of(self, deferred: bool) -> int:
         """How much a choice may take of it as far as is known."""
@@ -152,7 +156,8 @@ class QuotaShare:
 
     def end_window(self) -> None:
         """Its window is over, or will be soon: nothing more is spent in it. Of the next nothing is known."""
-        self.until, self.share, self.used_up, self.holds = NEVER, 0, False, True
+        self.until, self.share, self.used_up = NEVER, 0, False
+        self.hold(True)
         self.free = self.fair = self.deferrable = UNBOUNDED
 
     def begin_window(self, start_ms: int) -> None:

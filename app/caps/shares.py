@@ -48,6 +48,8 @@ LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 FOREVER_MS = 2**52
 ASKS = 20  # for one choice
 REMEMBERED_S = 10.0  # the longest list that was asked for
+FEW_ROWS = 40  # are asked one by one for their quotas
+REMEMBERED = 10_000  # rows whose quotas were asked for
 AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
 
 
@@ -77,7 +79,8 @@ class QuotaLedger:
         self._time = 0, 0.0  # of the store in ms, when it was heard
         self.by_id: dict[str, QuotaShare] = {}
         self.slots: list[QuotaShare | None] = []
-        self.membership = FollowedMembership(self._forget_now)
+        self.membership = FollowedMembership(self._forget)
+        self._of_row: dict[int, Sequence[QuotaShare]] = {}
         self.heard_changes = 0  # of the quotas, by the store's count
         self._due = NEVER  # when something changes by itself
         self._slice_ends = -NEVER
@@ -110,7 +113,7 @@ class QuotaLedger:
             changed = [self._put(quota) for quota in quotas]
             for live in changed:
                 self._paced.follow(live, self._held_back)
-            self._forget_now()
+            self._forget()
             for some in _batches(changed, BATCH_SIZE):
                 await self._ask(dict.fromkeys(some, 0), grows=False)
 
@@ -149,8 +152,9 @@ class QuotaLedger:
         self.membership.remove(number)
         self._blocks.changed(number)
 
-    def _forget_now(self) -> None:
+    def _forget(self) -> None:
         self._now = None
+        self._of_row.clear()
 
     @property
     def now_ms(self) -> int:
@@ -257,13 +261,8 @@ class QuotaLedger:
                     await self._ask(dict(some), grows=True)
         else:
             raise Unavailable("the window of a quota ended before the store answered; try again")
-        taken: list[tuple[QuotaShare, int, int]] = []
-        for live, count in needed.items():
-            if live.holds:
-                self._spend(live, count)
-                taken.append((live, count, live.window))
-                if live.left <= live.size // 2 and live.limits:
-                    self._runs_low(live)
+        taken = [(live, count, live.window) for live, count in needed.items() if live.holds]
+        self._spend(taken)
         return taken
 
     async def reward(
@@ -329,24 +328,43 @@ class QuotaLedger:
         if await self.confirm(decision, expires_ms=expires_ms) == "counts":  # so that it is not released too
             self.give_back(taken)
 
-    def _spend(self, live: QuotaShare, count: int) -> None:
-        live.spent += count
-        if live.limits and self.slots[live.number] is live:
-            self._left[live.number] = live.share - live.spent
-        if live.paced >= 0:
-            self._paced.pace.show(live.paced, count)
+    def _spend(self, taken: Taken) -> None:
+        slots, left_of = self.slots, self._left
+        for live, count, _ in taken:
+            live.spent += count
+            if live.limits and slots[live.number] is live:
+                left_of[live.number] = left = live.share - live.spent
+                if left <= live.size // 2:
+                    self._runs_low(live)
+            if live.paced >= 0:
+                self._paced.pace.show(live.paced, count)
 
     def _needed(self, rows: Sequence[int]) -> dict[QuotaShare, int]:
         """How much these arms take of each quota; nothing those that are gone: -1."""
+        if len(rows) == 1:
+            return dict.fromkeys(self._quotas_of(rows[0]), 1)
+        if len(rows) <= FEW_ROWS:
+            return Counter(live for row in rows for live in self._quotas_of(row))
         counts = self.membership.members.counted(rows)
         return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
 
+    def _quotas_of(self, row: int) -> Sequence[QuotaShare]:
+        # the arms that are shown are few of the catalogue
+        found = self._of_row.get(row)
+        if found is None:
+            if len(self._of_row) >= REMEMBERED:
+                self._of_row.clear()
+            numbers = self.membership.members.of(row)
+            found = [live for number in numbers if (live := self.slots[number]) is not None]
+            self._of_row[row] = found
+        return found
+
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
-        for live, count, window in taken:
-            if live.window == window:
-                self._spend(live, -count)
-                self._note(live)
+        own = [(live, -count, window) for live, count, window in taken if live.window == window]
+        self._spend(own)
+        for live, _, _ in own:
+            self._note(live)
 
     async def sync_with_store(self) -> None:
         """Report what was spent, give back what is not used, and hear of the others."""
@@ -433,7 +451,7 @@ class QuotaLedger:
         is_new = share.start_ms != live.window
         if is_new:
             live.begin_window(share.start_ms)
-        live.holds = share.known and share.holds
+        live.hold(share.known and share.holds)
         live.ends_ms = share.until_ms if share.until_ms < FOREVER_MS else None
         live.until = moment + (share.until_ms - now_ms) / 1_000 if share.known else NEVER
         self._due = min(self._due, live.until)

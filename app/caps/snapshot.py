@@ -132,6 +132,11 @@ class QuotaSnapshot:
             self._left_out = day, self.blocks.named(self.out, day=day, ttl_ms=ttl_ms)
         return self._left_out[1]
 
+    @cached_property
+    def bars_nothing(self) -> bool:
+        """Whether all arms are eligible that are known: while ``membership`` is current."""
+        return not (self.out.any() or self.membership.members.beyond.any())
+
     @property
     def hidden(self) -> Sequence[str]:
         """Arms that were not eligible though no quota barred them: see ``FollowedMembership``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.bandits.settings import BanditRecord
-from app.measuring.evaluator import Evaluated, Evaluator
+from app.measuring.evaluator import TOO_MUCH_MISSING, Evaluated, Evaluator
 from app.policies.registry import POLICIES
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.evaluation.off_policy import OffPolicyState
@@ -15,7 +15,6 @@ SMALL_SHARE = 0.02  # of the decisions, as effective ones
 MAX_WEIGHT_SHARE = 0.1  # of all weights, for one decision
 MUCH_UNUSED = 0.5
 MUCH_MISSING = 0.05
-TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
 
 
 def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
@@ -43,8 +42,10 @@ def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
     if not evaluator.decisions:
         yield "there are no decisions in this time"
     if evaluator.ended_early:
+        is_none = not policy.state.support.weights.any()
         none = "the policy would have made none of them, and hardly more than some of those that follow"
-        yield f"only the first {every} were looked at: {none}"
+        too_few = "they show so little of what the policy does that the rest cannot make up for it"
+        yield f"only the first {every} were looked at: {none if is_none else too_few}"
     if evaluator.unknown:
         why = "they were made by another policy, or their arms were given"
         yield f"{evaluator.unknown:,} of {every} have no propensities and were left out: {why}"

@@ -23,8 +23,9 @@ from app.decision_log.rows import CompleteLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
-from app.measuring.evaluation_warnings import TOO_MUCH_MISSING, warnings_of
+from app.measuring.evaluation_warnings import warnings_of
 from app.measuring.evaluator import (
+    TOO_MUCH_MISSING,
     Evaluated,
     Evaluator,
     LearnerLookup,

@@ -64,6 +64,8 @@ POOL_BYTES = 100_000
 UNSUPPORTED_AFTER = 0.03  # of a log, and so many decisions of those that can be used: if none of them is one
 UNSUPPORTED_LEAST = 100  # of the policy, 100 are hardly to come in all of the log (exp -3 = 5 %)
 UNSUPPORTED_UNCOUNTED = 3_000  # where nobody knows how many decisions there are
+TOO_MUCH_MISSING = 0.2  # then there is no value: it would be that of another policy
+STOP_LEVEL = 0.99  # it is asked after each piece whether so much is missing already
 MOST_VALUES = 20_000  # of signals at places by several weights; a place of a signal takes 150 bytes or more
 NO_ROOT = np.empty((0, 0))
 
@@ -169,10 +171,18 @@ class Evaluator:
 
     @property
     def is_unsupported(self) -> bool:
-        """Whether no decision so far is one that the policy would have made, and more would tell nothing."""
-        if any(policy.state.support.weights[0] > 0.0 for policy in self.policies):
-            return False
+        """Whether there will be no value, whatever follows: then more would tell nothing.
+
+        None of the decisions so far is one that the policy would have made, or they lack so much of what it
+        does that it is too much of the whole log, even if the rest of that lacks nothing.
+        """
         used, read = self.state.support.decisions, self.decisions - self.unweighed
+        if any(policy.state.support.weights[0] > 0.0 for policy in self.policies):
+            if self.expected is None or used < UNSUPPORTED_LEAST:
+                return False
+            usable = used + self.expected - self.decisions
+            missing = (used * (1.0 - each.state.reached(level=STOP_LEVEL)) for each in self.policies)
+            return all(bool((each > TOO_MUCH_MISSING * usable).all()) for each in missing)
         if self.expected is None:
             return used >= UNSUPPORTED_UNCOUNTED
         return used >= UNSUPPORTED_LEAST and read >= UNSUPPORTED_AFTER * self.expected

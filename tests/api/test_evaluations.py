@@ -842,6 +842,37 @@ async def test_a_policy_that_the_log_shows_nothing_of_ends_early(
         assert any("decisions were looked at" in text for text in answer["warnings"])
 
 
+@pytest.mark.parametrize(("first", "ends"), [(2_000, True), (200, False)])
+async def test_an_evaluation_ends_once_too_much_is_missing_whatever_follows(
+    shared: Api, first: int, ends: bool
+):
+    """Of the ``first`` decisions one of fifty is one that the policy would have made; then all are."""
+    name = f"lacking-{first}"
+    await stocked(shared, name)
+    await taught(shared, name)
+    log = await decide(shared, name, 1)
+    (row,) = log.rows
+    ((theta, _, _),) = (await thetas(shared, name, log.rows)).values()
+    best, worst = (f"a{number}" for number in (np.argmax(FEATURES @ theta), np.argmin(FEATURES @ theta)))
+
+    def decision(number: int) -> Row:
+        is_own = number >= first or number % 50 == 0
+        arm = msgspec.structs.replace(row.arms[0], id=best if is_own else worst, propensity=0.9)
+        return msgspec.structs.replace(
+            row, arms=[arm], rewards=[], time=START_MS + number, decision=f"d{number}"
+        )
+
+    log.rows, log.page = [decision(number) for number in range(2_000)], 100
+    policy = {"policy": "sub_ts", "exploration": 0.0, "temperature": None}
+    answer = await evaluate(shared, name, policy)
+    assert (answer["estimates"][0]["value"] is None) == ends
+    if ends:
+        assert 400 <= answer["logged"]["decisions"] < 700
+        assert any("decisions were looked at" in text for text in answer["warnings"])
+    else:
+        assert answer["logged"]["decisions"] == 2_000
+
+
 async def test_a_policy_that_is_rarely_shown_does_not_end_early(shared: Api):
     """The first of its decisions comes within the first 3 % of the log, or the log is small."""
     await stocked(shared, "rarely")

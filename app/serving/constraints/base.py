@@ -202,15 +202,14 @@ async def narrowed(
 async def charged(applied: Sequence[Applied], shown: Shown) -> Sequence[Applied] | None:
     """With what each was charged: all are, or none; None: something was used up meanwhile."""
     done, stands = list(applied), False
-    places = [place for place, each in enumerate(done) if each.constraint.counts]
     try:
-        for place in reversed(places):
+        for place in range(len(done) - 1, -1, -1):
             own = done[place]
-            charge = await own.constraint.charge(own.view, shown)
+            charge = await own.constraint.charge(own.view, shown) if own.constraint.counts else ()
             if charge is None:
                 return None
             done[place] = Applied(own.constraint, own.view, charge)
-        for place in places if shown.expires_ms is not None else ():
+        for place in range(len(done)) if shown.expires_ms is not None else ():
             own = done[place]
             done[place] = Applied(own.constraint, own.view)  # if it cannot be held it is back already
             charge = own.charge and await own.constraint.defer(own.charge, shown)

@@ -19,7 +19,6 @@ from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import (
-    NOTHING_LEFT_OUT,
     Constraint,
     ConstraintFields,
     LogRecord,
@@ -81,7 +80,7 @@ class QuotaConstraint(Constraint):
         """Which quotas had nothing left. Of a list that took the last of one, that is not known."""
         quotas: QuotaSnapshot | None = view.quotas
         if quotas is None:
-            return NOTHING_LEFT_OUT
+            return LogRecord(NOT_KEPT if view.limits else "")
         return LogRecord(NOT_KEPT if view.limits else quotas.left_out(ttl_ms=ttl_ms), quotas.hidden)
 
 
@@ -95,7 +94,8 @@ async def view_of(quotas: QuotaLedger, request: SelectionRequest, *, deferred: b
     while pins is None:
         # Arms may come while this awaits. It goes on only with a snapshot whose arms all have known quotas.
         whole = index.snapshot()
-        if not quotas.membership.is_current(whole):
+        is_current = quotas.membership.is_current(whole)
+        if not is_current:
             quotas.membership.follow(whole)
             if not await quotas.membership.ready(whole):
                 continue
@@ -108,7 +108,7 @@ async def view_of(quotas: QuotaLedger, request: SelectionRequest, *, deferred: b
             pins = await now.standing(rows, whole, deferred=deferred)
     few: RemainingQuotas | None = quotas.few(places, deferred=deferred)
     return View(
-        quotas=now,
+        quotas=None if is_current and now.bars_nothing else now,
         limits=() if few is None else (few,),
         unpinned={pin.arm for pin in request.pins} - {pin.arm for pin in pins} if request.pins else (),
         state=quotas,
