@@ -121,12 +121,14 @@ class _Beginning:
     ``known_to``  the number of the newest entry that a page of rows had, by an entry whose decision is on
                   it; None: each learner lacks as many as its version tells
     ``spaces``    of entries whose features are those of the target
+    ``newest``    the number of the newest entry that ``states`` have
     """
 
     states: dict[str, LearnerState]
     after: str
     known_to: Callable[[LogEntry], int] | None
     spaces: frozenset[int]
+    newest: int = 0
 
     def since(self, name: str, entries: Sequence[LogEntry], now: LearnerState) -> Sequence[LogEntry]:
         """Those of the rewards of a learner that its state of the beginning has not.
@@ -245,7 +247,7 @@ class SumsAnew:
         log = _LogOf(self._store, partition, uid, beginning.after)
         for some in _together(names, moved):
             learners = [LearnerId(uid, name) for name in some]
-            watermark, stored = await self._at_watermark(partition, learners)
+            watermark, stored = await self._at_watermark(partition, learners, beginning.newest)
             own = await log.up_to(watermark, learners, budget)
             arms = {source.arm for each in own.values() for entry in each if (source := _source(entry))}
             features = await self._catalogues.features(moved.catalogue, arms)
@@ -254,14 +256,17 @@ class SumsAnew:
             yield await MEASURING.run(make)
 
     async def _at_watermark(
-        self, partition: int, learners: Sequence[LearnerId]
+        self, partition: int, learners: Sequence[LearnerId], least: int
     ) -> tuple[str, Sequence[StoredLearner]]:
-        """Learners, and the watermark that they are of, once all rewards of now are folded."""
+        """Learners, and the watermark that they are of, which is not before the entry of number ``least``."""
+        self._workers.wake(partition)
         for _ in range(TRIES):
             watermark = await self._store.learners.watermark(partition)
-            stored = await self._store.learners.stored(partition, learners)
-            if watermark == await self._store.learners.watermark(partition):
-                return watermark, stored
+            # rows of the decision log have rewards before a worker has folded them
+            if entry_order(watermark)[1] >= least:
+                stored = await self._store.learners.stored(partition, learners)
+                if watermark == await self._store.learners.watermark(partition):
+                    return watermark, stored
             await asyncio.sleep(WAIT_S)
         raise Unavailable("rewards come faster than learners can be read; safe to try again")
 
@@ -313,7 +318,7 @@ class SumsAnew:
                 return newest[0]
             return newest[bisect_left(ends, redis_keys.row_field(source.decided_ms, source.id))]
 
-        return _Beginning(states, f"0-{newest[0]}", known_to, frozenset((moved.record.space,)))
+        return _Beginning(states, f"0-{newest[0]}", known_to, frozenset((moved.record.space,)), newest[-1])
 
 
 class _LogOf:
