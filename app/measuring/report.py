@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from itertools import zip_longest
 from typing import Literal
@@ -28,7 +27,7 @@ from app.bandits.settings import MAX_EXAMINATION, GuardrailRule
 from app.decision_log.rows import CompleteLog, Row
 from app.measuring.outcomes import Terms, counted_rewards, terms_then, value_of
 from app.platform.documents import Answer
-from app.platform.errors import Invalid
+from app.platform.errors import Invalid, shown_time
 from app.platform.long_work import MEASURING, Slots
 from app.platform.metrics import Metrics, WatchedGuardrails
 from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
@@ -443,8 +442,7 @@ class Reports:
 
 
 def _words_of(move: ReportedMove) -> str:
-    moved = datetime.fromtimestamp(move.time / 1_000, UTC)
-    return f"on {moved:%Y-%m-%d %H:%M} UTC the bandit was moved from {move.left} to {move.joined}"
+    return f"on {shown_time(move.time)} the bandit was moved from {move.left} to {move.joined}"
 
 
 def _with_signals(bandit: Bandit, found: Mapping[str | None, Report]) -> Report:

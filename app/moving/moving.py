@@ -14,7 +14,6 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as replace_plan
-from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 from heapq import nsmallest
@@ -51,7 +50,7 @@ from app.moving.plan import (
     words_of,
 )
 from app.moving.sums_anew import NotWhole, SumsAnew
-from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent
+from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent, shown_time
 from app.platform.long_work import MEASURING
 from app.records.records import MOVED, POOLED, LearnerState, move_payload, vector_to_bytes
 from app.storage.moves import MoveProgress
@@ -269,7 +268,7 @@ class Moving:
             plan.no_log = log_lacks(plan.bandit.record)
             since_ms = None if plan.no_log else await self._log.complete_from(plan.bandit, None)
             if since_ms is not None:
-                plan.no_log = f"rows of decisions before {_time(since_ms)} were dropped"
+                plan.no_log = f"rows of decisions before {shown_time(since_ms)} were dropped"
             if plan.no_log is None:
                 await self._from_log(plan)
         if plan.asked == "auto" and not plan.is_exact and (plan.r2 or 0.0) < LEAST_R2:
@@ -477,10 +476,6 @@ class _Moved:
 
 def _is_done(progress: MoveProgress, last: MoveRecord) -> bool:
     return min(progress.carried, progress.made if last.is_exact else last.number) >= last.number
-
-
-def _time(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _refusal(error: ShortlistError) -> str:

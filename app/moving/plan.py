@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 from app.bandits import context as contexts
@@ -17,7 +16,7 @@ from app.caps.rules import QuotaRule
 from app.catalogues.catalogue import Catalogue
 from app.filters.filter import Filter
 from app.moving.arms import ArmMap, CommonArms
-from app.platform.errors import Invalid, ShortlistError
+from app.platform.errors import Invalid, ShortlistError, shown_time
 from app.records.records import LearnerState
 from shortlist.linear.learned_prior import LearnedPrior
 
@@ -85,9 +84,8 @@ def words_of(plan: MovePlan) -> list[str]:
     if plan.carry == "log":
         return ["what was learned is made anew from the decision log: nothing of it is lost"]
     if plan.left_ms is not None:
-        left = datetime.fromtimestamp(plan.left_ms / 1_000, UTC)
-        before = f"learners are what they were in {plan.target.name} before the move of {left:%Y-%m-%d %H:%M}"
-        return [f"{before} UTC, and learn with its features what came since"]
+        before = f"what they were in {plan.target.name} before the move of {shown_time(plan.left_ms)}"
+        return [f"learners are {before}, and learn with its features what came since"]
     told = plan.r2 if plan.agreement is None else (plan.r2 + plan.agreement) / 2.0
     kept = "almost wholly" if told >= 0.8 else "in part" if told >= 0.3 else "hardly"
     found = [f"what was learned will be kept {kept}: the map explains {plan.r2:.0%} of the new features"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import ClassVar, Self
 
 FieldPath = tuple[str | int, ...]
@@ -19,6 +20,11 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 def shown(name: str) -> str:
     """The name of an unknown field in an error: as it was sent if it looks like a name, else not repeated."""
     return name if _NAME.fullmatch(name) else "?"
+
+
+def shown_time(at_ms: int) -> str:
+    """A time in a message, in ms since 1970: to the minute, in UTC."""
+    return f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 class ShortlistError(Exception):
