@@ -8,6 +8,7 @@ Layout
 A commit takes effect when its manifest is replaced. Its files are staged before, and get their names after;
 the next writer names the files of a commit whose writer was killed in between. So each row is there once, and
 no reader ever sees a part of a file. One process writes at a time: in a folder a lock makes sure of that.
+``docs/decisions/0016-lake-format.md`` says why this is no Delta table.
 """
 
 from __future__ import annotations
