@@ -20,6 +20,7 @@ from app.caps.membership import MAX_QUOTAS
 from app.caps.rules import BanditQuota, QuotaRule, QuotaShare
 from app.caps.shares import STATES, QuotaLedger
 from app.filters.overview import no_arm_has
+from app.platform.deadlines import yield_to_others
 from app.platform.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
 from app.platform.metrics import Metrics
 from app.platform.pages import page_by_name
@@ -59,15 +60,28 @@ class Quotas:
         self._metrics = metrics
         self._low = asyncio.Event()  # some share runs low
         self.shares: dict[str, QuotaLedger] = {}
-        self._changes: Mapping[str, int] = {}
+        self._noted: dict[str, int] = {}  # by bandit how many changes had been noted when its quotas were read
+        self._own: dict[str, set[int]] = {}  # the numbers of those notes that this process made since
         self._reading = asyncio.Lock()  # a process has one share: no two may be made for a bandit
 
-    async def replace(self, changes: Mapping[str, int]) -> None:
-        """Read the quotas of bandits that have changed. ``changes``: a number of each, which grows."""
-        for uid in changes.keys() | self.shares.keys():
-            if changes.get(uid) != self._changes.get(uid):
-                await self._read(uid)
-        self._changes = dict(changes)
+    async def replace(self, noted: Mapping[str, int]) -> None:
+        """Read the quotas of bandits that have changed. ``noted``: how many changes of each were noted.
+
+        Raises Unavailable.
+        """
+        for uid in (self.shares.keys() | self._noted.keys()) - noted.keys():
+            await self._read(uid)
+            self._noted.pop(uid, None)
+        for uid, number in noted.items():
+            before = self._noted.get(uid, 0)
+            if number == before:
+                continue
+            own = self._own.pop(uid, set())
+            # a process of the version before notes a change, but not which quota it is
+            if not await self._read(uid) and number - before != sum(before < each <= number for each in own):
+                await self._read(uid, everything=True)
+            self._own.setdefault(uid, set()).update(each for each in own if each > number > before)
+            self._noted[uid] = number
 
     async def put(self, bandit: Bandit, quota_id: str, rule: QuotaRule) -> tuple[QuotaState, bool]:
         """Make a quota, or change ``most``, ``pace`` and ``to`` of one; (it, whether it is new).
@@ -189,34 +203,38 @@ class Quotas:
         return answers
 
     async def _changed(self, bandit_uid: str) -> None:
-        await self._store.quotas.changed(bandit_uid)
+        number = await self._store.quotas.changed(bandit_uid)
+        self._own.setdefault(bandit_uid, set()).add(number)
         await self._read(bandit_uid)
 
-    async def _read(self, bandit_uid: str) -> None:
+    async def _read(self, bandit_uid: str, *, everything: bool = False) -> bool:
         """Serve the quotas of a bandit as they are stored; what was known of those that stay is kept.
 
-        Cost: that of those which have changed.
+        Whether one was heard to have changed. Cost: that of those which have, but for ``everything``.
         """
         async with self._reading:
             shares = self.shares.get(bandit_uid)
-            changes = await self._store.quotas.changes(
-                bandit_uid, 0 if shares is None else shares.heard_changes
-            )
-            quotas = [BanditQuota.of(name, data) for name, data in sorted(changes.records.items()) if data]
+            heard = 0 if shares is None else shares.heard_changes
+            changes = await self._store.quotas.changes(bandit_uid, 0 if everything else heard)
+            stored = {name: data for name, data in changes.records.items() if data}
             if shares is None:
-                if not quotas:
-                    return
+                if not stored:
+                    return False
                 shares = self.shares[bandit_uid] = QuotaLedger(
                     self._store.quotas, self._store.write_once, bandit_uid, self._low
                 )
-            if changes.all:
-                await shares.become(quotas)
-            else:
-                await shares.change(quotas, [name for name, data in changes.records.items() if not data])
+            quotas = []
+            for name, data in sorted(stored.items()):
+                await yield_to_others()
+                if not (changes.all and shares.has(name, data)):
+                    quotas.append(BanditQuota.of(name, data))
+            gone = (shares.by_id if changes.all else changes.records).keys() - stored.keys()
+            if quotas or gone:
+                await shares.change(quotas, gone)
             shares.heard_changes = changes.number
             if not shares.by_id:
                 del self.shares[bandit_uid]
-
+            return changes.number != heard
 
 def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
     """Raise Invalid for an arm that is not there, a field that no arm has, a signal that the bandit lacks."""

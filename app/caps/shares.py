@@ -97,11 +97,6 @@ class QuotaLedger:
         self._deferrable = np.full(1, UNBOUNDED, dtype=np.int32)
         self._now: QuotaSnapshot | None = None
 
-    async def become(self, quotas: Sequence[BanditQuota]) -> None:
-        """Serve these quotas and no others, as ``change``."""
-        gone = self.by_id.keys() - {quota.id for quota in quotas}
-        await self.change([quota for quota in quotas if not self._has(quota)], gone)
-
     async def change(self, quotas: Sequence[BanditQuota], gone: Iterable[str]) -> None:
         """Serve these quotas too, or as they are now, and hear of them; without those that are ``gone``.
 
@@ -117,9 +112,10 @@ class QuotaLedger:
             for some in _batches(changed, BATCH_SIZE):
                 await self._ask(dict.fromkeys(some, 0), grows=False)
 
-    def _has(self, quota: BanditQuota) -> bool:
-        known = self.by_id.get(quota.id)
-        return known is not None and known.quota == quota
+    def has(self, quota_id: str, record: bytes) -> bool:
+        """Whether this is the quota as it is served."""
+        known = self.by_id.get(quota_id)
+        return known is not None and known.quota.record == record
 
     def _put(self, quota: BanditQuota) -> QuotaShare:
         known = self.by_id.get(quota.id)

@@ -50,9 +50,10 @@ class QuotaStore(RedisPart):
         names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id), keys.quota_changes(bandit_uid)]
         return bool(await self._redis.script("delete_quota", names, [quota_id, MOST_CHANGES]))
 
-    async def changed(self, bandit_uid: str) -> None:
-        """Tell all processes that the quotas of a bandit have changed (``Registry.quotas``)."""
-        await self._redis.script("note_quotas", [keys.QUOTAS, keys.REGISTRY_VERSION], [bandit_uid])
+    async def changed(self, bandit_uid: str) -> int:
+        """Tell all processes that the quotas of a bandit have changed; how often now (``Registry.quotas``)."""
+        names = [keys.QUOTAS, keys.REGISTRY_VERSION]
+        return int(await self._redis.script("note_quotas", names, [bandit_uid]))
 
     async def share(
         self, bandit_uid: str, process: str, number: int, asked: Sequence[ShareAsked]

@@ -52,7 +52,7 @@ async def shares_of(count: int) -> tuple[QuotaLedger, Counting, OwnClock, asynci
     clock, low = OwnClock(), asyncio.Event()
     store = Counting(clock, {f"q{number}": RULE.terms("u") for number in range(count)})
     shares = QuotaLedger(store, None, "b", low, clock=clock)  # type: ignore[arg-type]
-    await shares.become([BanditQuota(f"q{number}", "u", RULE) for number in range(count)])
+    await shares.change([BanditQuota(f"q{number}", "u", RULE) for number in range(count)], ())
     QuotaOfRow(shares, count)
     return shares, store, clock, low
 
@@ -107,7 +107,7 @@ async def steps_of_a_change(count: int) -> int:
     clock = OwnClock()
     store = StoreByClock(clock, {f"q{number}": rule.terms("u") for number in range(count)})
     shares = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock)  # type: ignore[arg-type]
-    await shares.become([BanditQuota(f"q{number}", "u", rule) for number in range(1, count)])
+    await shares.change([BanditQuota(f"q{number}", "u", rule) for number in range(1, count)], ())
 
     def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal steps

@@ -33,7 +33,7 @@ async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, 
         shares = QuotaLedger(
             store, None, "b", asyncio.Event(), clock=clock, rng=np.random.default_rng(number)
         )  # type: ignore[arg-type]
-        await shares.become([BanditQuota("q", "u", rule)])
+        await shares.change([BanditQuota("q", "u", rule)], ())
         OneQuota(shares)
         all_shares.append(shares)
     shown, errors = 0, []
@@ -100,7 +100,7 @@ async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: 
     ]
     store = StoreByClock(clock, {f"q{arm}": rule.terms("u") for arm, rule in enumerate(rules)})
     shares = QuotaLedger(store, None, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
-    await shares.become([BanditQuota(f"q{arm}", f"u{arm}", rule) for arm, rule in enumerate(rules)])
+    await shares.change([BanditQuota(f"q{arm}", f"u{arm}", rule) for arm, rule in enumerate(rules)], ())
     QuotaOfRow(shares)
     earned, counts, slices = 0.0, np.zeros(arms), round(DAY_S / SLICE_S)
     for step in range(1, slices):

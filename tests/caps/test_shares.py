@@ -44,7 +44,7 @@ class Process:
         )
 
     async def serve(self, rule: QuotaRule) -> None:
-        await self.shares.become([BanditQuota("q", "u", rule)])
+        await self.shares.change([BanditQuota("q", "u", rule)], ())
         OneQuota(self.shares)
 
     @property

@@ -7,7 +7,7 @@ local first = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')
 local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
 local number = tonumber(last[2]) or 0
 local answer
-if after > 0 and after < number and after >= tonumber(first[2]) - 1 then
+if after > 0 and after <= number and after >= tonumber(first[2]) - 1 then
   answer = { number, 0 }
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '(' .. ARGV[1], '+inf')) do
     table.insert(answer, id)
