@@ -27,10 +27,16 @@ from shortlist.linear.scales import Scales
 
 
 class PolicyTerms(Protocol):
-    """``max_signals``: how many signals it takes; None: any, and any weights of a request."""
+    """``max_signals``: how many signals it takes; None: any, and any weights of a request.
+
+    ``eliminates``: whether it rules arms out for good.
+    """
 
     @property
     def max_signals(self) -> int | None: ...
+
+    @property
+    def eliminates(self) -> bool: ...
 
     def completed(self, record: BanditRecord) -> BanditRecord:
         """The record with the policy's defaults. Raises Invalid, naming every field that it refuses."""
@@ -94,7 +100,7 @@ def _no_learned_prior(record: BanditRecord) -> str | None:
 def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
     if record.position is None:
         return
-    if policy.max_signals is not None:
+    if policy.eliminates:
         message = (
             f"position cannot be combined with the policy {record.policy}: what it eliminates is so for good"
         )

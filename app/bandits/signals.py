@@ -61,7 +61,7 @@ def check(record: BanditRecord, *, most: int | None) -> None:
     if len(record.signals) > MAX_SIGNALS:
         raise Invalid(f"there must be at most {MAX_SIGNALS} signals", path=("signals",))
     if most is not None and len(record.signals) > most:
-        message = f"the policy {record.policy} takes one signal: what is eliminated is so by one reward"
+        message = f"the policy {record.policy} takes {most} signal{'s' if most > 1 else ''} at most"
         raise Invalid(message, path=("signals",))
     if record.shift_rewards:
         raise Invalid("shift_rewards cannot be combined with signals", path=("shift_rewards",))

@@ -11,7 +11,7 @@ import numpy as np
 
 from app.catalogues.arms import FIT_ARMS, Arm
 from app.catalogues.kept_arms import FoundArms
-from app.catalogues.kinds import MILVUS, ServedIndex, options_of
+from app.catalogues.kinds import ServedIndex, options_of
 from app.filters.names import Stored
 from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot
@@ -96,7 +96,7 @@ class Catalogue:
     @property
     def holds_arms(self) -> bool:
         """Whether all arms are in memory."""
-        return self.record.index["kind"] != MILVUS
+        return self.index.holds_arms
 
     def need_arms(self, what: str) -> None:
         """Raise NotPossibleHere unless all arms are in memory, which ``what`` looks at."""

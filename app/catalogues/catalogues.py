@@ -39,7 +39,6 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
 from app.milvus.engine import Engine
-from app.milvus.index import MilvusIndex
 from app.platform.errors import (
     Conflict,
     Invalid,
@@ -132,7 +131,7 @@ class Catalogues:
     async def reach_engine(self) -> None:
         """Have the arms of all catalogues that are kept in the engine in its memory. Raises Unavailable."""
         if self._engine is not None:
-            names = [each.index.collection for each in self if isinstance(each.index, MilvusIndex)]
+            names = [each.index.collection for each in self if not each.index.holds_arms]
             await asyncio.gather(*(self._engine.load(name) for name in names if name))
 
     async def replace(self, records: Mapping[str, bytes]) -> None:

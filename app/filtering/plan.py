@@ -38,7 +38,7 @@ from app.filtering.strategies import (
 )
 from app.indexes.eligible_rows import EligibleRows
 from app.indexes.filtered_search import gather, mask, search_exactly
-from app.indexes.hnsw import HnswGraph
+from app.indexes.index import Index
 from app.indexes.probes import Probes, compare, queries_like, solve, time_alternately, typical_us
 from app.indexes.quality import LADDER, LEAST_SPEEDUP, falls_short, reaches
 from app.indexes.snapshot import Snapshot
@@ -254,7 +254,7 @@ class _Trials:
             yield f"the graph is asked for {ask} arms", CatalogueGraph(self.snapshot, self.eligible, ask)
             ask *= 2
 
-    def own_graph(self, graph: HnswGraph, make: MakeGraph) -> Iterator[tuple[str, SearchStrategy]]:
+    def own_graph(self, graph: Index, make: MakeGraph) -> Iterator[tuple[str, SearchStrategy]]:
         """A graph over the arms that are let in, searched with larger and larger ef, and a name for each."""
         for ef in LADDER[::2]:  # all are measured, up to the first that serves
             graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)

@@ -15,9 +15,9 @@ from app.filtering.known_filter import GRAPH_AFTER, KnownFilter, Work
 from app.filtering.plan import FilterPlan, PlanOptions, plan_filter, renew
 from app.filtering.strategies import SearchStrategy
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.hnsw import HnswGraph, arm_bytes
+from app.indexes.index import Index
 from app.indexes.maintenance import Cancellation, Cancelled
-from app.indexes.planner import IndexOptions
+from app.indexes.planner import IndexOptions, build_over, bytes_over
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import longest_first
 from shortlist.types import Rows
@@ -94,16 +94,9 @@ class FilterPlanning:
 
         return run
 
-    def _graph(self, options: IndexOptions, snapshot: Snapshot, rows: Rows) -> HnswGraph | None:
+    def _graph(self, options: IndexOptions, snapshot: Snapshot, rows: Rows) -> Index | None:
         """None, before the long work of building it, for a graph that there is no memory for."""
-        if len(rows) * arm_bytes(snapshot.table.dim, options.m) > self._graph_bytes:
+        if bytes_over(len(rows), snapshot.table.dim, options) > self._graph_bytes:
             return None
-        return HnswGraph.build(
-            snapshot.table,
-            longest_first(snapshot.table, rows),
-            m=options.m,
-            ef_construction=options.ef_construction,
-            seed=_SEED,
-            threads=1,
-            check=self._stop.check,
-        )
+        rows = longest_first(snapshot.table, rows)
+        return build_over(snapshot.table, rows, options, seed=_SEED, check=self._stop.check)

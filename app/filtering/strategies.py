@@ -27,7 +27,6 @@ import numpy as np
 from app.filtering.row_copy import EMPTY, RowCopy
 from app.indexes.eligible_rows import Change, EligibleRows, renumbered
 from app.indexes.filtered_search import GATHER_ROWS, contenders, masked_contenders
-from app.indexes.hnsw import HnswGraph
 from app.indexes.index import Index, IndexKind
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.snapshot import Snapshot, merged
@@ -38,7 +37,7 @@ from shortlist.types import NO_ROWS, Rows, TopK, Vector
 # A graph that is asked for so large a share of its arms takes longer than comparing all.
 MOST_ASKED = 0.05
 
-MakeGraph = Callable[[Snapshot, Rows], HnswGraph | None]
+MakeGraph = Callable[[Snapshot, Rows], Index | None]
 """Builds a graph over some rows of a snapshot; None where there is no memory for it."""
 
 
@@ -191,15 +190,18 @@ class CatalogueGraph:
 class OwnGraph:
     """A graph over the rows alone, asked for ``ask`` arms. ``make`` built it, and may build another."""
 
-    graph: HnswGraph
+    graph: Index
     eligible: EligibleRows
     ask: int
     make: MakeGraph
     added: RowCopy = EMPTY
     name: ClassVar[str] = "own_graph"
-    kind: ClassVar[IndexKind] = HnswGraph.kind
     is_exact: ClassVar[bool] = False
     is_borrowed: ClassVar[bool] = False
+
+    @property
+    def kind(self) -> IndexKind:
+        return self.graph.kind
 
     @property
     def memory_bytes(self) -> int:

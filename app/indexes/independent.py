@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.indexes.hnsw import HnswGraph
-from app.indexes.planner import IndexOptions
+from app.indexes.index import Index
+from app.indexes.planner import IndexOptions, build_over
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import TableSnapshot
 
@@ -26,7 +26,7 @@ class IndependentGraphs:
     """``graphs`` over the arms that were alive in ``table``."""
 
     table: TableSnapshot
-    graphs: tuple[HnswGraph, ...]
+    graphs: tuple[Index, ...]
 
     @classmethod
     def build(
@@ -35,15 +35,8 @@ class IndependentGraphs:
         """Build ``copies`` graphs on one core. ``check`` is called now and then, and may raise to stop."""
         graphs = []
         for copy in range(copies):
-            graph = HnswGraph.build(
-                table,
-                np.random.default_rng(seed + copy).permutation(table.live_rows),
-                m=options.m,
-                ef_construction=options.ef_construction,
-                seed=seed + copy,
-                threads=1,
-                check=check,
-            )
+            rows = np.random.default_rng(seed + copy).permutation(table.live_rows)
+            graph = build_over(table, rows, options, seed=seed + copy, check=check)
             ef = options.ef_search or _EF
             graph.tuned(ef, shortlist=options.shortlist, most=graph.arms)
             graphs.append(graph)

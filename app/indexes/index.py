@@ -137,7 +137,14 @@ class Index(ABC):
         """Whether arms that came can be added to a copy of it, by whoever builds its kind."""
         return False
 
-    # Being measured again, and shared.
+    # Being built over some rows alone, measured again, and shared.
+
+    def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
+        """Look at ``ef`` arms in a search, score ``shortlist`` again, never propose more than ``most``.
+
+        Of what ``planner.build_over`` makes.
+        """
+        raise NotImplementedError(f"{self.kind} is not tuned")
 
     def is_gone(self, rows: Rows) -> NDArray[np.bool_]:
         """Which of some rows below ``covered`` (n,) are arms of it that died."""

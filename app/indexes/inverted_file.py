@@ -100,7 +100,7 @@ class InvertedFile(SegmentIndex):
     """See the module. ``rows`` (m,), ``features`` (m, d): list after list. ``starts`` (n + 1,): of the lists.
 
     ``first``, ``covered``: its rows are some of the table's from ``first`` to below ``covered``. ``probed``:
-    how many lists are read, None: all rows. Call ``tuned`` before searching it. Memory: 4 d + 13 bytes a row.
+    how many lists are read, None: all rows. Call ``tune`` before searching it. Memory: 4 d + 13 bytes a row.
     """
 
     kind: ClassVar[IndexKind] = "inverted_file"
@@ -186,7 +186,7 @@ class InvertedFile(SegmentIndex):
         )
         return sum(array.nbytes for array in arrays)
 
-    def tuned(self, table: TableSnapshot, probes: Probes, target: float) -> None:
+    def tune(self, table: TableSnapshot, probes: Probes, target: float) -> None:
         """Read as many lists as have the best rows of the share ``target`` of the ``probes``, or all rows.
 
         All are read where that takes no longer.

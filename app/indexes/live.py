@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,8 @@ class LiveIndex:
     build, by default all cores but one. ``shared``: what several processes share, None: there is only one.
     ``version``: of the catalogue, all of whose changes are here.
     """
+
+    holds_arms: Literal[True] = True  # in memory, all of them
 
     def __init__(
         self,

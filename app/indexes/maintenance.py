@@ -303,7 +303,7 @@ class SegmentBuild(Cancellation):
             made = NormBlocks(table, rows)
         else:
             made = self._inverted_file(rows, rng)
-            made.tuned(table, probes, self.target)
+            made.tune(table, probes, self.target)
             made.tuned_for_lists(lists, self.target)
         trial = compare(
             lambda query: made.search(table, query, 1),

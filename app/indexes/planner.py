@@ -29,7 +29,7 @@ import numpy as np
 
 from app.indexes import quality as ef_choice
 from app.indexes.exact import scan
-from app.indexes.hnsw import FEW_DEAD, HnswGraph
+from app.indexes.hnsw import FEW_DEAD, HnswGraph, arm_bytes
 from app.indexes.index import Index, IndexKind
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import (
@@ -398,4 +398,24 @@ def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
 
 
 CANDIDATES: list[Candidate] = [Candidate("hnsw", _with_graph)]
+
+
+def build_over(
+    table: TableSnapshot, rows: Rows, options: IndexOptions, *, seed: int, check: Callable[[], None]
+) -> Index:
+    """The structure that filters and the adaptive solver build over some live rows (n,), in this order.
+
+    It has ``tuned``, to be called before a search. On one core; ``check`` is called now and then, and may
+    raise to stop.
+    """
+    return HnswGraph.build(
+        table, rows, m=options.m, ef_construction=options.ef_construction, seed=seed, threads=1, check=check
+    )
+
+
+def bytes_over(count: int, dim: int, options: IndexOptions) -> int:
+    """About how much memory ``build_over`` takes for so many rows."""
+    return count * arm_bytes(dim, options.m)
+
+
 """All structures that are tried where no exact search is quick enough; the fastest that may serve does."""

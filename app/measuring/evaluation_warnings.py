@@ -15,6 +15,10 @@ SMALL_SHARE = 0.02  # of the decisions, as effective ones
 MAX_WEIGHT_SHARE = 0.1  # of all weights, for one decision
 MUCH_UNUSED = 0.5
 MUCH_MISSING = 0.05
+UNREADABLE = (
+    "the log does not say which arms they could show, as with the rules at_most and diverse, "
+    "quotas whose arms were not kept, and requests that are larger than what it keeps"
+)
 
 
 def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
@@ -25,12 +29,16 @@ def warnings_of(evaluator: Evaluator, policy: Evaluated) -> list[str]:
     return [*said, *_of_the_learners(evaluator)]
 
 
+def knowing_policies() -> str:
+    """In words, what gives decisions propensities."""
+    return f"{', '.join(name for name, each in POLICIES.items() if each.has_propensities)} and a holdout"
+
+
 def warnings_of_log(record: BanditRecord) -> list[str]:
     """What cannot be evaluated on the log of a bandit, if it has one."""
     if record.log is None or POLICIES[record.policy].has_propensities:
         return []
-    knowing = [policy.name for policy in POLICIES.values() if policy.has_propensities]
-    known = f"{', '.join(knowing)} and a holdout know theirs"
+    known = f"{knowing_policies()} know theirs"
     some = f"only the decisions of its holdout have propensities ({known}), and count"
     none = f"no decision has propensities ({known}), so no policy can be evaluated on it"
     rest = "reports, exports and explanations work on all of it"
@@ -50,11 +58,13 @@ def _of_decisions(evaluator: Evaluator, policy: Evaluated) -> Iterator[str]:
         why = "they were made by another policy, or their arms were given"
         yield f"{evaluator.unknown:,} of {every} have no propensities and were left out: {why}"
     if evaluator.unreadable:
-        why = "their rules limited how many arms share a value, or they asked for more than the log keeps"
-        yield f"{evaluator.unreadable:,} of {every} were left out: {why}"
+        yield f"{evaluator.unreadable:,} of {every} were left out: {UNREADABLE}"
     if policy.gone:
         why = "it was deleted, or the filter no longer lets it in"
         yield f"{policy.gone:,} of {used} show an arm that this policy cannot choose now: {why}"
+    if evaluator.capped:
+        what = "each was weighed among those that were left then, not those that this policy would have left"
+        yield f"quotas or repeats did not allow some arms in {evaluator.capped:,} of {used}: {what}"
     if evaluator.cut:
         what = f"what stands below place {MAX_PLACES} was not counted"
         yield f"{evaluator.cut:,} of {used} have longer lists than can be evaluated: {what}"

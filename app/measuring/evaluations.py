@@ -23,7 +23,7 @@ from app.decision_log.rows import CompleteLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
-from app.measuring.evaluation_warnings import warnings_of
+from app.measuring.evaluation_warnings import UNREADABLE, knowing_policies, warnings_of
 from app.measuring.evaluator import (
     TOO_MUCH_MISSING,
     Evaluated,
@@ -381,11 +381,10 @@ def check_usable(evaluator: Evaluator) -> None:
     weighed = evaluator.decisions - evaluator.unweighed
     if not weighed or evaluator.unknown + evaluator.unreadable < weighed:
         return
-    if evaluator.unknown:
-        why = "has propensities: only softmax, igw and holdouts give them"
-    else:
-        why = "says which arms it was drawn from: their rules limited how many arms share a value"
-    raise Invalid(f"none of the {evaluator.decisions:,} decisions in this time {why}", path=("bandit",))
+    no_propensities = f"they have no propensities, which {knowing_policies()} give"
+    why = no_propensities if evaluator.unknown else UNREADABLE
+    message = f"none of the {evaluator.decisions:,} decisions in this time can be used: {why}"
+    raise Invalid(message, path=("bandit",))
 
 
 def _say(evaluator: Evaluator, elapsed_s: float) -> None:

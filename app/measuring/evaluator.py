@@ -37,6 +37,7 @@ from app.measuring.logged_lists import (
     rows_of,
     scores_of,
     sort,
+    widened,
 )
 from app.measuring.outcomes import Bounds, SeenRewards, Terms, bounds_of, terms_of, terms_of_rule
 from app.measuring.past_learners import PastLearners, check_contexts
@@ -127,6 +128,7 @@ class Evaluator:
     ``unknown``     of these, without propensities
     ``unreadable``  of these, of which it is not known what they asked for
     ``cut``         of these, lists that are longer than what is evaluated
+    ``capped``      of these, with arms that quotas or frequency caps did not allow
     ``unweighed``   of these, made when nothing was known yet
     ``expected``    decisions of the whole log; None: nobody knows
     """
@@ -153,7 +155,7 @@ class Evaluator:
         self.expected = None if seen is None else seen.decisions
         self._posterior = known.posterior if isinstance(known, PastLearners) else known
         self.past = known if isinstance(known, PastLearners) and len(known.blocks) else None
-        self.decisions = self.unknown = self.unreadable = self.cut = self.unweighed = 0
+        self.decisions = self.unknown = self.unreadable = self.unweighed = self.cut = self.capped = 0
         if isinstance(known, PastLearners):
             self._serve_with(known)
         self._block = -1
@@ -237,8 +239,8 @@ class Evaluator:
                 self.unweighed += len(rows)
                 return
         for version in {row.bandit_version for row in rows} - self._terms.keys():
-            self._terms[version] = await self._source.terms(self.bandit, version)
-            self._then[version] = await self._source.then(self.bandit, version)
+            then = self._then[version] = await self._source.then(self.bandit, version)
+            self._terms[version] = terms_of(then.record, self.bandit.weights)
         result: SortedRows = await MEASURING.run(partial(sort, rows, self._terms, self._then))
         for policy in self.policies:
             if work := [await self._work(policy, lists) for lists in result.lists]:
@@ -247,6 +249,7 @@ class Evaluator:
         self.unknown += result.unknown
         self.unreadable += result.unreadable
         self.cut += result.cut
+        self.capped += result.capped
 
     async def _work(self, policy: Evaluated, lists: LoggedLists) -> _Work:
         keys = list(dict.fromkeys(key for key, _ in lists.situations))
@@ -306,9 +309,7 @@ class Evaluator:
         policy.state = off_policy.add(state, Logged(*columns))
         of_signals = [(part.lists, part.lists.signals) for part in work]
         for name, known in policy.signals.items():
-            own = np.concatenate(
-                [_widened(signals.get(name), lists, places) for lists, signals in of_signals]
-            )
+            own = np.concatenate([widened(signals.get(name), lists, places) for lists, signals in of_signals])
             logged_of_it = Logged(propensities, targets, own)
             policy.signals[name] = off_policy.add(off_policy.widened(known, places), logged_of_it)
 
@@ -465,20 +466,11 @@ def _start(estimators: Sequence[str], terms: Terms) -> OffPolicyState:
     return off_policy.start(estimators, places=1, rewards=rewards)
 
 
-def _widened(rewards: Matrix | None, lists: LoggedLists, places: int) -> Matrix:
-    """Those of lists, and 0 at places that they have not. None: the signal came later. Shape: (n, places)."""
-    result = np.zeros((len(lists), places))
-    if rewards is not None:
-        result[:, : rewards.shape[1]] = rewards
-    return result
-
-
 def evaluated_policy(bandit: Bandit) -> Policy:
     """The policy of a bandit. Raises Invalid (policy): it cannot be evaluated on a log."""
     policy = POLICIES[bandit.record.policy]
-    if not policy.can_be_evaluated:
-        reason = "it shows what it knows least about, so what it shows next depends on every reward before"
-        message = f"{bandit.record.policy} cannot be evaluated on a log: {reason}"
+    if policy.not_evaluated is not None:
+        message = f"{policy.name} cannot be evaluated on a log: {policy.not_evaluated}"
         raise Invalid(message, path=("policy", "policy"))
     return policy
 

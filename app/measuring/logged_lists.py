@@ -148,19 +148,21 @@ class SortedRows:
     ``unknown``      decisions without propensities
     ``unreadable``   decisions of which it is not known which arms they were drawn from
     ``cut``          lists of which only the first places are used
+    ``capped``       decisions with arms that quotas or frequency caps did not allow
     """
 
     lists: Sequence[LoggedLists]
     unknown: int
     unreadable: int
     cut: int
+    capped: int
 
 
 def sort(rows: Sequence[Row], terms: Mapping[int, Terms], bandits: Mapping[int, Bandit]) -> SortedRows:
     """Read rows. ``terms``, ``bandits``: by version of the bandit. Cost: some microseconds for each row."""
     lists = dict[PoolName, LoggedLists]()
     filters = dict[bytes, tuple[Filter | None, Filter | None]]()
-    unknown = unreadable = cut = 0
+    unknown = unreadable = cut = capped = 0
     not_in_row = [applies for constraint, applies in STATELESS if not constraint.is_in_row]
     for row in rows:
         arms = row.arms
@@ -182,9 +184,10 @@ def sort(rows: Sequence[Row], terms: Mapping[int, Terms], bandits: Mapping[int, 
             continue
         name = PoolName(*filters[text], pinned, len(arms) - len(pinned))
         cut += len(arms) > MAX_PLACES
+        capped += bool(barred.filters or barred.arms)
         some = lists.setdefault(name, LoggedLists(name))
         some.add(row, arms[:MAX_PLACES], [*asked.exclude, *barred.arms], terms[row.bandit_version])
-    return SortedRows(list(lists.values()), unknown, unreadable, cut)
+    return SortedRows(list(lists.values()), unknown, unreadable, cut, capped)
 
 
 def _filters_of(
@@ -334,3 +337,11 @@ class UnshownArms:
         unshown = ~self._shown & (self._wanted > math.log(wanted / CHANCE))
         share = float(self._wanted[unshown].sum()) / self._lists
         return int(np.count_nonzero(unshown)), min(share, 1.0)
+
+
+def widened(rewards: Matrix | None, lists: LoggedLists, places: int) -> Matrix:
+    """Those of lists, and 0 at places that they have not. None: the signal came later. Shape: (n, places)."""
+    result = np.zeros((len(lists), places))
+    if rewards is not None:
+        result[:, : rewards.shape[1]] = rewards
+    return result

@@ -17,7 +17,7 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.filter import Filter
 from app.learning.learned_priors import LearnedPriors
 from app.measuring.logged_lists import revision_in
-from app.measuring.outcomes import Terms, terms_of, terms_then
+from app.measuring.outcomes import Terms, terms_of
 from app.platform.errors import Invalid
 from app.policies.warm_up import Covers
 from shortlist.types import Matrix, Vector
@@ -59,9 +59,9 @@ class HeldSource:
         """A version of its learned prior; None: it is not known."""
         return self.priors.get(number)
 
-    async def terms(self, bandit: Bandit, version: int) -> Terms:  # noqa: ARG002 - the log has no terms
-        """By which decisions of a version of the bandit are counted."""
-        return terms_of(bandit.record, bandit.weights)
+    async def terms(self, bandit: Bandit, version: int) -> Terms:
+        """By which decisions of a version of the bandit are counted, with the weights of now."""
+        return terms_of((await self.then(bandit, version)).record, bandit.weights)
 
     async def then(self, bandit: Bandit, version: int) -> Bandit:  # noqa: ARG002 - the log has no versions
         """A version of the bandit; of one that is no longer kept, that of now."""
@@ -105,9 +105,6 @@ class ServedSource(HeldSource):
 
     async def prior(self, bandit: Bandit, number: int) -> PriorVersion | None:
         return await self._priors.version(bandit.uid, number)
-
-    async def terms(self, bandit: Bandit, version: int) -> Terms:
-        return await terms_then(self._bandits, bandit, version)
 
     async def then(self, bandit: Bandit, version: int) -> Bandit:
         return await self._bandits.find(bandit.uid, version) or bandit

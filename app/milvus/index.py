@@ -89,6 +89,8 @@ class MilvusStatus:
 class MilvusIndex:
     """Stands where a ``LiveIndex`` stands. ``engine`` None: there is none here, so nothing is chosen."""
 
+    holds_arms: Literal[False] = False
+
     def __init__(
         self, uid: str, dim: int, options: IndexOptions, engine: Engine | None, store: FollowedArms
     ) -> None:

@@ -212,10 +212,11 @@ class Moving:
             message = f"learners cannot be made anew from the decision log: {why}"
             plan.refusals.append(Invalid(message, path=("carry",)))
         rules = self._quotas.rules(bandit)
-        plan.refusals += refusals_of(plan, self._policies[record.policy], rules)
+        policy = self._policies[record.policy]
+        plan.refusals += refusals_of(plan, policy, rules)
         if plan.space_map is not None and not plan.refusals:
             await self._compare(plan, names)
-        plan.warnings += words_of(plan) + warnings_of(plan, rules)
+        plan.warnings += words_of(plan) + warnings_of(plan, policy, rules)
         return plan
 
     async def _shown(self, bandit: Bandit) -> dict[str, int]:
@@ -265,7 +266,7 @@ class Moving:
         if plan.asked in ("auto", "map") and last is not None and last.left_uid == plan.target.uid:
             await self._restore(plan, last)
         if plan.asked in ("auto", "log") and not plan.is_exact:
-            plan.no_log = log_lacks(plan.bandit.record)
+            plan.no_log = log_lacks(plan.bandit.record, self._policies[plan.bandit.record.policy])
             since_ms = None if plan.no_log else await self._log.complete_from(plan.bandit, None)
             if since_ms is not None:
                 plan.no_log = f"rows of decisions before {shown_time(since_ms)} were dropped"

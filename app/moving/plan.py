@@ -23,7 +23,6 @@ from shortlist.linear.learned_prior import LearnedPrior
 Asked = Literal["auto", "log", "map", "none"]
 Quotas = Sequence[tuple[str, QuotaRule]]
 MOST_NAMED = 5
-ELIMINATION = ("sub_elim", "linear_elim")
 
 
 @dataclass(slots=True)
@@ -94,7 +93,7 @@ def words_of(plan: MovePlan) -> list[str]:
     return found
 
 
-def log_lacks(record: BanditRecord) -> str | None:
+def log_lacks(record: BanditRecord, policy: PolicyTerms) -> str | None:
     """Why learners cannot be made anew from the decision log, as far as the settings tell."""
     if record.log is None:
         return "the bandit has no decision log"
@@ -102,7 +101,7 @@ def log_lacks(record: BanditRecord) -> str | None:
         return f"it holds a share of {record.log.share:g} of the decisions, not all of them"
     if record.prior == "pooled":
         return "the pooled prior has its own sums; the map carries them"
-    if record.policy in ELIMINATION:
+    if policy.eliminates:
         return f"the policy {record.policy} begins again anyway"
     return None
 
@@ -124,7 +123,7 @@ def refusals_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> Sequence[
     return found
 
 
-def warnings_of(plan: MovePlan, rules: Quotas) -> list[str]:
+def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]:
     """What the new catalogue lacks, or what begins again."""
     bandit, target, found = plan.bandit, plan.target, list[str]()
     if plan.arms.only_from and not plan.refusals:
@@ -134,7 +133,7 @@ def warnings_of(plan: MovePlan, rules: Quotas) -> list[str]:
         )
     if target.holds_arms and target.index.status().state == "building":
         found.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
-    if bandit.record.policy in ELIMINATION:
+    if policy.eliminates:
         found.append("elimination begins again: which arms are left is found anew")
     serve = getattr(bandit.record.holdout, "serve", None)
     named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]

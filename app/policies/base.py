@@ -97,10 +97,11 @@ class Policy(ABC):
     ``max_signals``        how many signals it takes; None: any, weighed again by each request
     ``fixed_scales``       whether ridge and radius must stay as they are while a learner learns
     ``needs_exploration``  whether ``exploration`` must not be 0
+    ``eliminates``         whether it rules arms out for good, which begins again in another catalogue
 
     And of evaluations on a log:
 
-    ``can_be_evaluated``   whether it has a ``target``
+    ``not_evaluated``      why no log can tell what it earns; None: it has a ``target``
     ``target_draws``       whether the target draws from posteriors; else estimates are enough
     ``target_by_exclusion``  whether decisions that exclude other arms are other situations; else arms that
                            are excluded stand before those of a list, as if they had been drawn already
@@ -119,7 +120,8 @@ class Policy(ABC):
     max_signals: ClassVar[int | None] = None
     fixed_scales: ClassVar[bool] = False
     needs_exploration: ClassVar[bool] = False
-    can_be_evaluated: ClassVar[bool] = True
+    eliminates: ClassVar[bool] = False
+    not_evaluated: ClassVar[str | None] = None
     target_draws: ClassVar[bool] = False
     target_by_exclusion: ClassVar[bool] = True
 
@@ -286,7 +288,7 @@ class Policy(ABC):
 
     async def target(self, covers: Covers, pool: Pool) -> Target:
         """How likely this policy is to draw the lists of a log, over the arms of a pool."""
-        raise NotImplementedError(f"{self.name} cannot be evaluated, as can_be_evaluated says")
+        raise NotImplementedError(f"{self.name} cannot be evaluated, and must say so in not_evaluated")
 
     def caveats(self, bandit: Bandit) -> Sequence[str]:  # noqa: ARG002 - of policies that have some
         """Sentences on what the propensities of its target are worth, where they are not exact."""

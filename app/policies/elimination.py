@@ -26,11 +26,12 @@ class EliminationPolicy(Policy):
     """
 
     reads = frozenset({"ridge", "exploration", "delta", "horizon", "eta"})
+    eliminates = True
     needs_exploration = True
     fixed_scales = True
     max_dim = MAX_ELIMINATION_DIM
     max_signals = 1
-    can_be_evaluated = False
+    not_evaluated = "it shows what it knows least about, so what it shows next depends on every reward before"
 
     def theory_delta(self, record: BanditRecord) -> float:
         """Yang et al. 2022, Algorithm 3, line 3."""

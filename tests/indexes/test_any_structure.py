@@ -6,14 +6,12 @@ files, and is not measured again. All else works, also over HTTP, since nothing 
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-import app
 from api_client import Api, running
 from app.filtering import plan as filter_plan
 from app.filtering.plan import PlanOptions, plan_filter
@@ -350,52 +348,3 @@ async def put(api: Api, arms: dict[str, np.ndarray]) -> None:
         {"id": arm, "features": row.tolist(), "metadata": {"odd": is_odd(arm)}} for arm, row in arms.items()
     ]
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": rows})
-
-
-STRUCTURES = {
-    "HnswGraph": "hnsw",
-    "NormBlocks": "norm_pruned",
-    "InvertedFile": "inverted_file",
-    "MilvusSnapshot": "milvus",
-}
-ITS_FILE = {"HnswGraph": "hnsw.py", "NormBlocks": "norm_pruned.py", "InvertedFile": "inverted_file.py"}
-
-
-def questions(source: str) -> list[str]:
-    """Where a source asks which structure something is, or which one its owner wants."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
-            found += [name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)]
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            kinds = [side for side in sides if isinstance(side, ast.Attribute) and side.attr == "kind"]
-            is_option = any("options" in ast.unparse(kind.value) for kind in kinds)
-            named = [
-                each.value for side in sides for each in ast.walk(side) if isinstance(each, ast.Constant)
-            ]
-            if kinds and {*named} & {*STRUCTURES.values(), *([] if is_option else ["exact"])}:
-                found.append(ast.unparse(node))
-    return [each for each in found if each in STRUCTURES or "kind" in each]
-
-
-def test_nothing_else_asks_which_structure_it_is() -> None:
-    root, asked = Path(app.__file__).parent, dict[str, list[str]]()
-    for folder in (
-        "indexes",
-        "filtering",
-        "catalogues",
-        "milvus",
-        "policies",
-        "queries",
-        "serving",
-        "replication",
-    ):
-        for path in sorted((root / folder).rglob("*.py")):
-            found = [each for each in questions(path.read_text()) if ITS_FILE.get(each) != path.name]
-            if found:
-                asked[str(path.relative_to(root))] = found
-    assert asked == {}
-    assert questions("isinstance(x, HnswGraph | str) or s.kind == 'hnsw' or options.kind == 'hnsw'") == [
-        "HnswGraph", "s.kind == 'hnsw'", "options.kind == 'hnsw'",
-    ]  # fmt: skip

@@ -1,0 +1,104 @@
+"""Only a registry knows what stands behind a contract: nothing else asks which structure or policy it is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+from typing import get_args
+
+from app.catalogues.kinds import MilvusIndex
+from app.indexes.index import Index, IndexKind
+from app.indexes.live import LiveIndex
+from app.milvus.snapshot import MilvusSnapshot
+from app.policies.base import Policy
+from app.policies.registry import POLICIES
+from app.serving.constraints.base import Constraint
+
+ROOT = Path(__file__).parent.parent
+REGISTRIES = {
+    "app/indexes/planner.py",
+    "app/catalogues/kinds.py",
+    "app/policies/registry.py",
+    "app/serving/pipeline.py",
+}
+EXAMPLES = {"app/api/documentation.py", "server/cli.py"}  # they name a policy for the reader
+
+
+@cache
+def registered() -> dict[str, str]:
+    """The classes behind the contracts, and the file of each."""
+    found, left = set[type](), [Index, Policy, Constraint, MilvusIndex, LiveIndex, MilvusSnapshot]
+    while left:
+        found.add(each := left.pop())
+        left += each.__subclasses__()
+    return {each.__name__: f"{each.__module__.replace('.', '/')}.py" for each in found}
+
+
+def questions(path: str, source: str) -> list[str]:
+    """Where a source asks which structure, policy or constraint something is, or names a policy."""
+    if path in REGISTRIES:
+        return []
+    tree, found = ast.parse(source), list[str]()
+    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    docs = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    policies = re.compile(rf"\b({'|'.join(POLICIES)})\b")
+    for node in ast.walk(tree):
+        asked: list[ast.expr] = []
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"isinstance", "issubclass"}:
+            asked = [node.args[1]]
+        elif isinstance(node, ast.MatchClass):
+            asked = [node.cls]
+        elif isinstance(node, ast.Compare):
+            asked = [node.left, *node.comparators]
+            if any(map(is_kind, asked)) and any(map(names_a_kind, asked)):
+                found.append(ast.unparse(node))
+        names = [name.id for each in asked for name in ast.walk(each) if isinstance(name, ast.Name)]
+        found += [name for name in names if name not in own and registered().get(name, path) != path]
+        is_text = isinstance(node, ast.Constant) and node not in docs and isinstance(node.value, str)
+        if is_text and path not in EXAMPLES and not path.startswith("app/policies/"):
+            found += policies.findall(node.value)
+    return found
+
+
+def is_kind(node: ast.expr) -> bool:
+    """Whether it is the kind of a structure. What an owner asked for is an option, and may be compared."""
+    text = ast.unparse(node)
+    return text.endswith((".kind", "['kind']")) and "options" not in text
+
+
+def names_a_kind(node: ast.expr) -> bool:
+    """Whether it is a kind in quotes, or a constant, which may be one."""
+    values = {each.value for each in ast.walk(node) if isinstance(each, ast.Constant)}
+    return bool(values & {*get_args(IndexKind)}) or (isinstance(node, ast.Name) and node.id == "MILVUS")
+
+
+def test_nothing_asks_which_structure_policy_or_constraint_it_is():
+    paths = [path for folder in ("app", "workers", "server") for path in ROOT.glob(f"{folder}/**/*.py")]
+    names = {str(path.relative_to(ROOT)): path for path in paths}
+    assert len(names) > 200
+    found = {name: questions(name, path.read_text()) for name, path in names.items()}
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+ASKING = [
+    ("app/filtering/a.py", "isinstance(x, HnswGraph | str)", 1),
+    ("workers/a.py", "[each for each in all if isinstance(each.index, MilvusIndex)]", 1),
+    ("app/filtering/a.py", "s.kind == 'hnsw' or s.kind in ('exact', 'norm_pruned')", 2),
+    ("app/catalogues/a.py", "record.index['kind'] != MILVUS", 1),
+    ("app/serving/a.py", "type(x) is QuotaConstraint", 1),
+    ("app/serving/a.py", "match x:\n    case LinUcb():\n        pass", 1),
+    ("app/moving/a.py", "NAMES = ('sub_elim', 'linear_elim')", 2),
+    ("app/measuring/a.py", "why = 'only softmax knows'", 1),
+    ("app/measuring/a.py", "'''Only softmax knows.'''", 0),
+    ("app/indexes/hnsw.py", "isinstance(x, HnswGraph)", 0),
+    ("app/indexes/planner.py", "isinstance(x, HnswGraph)", 0),
+    ("app/indexes/serving.py", "self.options.kind == 'exact'", 0),
+    ("app/policies/softmax.py", "name = 'softmax'", 0),
+]
+
+
+def test_the_check_sees_a_question():
+    for path, source, asked in ASKING:
+        assert len(questions(path, source)) == asked, source
