@@ -444,6 +444,7 @@ class Moving:
             )
             return record, write
 
+        await self._quotas.prepare(uid, target)
         now = await self._bandits.move(bandit.name, bandit.stored, moved, by=by)
         for partition in range(self._store.partitions):
             await self._store.moves.append(
