@@ -12,6 +12,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,7 @@ class Export:
         while more:
             cursor = cursors.get(str(partition))
             page = self._client.list_learned(self._name, partition=partition, cursor=cursor, limit=PAGE)
-            if {item.revision for item in page.items} - self._revisions - {None}:
+            if {item.revision for item in page.items if item.features is None} - self._revisions - {None}:
                 page = self._client.list_learned(
                     self._name, partition=partition, cursor=cursor, limit=PAGE, include="arms"
                 )
@@ -213,8 +214,7 @@ def export_lake(client: Client, name: str, out: str) -> str:
 
 def terms_of(client: Client, name: str) -> Mapping[str, Any]:
     """How rewards of a bandit become what learners know."""
-    found = client.get_terms(name)
-    return {field: getattr(found, field) for field in found.__dataclass_fields__}
+    return asdict(client.get_terms(name))
 
 
 def tell_missing(lake: Lake) -> None:

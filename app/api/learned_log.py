@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from fastapi import Query, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
@@ -11,6 +12,7 @@ from app.api.fields import PageLimit, digits
 from app.api.strict_json import Provided, json_router, reply
 from app.bandits.prior_version import exported
 from app.bandits.registry import Bandits
+from app.bandits.spaces import Moves, SpaceMap
 from app.catalogues.catalogue import NUMBER_BYTES
 from app.catalogues.catalogues import Catalogues
 from app.learning.learned_log import PAGE_NUMBERS, ArmRevision, LearnedLog, LearnedReward
@@ -46,6 +48,18 @@ class RevisionsView(Answer, frozen=True):
     position: str | None
 
 
+class LearnedMoveView(Answer, frozen=True):
+    """A move of a bandit to another catalogue. Of what was learned before, with features of length
+    ``features``: G' = T G T^T + t R and m' = T m, where T is ``transform`` (null: nothing came along), R is
+    ``residual``, and t the sum of the first ``features`` numbers of the diagonal of G.
+    """
+
+    space: int
+    features: int
+    transform: list[list[float]] | None
+    residual: list[list[float]] | None
+
+
 class LearningTermsView(Answer, frozen=True):
     """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
     ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
@@ -64,6 +78,7 @@ class LearningTermsView(Answer, frozen=True):
     shifted: bool
     constant: float | None
     space: int = 0
+    moves: list[LearnedMoveView] = msgspec.field(default_factory=list)
 
 
 class PriorVersionView(BaseModel):
@@ -156,13 +171,14 @@ async def arms(
 
 @router.get("/{bandit}/log/terms", response_model=LearningTermsView)
 async def terms(
-    bandit: str, bandits: Provided[Bandits], learned_log: Provided[LearnedLog]
+    bandit: str, bandits: Provided[Bandits], learned_log: Provided[LearnedLog], moves: Provided[Moves]
 ) -> LearningTermsView:
     """How rewards become what learners know. It never changes, but when the bandit is moved: a bandit that is
     made anew has another id.
     """
     owner = await bandits.get(bandit)
     context, record = owner.context, owner.record
+    maps = (await moves.maps({owner.uid: record.space}))[owner.uid] if record.space else {}
     return LearningTermsView(
         id=owner.uid,
         partitions=learned_log.partitions,
@@ -174,4 +190,10 @@ async def terms(
         shifted=record.shift_rewards,
         constant=record.constant,
         space=record.space,
+        moves=[_move_view(each) for number, each in sorted(maps.items()) if number <= record.space],
     )
+
+
+def _move_view(each: SpaceMap) -> LearnedMoveView:
+    transform, residual = (None if of is None else of.tolist() for of in (each.transform, each.residual))
+    return LearnedMoveView(space=each.number, features=each.left_dim, transform=transform, residual=residual)

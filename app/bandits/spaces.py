@@ -7,6 +7,7 @@ does to states and features. The fold carries a learner where the log has the en
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +40,7 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``left``, ``left_uid``, ``left_dim``, ``joined``, ``joined_uid``   the catalogues
     ``version``    the version of the bandit that it made
     ``answer``     what was answered, but for the version
+    ``residual``   R, likewise (d' rows, d' columns); b"": 0
     ``restores``   it goes back: learners are what they were in the catalogue, with what came since
     ``transform``  T of ``shortlist.linear.feature_map``, float64 row by row; b"": nothing is carried
     """
@@ -57,6 +59,7 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     transform: bytes = b""
     dim: int = 0
     restores: bool = False
+    residual: bytes = b""
 
     @property
     def is_exact(self) -> bool:
@@ -66,16 +69,25 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class SpaceMap:
-    """What a move does to states and features. ``transform``: T (D', D); None: nothing is carried."""
+    """What a move does to states. ``transform``: T (D', D); None: nothing is carried.
+
+    ``residual``: R (d', d'), None: 0; ``left_dim``: d.
+    """
 
     number: int
     transform: Matrix | None
+    residual: Matrix | None = None
+    left_dim: int = 0
 
     @classmethod
     def of(cls, record: MoveRecord) -> SpaceMap:
         if record.carry == "none":
             return cls(record.number, None)
-        return cls(record.number, bytes_to_vector(record.transform).reshape(record.dim, -1))
+        residual = bytes_to_vector(record.residual) if record.residual else None
+        if residual is not None:
+            residual = residual.reshape(math.isqrt(len(residual)), -1)
+        transform = bytes_to_vector(record.transform).reshape(record.dim, -1)
+        return cls(record.number, transform, residual, record.left_dim)
 
     def state(self, state: LearnerState) -> LearnerState | None:
         """The state after the move. Raises InvalidShape, NonFinite."""
@@ -83,11 +95,9 @@ class SpaceMap:
             return None
         # shifted sums have a constant besides, which stays one
         shifted = state.sums.dim == self.transform.shape[1] + 1
-        return replace(
-            state,
-            sums=carried(state.sums, self._with_constant if shifted else self.transform),
-            space=self.number,
-        )
+        transform = self._with_constant if shifted else self.transform
+        sums = carried(state.sums, transform, self.residual, self.left_dim)
+        return replace(state, sums=sums, space=self.number)
 
     def features(self, features: bytes) -> bytes:
         """The features of an entry of the space before. Raises InvalidShape."""

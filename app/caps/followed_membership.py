@@ -8,6 +8,7 @@ a table that numbers its rows anew; arms that came or changed are not eligible u
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -27,6 +28,7 @@ from shortlist.types import NO_ROWS, Rows
 T = TypeVar("T")
 
 BATCH_SIZE = 100_000  # rows that are described together: a bound on memory
+ASIDE_S = 60.0  # a choice takes less
 MANY = 0.1  # of the rows: choices wait for them once, rather than to find none
 EVALUATING = LongWork(threads=2, waiting=256, name="quotas")
 
@@ -63,6 +65,15 @@ class _CatalogueMoment(NamedTuple):
         )
 
 
+class _Aside(NamedTuple):
+    """What is known of the arms of another catalogue: one that was left, or is followed soon."""
+
+    known: _CatalogueMoment
+    members: Membership
+    filters: QuotaFilters
+    until: float
+
+
 class FollowedMembership:
     """See the module. For the event loop.
 
@@ -82,6 +93,7 @@ class FollowedMembership:
         self._waiting = 0  # rows
         self._latest: Snapshot | None = None  # that was marked, while something is to be found
         self._marked: list[Rows] = []  # while filters are evaluated
+        self._aside: dict[int, _Aside] = {}  # by table: choices of before a move may go on after it
         self._update: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
 
@@ -138,12 +150,37 @@ class FollowedMembership:
         return int(np.count_nonzero(self.members.beyond))
 
     def follow(self, current: Snapshot) -> None:
-        """Begin anew where another catalogue was followed: of one, no table is newer than that of now.
+        """Follow another catalogue where its table is an earlier one: of one, none is newer than that of now.
 
         A bandit that is moved has the same quotas over other rows. ``current``: taken from the index now.
         """
         if self._known is not None and self._known.number > current.whole.table.number:
+            self._set_aside()
             self._known, self._current, self._latest, self._marked = None, None, None, []
+
+    async def prepare(self, snapshot: Snapshot) -> None:
+        """Find the arms of the quotas in another catalogue, which is followed soon. Raises Unavailable.
+
+        Choices go on meanwhile, and do not wait for it then. It is dropped if it is not followed within
+        ``ASIDE_S``.
+        """
+        other = FollowedMembership(lambda: None)
+        other._new = self._filters.rules | self._new
+        while not await other.ready(snapshot) or other._waiting:
+            if other._update is not None:
+                await asyncio.shield(other._update)
+        other._set_aside()
+        self._aside |= other._aside
+
+    def tidy(self) -> None:
+        """Drop what is known of catalogues that are not followed any more, or not yet."""
+        now = time.monotonic()
+        self._aside = {number: each for number, each in self._aside.items() if each.until > now}
+
+    def _set_aside(self) -> None:
+        if self._known is not None:
+            until = time.monotonic() + ASIDE_S
+            self._aside[self._known.number] = _Aside(self._known, self.members, self._filters, until)
 
     async def ready(self, snapshot: Snapshot) -> bool:
         """Know the quotas of the arms of a snapshot, or that they wait. False: it is out of date.
@@ -326,19 +363,38 @@ class FollowedMembership:
     async def _move(self, snapshot: Snapshot) -> None:
         """Follow to another table; what is not known of its rows is waiting."""
         table, known, before = snapshot.whole.table, self._known, self.members
-        renumbered = table.renumbered
+        renumbered, aside = table.renumbered, self._aside.pop(table.number, None)
+        if aside is not None:
+            self._set_aside()
+            await self._take_up(aside, snapshot)
+            return
         if known is not None and renumbered is not None and renumbered.number == known.number:
             self.members = await _last(before.moved(renumbered.positions, table.rows))
             # What happened before the rows were numbered anew was noted by the stamps that went with them.
             described = snapshot.attributes.given_since(known.stamp)
             self.members.waiting[described[described < table.rows]] = True
         else:
+            self._set_aside()
             rules = self._filters.rules
             self._filters, self._new = QuotaFilters(), rules | self._new
             self.members = Membership(table.rows)
         self.members.forget(table.dead)
         self._waiting = int(np.count_nonzero(self.members.waiting))
         self._known, self._current = _CatalogueMoment.of(snapshot), None
+        self._changed()
+
+    async def _take_up(self, aside: _Aside, snapshot: Snapshot) -> None:
+        """Go on with what is known of another catalogue; what has changed since is waiting, or new."""
+        rules = self._filters.rules | self._new
+        self.members, self._filters = aside.members, aside.filters
+        for number, rule in tuple(self._filters.rules.items()):
+            if rules.get(number) is not rule:  # it is gone; maybe another one has its number
+                self._filters.remove(number)
+                await _stepwise(self.members.remove(number))
+        self._new = {number: rule for number, rule in rules.items() if number not in self._filters.rules}
+        self._known, self._current, moment = aside.known, None, _CatalogueMoment.of(snapshot)
+        if moment.has(aside.known):
+            self._mark(snapshot, aside.known, moment)
         self._changed()
 
     @staticmethod

@@ -19,6 +19,7 @@ from app.caps.followed_membership import FollowedMembership
 from app.caps.membership import MAX_QUOTAS
 from app.caps.rules import BanditQuota, QuotaRule, QuotaShare
 from app.caps.shares import STATES, QuotaLedger
+from app.catalogues.catalogue import Catalogue
 from app.filters.overview import no_arm_has
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
@@ -82,6 +83,15 @@ class Quotas:
                 await self._read(uid, everything=True)
             self._own.setdefault(uid, set()).update(each for each in own if each > number > before)
             self._noted[uid] = number
+
+    async def prepare(self, bandit_uid: str, catalogue: Catalogue) -> None:
+        """Find the arms that count for the quotas of a bandit in a catalogue that it is about to be moved to.
+
+        Choices go on meanwhile, and do not wait for it afterwards. Raises Unavailable.
+        """
+        shares = self.shares.get(bandit_uid)
+        if shares is not None and catalogue.holds_arms:
+            await shares.membership.prepare(catalogue.index.snapshot())
 
     async def put(self, bandit: Bandit, quota_id: str, rule: QuotaRule) -> tuple[QuotaState, bool]:
         """Make a quota, or change ``most``, ``pace`` and ``to`` of one; (it, whether it is new).
@@ -176,6 +186,8 @@ class Quotas:
             answers = await self._each(QuotaLedger.sync_with_store if is_due else QuotaLedger.refill)
             await asyncio.sleep(REFILL_S if answers else EVERY_S)
             if is_due:
+                for shares in self.shares.values():
+                    shares.membership.tidy()
                 states = [shares.states() for shares in self.shares.values()]
                 counts = {name: sum(each[name] for each in states) for name in STATES}
                 self._metrics.set_quota_states(counts, sum(self.beyond.values()))

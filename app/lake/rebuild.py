@@ -13,7 +13,7 @@ largest entry.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from app.bandits.bandit import GLOBAL_LEARNER
+from app.bandits.spaces import SpaceMap, Spaces
 from app.lake.files import Lake
 from app.learning.fold import merged
 from app.platform.errors import ShortlistError
@@ -33,7 +34,7 @@ from shortlist.types import Matrix, Rows, Vector
 
 COLUMNS = (
     "partition", "number", "kind", "key", "revision", "value", "decided", "first", "before", "replaces",
-    "context", "features", "examined", "signal_number", "had",
+    "context", "features", "examined", "signal_number", "had", "space",
 )  # fmt: skip
 BATCH_SIZE = 100_000  # rewards, in one process
 MOST_NUMBERS = 1 << 24  # of features that are held at once
@@ -49,6 +50,9 @@ class RebuildPlan:
     ``forgotten``    of each learner that was, the number of the last entry that forgot it
     ``states``       of each learner that was given some, their numbers and bytes, in the order of the log
     ``left_out``     partition and number of dead letters that came again later
+    ``space``        which move of the bandit brought it to its catalogue; 0: none
+    ``maps``         what each move did, by its number
+    ``corrections``  of each learner, numbers and bytes of what was added to its sums after a move
     """
 
     revisions: NDArray[np.int64]
@@ -61,26 +65,30 @@ class RebuildPlan:
     forgotten: Mapping[str, int]
     states: Mapping[str, list[tuple[int, bytes]]]
     left_out: frozenset[tuple[int, int]]
+    space: int = 0
+    maps: Mapping[int, SpaceMap] = field(default_factory=dict)
+    corrections: Mapping[str, list[tuple[int, bytes]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class LearnedPart:
-    """What learners know of some rewards, and the least number of the rewards of each."""
+    """What learners know of some rewards, and the least number of the rewards of each. Both are of what a
+    learner learned in one catalogue: by its key, and the number of the move that brought the bandit there.
+    """
 
-    states: dict[str, LearnerState] = field(default_factory=dict)
-    begins: dict[str, int] = field(default_factory=dict)
+    states: dict[tuple[str, int], LearnerState] = field(default_factory=dict)
+    begins: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 def plan_of(lake: Lake) -> RebuildPlan:
     """Read what all parts share. Cost: the arms of the lake, and one column of its rewards."""
     terms, forgotten, states = lake.manifest["terms"], dict[str, int](), dict[str, list[tuple[int, bytes]]]()
-    left_out = set[tuple[int, int]]()
-    _check_space(lake, terms.get("space", 0))
+    left_out, corrections = set[tuple[int, int]](), dict[str, list[tuple[int, bytes]]]()
     for name in lake.files("rewards"):
         columns = ["partition", "number", "kind", "key", "replayed", "state"]
         for batch in lake.batches(name, 1 << 16, columns):
             odd = pc.or_(
-                pc.is_in(batch["kind"], pa.array(["forget", "state"])), pc.is_valid(batch["replayed"])
+                pc.is_in(batch["kind"], pa.array(["forget", "state", "move"])), pc.is_valid(batch["replayed"])
             )
             for row in batch.filter(odd).to_pylist():
                 key = GLOBAL_LEARNER if row["key"] is None else row["key"]
@@ -88,8 +96,9 @@ def plan_of(lake: Lake) -> RebuildPlan:
                     left_out.add((row["partition"], row["replayed"]))
                 if row["kind"] == "forget":
                     forgotten[key] = max(row["number"], forgotten.get(key, 0))
-                elif row["kind"] == "state":
-                    states.setdefault(key, []).append((row["number"], row["state"]))
+                elif row["state"] is not None:
+                    kept = states if row["kind"] == "state" else corrections
+                    kept.setdefault(key, []).append((row["number"], row["state"]))
     revisions, features = _arms(lake, terms["features"])
     directions = terms["directions"]
     return RebuildPlan(
@@ -103,6 +112,9 @@ def plan_of(lake: Lake) -> RebuildPlan:
         forgotten=forgotten,
         states={key: sorted(given) for key, given in states.items()},
         left_out=frozenset(left_out),
+        space=terms.get("space", 0),
+        maps={each["space"]: _map_of(each) for each in terms.get("moves", ())},
+        corrections=corrections,
     )
 
 
@@ -117,8 +129,10 @@ def mapped(plan: RebuildPlan, rewards: Any) -> LearnedPart:
     rows = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows.combine_chunks()
     rows = rows.filter(_counted(plan, rows))
     dim = plan.features.shape[1] * (1 + (plan.contexts or 0))
-    step = max(1, MOST_NUMBERS // max(1, dim))
-    parts = [_mapped(plan, rows.slice(start, step)) for start in range(0, rows.num_rows, step)]
+    step, parts, spaces = max(1, MOST_NUMBERS // max(1, dim)), list[LearnedPart](), rows["space"].fill_null(0)
+    for space in pc.unique(spaces).to_pylist():
+        own = rows.filter(pc.equal(spaces, space))
+        parts += [_mapped(plan, own.slice(start, step), space) for start in range(0, own.num_rows, step)]
     return reduce(merged_parts, parts, LearnedPart())
 
 
@@ -138,12 +152,28 @@ def finished(plan: RebuildPlan, part: LearnedPart) -> Mapping[str, LearnerState]
 
     A state that was given to a learner counts if the learner had no rewards then, as in the service.
     """
-    result = dict(part.states)
+    result, begins = dict[str, LearnerState](), dict[str, int]()
+    spaces = Spaces({}, {"": plan.maps})
+
+    def add(key: str, state: LearnerState) -> bool:
+        """Whether something of it came along to the catalogue of now."""
+        if (now := spaces.carried("", state, plan.space)) is not None:
+            result[key] = merged(result.get(key), now)
+        return now is not None
+
+    for (key, space), state in part.states.items():
+        if add(key, state):
+            number = part.begins[key, space]
+            begins[key] = min(begins.get(key, number), number)
     for key, given in plan.states.items():
         since = plan.forgotten.get(key, 0)
         number, data = next(((n, data) for n, data in given if n > since), (0, b""))
-        if data and part.begins.get(key, number + 1) > number:
-            result[key] = merged(result.get(key), bytes_to_state(data))
+        if data and begins.get(key, number + 1) > number:
+            add(key, bytes_to_state(data))
+    for key, added in plan.corrections.items():
+        for number, data in added:
+            if number > plan.forgotten.get(key, 0) and key in result:
+                add(key, bytes_to_state(data))
     return result
 
 
@@ -154,18 +184,6 @@ def rebuilt(lake: Lake) -> Mapping[str, LearnerState]:
         for batch in lake.batches(name, BATCH_SIZE, COLUMNS):
             part = merged_parts(part, mapped(plan, batch))
     return finished(plan, part)
-
-
-def _check_space(lake: Lake, space: int) -> None:
-    """Raise ShortlistError where rewards are of a catalogue that the bandit had before it was moved."""
-    for name in lake.files("rewards") if space else ():
-        for batch in lake.batches(name, 1 << 16, ["kind", "space"]):
-            others = pc.and_(pc.not_equal(batch["space"], space), pc.not_equal(batch["kind"], "forget"))
-            if pc.any(others).as_py():
-                raise ShortlistError(
-                    "the lake has rewards from before the bandit was moved to another catalogue: learners "
-                    "cannot be rebuilt across a move. Export the learners instead"
-                )
 
 
 def _arms(lake: Lake, dim: int) -> tuple[NDArray[np.int64], Matrix]:
@@ -196,17 +214,18 @@ def _counted(plan: RebuildPlan, rows: Any) -> Any:
     return pa.array(counted)
 
 
-def _mapped(plan: RebuildPlan, rows: Any) -> LearnedPart:
+def _mapped(plan: RebuildPlan, rows: Any, space: int) -> LearnedPart:
+    """Of rewards of one space."""
     keys = rows["key"].combine_chunks().fill_null(GLOBAL_LEARNER).dictionary_encode()
     owners, names = keys.indices.to_numpy(), keys.dictionary.to_pylist()
     order = np.argsort(owners, kind="stable")
     ends = np.cumsum(np.bincount(owners, minlength=len(names)))
-    learned = _Learned.of(plan, rows)
+    learned = _Learned.of(plan, rows, space)
     numbers, part, start = rows["number"].to_numpy(), LearnedPart(), 0
     for name, end in zip(names, ends.tolist(), strict=True):
         own = order[start:end]
-        part.states[name] = learned.state(own, plan)
-        part.begins[name] = int(numbers[own].min())
+        part.states[name, space] = replace(learned.state(own, plan), space=space)
+        part.begins[name, space] = int(numbers[own].min())
         start = end
     return part
 
@@ -228,10 +247,10 @@ class _Learned:
     signals: tuple[Rows, Matrix, Rows] | None = None
 
     @classmethod
-    def of(cls, plan: RebuildPlan, rows: Any) -> _Learned:
+    def of(cls, plan: RebuildPlan, rows: Any, space: int) -> _Learned:
         replaces = rows["replaces"].cast(pa.float64())
         return cls(
-            _features(plan, rows),
+            _features(plan, rows) if space == plan.space else _own_features(rows, plan.maps[space + 1]),
             rows["value"].to_numpy().astype(np.float64),
             rows["first"].to_numpy(),
             rows["before"].to_numpy(),
@@ -319,6 +338,23 @@ def _features(plan: RebuildPlan, rows: Any) -> Matrix:
         own = rows["features"].cast(pa.list_(pa.float64())).combine_chunks().filter(pa.array(bare))
         features[bare] = _lists(own, np.float64, features.shape[1])
     return features
+
+
+def _own_features(rows: Any, left: SpaceMap) -> Matrix:
+    """Of rewards from before a move, which bring their features. Shape: (n, D)."""
+    if left.transform is None:  # nothing of them is carried
+        return np.zeros((rows.num_rows, 1))
+    own = rows["features"].cast(pa.list_(pa.float64())).combine_chunks()
+    found: Matrix = _lists(own, np.float64, left.transform.shape[1])
+    return found
+
+
+def _map_of(move: Mapping[str, Any]) -> SpaceMap:
+    transform, residual = (
+        None if move[name] is None else np.array(move[name], dtype=np.float64)
+        for name in ("transform", "residual")
+    )
+    return SpaceMap(move["space"], transform, residual, move["features"])
 
 
 def _lists(column: Any, kind: Any, length: int) -> Any:

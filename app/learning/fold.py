@@ -264,12 +264,16 @@ def _add_across(
         to = max(payload.space, spaces.folded.get(uid, 0), 0 if state is None else state.space)
         try:
             now[learner] = spaces.carried(uid, state, to)
-            mapped = spaces.payload(uid, payload, to)
+            # as if it had been in the state when that was carried: it does not matter which came first
+            alone = None if payload.space == to else _state_of([(entry, payload)])
+            later = spaces.carried(uid, alone, to)
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
             continue
-        if mapped is not None:
-            _add(now, {learner: [(entry, mapped)]}, leave_out)
+        if alone is None:
+            _add(now, {learner: [(entry, payload)]}, leave_out)
+        elif later is not None:
+            now[learner] = merged(now[learner], later)
 
 
 def _kind(payload: RewardPayload) -> object:

@@ -57,7 +57,8 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``context``    as it was encoded; None: the bandit has none
     ``logged``     whether the decision is in the decision log
     ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
-    ``features``   what is learned from, where ``kind`` is "other"
+    ``features``   what is learned from, where ``kind`` is "other", or the entry is from before a move: those
+                   of the catalogue that the bandit had then
     ``examined``   by what the features of the arm are multiplied; None: by nothing
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
@@ -194,7 +195,7 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
     key = None if entry.learner.name == GLOBAL_LEARNER else entry.learner.name
     if not payload.features:
         state = base64.b64encode(payload.state).decode() if payload.state else None
-        kind: Kind = "forget" if state is None else "state"
+        kind: Kind = "state" if payload.state else "forget"
         if entry.learner.name == MOVED or payload.corrects:
             kind = "move"
             key = None if entry.learner.name == MOVED else key
@@ -207,8 +208,8 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
         payload.terms or RewardTerms(),
         bandit.catalogue.dim,
     )
-    numbers = 0
-    is_of_now = payload.space == bandit.record.space  # of earlier catalogues it has no arms
+    is_of_now = payload.space == bandit.record.space
+    numbers, has_features = 0, source is None or not is_of_now  # of earlier catalogues there are no arms
     if with_arms and source is not None and is_of_now and source.revision not in page.arms:
         own = features[:dim] / (source.examined or 1.0)
         page.arms[source.revision] = ArmRevision(source.arm, source.revision, own.tolist())
@@ -234,13 +235,13 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
             None if source is None or source.context is None else bytes_to_context(source.context).tolist(),
             source is not None and source.logged,
             replayed,
-            features.tolist() if source is None else None,
+            features.tolist() if has_features else None,
             examined=None if source is None else source.examined,
             space=payload.space,
             **of_signals,
         )
     )
-    return numbers + (len(features) if source is None else 0)
+    return numbers + (len(features) if has_features else 0)
 
 
 def _of_signals(

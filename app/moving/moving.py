@@ -58,6 +58,7 @@ from app.storage.store import Store
 from app.storage.types import LearnerId, MoveWrite
 from shortlist.linear import feature_map
 from shortlist.linear.ridge_sums import RidgeSums
+from shortlist.types import Matrix
 
 LEAST_R2 = 0.1  # below it, learners are not carried unless that is asked for
 MOST_ROWS = 20_000  # of the decision log, the newest, by which arms are weighed
@@ -256,7 +257,7 @@ class Moving:
         found = await MEASURING.run(partial(moving_arms.fitted, plan.arms, weights, plan.bandit))
         plan.found, plan.r2 = found, found.forward.r2
         transform = moving_arms.transform_of(found, plan.bandit, plan.record.constant)
-        plan.space_map = SpaceMap(plan.record.space, transform)
+        plan.space_map = _space_map(plan, transform)
         directions = moving_arms.directions_of(found, plan.bandit)
         if directions is not None:
             plan.record = replace(plan.record, directions=vector_to_bytes(directions.ravel()))
@@ -325,7 +326,7 @@ class Moving:
         moved = self._as_moved(replace_plan(plan, record=record))
         if plan.found is not None:
             transform = moving_arms.transform_of(plan.found, plan.bandit, record.constant, moved)
-            plan.space_map = SpaceMap(record.space, transform)
+            plan.space_map = _space_map(plan, transform)
         found = await self._sums.examine(moved, await self._spaces(plan), restores=restores)
         plan.record = record
         return found
@@ -432,6 +433,7 @@ class Moving:
                 transform=b"" if plan.space_map is None else _bytes(plan.space_map),
                 dim=0 if plan.space_map is None else _rows(plan.space_map),
                 restores=plan.left_ms is not None,
+                residual=b"" if plan.found is None else vector_to_bytes(plan.found.forward.residual.ravel()),
             )
             write = MoveWrite(
                 record.space,
@@ -445,6 +447,7 @@ class Moving:
             )
             return record, write
 
+        await self._quotas.prepare(uid, target)
         now = await self._bandits.move(bandit.name, bandit.stored, moved, by=by)
         for partition in range(self._store.partitions):
             await self._store.moves.append(
@@ -481,6 +484,11 @@ def _is_done(progress: MoveProgress, last: MoveRecord) -> bool:
 
 def _refusal(error: ShortlistError) -> str:
     return f"it would be refused: {error.detail}"
+
+
+def _space_map(plan: MovePlan, transform: Matrix) -> SpaceMap:
+    residual = None if plan.found is None else plan.found.forward.residual
+    return SpaceMap(plan.record.space, transform, residual, plan.bandit.catalogue.dim)
 
 
 def _bytes(space_map: SpaceMap) -> bytes:

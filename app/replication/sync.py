@@ -183,6 +183,8 @@ class Sync:
         async with self._catalogues.changing, self._bandits.changing:
             registry = await self._store.registry.read()
             await self._catalogues.replace(registry.catalogues)
+            for uid, catalogue in self._bandits.moved(registry.bandits):
+                await self._quotas.prepare(uid, catalogue)
             self._bandits.replace(registry.bandits)
         await self._quotas.replace(registry.quotas)
         self._registry_version = registry.version

@@ -1,5 +1,7 @@
 """A bandit is moved to a catalogue with other features of the same arms, over HTTP."""
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -369,6 +371,48 @@ async def test_quotas_and_frequency_caps_go_on(world: Api):
     shown = [arm["id"] for arm in (await world.choose("b", key="u1", k=ARMS))["arms"]]
     assert len(shown) == len({*shown}) >= ARMS - 2
     await world.ok("PUT", "/v1/bandits/b/quotas/q2", {"arm": "a2", "most": 1}, 201)
+
+
+async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(store_url: str, tmp_path: Path):
+    """Two processes choose without a pause while the bandit moves there and back; rows have other numbers."""
+    most, described = 30, {"brand": "x"}
+    async with running(store_url, tmp_path / "one") as api:
+        for name, features in (("old", OLD), ("new", NEW[::-1])):
+            rows = enumerate(features if name == "old" else features[::-1])
+            arms = [
+                {
+                    "id": f"a{place}",
+                    "features": row.tolist(),
+                    **({"metadata": described} if place < 20 else {}),
+                }
+                for place, row in rows
+            ]
+            await api.catalogue(name, {"z": [0.0] * D})
+            await api.ok(
+                "PUT", f"/v1/catalogues/{name}/arms", {"arms": arms if name == "old" else arms[::-1]}
+            )
+            await api.ok("POST", f"/v1/catalogues/{name}/arms/delete", {"ids": ["z"]})
+        await api.bandit("b", "old", scope="per_key")
+        await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"brand": "x"}, "most": most}, 201)
+        async with running(store_url, tmp_path / "two", empty=False, worker=False) as other:
+            shown, versions = Counter[str](), set[int]()
+
+            async def visit(each: Api, key: str, moving: asyncio.Task[Json]) -> None:
+                while not moving.done():
+                    answer = await each.choose("b", key=key, k=2)
+                    shown.update(arm["id"] for arm in answer["arms"])
+                    versions.add(answer["bandit_version"])
+
+            for catalogue in ("new", "old"):
+                moving = asyncio.create_task(api.ok("POST", MOVE, {"catalogue": catalogue, "carry": "map"}))
+                await asyncio.gather(visit(api, "u0", moving), visit(other, "u1", moving))
+                await carried(api)
+            assert len(versions) > 1
+            await asyncio.gather(*(each.choose("b", key="u2", k=most) for each in (api, other)))
+        of_quota = sum(count for arm, count in shown.items() if int(arm[1:]) < 20)
+        found = await api.ok("GET", "/v1/bandits/b/quotas/q")
+        assert of_quota <= found["used"] <= most
+        assert found["used"] + found["reserved"] + found["left"] == most
 
 
 async def test_a_quota_on_a_field_that_no_arm_has_is_refused(world: Api):

@@ -105,6 +105,12 @@ class Town:
         else:
             self.change_quotas()
 
+    async def follow(self) -> None:
+        """As a choice does; what is being found for the other catalogue comes to its end first."""
+        self.followed.follow(self.snapshot)
+        while not await self.followed.ready(self.snapshot):
+            self.followed.follow(self.snapshot)
+
     async def settle(self) -> None:
         """Wait until all is known, and what was deleted is gone."""
         rows = np.arange(self.snapshot.table.rows)
@@ -207,3 +213,54 @@ async def test_an_arm_beyond_a_limit_is_not_eligible_until_there_is_room(
     await town.settle()
     assert town.followed.beyond == 0
     assert town.followed.members.total == 0
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("seed", range(3))
+async def test_quotas_follow_a_bandit_to_another_catalogue_and_back(seed: int):
+    """Prepared or not, while quotas and arms of both change; choices of before may still be under way."""
+    towns = [Town(random.Random(seed)), Town(random.Random(seed + 100))]
+    here, there = towns
+    there.followed, there.quotas = here.followed, here.quotas
+    for town in towns:
+        town.write(40, is_new=True)
+    for number in range(30):
+        town = towns[number % 2 if number % 7 else 0]
+        if town.draw.random() < 0.5:
+            await town.followed.prepare(town.snapshot)
+            assert town.snapshot.whole.table.number in town.followed._aside
+        await town.step()
+        await town.follow()
+        await town.sync_with_store()
+    for town in towns:
+        await town.follow()
+        await town.settle()
+        members = town.followed.members
+        for arm in town.arms:
+            assert {*members.of(town.snapshot.table.row_of(arm))} == town.counts_for(arm)
+
+
+async def test_what_was_prepared_is_taken_up_and_not_found_again(monkeypatch: pytest.MonkeyPatch):
+    here, there = Town(random.Random(1)), Town(random.Random(2))
+    there.followed, there.quotas = here.followed, here.quotas
+    for town in (here, there):
+        town.write(40, is_new=True)
+    here.change_quotas()
+    here.change_quotas()
+    await here.settle()
+    await here.followed.prepare(there.snapshot)
+    found = list[int]()
+    whole = membership_filters.QuotaFilters.found
+
+    def counted(filters: membership_filters.QuotaFilters, snapshot: Snapshot, rows: np.ndarray) -> Any:
+        found.append(len(rows) * len(filters.rules))
+        return whole(filters, snapshot, rows)
+
+    monkeypatch.setattr(membership_filters.QuotaFilters, "found", counted)
+    for town in (there, here, there):  # a choice of before may still be under way
+        await town.follow()
+        await town.sync_with_store()
+    assert sum(found) == 0
+    monkeypatch.setattr(followed_membership.time, "monotonic", lambda: 1e9)
+    there.followed.tidy()
+    assert not there.followed._aside

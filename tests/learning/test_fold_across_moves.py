@@ -33,7 +33,16 @@ from workers.batches import CheckpointedLearner, fold_stored
 UID = "0123456789abcdef"
 DIMS = (3, 2, 4)  # of the spaces
 RNG = np.random.default_rng(3)
-MAPS = {number: SpaceMap(number, RNG.normal(size=(DIMS[number], DIMS[number - 1]))) for number in (1, 2)}
+ROOTS = {number: RNG.normal(size=(DIMS[number], DIMS[number])) for number in (1, 2)}
+MAPS = {
+    number: SpaceMap(
+        number,
+        RNG.normal(size=(DIMS[number], DIMS[number - 1])),
+        ROOTS[number] @ ROOTS[number].T,
+        DIMS[number - 1],
+    )
+    for number in (1, 2)
+}
 KEYS = ("ann", "bob")
 
 
@@ -45,6 +54,16 @@ def through(features: np.ndarray, space: int, to: int = 2) -> np.ndarray:
     for number in range(space + 1, to + 1):
         features = MAPS[number].transform @ features
     return features
+
+
+def open_part(features: np.ndarray, space: int) -> np.ndarray:
+    """What a row adds to the gram of the last space besides the product of its mapped features."""
+    gram = np.outer(features, features)
+    for number in range(space + 1, 3):
+        transform = MAPS[number].transform
+        gram = transform @ gram @ transform.T + np.trace(gram) * MAPS[number].residual
+    mapped = through(features, space)
+    return gram - np.outer(mapped, mapped)
 
 
 def a_log(seed: int, count: int, *, pooled: bool = False, half_life_s: float = 0.0) -> list[LogEntry]:
@@ -114,8 +133,11 @@ def test_they_are_those_of_the_rows_in_the_last_space(seed, count, half_life_s):
             0.5 ** ((state.time_ms - decided) / 1_000 / half_life_s) if half_life_s else np.ones(len(rows))
         )
         expected = ridge_sums.of(features, values, np.ones(len(rows), dtype=bool), weights)
-        scale = 1e-9 * max(1.0, np.abs(expected.total).max())
-        np.testing.assert_allclose(state.sums.total, expected.total, atol=scale)
+        open_parts = [open_part(np.frombuffer(p.features), p.space) for p in payloads]
+        gram = expected.gram + np.einsum("n,nij->ij", weights, open_parts)
+        scale = 1e-9 * max(1.0, np.abs(gram).max())
+        np.testing.assert_allclose(state.sums.gram, gram, atol=scale)
+        np.testing.assert_allclose(state.sums.moments, expected.moments, atol=scale)
         assert math.isclose(state.sums.squares, expected.squares, rel_tol=1e-9)
         assert (state.version, state.space) == (len(rows), 2)
 

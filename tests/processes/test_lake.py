@@ -214,6 +214,39 @@ def test_what_is_made_anew_is_what_the_service_learned(
     assert_equal(dict(rebuild.rebuilt(lake)), learners(client, name))
 
 
+def test_learners_are_rebuilt_across_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Rewards of before and late ones, what did not come along, and what was corrected by going back."""
+    monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)
+    rng, features = random.Random(2), np.random.default_rng(3).normal(size=(12, DIM + 1))
+    with serving(tmp_path / "service") as service, Client(service.url) as client:
+        build(client)
+        client.put_catalogue("c2", dim=DIM + 1)
+        client.upsert_arms("c2", features, ids=[f"a{i}" for i in range(12)])
+        client.put_bandit("logged", catalogue="c", policy="sub_ts", scope="per_key", log={})
+        for number in range(8):
+            client.reward(client.choose("logged", key=f"k{number % 2}").decision, rng.random())
+        wait_until_sync(lambda: len([*client.log("logged")]) == 8, what="the rows are written")
+        late = client.choose("plain").decision
+        for catalogue in ("c2", "c"):
+            for name in (*BANDITS, "logged"):
+                carry = (
+                    "none" if name == "plain" else "log" if (name, catalogue) == ("logged", "c2") else "map"
+                )
+                answer = client.move_bandit(name, catalogue=catalogue, carry=carry)
+                assert answer.carry == carry
+                wait_until_sync(lambda name=name: client.get_bandit(name).move is None, what="it is moved")
+                if name in BANDITS:
+                    teach(client, name, rng, catalogue)
+            assert client.reward(late, 0.5).accepted == (catalogue == "c2")
+            wait_until_sync(lambda: rests(client), what="all is learned")
+            for name in (*BANDITS, "logged"):
+                folder = str(tmp_path / f"{name}-{catalogue}")
+                export_lake(client, name, folder)
+                found = dict(rebuild.rebuilt(Lake(folder)))
+                assert_equal(found, learners(client, name))
+                assert {state.space for state in found.values()} == {1 if catalogue == "c2" else 2}
+
+
 def test_a_lake_from_before_the_first_arm_learns_the_constant_of_the_intercept(
     client: Client, tmp_path: Path, monkeypatch
 ):

@@ -10,9 +10,14 @@ Notation
     T               (D', D): what C, b do to [x ; (P x) kron u ; c]
     G, m            gram (D, D) and moment (D,) of a learner, as in ``ridge_sums``
 
-A reward of x teaches what one of T x would have taught in the new space, so G' = T G T^T and m' = T m for
-each signal; counts, weights and squares of rewards stay. The context's part of the numbers stays as well,
-where the new directions are P' = P B, since then P' x' is near P x.
+    R           (d', d'): mean of e e^T over the mean of |x|^2, where e = x' - C x - b
+
+A reward of x teaches what one of x' would have taught, as far as x tells: the mean of x' x'^T, given x, is
+that of T x plus that of e, and e is as likely to be one as another. So m' = T m for each signal, and
+G' = T G T^T + t R, where t is the sum of |x|^2 of the features in G; counts, weights and squares of rewards
+stay. Without R the new features would seem to vary as little as C x does, and what was learned would be
+stretched by as much as C shrinks. The context's part of the numbers stays as well, where the new directions
+are P' = P B, since then P' x' is near P x.
 
 C and b minimise sum w |C x + b - x'|^2 + lambda |C|^2. Lambda is the one of a grid by which an arm that was
 left out is told best by the others (PRESS; Allen, "The relationship between variable selection and data
@@ -36,11 +41,14 @@ _LEAST_LEFT = 1e-9  # of 1 less the leverage of an arm
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureMap:
-    """``linear`` is C (d', d), ``shift`` is b (d',). ``r2``: how much of x' it explains, from 0 to 1."""
+    """``linear`` is C (d', d), ``shift`` is b (d',). ``r2``: how much of x' it explains, from 0 to 1.
+    ``residual``: R (d', d'), of arms that were left out of the fit.
+    """
 
     linear: Matrix
     shift: Vector
     r2: float
+    residual: Matrix
 
     def __call__(self, features: Matrix) -> Matrix:
         """C x + b of every row. Shapes: (n, d) -> (n, d')."""
@@ -71,7 +79,7 @@ def fit(old: Matrix, new: Matrix, weights: Vector, *, intercept: bool) -> Featur
     values = np.maximum(values, 0.0)
     turned, moments = seen @ vectors, vectors.T @ (seen.T @ wanted)
     mean = float(values.mean())
-    best, least = np.zeros(moments.shape), np.inf
+    best, left, least = np.zeros(moments.shape), wanted, np.inf
     for ridge in RIDGES * mean if mean > 0.0 else ():
         inverse = 1.0 / (values + ridge)
         found = inverse[:, None] * moments
@@ -79,13 +87,15 @@ def fit(old: Matrix, new: Matrix, weights: Vector, *, intercept: bool) -> Featur
         missed = (wanted - turned @ found) / np.maximum(1.0 - leverage, _LEAST_LEFT)[:, None]
         press = float(np.einsum("nj,nj->", missed, missed))
         if press < least:
-            best, least = found, press
+            best, left, least = found, missed, press
     about = roots * (new - target) / np.maximum(1.0 - share, _LEAST_LEFT)[:, None]
     variation = float(np.einsum("nj,nj->", about, about))
     linear = (vectors @ best).T
     shift = target - linear @ center if intercept else np.zeros(new.shape[1])
     r2 = 1.0 - least / variation if variation > 0.0 and least < np.inf else 0.0
-    return FeatureMap(np.ascontiguousarray(linear), shift, float(np.clip(r2, 0.0, 1.0)))
+    length = float(share @ np.einsum("nd,nd->n", old, old))
+    residual = left.T @ left / (length or 1.0)
+    return FeatureMap(np.ascontiguousarray(linear), shift, float(np.clip(r2, 0.0, 1.0)), residual)
 
 
 def of_learner(
@@ -113,15 +123,20 @@ def of_learner(
     return whole
 
 
-def carried(sums: RidgeSums, transform: Matrix) -> RidgeSums:
-    """Return the sums as they would be in the new space: T G T^T and T m of each signal.
+def carried(
+    sums: RidgeSums, transform: Matrix, residual: Matrix | None = None, features: int = 0
+) -> RidgeSums:
+    """Return the sums as they would be in the new space: T G T^T + t R, and T m of each signal.
 
-    The same bits for the same sums, on the same machine. Shapes: transform (D', D). Cost: D' D^2 + D'^2 D.
+    Linear in the sums. The same bits for the same sums, on the same machine. ``residual``: R, None is 0;
+    ``features``: d. Shapes: transform (D', D), residual (d', d'). Cost: D' D^2 + D'^2 D.
     Raises: InvalidShape, NonFinite.
     """
     checks.shape("transform", transform, (None, sums.dim))
     exact = replace(sums, total=sums.total - sums.error, more=sums.more - sums.more_error)
     gram = transform @ exact.gram @ transform.T
+    if residual is not None:
+        gram[: len(residual), : len(residual)] += exact.gram.diagonal()[:features].sum() * residual
     moments = exact.moments @ transform.T
     products, dim = exact.products, len(transform)
     total = np.concatenate((gram[np.tril_indices(dim)], moments[0]))

@@ -182,6 +182,26 @@ def test_features_that_do_not_vary_explain_nothing_and_are_no_error():
     assert agreement(np.ones((2, 5)), np.ones((2, 5))) is None
 
 
+def test_carried_sums_vary_as_the_new_features_do():
+    """Where the map leaves something open, G' has the size of what a learner of the new features has."""
+    rng = np.random.default_rng(8)
+    old = rng.standard_normal((4_000, 3))
+    new = old @ rng.standard_normal((3, 5)) + rng.standard_normal((4_000, 5)) @ rng.standard_normal((5, 5))
+    found = fit(old, new, np.ones(4_000), intercept=False)
+    values, first = old[:, 0], np.ones(4_000, dtype=bool)
+    sums, anew = ridge_sums.of(old, values, first), ridge_sums.of(new, values, first)
+    whole = carried(sums, of_learner(found), found.residual, 3)
+    np.testing.assert_allclose(whole.gram, anew.gram, rtol=0.0, atol=0.01 * np.abs(anew.gram).max())
+    without = carried(sums, of_learner(found))
+    assert np.abs(without.gram - anew.gram).max() > 0.1 * np.abs(anew.gram).max()
+    # so estimates are those of a learner of the new features, and are not stretched
+    theta, true = (ridge.posterior(each, ridge=1.0).theta for each in (whole, anew))
+    np.testing.assert_allclose(new @ theta, new @ true, atol=0.05 * np.abs(new @ true).max())
+    one, other = (ridge_sums.of(old[part], values[part], first[part]) for part in (slice(9), slice(9, None)))
+    parts = [carried(each, of_learner(found), found.residual, 3).gram for each in (one, other)]
+    np.testing.assert_allclose(parts[0] + parts[1], whole.gram, rtol=1e-9, atol=1e-6)
+
+
 def test_arguments_are_checked():
     old, new, weights = np.ones((4, 2)), np.ones((4, 3)), np.ones(4)
     with pytest.raises(InvalidShape):

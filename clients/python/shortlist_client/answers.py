@@ -460,6 +460,18 @@ class Revisions:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedMove:
+    """What a move to another catalogue did to what was learned: see docs/lake.md. ``transform``: None where
+    nothing came along.
+    """
+
+    space: int
+    features: int
+    transform: tuple[tuple[float, ...], ...] | None
+    residual: tuple[tuple[float, ...], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class LearningTerms:
     """What rewards become in a learner: see docs/lake.md."""
 
@@ -473,6 +485,7 @@ class LearningTerms:
     shifted: bool
     constant: float | None = None
     space: int = 0
+    moves: tuple[LearnedMove, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
