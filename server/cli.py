@@ -367,8 +367,11 @@ def _in_one_line() -> Iterator[None]:
 
 
 def _import(parsed: argparse.Namespace) -> None:
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - as above
+
     from shortlist_client import files  # noqa: PLC0415 - as above
 
+    threadpool_limits(1)  # several threads wait for each other busily, and take twice the time or more
     if not parsed.files and parsed.metadata is None:
         raise ShortlistError("FILE: name at least one file")
     for name in ("skip_bad", "reduce"):
@@ -384,9 +387,8 @@ def _import(parsed: argparse.Namespace) -> None:
         if parsed.learners:
             print(files.import_learners(client, parsed.name, parsed.files))
         elif parsed.history:
-            print(
-                "\n".join(files.import_history(client, parsed.name, parsed.files, _history(parsed, of_table)))
-            )
+            lines = files.import_history(client, parsed.name, parsed.files, _history(parsed, of_table))
+            print("\n".join(lines))
         elif not of_table and files.are_exports(parsed.files):
             replace = parsed.replace_features
             print(files.import_arms(client, parsed.name, parsed.files, replace_features=replace))
@@ -395,13 +397,9 @@ def _import(parsed: argparse.Namespace) -> None:
                 parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text)
             )
             options = files.ImportOptions(
-                table,
-                parsed.encode,
-                parsed.reduce,
-                parsed.dry_run,
-                parsed.skip_bad or 0,
+                table, parsed.encode, parsed.reduce, parsed.dry_run, parsed.skip_bad or 0,
                 parsed.replace_features,
-            )
+            )  # fmt: skip
             print("\n".join(files.import_tables(client, parsed.name, parsed.files, options)))
 
 

@@ -41,6 +41,8 @@ SWEEP_S = 60.0
 FORGET_S = 60.0  # deleted arms stay in the order of changes for so long: processes that sleep hear of them
 DROP_S = 10.0  # after a switch searches of the earlier collection may be under way
 GROWTH = 1.5  # arms, since recall was measured
+SEAL_LEAST, SEAL_S = 5_000, 60.0  # arms without a graph that make Milvus build one, and how often at most
+MEASURE_S, MOST_MEASURE_S = 60.0, 3_600.0  # a recall that is too low is measured again: graphs take a while
 PREFIX = "shortlist"
 
 
@@ -57,6 +59,10 @@ class Following:
         self._known_until = 0.0
         self._deleted: deque[tuple[float, list[Position]]] = deque()
         self._swept_from = 0.0
+        self._unsealed: int | None = None  # arms without a graph; None: nobody knows, another wrote them
+        self._sealed_from = self._measured_from = 0.0
+        self._measure_s = MEASURE_S
+        self._is_graph_new = False
 
     async def run(self) -> None:
         """Follow until cancelled; then leave it to others at once."""
@@ -92,7 +98,8 @@ class Following:
             return False
         if not await self._is_right(seen):
             return False if COLLECTION in self._index.failures else await self.rebuild()
-        if await self._copied_page(seen.collection, seen):
+        was_behind = await self._copied_page(seen.collection, seen)
+        if await self._sealed(seen, was_behind=was_behind) or was_behind:
             return True
         await self._tidied(seen)
         return await self._measured(seen)
@@ -106,7 +113,7 @@ class Following:
         name = f"{self._stem}{int(time.time()):x}{secrets.token_hex(2)}"
         options = self._index.options
         await self._engine.create(name, self._index.dim, m=options.m, ef_construction=options.ef_construction)
-        position = Position()
+        position, self._unsealed = Position(), 0
         while True:
             seen = await self._look()
             if not seen.is_ours:
@@ -167,6 +174,8 @@ class Following:
         rows = [_row(arm) for arm in read if arm is not None]
         gone = [change for change, arm in zip(page, read, strict=True) if arm is None]
         await self._engine.write(collection, rows, [change.arm for change in gone])
+        if self._unsealed is not None:
+            self._unsealed += len(rows)
         await self._engine.confirm(collection, ids[-1])
         if gone:
             self._deleted.append((time.monotonic() + FORGET_S, gone))
@@ -192,12 +201,34 @@ class Following:
                 if name.startswith(self._stem) and name != seen.collection:
                     await self._engine.drop(name)
 
+    async def _sealed(self, seen: Followed, *, was_behind: bool) -> bool:
+        """Have a graph built once many arms lack one; whether that was asked for."""
+        if self._unsealed is None and was_behind:
+            return False
+        unsealed, moment = seen.arms if self._unsealed is None else self._unsealed, time.monotonic()
+        if unsealed < SEAL_LEAST or moment < self._sealed_from:
+            return False
+        self._sealed_from = moment + SEAL_S
+        await self._engine.seal(seen.collection)
+        self._unsealed = 0
+        if 2 * unsealed > seen.arms:
+            self._is_graph_new, self._measured_from = True, time.monotonic() + MEASURE_S
+        return True
+
     async def _measured(self, seen: Followed) -> bool:
-        """Measure recall when it was not yet, or the catalogue has grown or shrunk; whether it was."""
-        index, known = self._index, self._index.quality.arms
-        if not seen.arms or known / GROWTH < seen.arms < known * GROWTH:
+        """Measure recall when it was not yet, the catalogue has grown or shrunk, or the graph is new, and now
+        and then while it is too low; whether it was.
+        """
+        index, quality = self._index, self._index.quality
+        has_changed = not quality.arms / GROWTH < seen.arms < quality.arms * GROWTH
+        is_doubtful = self._is_graph_new or quality.recall_at_1 < index.options.target_recall
+        is_due = is_doubtful and time.monotonic() >= self._measured_from
+        if not seen.arms or not (has_changed or is_due):
             return False
         quality = await Probing(index, self._engine, self._store, seen, self._look).measured()
+        if is_due:
+            self._is_graph_new, self._measure_s = False, min(2 * self._measure_s, MOST_MEASURE_S)
+        self._measured_from = time.monotonic() + self._measure_s
         return await self._noted(
             seen.collection, seen.position, seen.position, msgspec.msgpack.encode(quality)
         )

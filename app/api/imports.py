@@ -6,6 +6,7 @@ A body is blocks, one after the other: four bytes, little-endian, that say how l
 and then a msgpack document ``{"ids": [...], "features": bytes, "dtype": "<f8", "tags": [[...], ...],
 "metadata": [...]}``. ``features`` are n x dim numbers, row after row, float64 (``<f8``, as when ``dtype`` is
 absent) or float32 (``<f4``), little-endian; absent where the catalogue encodes features from metadata alone.
+With ``reduced`` true the embeddings were multiplied by the basis of the catalogue before they were sent.
 ``tags`` and ``metadata`` may be absent; metadata are JSON texts, "" where an arm has none.
 
 Lines are applied in batches as they arrive. At the first bad line the import stops: the lines before it are
@@ -53,7 +54,14 @@ from app.catalogues.arms import Arm, prepare_arms, raw_arm
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.deadlines import yield_to_others
-from app.platform.errors import BadRequest, DimensionMismatch, Invalid, ShortlistError, TooLarge
+from app.platform.errors import (
+    BadRequest,
+    DimensionMismatch,
+    Invalid,
+    NotFitted,
+    ShortlistError,
+    TooLarge,
+)
 from app.records.features import FeatureEncoding
 
 HEAD_BYTES = 4
@@ -66,6 +74,7 @@ class Block(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[str]
     features: bytes = b""
     dtype: Literal["<f4", "<f8"] = "<f8"
+    reduced: bool = False
     tags: list[list[str]] | None = None
     metadata: list[str] | None = None
 
@@ -94,15 +103,22 @@ async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         raise BadRequest("the body ends within a block")
 
 
-async def arms_of(data: bytes, first: int, encoding: FeatureEncoding) -> list[Arm]:
-    """The raw arms of a block; ``first`` is the number of its first row, from 1. Raises Invalid, TooLarge."""
+async def arms_of(
+    data: bytes, first: int, encoding: FeatureEncoding
+) -> tuple[FeatureEncoding, Sequence[Arm]]:
+    """The raw arms of a block, and what makes features of them.
+
+    ``first`` is the number of its first row, from 1. Raises Invalid, NotFitted, TooLarge.
+    """
     try:
         block = _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError):
         raise Invalid(
-            "a block must be a msgpack document of ids, features, dtype, tags and metadata",
+            "a block must be a msgpack document of ids, features, dtype, reduced, tags and metadata",
             path=(first,),
         ) from None
+    if block.reduced:
+        encoding = _of_reduced(encoding, first)
     count = len(block.ids)
     if count > MAX_BLOCK_ARMS:
         raise TooLarge(f"a block must not have more than {MAX_BLOCK_ARMS} arms", path=(first,))
@@ -123,7 +139,15 @@ async def arms_of(data: bytes, first: int, encoding: FeatureEncoding) -> list[Ar
         if block.metadata and block.metadata[position]:
             metadata = _metadata(block.metadata[position], first + position)
         arms.append(raw_arm(encoding, Arm(name, features[position], tags, metadata), (first + position,)))
-    return arms
+    return encoding, arms
+
+
+def _of_reduced(encoding: FeatureEncoding, first: int) -> FeatureEncoding:
+    if encoding.reduced_to is None:
+        raise Invalid("the embeddings of this catalogue are not reduced", path=(first, "reduced"))
+    if encoding.basis is None:
+        raise NotFitted("reduced: the catalogue has no basis yet: send the embeddings themselves")
+    return encoding.of_reduced
 
 
 def _features(block: Block, first: int, count: int, encoding: FeatureEncoding) -> NDArray[np.floating]:
@@ -199,6 +223,7 @@ async def import_arms(catalogue: str, request: Request, catalogues: Provided[Cat
 
     A block is its length (four bytes, little-endian) and a msgpack document of that length:
     ids, features (row after row), dtype (<f8 or <f4) and, if there are any, tags and metadata as JSON texts.
+    With reduced (true) the features are embeddings times the basis of the catalogue.
     """
     check_encoding(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -262,16 +287,16 @@ async def _import_blocks(
     read = 0
     try:
         async for block in blocks(body):
-            arms = await arms_of(block, read + 1, catalogue.encoding)
+            encoding, arms = await arms_of(block, read + 1, catalogue.encoding)
             read += len(arms)
-            prepared = await prepare_arms(catalogue.encoding, arms)
+            prepared = await prepare_arms(encoding, arms)
             await stored()
             under_way = None
             yield dict(totals)
             if arms:
                 under_way = asyncio.create_task(catalogues.write(catalogue, prepared))
         await stored()
-    except (Invalid, TooLarge, BadRequest) as error:
+    except (Invalid, NotFitted, TooLarge, BadRequest) as error:
         await stored()
         where = f"arm {error.errors[0][0][0]}: " if error.errors and error.errors[0][0] else ""
         told = f"The first {totals['lines']} arms were applied, nothing after them was"

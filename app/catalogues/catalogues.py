@@ -263,7 +263,7 @@ class Catalogues:
         await self._kept(catalogue).has_room()
         async with catalogue.lock:
             kept = self._kept(catalogue)  # it may have been deleted meanwhile
-            if prepared.encoding is not catalogue.encoding:
+            if prepared.encoding.is_fitted != catalogue.encoding.is_fitted:
                 prepared = await prepare_arms(catalogue.encoding, prepared.arms)
             arms, writes, fitted = prepared.arms, prepared.writes, catalogue.encoding.is_fitted
             if not fitted and len(catalogue.index) + len(arms) > MAX_UNFITTED_ARMS:

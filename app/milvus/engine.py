@@ -227,6 +227,12 @@ class Engine:
             ids = list(deleted)
             await self._made(lambda: self._client.delete(name, ids=ids, timeout=LONG_TIMEOUT_S))
 
+    async def seal(self, name: str) -> None:
+        """Have Milvus build the graph over what was written. Until then it finds arms by a coarse index of
+        its own, which ``ef`` does not reach: .47 of the best arms of 100,000.
+        """
+        await self._made(lambda: self._client.flush(name, timeout=LONG_TIMEOUT_S))
+
     async def confirm(self, name: str, arm: str) -> None:
         """Return when the engine answers from all that was written before: it waits for it to be there."""
         strong = {"consistency_level": "Strong", "timeout": LONG_TIMEOUT_S}

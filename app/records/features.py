@@ -17,6 +17,7 @@ features are [fields ; 0], and their embeddings stand in their documents.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
@@ -177,6 +178,12 @@ class FeatureEncoding:
     def fitted(self, reduction: Reduction) -> FeatureEncoding:
         """The same with a basis."""
         return FeatureEncoding(self.rule, reduction, self.dim)
+
+    @cached_property
+    def of_reduced(self) -> FeatureEncoding:
+        """The same for arms whose embeddings were reduced by whoever sends them."""
+        rule = None if self.rule is None else self.rule.fields
+        return FeatureEncoding(FeaturesRule(rule, EmbeddingRule(self.kept)), None, self.dim)
 
     def raw(
         self,

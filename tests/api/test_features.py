@@ -395,6 +395,57 @@ async def test_blocks_and_lines_reduce_as_one_arm_alone(shared: Api):
     assert (await shared.ok("GET", "/v1/catalogues/bits"))["version"] == version
 
 
+def packed(**columns: Any) -> bytes:
+    document = msgspec.msgpack.encode(columns)
+    return len(document).to_bytes(4, "little") + document
+
+
+async def test_blocks_that_were_reduced_before_make_the_same_arms(shared: Api):
+    rows = embeddings(300).astype("<f4")
+    basis = np.linalg.qr(np.random.default_rng(3).normal(size=(DIM, TO)))[0].T.astype("<f4")
+    fields = [{"name": "price", "kind": "number", "mean": 1, "scale": 2}]
+    rule = {"fields": fields, "embedding": {"dim": DIM, "reduce": {"to": TO, "basis": basis.tolist()}}}
+    await made(shared, "before", rule)
+    columns = {"ids": [f"a{n}" for n in range(300)], "dtype": "<f4", "metadata": ['{"price": 5}'] * 300}
+    padded = np.zeros((512, DIM), dtype="<f4")  # reduced as the service does it: 256 at a time
+    padded[:300] = rows
+    near = np.vstack([padded[start : start + 256] @ basis.T for start in (0, 256)])[:300]
+    body = packed(features=near.tobytes(), reduced=True, **columns)
+    options = {"headers": {"content-type": "application/vnd.shortlist.arms"}}
+    path = "/v1/catalogues/before/import"
+    first = await shared.ok("POST", path, content=body, **options)
+    assert await features_of(shared, "before", "a7") == [2.0, *map(float, near[7])]
+    again = await shared.ok("POST", path, content=packed(features=rows.tobytes(), **columns), **options)
+    assert (first["added"], again["updated"]) == (300, 300)
+    assert first["version"] == again["version"], "the arms are the same"
+    wrong = packed(features=rows.tobytes(), reduced=True, **columns)
+    answer = await shared.refused("POST", path, content=wrong, code="dimension_mismatch", **options)
+    assert answer["errors"][0]["loc"] == ["body", 1, "features"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "status", "code"),
+    [
+        ({"embedding": {"dim": DIM, "reduce": TO}}, 409, "not_fitted"),
+        ({"embedding": {"dim": DIM}}, 422, "invalid"),
+    ],
+)
+async def test_blocks_cannot_be_reduced_where_there_is_no_basis(
+    shared: Api, rule: Json, status: int, code: str
+):
+    await made(shared, code.replace("_", "-"), rule)
+    near = np.ones((1, TO), dtype="<f8").tobytes()
+    answer = await shared.refused(
+        "POST",
+        f"/v1/catalogues/{code.replace('_', '-')}/import",
+        content=packed(ids=["a"], features=near, reduced=True),
+        headers={"content-type": "application/vnd.shortlist.arms"},
+        status=status,
+        code=code,
+    )
+    assert "The first 0 arms were applied" in answer["detail"]
+
+
 async def test_many_numbers_are_warned_of(shared: Api):
     assert "warnings" not in await shared.ok("PUT", "/v1/catalogues/d256", {"dim": 256}, 201)
     (warning,) = (await shared.ok("PUT", "/v1/catalogues/d768", {"dim": 768}, 201))["warnings"]

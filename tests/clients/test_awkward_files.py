@@ -71,6 +71,13 @@ def text(at: Path, content: str | bytes, *flags: str, name: str = "t.csv") -> Ma
     return at / name, list(flags or ["--id", "sku", *NPY])
 
 
+def matrix(at: Path, embeddings: np.ndarray[Any, Any]) -> Made:
+    """A table of two ids, and this matrix beside it."""
+    made = text(at, "sku\na\nb\n")
+    np.save(at / "emb.npy", embeddings)
+    return made
+
+
 def columns(at: Path, *flags: str, **arrays: Any) -> Made:
     """A Parquet file."""
     table = pa.table({"sku": ["a", "b"], "emb": pa.array(TWO)} | arrays)
@@ -297,6 +304,14 @@ RIGHT: dict[str, tuple[Callable[[Path], Made], dict[str, Any]]] = {
             {"sku": "b", "emb": [3, 4], "tags": ["x"], "metadata": {"price": 1, "of": None}, "new": True},
         ),
         both({}, {"price": 1, "new": True}, tags=([], ["x"])),
+    ),
+    "a matrix of float64 of another byte order": (
+        lambda at: matrix(at, np.array([[0.1, 2.0], [3.0, 4.0]], ">f8")),
+        {"a": ([0.1, 2.0], [], {}), "b": (TWO[1], [], {})},
+    ),
+    "a matrix of small whole numbers, column by column": (
+        lambda at: matrix(at, np.asfortranarray(TWO, dtype=np.int8)),
+        both(),
     ),
     "null tags and metadata, as an export has its columns": (
         lambda at: lines(

@@ -168,6 +168,11 @@ def test_reduce_fits_the_whole_file_without_a_centre(client: Client, run: Run, t
     features = np.array([client.get_arm("shop", f"S{n}").features for n in range(ROWS)])
     np.testing.assert_allclose(np.abs(features), np.abs(rows @ directions[:3].T), atol=1e-4)
     assert run("shop", path, *flags[:4])[:2] == (0, f"{ROWS} arms: 0 added, {ROWS} were there\n")
+    version = client.get_catalogue("shop").version
+    ids = [f"S{n}" for n in range(ROWS)]
+    documents = [client.get_arm("shop", name).metadata for name in ids]
+    done = client.upsert_arms("shop", rows, ids=ids, metadata=documents)
+    assert done.version == version, "what the command has reduced has the bits of the service"
 
 
 def test_encode_and_reduce_together(client: Client, run: Run, tmp_path: Path):

@@ -247,6 +247,40 @@ async def test_recall_counts_what_the_engine_does_not_find(copy, monkeypatch, lo
     assert (quality.ratio_min < 1.0) == bool(lost)
 
 
+async def test_a_graph_is_built_over_what_was_written_and_recall_measured_with_it(copy, monkeypatch):
+    """A Milvus server finds about half of the best arms until then, whatever ``ef`` is."""
+    monkeypatch.setattr(arm_following, "SEAL_LEAST", 20)
+    sealed, seal, search = list[str](), copy.engine.seal, copy.engine.search
+
+    async def noted(name: str) -> None:
+        await seal(name)
+        sealed.append(name)
+
+    async def coarse(*words: Any, **options: Any) -> Any:
+        return (await search(*words, **options))[0 if len(sealed) > 1 else 20 :]
+
+    monkeypatch.setattr(copy.engine, "seal", noted)
+    monkeypatch.setattr(copy.engine, "search", coarse)
+    follower = copy.follower()
+    await copy.write(*(f"a{i}" for i in range(19)))
+    await followed(follower)
+    assert sealed == []
+    await copy.write("b")
+    await followed(follower)
+    seen = await copy.store.followed_arms.look(copy.uid)
+    assert sealed == [seen.collection]
+    await copy.write(*(f"c{i}" for i in range(30)))
+    await followed(follower)
+    assert len(sealed) == 1, "not so soon again"
+    assert follower._index.quality.recall_at_1 < 0.95
+    monkeypatch.setattr(arm_following, "MEASURE_S", 0.0)
+    next_one = copy.follower()  # it does not know what has a graph
+    await followed(next_one)
+    assert sealed == [seen.collection] * 2
+    assert await next_one.step() is False
+    assert next_one._index.quality.recall_at_1 == 1.0, "measured again, though no arm was written"
+
+
 async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living_arms(copy):
     await copy.write(*(f"a{i}" for i in range(9)))
     await copy.delete("a2")

@@ -39,6 +39,7 @@ class ArmRows:
 
     ``first``      number of the first row, from 1
     ``metadata``   JSON texts, "" where an arm has none; None: no arm has any, as with ``tags``
+    ``reduced``    the features are embeddings times the basis of the catalogue
     """
 
     first: int
@@ -46,6 +47,7 @@ class ArmRows:
     features: NDArray[np.floating]
     tags: Sequence[Sequence[str]] | None = None
     metadata: Sequence[str] | None = None
+    reduced: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -86,6 +86,8 @@ def _block(rows: ArmRows, start: int, end: int) -> bytes:
     some = slice(start, end)
     features = rows.features[some]
     document = {"ids": rows.ids[some], "features": features.tobytes(), "dtype": features.dtype.str}
+    if rows.reduced:
+        document["reduced"] = True
     if rows.tags is not None:
         document["tags"] = rows.tags[some]
     if rows.metadata is not None:

@@ -82,15 +82,22 @@ class Statistics:
         self.rows = 0
         self._products: NDArray[np.float64] | None = None
 
-    def add(self, documents: Sequence[Mapping[str, Any]], features: NDArray[np.floating] | None) -> None:
-        """Count some rows. ``features``: those whose principal components are wanted. Cost: n d^2."""
+    def add(self, documents: Sequence[Mapping[str, Any]]) -> None:
+        """Count some rows."""
         self.rows += len(documents)
         for document in documents:
             for name, value in document.items():
                 self.columns.setdefault(name, ColumnStatistics()).add(value)
-        if features is not None and len(features):
-            products = (features.T @ features).astype(np.float64)
-            self._products = products if self._products is None else self._products + products
+
+    def add_products(self, features: NDArray[np.floating]) -> None:
+        """Count the embeddings of some rows, whose principal components are wanted. Cost: n d^2.
+
+        The products of some are summed in float32 and those of all in float64. Shape: features (n, d).
+        """
+        products = features.T @ features
+        if self._products is None:
+            self._products = np.zeros(products.shape)
+        self._products += products
 
     def principal(self, count: int) -> tuple[NDArray[np.float64], float]:
         """The first principal directions, without a centre, and the share of the squares that they keep.

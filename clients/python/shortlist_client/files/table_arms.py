@@ -28,6 +28,7 @@ from shortlist_client.files.arm_rows import (
 from shortlist_client.files.cells import KINDS, Column, Kind, list_of, plain
 from shortlist_client.files.table_features import (
     Floats,
+    as_floats,
     feature_of,
     floats_of,
     matrix_of,
@@ -273,8 +274,7 @@ class TableArms:
             if self.dim not in {None, self._matrix.shape[1]}:
                 reason = f"{self._matrix.shape[1]} numbers a row, the catalogue has {self.dim}"
                 wrong(Path(str(self._matrix_path)), None, "features", reason)
-            found = np.array(self._matrix[places])
-            found = found if found.dtype == np.float64 else found.astype(np.float32)
+            found = as_floats(self._matrix[_slice_of(places)])
         else:
             missing = next((name for name in self.feature_columns if name not in table.names), None)
             if missing is not None:
@@ -291,6 +291,8 @@ class TableArms:
         return found
 
     def _check_numbers(self, rows: Rows, found: Floats, label: str, faults: dict[int, BadRow]) -> None:
+        if not found.size or (found.min() >= -MAX_FEATURE and found.max() <= MAX_FEATURE):
+            return  # NaN is not: it is the least and the largest then
         bad = ~(np.abs(found) <= MAX_FEATURE)
         for place in np.flatnonzero(bad.any(axis=1)).tolist():
             at = int(bad[place].argmax())
@@ -348,6 +350,13 @@ def _places(rows: Rows, first: int) -> NDArray[np.int64]:
         return first + np.arange(len(rows))
     everyone = sorted([*rows.numbers, *(bad.row for bad in rows.bad)])
     return first + np.searchsorted(np.array(everyone), np.array(list(rows.numbers), dtype=np.int64))
+
+
+def _slice_of(places: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+    """The same places as a slice, if they follow each other: of a mapped file that is no copy."""
+    if not len(places) or places[-1] - places[0] + 1 != len(places):
+        return places
+    return slice(int(places[0]), int(places[-1]) + 1)
 
 
 def _cells(column: Any) -> Sequence[Any]:

@@ -14,6 +14,8 @@ from shortlist_client.files.arm_rows import wrong
 from shortlist_client.files.cells import MISSING_VALUES, list_of, number_of, plain
 
 Floats = NDArray[np.floating]
+REDUCED_TOGETHER = 256
+FLOAT32_BYTES = 4
 
 
 def npy_of(features: str | None) -> Path | None:
@@ -48,9 +50,28 @@ def whole_column(column: Any, dim: int | None) -> Floats | None:
     if (counts != (counts[0] if dim is None else dim)).any() or numbers.null_count or not counts[0]:
         return None
     found = numbers.to_numpy(zero_copy_only=False).reshape(len(counts), -1)
-    return found.astype(  # type: ignore[no-any-return]
-        np.float64 if found.dtype.itemsize > 4 or found.dtype.kind != "f" else np.float32
-    )
+    return as_floats(found)
+
+
+def as_floats(numbers: NDArray[Any]) -> Floats:
+    """The numbers, float32 where that holds them all, else float64. No copy where they are so."""
+    is_short = numbers.dtype.kind == "f" and numbers.dtype.itemsize <= FLOAT32_BYTES
+    return numbers.astype("<f4" if is_short else "<f8", copy=False)
+
+
+def reduced(rows: Floats, basis: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Embeddings times the basis of their catalogue. Shapes: (n, e), (to, e) -> (n, to).
+
+    In float32 and in blocks of one size, as the service does it: the same arm has the same bits.
+    """
+    result = np.empty((len(rows), len(basis)), dtype=np.float32)
+    block = np.zeros((REDUCED_TOGETHER, basis.shape[1]), dtype=np.float32)
+    for start in range(0, len(rows), REDUCED_TOGETHER):
+        some = rows[start : start + REDUCED_TOGETHER]
+        block[: len(some)] = some
+        block[len(some) :] = 0.0
+        result[start : start + len(some)] = (block @ basis.T)[: len(some)]
+    return result
 
 
 def floats_of(cells: Sequence[Any]) -> list[float]:

@@ -24,6 +24,7 @@ from shortlist_client.files.progress import meter
 from shortlist_client.files.proposals import Proposal, Statistics, propose, rounded
 from shortlist_client.files.replacing import check_replaced
 from shortlist_client.files.table_arms import TableArms, TableOptions, TableRows, Taken
+from shortlist_client.files.table_features import reduced
 from shortlist_client.files.tables import BadRow
 from shortlist_client.files.versions import check_version
 
@@ -69,12 +70,14 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
         for rows in all_rows:
             bad.note(rows.path, rows.bad)
             ids.append(np.fromiter(map(hash, rows.ids), np.int64, len(rows)))
-            if statistics is not None:
+            if statistics is not None and options.encode:
                 documents = [
                     {**each, "tags": tags} if tags else each
                     for each, tags in zip(rows.metadata, rows.tags, strict=True)
                 ]
-                statistics.add(documents, rows.features if options.reduce else None)
+                statistics.add(documents)
+            if statistics is not None and options.reduce and rows.features is not None:
+                statistics.add_products(rows.features)
             advance(len(rows) + len(rows.bad))
     if not options.dry_run:
         bad.write()
@@ -94,8 +97,9 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
     if found is not None and not found.features and not options.replace_features:
         with closing(arms.rows()) as all_rows:
             check_replaced(client, catalogue, map(_arm_rows, all_rows))
+    basis = client.get_catalogue(catalogue, include="basis").basis if _is_reduced(found, options) else None
     with meter("sent", count, "arms") as advance:
-        added = _send(client, catalogue, arms, advance)
+        added = _send(client, catalogue, arms, None if basis is None else np.array(basis, "<f4"), advance)
     again = f"; {count - distinct:,} rows were replaced by later ones" if distinct < count else ""
     return [*lines, f"{distinct:,} arms: {added:,} added, {distinct - added:,} were there{again}"]
 
@@ -164,21 +168,32 @@ def _encode_lines(proposal: Proposal) -> list[str]:
     ]
 
 
-def _send(client: Client, catalogue: str, arms: TableArms, advance: Any) -> int:
-    """Send all arms; how many are new."""
+def _is_reduced(found: Catalogue | None, options: ImportOptions) -> bool:
+    if found is None:
+        return options.reduce is not None
+    return found.reduction is not None
+
+
+def _send(
+    client: Client, catalogue: str, arms: TableArms, basis: NDArray[np.float32] | None, advance: Any
+) -> int:
+    """Send all arms, reduced where there is a basis; how many are new."""
     added = 0
-    for number, body in block_bodies(_arm_rows(rows) for rows in arms.rows()):
+    for number, body in block_bodies(_arm_rows(rows, basis) for rows in arms.rows()):
         added += client.import_blocks(catalogue, body).added
         advance(number)
     return added
 
 
-def _arm_rows(rows: TableRows) -> ArmRows:
+def _arm_rows(rows: TableRows, basis: NDArray[np.float32] | None = None) -> ArmRows:
     metadata = [json.dumps(document, ensure_ascii=False) if document else "" for document in rows.metadata]
     tags = rows.tags if any(rows.tags) else None
     first = rows.numbers[0] if rows.numbers else 1
     features = np.empty((len(rows), 0)) if rows.features is None else rows.features
-    return ArmRows(first, rows.ids, features, tags, metadata if any(metadata) else None)
+    if basis is not None:
+        features = reduced(features, basis)
+    documents = metadata if any(metadata) else None
+    return ArmRows(first, rows.ids, features, tags, documents, basis is not None)
 
 
 def _document(rows: TableRows, place: int) -> dict[str, Any]:
