@@ -36,7 +36,9 @@ Columns of the worlds of many keys
     global          one learner for all keys, with an intercept
     ours            with an intercept and the learned prior, as by default. gain: ours / before - 1, and
                     error: its standard error over draws
+    simulated       the gain that was simulated when the prior was designed (``people.SIMULATED``)
     best, best_way  of a grid over the strength of the prior and exploration, with and without the prior
+    ratio           ours / best, both played again with other draws, which did not choose the best
     first5, from6   ours / popular in the first five rounds, and in those after
 """
 
