@@ -207,3 +207,38 @@ async def test_an_arm_beyond_a_limit_is_not_eligible_until_there_is_room(
     await town.settle()
     assert town.followed.beyond == 0
     assert town.followed.members.total == 0
+
+
+async def test_a_choice_does_not_wait_while_filters_are_evaluated_for_arms_that_changed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It bars the arms of what was used up meanwhile, however long the thread takes."""
+    town = Town(random.Random(1))
+    town.write(40, is_new=True)
+    for _ in range(8):
+        town.change_quotas()
+    await town.settle()
+    is_over = asyncio.Event()
+    run = FollowedMembership._evaluated
+
+    async def held_up(work: Any, is_long: bool) -> Any:
+        await is_over.wait()
+        return await run(work, is_long)
+
+    monkeypatch.setattr(membership_filters, "MOST_AT_ONCE", -1)
+    monkeypatch.setattr(FollowedMembership, "_evaluated", staticmethod(held_up))
+    monkeypatch.setattr(followed_membership, "MANY", 1.0)
+    town.write(4, is_new=False)
+    snapshot, out = town.snapshot, np.ones(len(town.followed.members.sizes), dtype=np.bool_)
+    assert await town.followed.ready(snapshot)
+    choice = asyncio.create_task(town.followed.eligible(snapshot, out))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert choice.done()
+    eligible = choice.result()
+    assert eligible is not None
+    for arm in town.arms:
+        assert not (eligible[snapshot.table.row_of(arm)] and town.counts_for(arm))
+    is_over.set()
+    await town.settle()
+    await town.sync_with_store()
