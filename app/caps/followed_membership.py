@@ -296,36 +296,27 @@ class FollowedMembership:
     async def _updated(self, snapshot: Snapshot) -> None:
         """Look for the arms of quotas that are new, and for the quotas of arms that are."""
         try:
-            async with self._changing:
-                await self._change(snapshot)
+            await self._change(snapshot)
         finally:  # not by a callback: until that is called, others would wait for what has ended
             self._update = None
         if self._latest is not None:
             self._begin(self._latest)
 
     async def _change(self, snapshot: Snapshot) -> None:
-        number = snapshot.whole.table.number
-        if self._known is None or self._known.number != number:
-            await self._move(snapshot)
-        elif self._latest is not None and self._latest.whole.table.number == number:
-            snapshot = self._latest
-        members, self._marked, self._latest = self.members, [], None
-        await self._remove()
+        async with self._changing:
+            number = snapshot.whole.table.number
+            if self._known is None or self._known.number != number:
+                await self._move(snapshot)
+            elif self._latest is not None and self._latest.whole.table.number == number:
+                snapshot = self._latest
+            self._marked, self._latest = [], None
+            await self._remove()
         new = dict(self._new)  # choices wait for them
         try:
-            await self._find(snapshot, members, QuotaFilters(new))
+            await self._find(snapshot, self.members, QuotaFilters(new))
         except BaseException:
             self._latest = self._latest or snapshot
             raise
-        for number in new:
-            del self._new[number]
-        self._waiting = int(np.count_nonzero(members.waiting))
-        self._changed()  # before anything is awaited: from here on it is current
-        if self._waiting and self._latest is None:
-            self._latest = snapshot
-        if members.is_wasteful:
-            self.members = await _last(members.moved(np.arange(len(members)), len(members)))
-            self.members.catch_up(members)
 
     async def _find(self, snapshot: Snapshot, members: Membership, new: QuotaFilters) -> None:
         everything = self._filters
@@ -340,17 +331,28 @@ class FollowedMembership:
             return own, pairs_of(found)
 
         is_long = everything.is_long(snapshot, waiting) or new.is_long(snapshot, others)
+        # Not within ``_changing``: choices that bar the arms of used-up quotas would wait for each thread.
         of_new, pairs = await self._evaluated(evaluated, is_long)
-        rows_of = dict(of_new)
-        for number, rule in new.rules.items():
-            await _stepwise(members.add(number, rows_of.get(number, NO_ROWS.astype(np.int32))))
-            everything.add(number, rule)
-        stale = members.dead[waiting]
-        if self._marked:  # they are looked at again
-            stale |= np.isin(waiting, np.concatenate(self._marked))
-        await _stepwise(
-            members.describe(waiting[~stale], pairs[~stale[waiting.searchsorted(split(pairs)[0])]])
-        )
+        async with self._changing:
+            rows_of = dict(of_new)
+            for number, rule in new.rules.items():
+                await _stepwise(members.add(number, rows_of.get(number, NO_ROWS.astype(np.int32))))
+                everything.add(number, rule)
+            stale = members.dead[waiting]
+            if self._marked:  # they are looked at again
+                stale |= np.isin(waiting, np.concatenate(self._marked))
+            await _stepwise(
+                members.describe(waiting[~stale], pairs[~stale[waiting.searchsorted(split(pairs)[0])]])
+            )
+            for number in new.rules:
+                del self._new[number]
+            self._waiting = int(np.count_nonzero(members.waiting))
+            self._changed()  # before anything is awaited: from here on it is current
+            if self._waiting and self._latest is None:
+                self._latest = snapshot
+            if members.is_wasteful:
+                self.members = await _last(members.moved(np.arange(len(members)), len(members)))
+                self.members.catch_up(members)
 
     async def _remove(self) -> None:
         gone, self._gone = self._gone, set()

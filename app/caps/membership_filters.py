@@ -2,13 +2,15 @@
 
 Many quotas ask that a field has one of a few values, and perhaps more: the campaigns of a shop. Those are
 found together, by one look at the values of the field; what they ask besides is evaluated only where some row
-has the value. Every other filter is evaluated by itself.
+has the value. Many others ask for numbers in an interval: where rows are few, all intervals of a field are
+compared with their numbers at once, and a filter is evaluated only where some number may be inside. Every
+other filter is evaluated by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +19,15 @@ from app.caps.membership import Pairs, Rows32, keys
 from app.caps.rules import QuotaRule
 from app.filters.attribute_snapshot import AttributeSnapshot, Labelled
 from app.filters.attributes import AttributeTable
-from app.filters.fields import kind_of
-from app.filters.filter import AllOf, Expression, Filter, OneOf
-from app.filters.names import KINDS
+from app.filters.fields import ValueKind, kind_of
+from app.filters.filter import AllOf, AnyOf, Expression, Filter, OneOf, Ordered
+from app.filters.names import KINDS, Stored
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import TableSnapshot
 from shortlist.types import Rows
 
-MOST_VALUES = 8  # of a field, by which a filter is looked up
+MOST_VALUES = 8  # of a field, by which a filter is looked up; and alternatives of a filter
+MOST_COMPARED = 4_000_000  # intervals with the numbers of rows
 MOST_AT_ONCE = 32  # filters that are evaluated by the event loop itself
 LONG = 2_500_000  # values that it reads: two milliseconds at most
 _PER_ROW = 10  # such values for each row, whatever is asked
@@ -32,11 +35,28 @@ MAX_SEPARATE_FILTERS = 8  # filters are evaluated by themselves in less time tha
 _SMALLER = 4  # so many times fewer rows than entries: theirs are copied, and the copy is read
 
 
+class _Condition(NamedTuple):
+    """What an arm must fulfil to pass one of the alternatives that a filter consists of.
+
+    values      a field has one of these values; none: nothing is asked
+    interval    a field has a number in it, or numbers on both sides of it; None: nothing is asked
+    is_all      whether ``values`` are all that is asked
+    """
+
+    values: Sequence[tuple[str, Labelled]]
+    interval: tuple[str, float, float] | None
+    is_all: bool
+
+
+Key = tuple[int, int]
+"""The number of a quota, and the place of an alternative of its filter."""
+
+
 class QuotaFilters:
     """Of each quota by its number. It may not be changed while ``found`` is called.
 
-    ``evaluated``: filters that are evaluated by themselves. Others are looked up by a field and its values:
-    ``wholly`` those that ask for nothing else, ``partly`` those that do.
+    ``evaluated``: filters that are evaluated by themselves. ``partly``: those that are evaluated only where
+    an arm may pass, by the conditions of their alternatives; ``wholly``: a value is all that they ask for.
     """
 
     def __init__(self, rules: Mapping[int, QuotaRule] | None = None) -> None:
@@ -45,7 +65,9 @@ class QuotaFilters:
         self._evaluated: dict[int, Filter] = {}
         self._partly: dict[int, Filter] = {}
         self._wholly: dict[int, Filter] = {}
-        self._looked_up: dict[str, dict[Labelled, set[int]]] = {}
+        self._looked_up: dict[str, dict[Labelled, set[Key]]] = {}
+        self._intervals: dict[str, _Intervals] = {}
+        self._conditions: dict[Key, _Condition] = {}
         for number, rule in (rules or {}).items():
             self.add(number, rule)
 
@@ -57,16 +79,21 @@ class QuotaFilters:
         if parsed is None:
             self._arms[number] = rule.arm or ""
             return
-        looked_up, is_all = _looked_up(parsed)
-        for field, value in looked_up:
-            self._looked_up.setdefault(field, {}).setdefault(value, set()).add(number)
-        kind = self._evaluated if not looked_up else self._wholly if is_all else self._partly
-        kind[number] = parsed
+        conditions = _conditions(parsed)
+        if not all(each.values or each.interval for each in conditions):
+            self._evaluated[number] = parsed
+            return
+        for place, condition in enumerate(conditions):
+            self._conditions[number, place] = condition
+            for field, value in condition.values:
+                self._looked_up.setdefault(field, {}).setdefault(value, set()).add((number, place))
+            if condition.interval is not None:
+                field, *bounds = condition.interval
+                self._intervals.setdefault(field, _Intervals()).add((number, place), *bounds)
+        is_all = len(conditions) == 1 and conditions[0].is_all
+        (self._wholly if is_all else self._partly)[number] = parsed
 
     def remove(self, number: int) -> None:
-        parsed = self._partly.get(number) or self._wholly.get(number)
-        for field, value in () if parsed is None else _looked_up(parsed)[0]:
-            self._looked_up[field][value].discard(number)
         kinds: Sequence[dict[int, Any]] = (
             self.rules,
             self._arms,
@@ -76,6 +103,13 @@ class QuotaFilters:
         )
         for kind in kinds:
             kind.pop(number, None)
+        place = 0
+        while (condition := self._conditions.pop((number, place), None)) is not None:
+            for field, value in condition.values:
+                self._looked_up[field][value].discard((number, place))
+            if condition.interval is not None:
+                self._intervals[condition.interval[0]].remove((number, place))
+            place += 1
 
     def is_long(self, snapshot: Snapshot, rows: Rows) -> bool:
         """Whether ``found`` takes more than a few milliseconds."""
@@ -106,10 +140,13 @@ class QuotaFilters:
         described: Rows | None = None
         found = self._of_arms(snapshot.whole.table, rows)
         alone = self._alone
-        values = self._of_values(attributes, rows) if alone is self._evaluated else {}
-        for number in self._wholly.keys() & values.keys():
-            found[number] = np.unique(np.concatenate(values[number]))
-        asked = {number: self._partly[number] for number in self._partly.keys() & values.keys()}
+        asked: dict[int, Filter] = {}
+        if alone is self._evaluated:
+            values = self._of_values(attributes, rows)
+            for (number, _), own in values.items():
+                if number in self._wholly:
+                    found[number] = np.unique(np.concatenate(own))
+            asked = self._possible(attributes, rows, values.keys())
         for number, arm_filter in (alone | asked).items():
             mask, is_empty_in = attributes.evaluate(arm_filter, first), arm_filter.matches((), {})
             if is_most and not is_empty_in:
@@ -130,14 +167,30 @@ class QuotaFilters:
         is_here = (rows[places] == of_arms) if len(rows) else np.zeros(len(numbers), dtype=np.bool_)
         return {numbers[place]: of_arms[place : place + 1] for place in np.flatnonzero(is_here).tolist()}
 
-    def _of_values(self, attributes: AttributeSnapshot, rows: Rows) -> dict[int, list[Rows]]:
-        """Of each number the rows that have a value which it is looked up by."""
-        found: dict[int, list[Rows]] = {}
-        for field, numbers in self._looked_up.items():
-            for value, own in _rows_by_value(attributes, field, rows, numbers):
-                for number in numbers[value]:
-                    found.setdefault(number, []).append(own)
+    def _of_values(self, attributes: AttributeSnapshot, rows: Rows) -> dict[Key, list[Rows]]:
+        """Of each alternative the rows that have a value which it is looked up by."""
+        found: dict[Key, list[Rows]] = {}
+        for field, alternatives in self._looked_up.items():
+            for value, own in _rows_by_value(attributes, field, rows, alternatives):
+                for key in alternatives[value]:
+                    found.setdefault(key, []).append(own)
         return found
+
+    def _possible(
+        self, attributes: AttributeSnapshot, rows: Rows, with_value: Collection[Key]
+    ) -> dict[int, Filter]:
+        """The filters that some row may pass, but for those that a value is all of."""
+        inside = set[Key]()
+        for field, intervals in self._intervals.items():
+            if len(intervals) * len(rows) > MOST_COMPARED:
+                inside.update(intervals.of)
+            elif len(intervals):
+                inside.update(intervals.reached(*_extremes(attributes, field, rows)))
+        conditions = self._conditions
+        with_all = (key for key in with_value if conditions[key].interval is None or key in inside)
+        numbers = {number for number, _ in with_all}
+        numbers |= {key[0] for key in inside if not conditions[key].values}
+        return {number: self._partly[number] for number in numbers & self._partly.keys()}
 
 
 def pairs_of(found: Sequence[tuple[int, Rows32]]) -> Pairs:
@@ -145,10 +198,67 @@ def pairs_of(found: Sequence[tuple[int, Rows32]]) -> Pairs:
     return np.sort(np.concatenate([np.empty(0, np.int64), *(keys(rows, number) for number, rows in found)]))
 
 
-def _looked_up(parsed: Filter) -> tuple[list[tuple[str, Labelled]], bool]:
-    """A field and values, one of which an arm must have, if there is such a field; whether that is all."""
+class _Intervals:
+    """The intervals of one field, which contain their ends: ``of`` each alternative."""
+
+    def __init__(self) -> None:
+        self.of: dict[Key, tuple[float, float]] = {}
+        self._arrays: tuple[Sequence[Key], NDArray[np.float64]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.of)
+
+    def add(self, key: Key, low: float, high: float) -> None:
+        self.of[key], self._arrays = (low, high), None
+
+    def remove(self, key: Key) -> None:
+        self._arrays = None
+        del self.of[key]
+
+    def reached(self, least: NDArray[np.float64], most: NDArray[np.float64]) -> list[Key]:
+        """Those that a row may have a number in, or numbers on both sides of. Shapes: (m,), (m,)."""
+        if self._arrays is None:
+            self._arrays = [*self.of], np.array([*self.of.values()]).reshape(-1, 2)
+        known, bounds = self._arrays
+        inside = (most[:, None] >= bounds[:, 0]) & (least[:, None] <= bounds[:, 1])
+        return [known[place] for place in np.flatnonzero(inside.any(axis=0)).tolist()]
+
+
+def _extremes(
+    attributes: AttributeSnapshot, field: str, rows: Rows
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The least and the greatest number of each row in a field (m,): inf and -inf where there is none."""
+    least, most = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
+    for stored, column, positions, codes in attributes.held(field, rows):
+        if stored is Stored.NUMBER:
+            numbers = (codes if column.distinct is None else column.distinct[codes]).astype(np.float64)
+            np.minimum.at(least, positions, numbers)
+            np.maximum.at(most, positions, numbers)
+        elif stored is Stored.INTEGER:  # no float64 stands for it
+            least[positions], most[positions] = -np.inf, np.inf
+    return least, most
+
+
+def _conditions(parsed: Filter) -> list[_Condition]:
+    """Of each alternative of a filter; an arm that passes fulfils that of one."""
     expression = parsed.expression
-    parts: Sequence[Expression] = expression.parts if isinstance(expression, AllOf) else [expression]
+    alternatives = expression.parts if isinstance(expression, AnyOf) else (expression,)
+    if not 0 < len(alternatives) <= MOST_VALUES:
+        return [_Condition((), None, False)]
+    looked_up = [_looked_up(each) for each in alternatives]
+    return [
+        _Condition(values, _interval(each), is_all)
+        for each, (values, is_all) in zip(alternatives, looked_up, strict=True)
+    ]
+
+
+def _parts(expression: Expression) -> Sequence[Expression]:
+    return expression.parts if isinstance(expression, AllOf) else (expression,)
+
+
+def _looked_up(expression: Expression) -> tuple[list[tuple[str, Labelled]], bool]:
+    """A field and values, one of which an arm must have, if there is such a field; whether that is all."""
+    parts = _parts(expression)
     for part in parts:
         if isinstance(part, OneOf) and len(part.members) <= MOST_VALUES:
             kinds = [(kind_of(value), value) for value in part.members]
@@ -156,6 +266,19 @@ def _looked_up(parsed: Filter) -> tuple[list[tuple[str, Labelled]], bool]:
             if values and len(values) == len(kinds):
                 return values, len(parts) == 1
     return [], False
+
+
+def _interval(expression: Expression) -> tuple[str, float, float] | None:
+    """A field of which an arm must have numbers, and their bounds; one with two bounds, if there is one."""
+    found: dict[str, tuple[float, float]] = {}
+    for part in _parts(expression):
+        if isinstance(part, Ordered) and kind_of(part.bound) is ValueKind.NUMBER:
+            low, high = found.get(part.field, (-np.inf, np.inf))
+            bound = float(part.bound)
+            is_low = part.operator in ("$gt", "$gte")
+            found[part.field] = (max(low, bound), high) if is_low else (low, min(high, bound))
+    both = [(field, low, high) for field, (low, high) in found.items() if np.isfinite((low, high)).all()]
+    return next(iter([*both, *((field, *bounds) for field, bounds in found.items())]), None)
 
 
 def _first(attributes: AttributeSnapshot, entries: NDArray[np.int64]) -> int:

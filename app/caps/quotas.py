@@ -61,7 +61,9 @@ class Quotas:
         self._metrics = metrics
         self._low = asyncio.Event()  # some share runs low
         self.shares: dict[str, QuotaLedger] = {}
-        self._noted: dict[str, int] = {}  # by bandit how many changes had been noted when its quotas were read
+        self._noted: dict[
+            str, int
+        ] = {}  # by bandit how many changes had been noted when its quotas were read
         self._own: dict[str, set[int]] = {}  # the numbers of those notes that this process made since
         self._reading = asyncio.Lock()  # a process has one share: no two may be made for a bandit
 
@@ -247,6 +249,7 @@ class Quotas:
             if not shares.by_id:
                 del self.shares[bandit_uid]
             return changes.number != heard
+
 
 def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
     """Raise Invalid for an arm that is not there, a field that no arm has, a signal that the bandit lacks."""

@@ -12,8 +12,10 @@ import pytest
 
 from app.caps import followed_membership, membership, membership_filters
 from app.caps.followed_membership import FollowedMembership
+from app.caps.membership_filters import QuotaFilters
 from app.caps.rules import QuotaRule
-from app.filters.filter import parse
+from app.filters.attribute_snapshot import AttributeSnapshot
+from app.filters.filter import Filter, parse
 from app.indexes import live
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
@@ -264,3 +266,84 @@ async def test_what_was_prepared_is_taken_up_and_not_found_again(monkeypatch: py
     monkeypatch.setattr(followed_membership.time, "monotonic", lambda: 1e9)
     there.followed.tidy()
     assert not there.followed._aside
+
+
+async def test_a_choice_does_not_wait_while_filters_are_evaluated_for_arms_that_changed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It bars the arms of what was used up meanwhile, however long the thread takes."""
+    town = Town(random.Random(1))
+    town.write(40, is_new=True)
+    for _ in range(8):
+        town.change_quotas()
+    await town.settle()
+    is_over = asyncio.Event()
+    run = FollowedMembership._evaluated
+
+    async def held_up(work: Any, is_long: bool) -> Any:
+        await is_over.wait()
+        return await run(work, is_long)
+
+    monkeypatch.setattr(membership_filters, "MOST_AT_ONCE", -1)
+    monkeypatch.setattr(FollowedMembership, "_evaluated", staticmethod(held_up))
+    monkeypatch.setattr(followed_membership, "MANY", 1.0)
+    town.write(4, is_new=False)
+    snapshot, out = town.snapshot, np.ones(len(town.followed.members.sizes), dtype=np.bool_)
+    assert await town.followed.ready(snapshot)
+    choice = asyncio.create_task(town.followed.eligible(snapshot, out))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert choice.done()
+    eligible = choice.result()
+    assert eligible is not None
+    for arm in town.arms:
+        assert not (eligible[snapshot.table.row_of(arm)] and town.counts_for(arm))
+    is_over.set()
+    await town.settle()
+    await town.sync_with_store()
+
+
+def of_each_arm(index: LiveIndex, filters: QuotaFilters) -> list[set[int]]:
+    """The quotas that each arm counts for, asked for it alone."""
+    snapshot = index.snapshot()
+    return [
+        {number for number, _ in filters.found(snapshot, np.array([row]))}
+        for row in range(snapshot.table.rows)
+    ]
+
+
+def test_one_arm_counts_for_what_the_filters_say():
+    """Where rows are few, filters are left out by the values and the numbers of these rows alone."""
+    index, arms = LiveIndex(1, IndexOptions(kind="exact")), documents()
+    names = [f"a{number}" for number in range(len(arms))]
+    index.upsert(names, np.ones((len(arms), 1)), range(1, len(arms) + 1))
+    index.describe(names, arms)
+    asked = [each for seed in range(6) for each in quota_filters_of(random.Random(seed))]
+    filters = QuotaFilters({number: QuotaRule(1, filter=each) for number, each in enumerate(asked)})
+    expected = [{number for number, each in enumerate(asked) if parse(each).matches(*arm)} for arm in arms]
+    assert of_each_arm(index, filters) == expected
+    for number in range(0, len(asked), 2):
+        filters.remove(number)
+    assert of_each_arm(index, filters) == [{each for each in own if each % 2} for own in expected]
+
+
+def test_an_arm_that_changes_asks_few_of_many_intervals(monkeypatch: pytest.MonkeyPatch):
+    index, count = LiveIndex(1, IndexOptions(kind="exact")), 600
+    names = [f"a{number}" for number in range(count)]
+    index.upsert(names, np.ones((count, 1)), range(1, count + 1))
+    index.describe(names, [([], {"price": number, "campaign": number}) for number in range(count)])
+    shapes: list[dict[str, Any]] = []
+    for low in range(0, count, 2):
+        interval = {"$gte": low, "$lt": low + 4}
+        shapes += [{"price": interval}, {"$or": [{"campaign": low}, {"price": interval}]}]
+    filters = QuotaFilters({number: QuotaRule(1, filter=each) for number, each in enumerate(shapes)})
+    evaluated = list[str]()
+    evaluate = AttributeSnapshot.evaluate
+
+    def counted(self: AttributeSnapshot, arm_filter: Filter, first: int = 0) -> Any:
+        evaluated.append(arm_filter.key)
+        return evaluate(self, arm_filter, first)
+
+    monkeypatch.setattr(AttributeSnapshot, "evaluate", counted)
+    assert len(filters.found(index.snapshot(), np.array([300, 301]))) == 4
+    assert len(evaluated) <= 8  # of 600

@@ -15,7 +15,7 @@ def documents() -> list[tuple[list[str], Json]]:
     draw = random.Random(52)
     metadata: dict[str, list[Any]] = {
         "campaign": [0, 1, 2, 3, "1"],
-        "price": [0, 1, 2.5, 3, 4, 2**53 + 1, None],
+        "price": [0, 1, 2.5, 3, 4, 2**53 + 1, None, [0, 4], [2**53 + 1, 1]],
         "stock": [True, False],
         "maker": ["ada", "bob", ["ada", "bob"]],
         "shelf": [{"row": 1}, {"row": 2, "side": "left"}],
@@ -43,6 +43,9 @@ def quota_filters_of(draw: random.Random) -> list[Json]:
         {"campaign": number, "price": {"$gt": number}},
         {"price": {"$gte": number}},
         {"price": {"$gt": number, "$lte": number + 2}},
+        {"price": {"$gt": number, "$lt": number + 1}, "stock": True},
+        {"campaign": {"$gte": number}, "price": {"$gte": number, "$lte": number + 1}},
+        {"$or": [{"campaign": number}, {"price": {"$gt": number, "$lt": number + 2}, "stock": True}]},
         {"price": {"$gte": 2**53 + 1}},
         {"price": {"$exists": bool(number % 2)}},
         {"stock": {"$ne": True}},
