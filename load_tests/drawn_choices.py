@@ -1,6 +1,7 @@
 """Choices at their limits: every policy with every kind of rule, filter and context, against one catalogue.
 
-What is combined is in tables, and the values of each are drawn from a seed. A new policy is there by itself.
+The longest arms of the catalogue were deleted after its index was built. What is combined is in tables, and
+the values of each are drawn from a seed. A new policy is there by itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from load_tests.heavy_requests import TEXTS, Kind, Request, World, as_json, post
 
 DIM = 16
 TOGETHER = 10_000
+LONGEST = 10  # one of so many arms
+QUOTAS = 60  # an arm counts for at most 64
 OFTEN = 2  # how many arms share a maker: with a limit of one, half of the arms never find a place
 
 Json = dict[str, Any]
@@ -107,7 +110,34 @@ SCOPES: Mapping[str, Json] = {
     "per_key": {"scope": "per_key"},
     "holdout": {"holdout": {"share": 0.999}, "log": {}},
     "logged": {"log": {}},
+    "quotas": {"log": {}},
+    "weights": {"signals": {name: {"weight": 1.0, "min": 0.0, "max": 1.0} for name in ("read", "bought")}},
 }
+INCLUDES: Sequence[Sequence[str]] = ([], ["metadata"], ["metadata.price", "metadata.genre"])
+
+
+def quota(rng: random.Random, number: int, count: int) -> Json:
+    """A quota with a filter of some shape over ``arms``, or of one arm.
+
+    Those of few arms are used up soon, or hold their arms back. Those of most arms have plenty: else no arm
+    would be eligible after some lists, and nothing else would be looked at.
+    """
+    low = rng.random()
+    of_few: Sequence[Json] = (
+        {"filter": {"maker": f"m{rng.randrange(count // OFTEN)}"}},
+        {"filter": {"genre": {"$in": [f"g{rng.randrange(20)}", f"g{rng.randrange(20)}"]}, "stock": True}},
+        {"filter": {"price": {"$gte": low, "$lt": low + 0.05}}},
+        {"filter": {"$not": {"genre": {"$nin": [f"g{rng.randrange(20)}"]}}}},
+        {"filter": {"tags": {"$in": [f"t{rng.randrange(64)}"]}, "f0": {"$exists": True}}},
+        {"arm": f"a{rng.randrange(count)}"},
+    )
+    of_most: Sequence[Json] = (
+        {"filter": {"$or": [{"genre": f"g{rng.randrange(20)}"}, {"price": {"$gt": low}}]}},
+        {"filter": {"price": {"$ne": low}}},
+    )
+    shape = [*of_few, *of_most][number % (len(of_few) + len(of_most))]
+    most = rng.choice([5, 10**4, 10**9]) if shape in of_few else 10**12
+    return {**shape, "most": most, "per_s": 86_400, "pace": rng.choice(["none", "even"])}
 
 
 def drawn(count: int, *, seed: int) -> Sequence[Kind]:
@@ -132,7 +162,8 @@ def _bandits() -> Sequence[tuple[str, str, str]]:
     return [
         (policy, scope, context)
         for policy, scope, context in itertools.product(POLICIES, SCOPES, CONTEXTS)
-        if CONTEXTS[context] is None or "context" in POLICIES[policy].options
+        if (CONTEXTS[context] is None or "context" in POLICIES[policy].options)
+        and (scope != "weights" or POLICIES[policy].max_signals is None)
     ]
 
 
@@ -142,6 +173,9 @@ def _choice(bandit: tuple[str, str, str], rule: str, wanted: str, count: int, se
     body: Json = {"k": limits.MAX_K, **RULES[rule](rng, count), **FILTERS[wanted](rng, count)}
     if (situation := CONTEXTS[context]) is not None:
         body["context"] = situation[1]
+    body["include"] = rng.choice(INCLUDES)
+    if scope == "weights":
+        body["weights"] = {"read": rng.random(), "bought": rng.random()}
 
     def make(world: World) -> Request:
         name = world.once("-".join((*bandit, str(count))), lambda world: _bandit(world, bandit, count))
@@ -156,6 +190,10 @@ def _bandit(world: World, bandit: tuple[str, str, str], count: int) -> str:
     catalogue = world.once(f"drawn-{count}", lambda world: _catalogue(world, count))
     more = {} if CONTEXTS[context] is None else CONTEXTS[context][0]  # type: ignore[index]  # as the line says
     name = world.bandit(world.new("drawn"), catalogue, policy=policy, **SCOPES[scope], **more)
+    if scope == "quotas":
+        rng = random.Random(name)
+        for number in range(QUOTAS):
+            world.client.put_quota(name, f"q{number}", quota(rng, number, count))
     world.client.choose(name, **_first(scope, context))
     return name
 
@@ -169,8 +207,13 @@ def _first(scope: str, context: str) -> Json:
 def _catalogue(world: World, count: int) -> str:
     name = f"drawn-{count}"
     world.client.put_catalogue(name, dim=DIM)
-    lines = map(as_json, arms(count))
+    longest = [
+        {**arm, "id": f"long{number}", "features": [3.0 * each for each in arm["features"]]}
+        for number, arm in enumerate(arms(count // LONGEST))
+    ]
+    lines = map(as_json, [*longest, *arms(count)])
     while some := list(itertools.islice(lines, TOGETHER)):
         world.client.import_arms(name, iter([b"\n".join(some)]))
     world.settle()
+    world.client.delete_arms(name, [arm["id"] for arm in longest])
     return name
