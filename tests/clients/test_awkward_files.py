@@ -78,6 +78,13 @@ def matrix(at: Path, embeddings: np.ndarray[Any, Any]) -> Made:
     return made
 
 
+def archive(at: Path) -> Made:
+    made = text(at, "sku\na\nb\n")
+    np.savez(at / "emb.npz", np.array(TWO))
+    (at / "emb.npz").rename(at / "emb.npy")
+    return made
+
+
 def columns(at: Path, *flags: str, **arrays: Any) -> Made:
     """A Parquet file."""
     table = pa.table({"sku": ["a", "b"], "emb": pa.array(TWO)} | arrays)
@@ -153,6 +160,10 @@ RIGHT: dict[str, tuple[Callable[[Path], Made], dict[str, Any]]] = {
         PRICES,
     ),
     "UTF-16": (lambda at: text(at, "sku,brand\na,Søren\nb,\n".encode("utf-16")), both({"brand": "Søren"})),
+    "UTF-16 without a mark": (
+        lambda at: text(at, "sku,brand\na,Søren\nb,\n".encode("utf-16-le")),
+        both({"brand": "Søren"}),
+    ),
     "Windows-1252": (
         lambda at: text(at, "sku,brand\na,Café\nb,\n".encode("cp1252")),
         both({"brand": "Café"}),
@@ -372,6 +383,10 @@ WRONG: dict[str, tuple[Callable[[Path], Made], str]] = {
     "a matrix that is shorter than the table": (
         lambda at: text(at, "sku\na\nb\nc\n"),
         "emb.npy: 2 rows, and the table has 3",
+    ),
+    "an archive of arrays in the place of a matrix": (
+        archive,
+        "emb.npy: is an archive of arrays: save the one of the features with numpy.save",
     ),
     "a number of an embedding that is missing": (
         lambda at: text(at, "sku,e0,e1\na,1,2\nb,3,\n", "--id", "sku", "--features", "e*"),

@@ -105,6 +105,31 @@ def test_a_table_becomes_a_catalogue_and_recommendations(client: Client, run: Ru
     assert len(client.choose("home", key="ann", k=5).arms) == 5
 
 
+def test_fields_of_objects_are_columns_and_dates_of_lines_are_none(client: Client, run: Run, tmp_path: Path):
+    path = tmp_path / "jobs.ndjson"
+    jobs = [
+        {
+            "sku": f"J{n}",
+            "salary": {"min": 30 + n, "in": ["EUR", "USD"][n % 2]} if n % 5 else None,
+            "posted": f"2024-0{1 + n % 3}-11T08:00:00Z",
+        }
+        for n in range(ROWS)
+    ]
+    path.write_text("".join(json.dumps(job) + "\n" for job in jobs))
+    status, said, err = run("jobs", path, "--id", "sku", "--encode")
+    assert (status, err) == (0, "")
+    assert {name: each["kind"] for name, each in proposed(said).items()} == {
+        "salary.min": "number", "salary.in": "category",
+    }  # fmt: skip
+    assert "  posted: left out, a date" in said
+    columns = client.get_catalogue("jobs").columns
+    assert columns is not None
+    features = dict(zip(columns, client.get_arm("jobs", "J1").features, strict=True))
+    assert (features["salary.in=EUR"], features["salary.in=USD"]) == (0.0, 1.0)
+    assert features["salary.min"] < 0.0
+    assert not any(client.get_arm("jobs", "J0").features)
+
+
 def test_later_imports_take_the_fields_of_the_catalogue(client: Client, run: Run, tmp_path: Path):
     path = table(tmp_path / "items.csv")
     assert run("shop", path, "--id", "sku", "--encode")[0] == 0

@@ -223,7 +223,11 @@ def mapped(path: Path) -> Any:
     """Raises FileError. The head of the file is Python, which fails in many ways where it is damaged."""
     try:
         with np.errstate(over="ignore"):  # of a shape beyond 64 bits
-            return np.load(path, mmap_mode="r", allow_pickle=False)
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
+            if isinstance(found, np.ndarray):
+                return found
+            found.close()  # an .npz, whatever its name is
+            wrong(path, None, None, "is an archive of arrays: save the one of the features with numpy.save")
     except OSError as error:
         wrong(path, None, None, error.strerror or "cannot be read")
     except (ValueError, TypeError, OverflowError, EOFError, SyntaxError, MemoryError, TokenError):

@@ -7,6 +7,8 @@ texts of six words or more                      hash
 lists                                           categories
 numbers, and true and false                     number, standardised; log of amounts that spread widely
 names and ids, dates, what is always the same   none
+
+Fields of an object are taken for columns, and named with a point: ``salary.min``.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ WORDS = 6.0  # on the average, from which a text says more than a name
 MOST_BASIS_NUMBERS = 200_000
 MOST_CATEGORY_CHARS = 256
 MOST_NUMBER = 1e15
+A_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}.*)?")
 ID_NAME = re.compile(
     r"(?:^|[_\W])(?:id|uuid|guid|sku|ean|gtin|isbn|asin|upc|url|uri|link|href)$|(?<=[a-z])(?:Id|ID|Url)$"
 )
@@ -40,8 +43,9 @@ ID_NAME = re.compile(
 
 @dataclass(slots=True)
 class ColumnStatistics:
-    """What is counted of a column while its rows are checked."""
+    """What is counted of a column while its rows are checked. ``is_inner``: of a field of an object."""
 
+    is_inner: bool = False
     count: int = 0
     texts: Counter[str] = field(default_factory=Counter)
     other_types: int = 0
@@ -86,8 +90,15 @@ class Statistics:
         """Count some rows."""
         self.rows += len(documents)
         for document in documents:
-            for name, value in document.items():
-                self.columns.setdefault(name, ColumnStatistics()).add(value)
+            self._add_fields(document, "")
+
+    def _add_fields(self, document: Mapping[str, Any], above: str) -> None:
+        for key, value in document.items():
+            if isinstance(value, dict):
+                self._add_fields(value, f"{above}{key}.")
+            elif value is not None:
+                name = f"{above}{key}"
+                self.columns.setdefault(name, ColumnStatistics(is_inner=bool(above))).add(value)
 
     def add_products(self, features: NDArray[np.floating]) -> None:
         """Count the embeddings of some rows, whose principal components are wanted. Cost: n d^2.
@@ -139,8 +150,9 @@ class Proposal:
 def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
     """Fields for the columns of a table. ``kinds``: of its columns."""
     fields, left_out = list[Mapping[str, Any]](), dict[str, str]()
-    names = [*kinds, *(name for name in statistics.columns if name not in kinds)]
-    for name in names:
+    inner = [name for name in statistics.columns if name not in kinds]
+    objects = {name.partition(".")[0] for name in inner if statistics.columns[name].is_inner}
+    for name in [*(name for name in kinds if name in statistics.columns or name not in objects), *inner]:
         if (seen := statistics.columns.get(name)) is None:
             left_out[name] = "it has no values"
             continue
@@ -156,9 +168,9 @@ def propose(statistics: Statistics, kinds: Mapping[str, Kind]) -> Proposal:
 
 def _field(name: str, seen: ColumnStatistics, kind: Kind, rows: int) -> Mapping[str, Any] | str:
     """The field of a column, or why it has none."""
-    if "." in name or name.startswith("$"):
+    if (not seen.is_inner and "." in name) or name.startswith("$"):
         return "its name has a point, or begins with $"
-    if kind == "date":
+    if kind == "date" or (seen.texts and not seen.lists and all(map(A_DATE.fullmatch, seen.texts))):
         return "a date"
     if seen.other_types or (seen.numbers and seen.texts) or (seen.lists and seen.count != seen.lists):
         return "its values are of several types"

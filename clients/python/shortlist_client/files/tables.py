@@ -231,7 +231,7 @@ def _encoding(path: Path) -> str:
         for mark, encoding in MARKS.items():
             if start.startswith(mark):
                 return encoding
-        if start[1:200:2].count(0) > 40:
+        if 5 * (odd := start[1:200:2]).count(0) > 2 * max(len(odd), 5):
             return "utf-16-le"
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
