@@ -27,7 +27,7 @@ from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
 from app.records.features import FeatureEncoding, FeaturesRule, Reduction, completed, warnings_of
 from app.records.records import CatalogueRecord
-from app.replication.health import features_replaced
+from app.replication.health import Finding, features_replaced
 
 SHOWN_FILTERS = 20
 
@@ -120,7 +120,7 @@ class CataloguePatch(StrictModel):
 
 class FilterView(BaseModel):
     """A filter in use. ``way``: the strategy by which its arms are searched; recall and ratio as measured for
-    it, ``expected_us`` the typical time of a search.
+    it, ``expected_us`` the typical time of a search in microseconds.
     """
 
     filter: dict[str, Any]
@@ -133,16 +133,8 @@ class FilterView(BaseModel):
     reason: str
 
 
-class FindingView(BaseModel):
-    """``good``: null says that it is neither good nor bad."""
-
-    name: str
-    good: bool | None
-    text: str
-
-
 class CatalogueView(BaseModel):
-    """``filters``: those that were asked most often of late.
+    """``size``: its number of arms. ``filters``: those that were asked most often of late.
 
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain scan,
     and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
@@ -168,7 +160,7 @@ class CatalogueView(BaseModel):
     unlisted: dict[str, UnlistedView] | None = None
     basis: list[list[float]] | None = None
     warnings: list[str] | None = None
-    findings: list[FindingView] | None = None
+    findings: list[Finding] | None = None
     display: DisplayBody | None = None
 
 

@@ -107,7 +107,7 @@ class StageView(Answer, frozen=True):
 
 
 class SetsView(Answer, frozen=True):
-    """``threshold``: null without arms."""
+    """What elimination has left of the arms. ``threshold``: null without arms."""
 
     stages: list[StageView]
     eliminated: int

@@ -57,7 +57,9 @@ class JobProgress(Answer, frozen=True):
 
 
 class JobHead(Answer, frozen=True):
-    """``created``: in ms since 1970. ``error``: why it failed, or is lost: its process has ended."""
+    """``state``: ``waiting``, ``running``, ``done``, ``failed``, or ``lost`` where the process that ran it
+    has ended. ``created``: in ms since 1970. ``error``: why it failed, or is lost.
+    """
 
     schema_name = "EvaluationJobHead"
 

@@ -66,7 +66,9 @@ REASONS: Mapping[Unit, Mapping[Missing, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
-    """``rewarded``: decisions with a reward that somebody sent. ``mean_reward``: of all; null without any."""
+    """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of all;
+    null without any.
+    """
 
     group: GroupName
     decisions: int
@@ -76,7 +78,9 @@ class GroupCounts:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport(GroupCounts):
-    """``interval``: holds the mean with 95 % probability at all looks together; null: not known yet."""
+    """As ``GroupCounts``. ``interval``: holds the mean with 95 % probability at all looks together; null: not
+    known yet.
+    """
 
     interval: Interval | None
 

@@ -55,9 +55,11 @@ class ChosenArm(Answer, frozen=True, omit_defaults=True, gc=False):
 
 
 class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
-    """``eligible``: how many arms the filters let in, where there is one. ``group``: "policy" or "holdout",
-    of a bandit that has a holdout. ``weights``: by which signals were weighed, of a bandit that has some.
-    ``prior_version``: of the learned prior, 0 while there is none; absent of a bandit with another prior.
+    """Arms, the best first. ``decision``: the token to reward them with. ``bandit_version``: of the settings
+    that it was made by. ``eligible``: how many arms the filters let in, where there is one. ``group``:
+    "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were weighed,
+    of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none; absent
+    of a bandit with another prior.
     """
 
     decision: str
