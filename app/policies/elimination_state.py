@@ -32,6 +32,7 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
+from app.platform.documents import Answer
 from app.platform.long_work import LongWork
 from app.policies.computing import INLINE_US, computed
 from app.policies.limits import Limits
@@ -70,11 +71,17 @@ class Picked:
     broken: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sets:
-    """``stages``: (stage, living arms). ``threshold``: None without arms."""
+class Stage(Answer, frozen=True):
+    """How many arms are in a stage. Stage s holds widths of at most 2^-s."""
 
-    stages: list[tuple[int, int]]
+    stage: int
+    size: int
+
+
+class Sets(Answer, frozen=True):
+    """What elimination has left of the arms. ``threshold``: null without arms."""
+
+    stages: list[Stage]
     eliminated: int
     threshold: float | None
 
@@ -193,7 +200,7 @@ def pick_among(
 def sets_of(placed: Placed) -> Sets:
     state = placed.state
     threshold = state.threshold if state.present else None
-    return Sets(state.sizes(), state.present - state.living.count, threshold)
+    return Sets([Stage(*each) for each in state.sizes()], state.present - state.living.count, threshold)
 
 
 def pick_exactly(
@@ -226,7 +233,7 @@ def exact_sets(snapshot: ReadSnapshot, rules: EliminationRules) -> Sets:
     stages = elimination.stage_of(survey.spans[survey.lives], rules.last_stage)
     counts = zip(*(column.tolist() for column in np.unique(stages, return_counts=True)), strict=True)
     gone = int(np.count_nonzero(~survey.lives))
-    return Sets(list(counts), gone, survey.threshold if len(features) else None)
+    return Sets([Stage(*each) for each in counts], gone, survey.threshold if len(features) else None)
 
 
 PASSES = 2

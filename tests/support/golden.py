@@ -116,11 +116,11 @@ NOT_STORED = {
     "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision", "Bandit",
     "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest", "ConstantSnapshot",
     "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "ExposuresView",
-    "ExposureView", "FieldError", "LearnedPageView", "LearnedReward", "LearningTermsView", "LoggedArm",
-    "LoggedReward", "LogRecord", "PolicyNeeds", "PolicyView", "Problem", "PullsView", "PullView",
-    "QueriesView", "QueryView", "QuotaState", "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView",
-    "ReportedMove", "RevisionsView", "Row", "Selection", "SelectionRequest", "SetsView", "Shown",
-    "SignedChoice", "SlateToldView", "StageView", "UsedView", "View",
+    "ExposureView", "FieldError", "FieldSummary", "LearnedPageView", "LearnedReward", "LearningTermsView",
+    "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds", "PolicyView", "Problem", "PullsView",
+    "PullView", "QueriesView", "QueryView", "QuotaState", "Ranking", "ReadSnapshot", "ReceiptView",
+    "RejectedView", "ReportedMove", "RevisionsView", "Row", "Selection", "SelectionRequest", "Sets",
+    "Shown", "SignedChoice", "SlateToldView", "Stage", "UnlistedValues", "UsedView", "View",
 }  # fmt: skip
 
 

@@ -912,6 +912,8 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
+    """How many arms are in a stage. Stage s holds widths of at most 2^-s."""
+
     stage: int
     size: int
 
