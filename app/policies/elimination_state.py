@@ -295,6 +295,8 @@ class EliminationCache:
 
         With a filter or limits, those of the arms that they let in; the state stays that of all arms.
         """
+        # The table may be compacted while something is awaited: then state and snapshot number their rows
+        # differently, and both are taken again.
         while True:
             subject, placed = await self._ready(request.bandit, request.learner, is_kept=not request.dry_run)
             if not request.narrows:
@@ -314,6 +316,7 @@ class EliminationCache:
         """The stages of a learner, after every pass that is due."""
         subject, placed = await self._ready(bandit, learner)
         fresh = await self._making.run(partial(refreshed, placed, subject.snapshot, subject.rules))
+        # Else somebody forgot the learner, or made a newer state, while the thread was at work.
         if self._states.get(subject.key) is placed:
             self._keep(subject, fresh)
         return sets_of(fresh)
@@ -351,11 +354,14 @@ class EliminationCache:
             if placed is not None:
                 self._keep(subject, placed)
                 return subject, placed
+            # The pass serves all callers of the learner, whoever of them leaves.
             await asyncio.shield(self._begin_pass(subject, None))
 
     def _current(self, subject: _Subject) -> Placed | None:
         """Its own state, or the prior's where it has hardly begun; None: none that is quickly made."""
         keys = [subject.key]
+        # With fewer rewards than dimensions little can have been eliminated: the prior's state serves until
+        # its own is made.
         if subject.snapshot.learner_version <= subject.bandit.catalogue.dim:
             keys.append(_prior(subject.bandit))
         for key in keys:
@@ -403,6 +409,7 @@ class EliminationCache:
         try:
             make = partial(refreshed, placed, subject.snapshot, subject.rules)
             made = await self._making.run(make)
+            # ``forget`` takes the pass out of the table: then what it made is of a learner that is gone.
             if self._passes.get(subject.key) is me:
                 self._keep(subject, made)
         finally:
