@@ -106,6 +106,7 @@ class RewardWorker:
         self._awake = asyncio.Event()
         self._folding = asyncio.Lock()
         self._memory = Budget(MOST_NUMBERS)  # of the batches at hand, in numbers
+        # All of them at first: nobody knows what was left when the last worker ended.
         self._due = set(range(store.partitions))
         self._cycle_began, self._cycle_s = -CYCLE_S, 0.0
         self._is_behind = False
@@ -129,6 +130,7 @@ class RewardWorker:
         """True once the entry is applied; False when it is not within ``WAIT_S``."""
         if entry_order(self._watermarks.get(partition, "0-0")) >= entry_order(entry_id):
             return True
+        # Somebody waits: the cycle need not wait for more to come.
         self._hurry.set()
         return await self._waiters.wait(partition, entry_id, WAIT_S)
 
@@ -144,6 +146,7 @@ class RewardWorker:
                 await self._trimmer.step()
             except Unavailable as error:
                 log.warning("the store is not available, rewards wait: %s", error.detail)
+                # Which partitions had their turn is not known: all are looked at again.
                 self._due.update(range(self._store.partitions))
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -153,6 +156,8 @@ class RewardWorker:
         """Apply everything that is in the log of the partitions that are due, all of them side by side."""
         while self._due and not self._stopping:
             await self._pace()
+            # Emptied before anything is awaited: a wake that comes meanwhile puts its partition into the next
+            # round.
             due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
             self._cycle_s = 0.0 if self._is_behind else min(CYCLES * self._since_cycle_began(), LONG_CYCLE_S)
@@ -201,6 +206,7 @@ class RewardWorker:
 
     async def _apply(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
         """False if the watermark is not ``watermark`` any more: nothing was applied."""
+        # Partitions are applied side by side; of large states only so many as fit into memory.
         async with self._memory.taken(numbers_of(entries)):
             return await self._apply_within(partition, watermark, entries)
 
@@ -279,6 +285,8 @@ class RewardWorker:
 
     async def _wait_for_work(self) -> None:
         self._awake.clear()
+        # After the clear, and without an await between: a wake that came before it is in ``_due``, and one
+        # that comes after it ends the wait.
         if self._due or self._stopping or self._trimmer.is_busy:
             return
         try:
