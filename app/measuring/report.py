@@ -308,6 +308,7 @@ class ReportFold:
                 group.places.add(row, terms[row.bandit_version])
             if self._unit == "decision":
                 group.values.add(value, bounds)
+            # Decisions without a group are the policy's where there never was a holdout: see ``_compared``.
             elif row.group is None:
                 self._ungrouped_by_key.add(0, row.key, value, bounds)
             else:
@@ -409,6 +410,7 @@ class Reports:
         """
         unit: Unit = "key" if bandit.record.scope == "per_key" else "decision"
         names = list(bandit.record.signals or ())
+        # Bonferroni: each of the intervals may fail with an equal part of the 5 %.
         level = 1.0 - (1.0 - LEVEL) / (1 + len(names))
         # Of the sum (None), and of each signal.
         weights: dict[str | None, Mapping[str, float] | None] = {None: bandit.weights}
