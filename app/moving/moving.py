@@ -126,6 +126,7 @@ class Moving:
             if not dry_run:
                 await self._catalogues.need_fitted(target)
             last = await self._last(bandit)
+            # A repeated call: its answer was lost. It is given the one of before, and moves nothing.
             if last is not None and last.joined_uid == target.uid and last.asked == carry:
                 if last.is_exact and not await self._is_carried(bandit):  # whoever began it was killed
                     await self._correct(bandit, last)
@@ -187,6 +188,7 @@ class Moving:
         shown = await self._shown(bandit)
         old, new = await asyncio.gather(*map(self._catalogues.sampled, (bandit.catalogue, target)))
         arms = await MEASURING.run(partial(moving_arms.common_arms, old, new, shown))
+        # Versions follow each other in time, also where the clock of another process was ahead.
         now_ms = max(time.time_ns() // 1_000_000, bandit.version.since_ms or 0)
         record = replace(
             bandit.record,
