@@ -138,6 +138,7 @@ def mapped(plan: RebuildPlan, rewards: Any) -> LearnedPart:
 
 def merged_parts(one: LearnedPart, other: LearnedPart) -> LearnedPart:
     """What learners know of the rewards of both. Cost: D^2 for each learner of the smaller part."""
+    # The smaller part is added to the larger: to reduce many parts copies each learner O(log parts) times.
     if len(one.states) < len(other.states):
         one, other = other, one
     states, begins = dict(one.states), dict(one.begins)
@@ -278,6 +279,7 @@ class _Learned:
         time_ms, weights = 0, None
         if plan.half_life_s:
             time_ms = int(self.decided[own].max())
+            # As of the latest decision of the part: ``merged`` brings parts of other times to one.
             weights = np.exp2((self.decided[rows] - time_ms) / (1_000.0 * plan.half_life_s))
         sums = ridge_sums.of(features, values, first, weights, before=before)
         if self.signals is not None:
