@@ -163,6 +163,7 @@ class EvaluationJobs:
             except Unavailable as error:
                 log.warning("an evaluation cannot say how it stands: %s", error.detail)
                 continue
+            # It was deleted by way of another process: a beat is how this one hears of it.
             if kept == "missing" and task is not None:
                 task.cancel()
                 return
