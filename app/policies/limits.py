@@ -159,8 +159,8 @@ class AllowedRows:
             own_positions, own_codes, left = limit.pairs(limits.arms, both)
             if taken:
                 is_taken = own_positions < taken
-                pairs = own_codes[is_taken].astype(np.int64) * taken + own_positions[is_taken]
                 # Unique: an arm may have a value twice, and takes one place.
+                pairs = own_codes[is_taken].astype(np.int64) * taken + own_positions[is_taken]
                 left = left - np.bincount(np.unique(pairs) // taken, minlength=len(left))
                 own_positions, own_codes = own_positions[~is_taken] - np.int32(taken), own_codes[~is_taken]
             remaining.append(left)
