@@ -43,7 +43,7 @@ LATER = {
     "Catalogue": "filters", "Estimate": "places", "Evaluation": "support learners complete_from",
     "EvaluationJob": "error", "EvaluationResult": "result", "Guardrail": "most least mean interval",
     "Learner": "used", "LearnedReward": "examined signal signal_number had space",
-    "LearningTerms": "constant space", "Links": "console", "LoggedValue": "interval left_out",
+    "LearningTerms": "constant space moves", "Links": "console", "LoggedValue": "interval left_out",
     "PriorVersion": "variation", "Quota": "outstanding signal from",
     "Reduction": "arms share_of_variance overlap_at_10", "SignalReport": "places",
     "Report": "unit interval_decisions warnings complete_from places",

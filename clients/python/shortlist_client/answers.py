@@ -1116,7 +1116,8 @@ class LearnedReward:
     ``context``    as it was encoded; None: the bandit has none
     ``logged``     whether the decision is in the decision log
     ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
-    ``features``   what is learned from, where ``kind`` is "other"
+    ``features``   what is learned from, where ``kind`` is "other", or the entry is from before a move: those
+                   of the catalogue that the bandit had then
     ``examined``   by what the features of the arm are multiplied; None: by nothing
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
@@ -1186,6 +1187,19 @@ class Revisions:
 
 
 @dataclass(frozen=True, slots=True)
+class LearnedMove:
+    """A move of a bandit to another catalogue. Of what was learned before, with features of length
+    ``features``: G' = T G T^T + t R and m' = T m, where T is ``transform`` (None: nothing came along), R
+    is ``residual``, and t the sum of the first ``features`` numbers of the diagonal of G.
+    """
+
+    space: int
+    features: int
+    transform: tuple[tuple[float, ...], ...] | None
+    residual: tuple[tuple[float, ...], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
 class LearningTerms:
     """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
     ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
@@ -1204,6 +1218,7 @@ class LearningTerms:
     shifted: bool
     constant: float | None = None
     space: int = 0
+    moves: tuple[LearnedMove, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
