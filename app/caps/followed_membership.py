@@ -185,6 +185,7 @@ class FollowedMembership:
 
     def _set_aside(self) -> None:
         if self._known is not None:
+            # Not for ever: it has an entry for each row of its catalogue.
             until = time.monotonic() + ASIDE_S
             self._aside[self._known.number] = _Aside(self._known, self.members, self._filters, until)
 
@@ -328,6 +329,7 @@ class FollowedMembership:
                 await self._move(snapshot)
             elif self._latest is not None and self._latest.whole.table.number == number:
                 snapshot = self._latest
+            # From here on what is marked is newer than the snapshot whose arms are described below.
             self._marked, self._latest = [], None
             # Before new ones: a number may be given to another quota only when its pairs are gone.
             await self._remove()
@@ -394,6 +396,7 @@ class FollowedMembership:
         table, known, before = snapshot.whole.table, self._known, self.members
         renumbered, aside = table.renumbered, self._aside.pop(table.number, None)
         if aside is not None:
+            # What is left is kept for a while too: a bandit that is moved back finds it.
             self._set_aside()
             await self._take_up(aside, snapshot)
             return
@@ -407,6 +410,7 @@ class FollowedMembership:
         else:
             self._set_aside()
             rules = self._filters.rules
+            # Nothing is known of these rows: so all quotas are new to them, and choices wait.
             self._filters, self._new = QuotaFilters(), rules | self._new
             self.members = Membership(table.rows)
         self.members.forget(table.dead)

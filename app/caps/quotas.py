@@ -61,9 +61,8 @@ class Quotas:
         self._metrics = metrics
         self._low = asyncio.Event()  # some share runs low
         self.shares: dict[str, QuotaLedger] = {}
-        self._noted: dict[
-            str, int
-        ] = {}  # by bandit how many changes had been noted when its quotas were read
+        # By bandit how many changes had been noted when its quotas were read.
+        self._noted: dict[str, int] = {}
         self._own: dict[str, set[int]] = {}  # the numbers of those notes that this process made since
         self._reading = asyncio.Lock()  # a process has one share: no two may be made for a bandit
 
@@ -77,6 +76,7 @@ class Quotas:
             self._noted.pop(uid, None)
         for uid, number in noted.items():
             before = self._noted.get(uid, 0)
+            # Not "less than": a store restored from a backup counts from an earlier number.
             if number == before:
                 continue
             own = self._own.pop(uid, set())
@@ -84,6 +84,7 @@ class Quotas:
             if not await self._read(uid) and number - before != sum(before < each <= number for each in own):
                 await self._read(uid, everything=True)
             self._own.setdefault(uid, set()).update(each for each in own if each > number > before)
+            # Last: if a read fails, this bandit is read again in the next round.
             self._noted[uid] = number
 
     async def prepare(self, bandit_uid: str, catalogue: Catalogue) -> None:
@@ -231,6 +232,7 @@ class Quotas:
         return answers
 
     async def _changed(self, bandit_uid: str) -> None:
+        # Others first: if this process dies now, they hear of the change all the same.
         number = await self._store.quotas.changed(bandit_uid)
         self._own.setdefault(bandit_uid, set()).add(number)
         await self._read(bandit_uid)
@@ -243,6 +245,7 @@ class Quotas:
         async with self._reading:
             shares = self.shares.get(bandit_uid)
             heard = 0 if shares is None else shares.heard_changes
+            # The records of those quotas that changed, not of all: a bandit may have 10,000.
             changes = await self._store.quotas.changes(bandit_uid, 0 if everything else heard)
             stored = {name: data for name, data in changes.records.items() if data}
             if shares is None:
@@ -254,6 +257,7 @@ class Quotas:
             quotas = []
             for name, data in sorted(stored.items()):
                 await yield_to_others()
+                # Of all quotas most are as they were, and to read a rule again costs more than to compare it.
                 if not (changes.all and shares.has(name, data)):
                     quotas.append(BanditQuota.of(name, data))
             gone = (shares.by_id if changes.all else changes.records).keys() - stored.keys()

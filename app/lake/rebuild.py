@@ -169,6 +169,7 @@ def finished(plan: RebuildPlan, part: LearnedPart) -> Mapping[str, LearnerState]
     for key, given in plan.states.items():
         since = plan.forgotten.get(key, 0)
         number, data = next(((n, data) for n, data in given if n > since), (0, b""))
+        # As the fold does: a state counts only for a learner that had no reward when it came.
         if data and begins.get(key, number + 1) > number:
             add(key, bytes_to_state(data))
     for key, added in plan.corrections.items():
@@ -193,6 +194,7 @@ def _arms(lake: Lake, dim: int) -> tuple[NDArray[np.int64], Matrix]:
         for batch in lake.batches(name, 1 << 16, ["revision", "features"]):
             revisions.append(batch["revision"].to_numpy())
             features.append(_lists(batch["features"], np.float64, dim))
+    # Sorted: rewards find the revision of their arm by ``searchsorted``.
     known, first = np.unique(np.concatenate(revisions), return_index=True)
     return known, np.concatenate(features)[first]
 
@@ -296,6 +298,7 @@ class _Learned:
         first, named = self.first[own], numbers[own] >= 0
         values, before = np.where(first[:, None], had[own], 0.0), np.where(first[:, None], 0.0, had[own])
         values[named, numbers[own][named]] = self.values[own][named]
+        # What is replaced is the ``before`` of the row that takes it away.
         is_changed = np.isin(own, changed)
         before[is_changed, numbers[own][is_changed]] = 0.0
         taken = np.zeros((len(changed), had.shape[1]))

@@ -188,7 +188,6 @@ class Moving:
         shown = await self._shown(bandit)
         old, new = await asyncio.gather(*map(self._catalogues.sampled, (bandit.catalogue, target)))
         arms = await MEASURING.run(partial(moving_arms.common_arms, old, new, shown))
-        # Versions follow each other in time, also where the clock of another process was ahead.
         now_ms = max(time.time_ns() // 1_000_000, bandit.version.since_ms or 0)
         record = replace(
             bandit.record,
