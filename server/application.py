@@ -137,6 +137,7 @@ def create_app(settings: Settings, *, name: str | None = None, group_dir: Path |
     app.service = service
     # The routes are taken over, not included as routers, and stand before the framework's own.
     app.router.routes[:0] = [route for module in ENDPOINTS for route in module.router.routes]
+    # Before the gateway is added, which therefore is around it: preflights are counted and logged too.
     if settings.origins:
         app.add_middleware(
             CORSMiddleware,

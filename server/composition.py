@@ -99,6 +99,7 @@ class Service:
         self.metrics = metrics
         self.rates = Rates(metrics)
         self._ending = contextlib.AsyncExitStack()
+        # The stack ends in the opposite order: what is pushed first, the store, is closed last.
         self._ending.push_async_callback(store.close)
         self._expected = ExpectedStore(store, settings.data_dir, accept_loss=settings.accept_loss)
         self._ending.push_async_callback(self._expected.finish)
@@ -277,6 +278,7 @@ class Service:
         self._ending.push_async_callback(self.rows.stop)
         self._ending.push_async_callback(self.quotas.stop)
         self._background: list[asyncio.Task[None]] = []
+        # Pushed last, so it is ended first: background work uses all the others.
         self._ending.push_async_callback(end, self._background)
 
     async def start(self) -> None:
@@ -284,15 +286,18 @@ class Service:
 
         Raises StartupError when the store lacks something that it must have.
         """
+        # First: nothing is served, and nothing written, from a store that has lost something.
         await self._expected.check()
         self._run(self._expected.run())
         await self.secrets.refresh()
         self._run(self.secrets.run())
         if self.engine is not None:
             await self.engine.open()
+        # Before the bandits, which are served only with their catalogues.
         await self.catalogues.load()
         self.catalogues.check_engine()
         await self.bandits.load()
+        # What was written while all that was loaded.
         await self.sync.poll()
         if self._worker is not None:
             await self._worker.start()

@@ -93,6 +93,7 @@ class ShortlistProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._caller = Caller()
         self._caller.give_up = self.give_up
+        # uvicorn closes the transport in many places: wrapped, each of them comes to ``_close``.
         self._counted = _Counted(transport, self._close)
         super().connection_made(cast("asyncio.Transport", self._counted))
         if (connection := transport.get_extra_info("socket")) is not None:
@@ -223,6 +224,7 @@ class ShortlistProtocol(HttpToolsProtocol):
     def _head_without_upgrade(self) -> bytes | None:
         """None for CONNECT: what follows it is for another server, and none of it may run here."""
         method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        # Without the offer the parser takes it for an ordinary request, and knows where its body ends.
         fields = [b"%b: %b" % field for field in self.headers if field[0] != b"upgrade"]
         first = b"%b %b HTTP/%b" % (method, self.url, version)
         return None if method == b"CONNECT" else b"\r\n".join([first, *fields, b"", b""])
@@ -239,6 +241,7 @@ class ShortlistProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._answering = cycle
         if cycle.scope["http_version"] != "1.1":
+            # HTTP/1.0 knows neither: a client of it would take "100 Continue" for its answer.
             cycle.keep_alive = cycle.waiting_for_100_continue = False
         framed: Any = _framed(app, cycle, self._reset)  # uvicorn's types of messages are narrower
         super()._start_asgi_task(cycle, framed)
@@ -272,6 +275,8 @@ class ShortlistProtocol(HttpToolsProtocol):
         """Close the connection so that its client sees that the answer has no end."""
         if (connection := self.transport.get_extra_info("socket")) is not None:
             with suppress(OSError, ValueError):  # it is gone already
+                # With a linger of 0 the kernel sends a reset, not an end: the client must not take what it
+                # has for all.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
@@ -288,6 +293,8 @@ class ShortlistProtocol(HttpToolsProtocol):
 
         A look every few seconds, because a timer for each request would cost as much as reading it.
         """
+        # A look that comes late says how long this process could not read: that is taken off every client's
+        # time.
         self._lost_s += self.loop.time() - self._look_at
         now = self._clock()
         unread, slow = self._is_unread(now), not self._counted.leaving and self._is_slow(now)
@@ -341,6 +348,7 @@ class ShortlistProtocol(HttpToolsProtocol):
         if refused is not None:
             refused.disconnected = True
             refused.message_event.set()
+        # An answer that has begun cannot become another: then the client sees the connection end.
         if refused is None or not refused.response_started:
             title = HTTPStatus(status).phrase
             body = problem(status, code, title, detail)
@@ -362,6 +370,8 @@ def _framed(app: ASGIApp, cycle: RequestResponseCycle, reset: Callable[[], None]
         async def send_framed(message: Message) -> None:
             nonlocal until_closed
             if message["type"] == "http.response.start":
+                # The rest of its body is not read: what follows on the connection could not be told from a
+                # request.
                 if cycle.more_body:
                     cycle.keep_alive = False
                 if scope["http_version"] != "1.1":

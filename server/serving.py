@@ -211,6 +211,7 @@ async def _work(settings: Settings, store: Store) -> None:
     fits = PriorFits(store, priors, metrics, moves=moves)
     carrying = Carrying(store, metrics, owns=leases.owns, wake=worker.wake, moves=moves)
     fitting = PriorFitting(store.priors, bandits, priors, fits, owns=leases.owns)
+    # Before anything is folded: until then no partition is this worker's.
     await leases.renew()
     running = (
         housekeeping.run(),
@@ -223,6 +224,8 @@ async def _work(settings: Settings, store: Store) -> None:
     )
     tasks = [asyncio.create_task(task) for task in running]
     log.info("the worker is ready")
+    # It returns at SIGTERM, when its last batch is stored. The others are ended after it: they may do
+    # without, it may not.
     await worker.run()
     await end(tasks)
     await leases.leave()

@@ -88,6 +88,7 @@ class _Group:
         for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()
+        # Later than each process's own grace: one that hangs is killed, and nothing else waits for it.
         asyncio.get_running_loop().call_later(KILL_S, self._kill)
 
     def _kill(self) -> None:
@@ -109,6 +110,8 @@ class _Group:
                 return
             if place not in self._ready:
                 killed += 1
+                # An exit of its own says what is wrong, and the next process would find the same. A kill may
+                # have been for memory that is free by now.
                 if status >= 0 or killed == MOST_KILLED:
                     self._stop()
                     raise StartupError(_why(place + 1, status, killed))
@@ -132,6 +135,7 @@ class _Group:
             if self._stopping.is_set():
                 process.terminate()
             ours.setblocking(False)
+            # It reads an end, too, if the process dies before: so nothing else has to watch its start.
             if await asyncio.get_running_loop().sock_recv(ours, 1) == READY:
                 self._note_ready(place)
             return await process.wait()
@@ -173,6 +177,7 @@ def serve_child(listener: str, line: str, number: str, name: str, group_dir: str
             asyncio.get_running_loop().remove_reader(parent)
             server.stop()
 
+        # The parent sends nothing: the socket can be read only when it is gone, however it ended.
         asyncio.get_running_loop().add_reader(parent, gone)
         log.info("service process %s is ready", number)
         parent.send(READY)
@@ -195,6 +200,8 @@ def serve_child(listener: str, line: str, number: str, name: str, group_dir: str
 def _as_environment(settings: Settings) -> dict[str, str]:
     """The settings as variables from which the same settings are read."""
     words: dict[str, str] = {}
+    # Only what was set: defaults are the child's own. The two addresses are set here, of servers that were
+    # started.
     for name in settings.model_fields_set | {"redis_url", "milvus_uri"}:
         value = getattr(settings, name)
         if value is None:

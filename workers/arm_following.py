@@ -122,6 +122,8 @@ class Following:
             if not page:
                 break
             position = await self._copied(name, page)
+            # The collection before goes on being searched while the new one is made, so it is kept up to
+            # date.
             if self._known:
                 await self._copied_page(seen.collection, seen)
         await asyncio.sleep(self._engine.settled_s)
@@ -176,6 +178,8 @@ class Following:
         await self._engine.write(collection, rows, [change.arm for change in gone])
         if self._unsealed is not None:
             self._unsealed += len(rows)
+        # The engine answers writes before they can be searched: without it ``position`` would promise more
+        # than is there.
         await self._engine.confirm(collection, ids[-1])
         if gone:
             self._deleted.append((time.monotonic() + FORGET_S, gone))

@@ -60,6 +60,7 @@ def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
     for place, entry in enumerate(entries):
         # a payload is mostly the d features; the state of its learner has about d^2 numbers
         learner, needed = entry.learner, (len(entry.payload) // 8) ** 2
+        # At least one learner, however large: else nothing would ever be folded.
         if learner not in learners and learners and numbers + needed > MOST_NUMBERS:
             yield entries[start:place]
             start, numbers, learners = place, 0, set()

@@ -76,6 +76,7 @@ class Carrying:
                 payload = move_payload(missing)
                 await self._store.moves.append(partition, uid, learner=MOVED, number=missing, payload=payload)
                 self._wake(partition)
+            # Only once the entry of the move is folded: until then rewards of the earlier space still come.
             if each.folded >= number > each.carried and self._owns(partition):
                 await self._carry(partition, uid, number)
         if min(each.carried for each in progress) >= number:
@@ -95,6 +96,7 @@ class Carrying:
                 self._carried.inc(written)
                 is_whole &= written == len(writes)  # others changed meanwhile: they are looked at again
             size = max((len(each.checkpoint or b"") for each in stored), default=0)
+            # By what the last ones took: learners of a bandit have one dimension, so the first tells it.
             together = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // (size + 1)))
         if is_whole:
             await self._store.moves.all_carried(partition, uid, number)

@@ -109,6 +109,7 @@ class SharedWorker:
 
     def changed(self, partition: int, changes: LearnerChanges) -> None:
         """What a poll of the store has found in the partition."""
+        # Entries that are not folded: by whom they are folded ``owns`` says.
         if changes.newest != changes.watermark:
             self._worker.wake(partition)
         self._worker.reached(partition, changes.watermark)

@@ -103,6 +103,7 @@ def cuts_of(logs: Mapping[str, Sizes], held: float, most_bytes: float) -> Mappin
 def share_of(totals: Collection[float], most: float) -> float:
     """What each may take, so that all take ``most`` together: some take less. Infinite where all fit."""
     left = most
+    # Water filling: from the smallest on, each takes what it needs or an equal part of what is left.
     for number, total in enumerate(sorted(totals)):
         share = left / (len(totals) - number)
         if total > share:

@@ -63,6 +63,7 @@ class LogTrimmer:
     async def _free(self, partition: int) -> bool:
         """False when no checkpoint could be written, or somebody applied rewards meanwhile."""
         uid = self._held[0].bandit_uid
+        # Of one bandit: its states are all of one size, so the next batch can be told from this one.
         some = [learner for learner in self._held[: self._count] if learner.bandit_uid == uid]
         self._held = self._held[len(some) :]
         watermark = await self._store.learners.watermark(partition)

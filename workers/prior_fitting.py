@@ -98,6 +98,7 @@ class PriorFitting:
         elif not self._changed:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), IDLE_S)
+        # Before the round: what changes while it goes on starts the next one.
         self._news.clear()
         looked_at = len(self._changed)
         pause_s = LONGEST_PAUSE_S
@@ -129,6 +130,7 @@ class PriorFitting:
             for uid, counts in zip(some, await self._store.folded(some), strict=True):
                 if time.monotonic() < self._rest_until:
                     return True
+                # Before it is looked at: a change that comes during the fit is a new one.
                 self._changed.pop(uid, None)
                 try:
                     await self._look_at(uid, counts)

@@ -43,7 +43,6 @@ from workers.batches import (
     numbers_of,
 )
 from workers.log_trimming import LogTrimmer
-from workers.waiters import Waiters
 
 log = logging.getLogger("shortlist.worker")
 
@@ -64,6 +63,41 @@ class Step:
     after: str
     states: States
     entries: int
+
+
+class Waiters:
+    """Callers that wait until an entry of the reward log is applied, by partition."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, list[tuple[tuple[int, int], asyncio.Future[bool]]]] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether there are some."""
+        return bool(self._waiting)
+
+    async def wait(self, partition: int, entry_id: str, timeout_s: float) -> bool:
+        """True once ``reached`` says so; False when it does not within ``timeout_s``."""
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(partition, []).append((entry_order(entry_id), future))
+        try:
+            return await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            return False
+
+    def reached(self, partition: int, watermark: str) -> None:
+        """The watermark of the partition is here now: calls that wait for an entry up to it return."""
+        if partition not in self._waiting:
+            return
+        order = entry_order(watermark)
+        waiting = []
+        for wanted, future in self._waiting.pop(partition):
+            if wanted > order:
+                waiting.append((wanted, future))
+            elif not future.done():
+                future.set_result(True)
+        if waiting:
+            self._waiting[partition] = [item for item in waiting if not item[1].done()]
 
 
 class RewardWorker:
@@ -106,6 +140,7 @@ class RewardWorker:
         self._awake = asyncio.Event()
         self._folding = asyncio.Lock()
         self._memory = Budget(MOST_NUMBERS)  # of the batches at hand, in numbers
+        # All of them at first: nobody knows what was left when the last worker ended.
         self._due = set(range(store.partitions))
         self._cycle_began, self._cycle_s = -CYCLE_S, 0.0
         self._is_behind = False
@@ -129,6 +164,7 @@ class RewardWorker:
         """True once the entry is applied; False when it is not within ``WAIT_S``."""
         if entry_order(self._watermarks.get(partition, "0-0")) >= entry_order(entry_id):
             return True
+        # Somebody waits: the cycle need not wait for more to come.
         self._hurry.set()
         return await self._waiters.wait(partition, entry_id, WAIT_S)
 
@@ -144,6 +180,7 @@ class RewardWorker:
                 await self._trimmer.step()
             except Unavailable as error:
                 log.warning("the store is not available, rewards wait: %s", error.detail)
+                # Which partitions had their turn is not known: all are looked at again.
                 self._due.update(range(self._store.partitions))
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -153,6 +190,8 @@ class RewardWorker:
         """Apply everything that is in the log of the partitions that are due, all of them side by side."""
         while self._due and not self._stopping:
             await self._pace()
+            # Emptied before anything is awaited: a wake that comes meanwhile puts its partition into the next
+            # round.
             due, self._due, self._is_behind = set(filter(self._owns, self._due)), set(), False
             outcomes = await asyncio.gather(*map(self._try_to_advance, due), return_exceptions=True)
             self._cycle_s = 0.0 if self._is_behind else min(CYCLES * self._since_cycle_began(), LONG_CYCLE_S)
@@ -201,6 +240,7 @@ class RewardWorker:
 
     async def _apply(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
         """False if the watermark is not ``watermark`` any more: nothing was applied."""
+        # Partitions are applied side by side; of large states only so many as fit into memory.
         async with self._memory.taken(numbers_of(entries)):
             return await self._apply_within(partition, watermark, entries)
 
@@ -279,6 +319,8 @@ class RewardWorker:
 
     async def _wait_for_work(self) -> None:
         self._awake.clear()
+        # After the clear, and without an await between: a wake that came before it is in ``_due``, and one
+        # that comes after it ends the wait.
         if self._due or self._stopping or self._trimmer.is_busy:
             return
         try:

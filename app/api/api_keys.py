@@ -137,6 +137,7 @@ class ApiKeys:
     def __init__(self, entries: Iterable[str]) -> None:
         self._by_digest: dict[bytes, ApiKey] = {}
         for digest, key in map(_parsed, entries):
+            # The same entry twice, in the setting and in the file, is harmless.
             if self._by_digest.setdefault(digest, key) != key:
                 raise StartupError(f"two entries with the digest of the API key {key.name} differ: keep one")
         self._signers = {_fingerprint(digest): digest for digest in self._by_digest}
@@ -176,10 +177,12 @@ class ApiKeys:
             raise Unauthorized("the visitor of the pass is no identifier")
         if left_s <= -LEEWAY_S:
             raise PassExpired("the pass has expired: get a new one from who gave it")
+        # Whoever signs passes may not extend what its entry allows, by a bug or on purpose.
         if left_s > key.visitors_s + LEEWAY_S:
             raise Unauthorized(f"the pass lasts longer than its API key allows, {key.visitors_s} s")
         bandits, named = key.bandits, found.bandits
         if named is not None:
+            # A pass can only narrow what its key has.
             bandits = frozenset(named) if bandits is None else bandits.intersection(named)
         scopes = frozenset(filter(key.allows, BROWSER_SAFE))
         return replace(key, scopes=scopes, bandits=bandits, visitors_s=None, visitor=found.visitor)
@@ -196,6 +199,7 @@ def scope_of(method: str, path: str) -> str | None:
     for allowed, pattern, scope in _RULES:
         if method == allowed and pattern.fullmatch(path):
             return scope
+    # What is not listed is for admin: a new call is closed until somebody opens it.
     return "admin"
 
 

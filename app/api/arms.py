@@ -132,12 +132,16 @@ class ArmIdsBody(StrictModel):
 
 
 class UpsertedView(BaseModel):
+    """``version`` is that of the catalogue afterwards."""
+
     added: int
     updated: int
     version: int
 
 
 class DeletedView(BaseModel):
+    """``missing`` names the arms that were not there."""
+
     deleted: int
     missing: list[str]
     version: int

@@ -42,7 +42,9 @@ router = json_router(prefix="/v1/bandits", tags=["bandits"])
 
 
 class _View(BaseModel):
-    """``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
+    """The settings of a bandit, with all defaults filled in.
+
+    ``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
     cannot be done with these settings, as sentences; absent if there are none. ``used``: what the settings
     are for a learner without rewards; in the list of all bandits without what other keys have taught it.
     ``move``: while learners are being carried to another catalogue; absent otherwise, and in lists.

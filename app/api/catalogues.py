@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
-from app.api.fields import AttributesView, Identifier, Page, PageLimit, page_reply
+from app.api.fields import Identifier, Page, PageLimit, page_of, page_reply
 from app.api.guard import key_of, sees_catalogue
 from app.api.limits import MAX_BODY_BYTES, MAX_DIM, MAX_K
 from app.api.problems import problems
@@ -18,7 +18,7 @@ from app.api.resource_changes import as_json, merged
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.registry import Bandits
-from app.catalogues.catalogue import Catalogue, unlisted_values
+from app.catalogues.catalogue import Catalogue, UnlistedValues, unlisted_values
 from app.catalogues.catalogues import Catalogues
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.filters.fields import MAX_FIELD_CHARS
@@ -27,7 +27,7 @@ from app.platform.errors import Invalid
 from app.platform.long_work import REQUESTS
 from app.records.features import FeatureEncoding, FeaturesRule, Reduction, completed, warnings_of
 from app.records.records import CatalogueRecord
-from app.replication.health import features_replaced
+from app.replication.health import Finding, features_replaced
 
 SHOWN_FILTERS = 20
 
@@ -103,13 +103,6 @@ class ReductionView(BaseModel):
     overlap_at_10: float | None
 
 
-class UnlistedView(AttributesView):
-    """How many ``arms`` have values that the field does not list, and the most frequent of these."""
-
-    arms: int
-    values: list[str]
-
-
 class DisplayPatch(StrictModel):
     title: Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)] | None = None
 
@@ -120,7 +113,7 @@ class CataloguePatch(StrictModel):
 
 class FilterView(BaseModel):
     """A filter in use. ``way``: the strategy by which its arms are searched; recall and ratio as measured for
-    it, ``expected_us`` the typical time of a search.
+    it, ``expected_us`` the typical time of a search in microseconds.
     """
 
     filter: dict[str, Any]
@@ -133,16 +126,8 @@ class FilterView(BaseModel):
     reason: str
 
 
-class FindingView(BaseModel):
-    """``good``: null says that it is neither good nor bad."""
-
-    name: str
-    good: bool | None
-    text: str
-
-
 class CatalogueView(BaseModel):
-    """``filters``: those that were asked most often of late.
+    """``size``: its number of arms. ``filters``: those that were asked most often of late.
 
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain scan,
     and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
@@ -165,25 +150,11 @@ class CatalogueView(BaseModel):
     features: FeaturesRule | None = None
     columns: list[str] | None = None
     reduction: ReductionView | None = None
-    unlisted: dict[str, UnlistedView] | None = None
+    unlisted: dict[str, UnlistedValues] | None = None
     basis: list[list[float]] | None = None
     warnings: list[str] | None = None
-    findings: list[FindingView] | None = None
+    findings: list[Finding] | None = None
     display: DisplayBody | None = None
-
-
-class FieldView(BaseModel):
-    """A field of the metadata, or ``tags``: how many ``arms`` have it, and in ``types`` how many have a
-    string, a number, a boolean, or none of these (null, an object, an empty list). ``values``: the most
-    frequent of ``distinct`` ones, at most 20, and in ``counts`` how often each is there.
-    """
-
-    field: str
-    arms: int
-    types: dict[str, int]
-    distinct: int
-    values: list[str | int | float | bool]
-    counts: list[int]
 
 
 @router.put(
@@ -270,7 +241,7 @@ async def change(
     return reply(await _whole(changed, filtered))
 
 
-@router.get("/{catalogue}/fields", response_model=Page[FieldView])
+@router.get("/{catalogue}/fields", response_model=page_of(FieldSummary))
 async def fields(
     catalogue: str,
     catalogues: Provided[Catalogues],
@@ -286,7 +257,7 @@ async def fields(
         return FieldOverview(snapshot.attributes, snapshot.table.live_rows).page(cursor, limit)
 
     items, following = await REQUESTS.run(page)
-    return reply({"items": list(map(asdict, items)), "next": following})
+    return reply({"items": items, "next": following})
 
 
 @router.delete("/{catalogue}", status_code=204, responses=problems(409))
@@ -304,7 +275,7 @@ async def _whole(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str,
         version, snapshot = catalogue.version, catalogue.index.snapshot()
         if catalogue.unlisted[0] != version:
             catalogue.unlisted = version, await REQUESTS.run(partial(unlisted_values, snapshot, listed))
-        view["unlisted"] = {name: asdict(values) for name, values in catalogue.unlisted[1].items()}
+        view["unlisted"] = catalogue.unlisted[1]
     return view
 
 

@@ -69,6 +69,8 @@ class QueryView(Answer, frozen=True):
 
 
 class QueriesView(Answer, frozen=True):
+    """None, and ``done``, when the campaign has ended."""
+
     queries: list[QueryView]
     done: bool
 

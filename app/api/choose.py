@@ -92,6 +92,8 @@ class ChooseBatchBody(StrictModel):
 
 
 class ChoicesView(BaseModel):
+    """In the order of the requests."""
+
     results: list[Choice]
 
 

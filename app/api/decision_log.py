@@ -82,7 +82,9 @@ class ExplainBody(StrictModel):
 
 
 class AskedView(BaseModel):
-    """What the request asked for. ``filter``: its own, without that of the bandit. ``arms``: a baseline."""
+    """What the request asked for. ``filter``: its own, without that of the bandit. ``arms``: a baseline.
+    ``pins``: arm and place. ``at_most``: field and count. ``diverse``: weight and over.
+    """
 
     k: int
     exclude: list[str]

@@ -27,6 +27,8 @@ class ActivationsBody(StrictModel):
 
 
 class ActivationView(Answer, frozen=True):
+    """``duplicate`` counts decisions that were activated before."""
+
     activated: int
     duplicate: int
     rejected: list[RejectedView]

@@ -48,6 +48,7 @@ class Gateway:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
+        # Only our server says so; under a test's transport there is no connection to watch.
         if CALLER in scope:
             set_caller(scope[CALLER])
         answer = HttpAnswer(self._answers, scope.get(CALLER))
@@ -57,6 +58,7 @@ class Gateway:
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
+                # From the first byte on: computing has its own limits.
                 answer.sending()
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id)]
@@ -74,6 +76,7 @@ class Gateway:
             log.warning("an answer broke off: %s", error, extra={"request_id": request_id.decode()})
         except Exception:
             log.exception("request failed", extra={"request_id": request_id.decode()})
+            # The status is sent already: a second answer would be read as a part of the first.
             if status:
                 return
             body = problem(500, "internal", "Internal error", "the error was logged under the request id")
@@ -92,7 +95,9 @@ class Gateway:
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: bytes) -> None:
         route = getattr(scope.get("route"), "path", "none")
+        # Anybody may send any word as a method: each would be a series of its own for ever.
         method = scope["method"] if scope["method"] in METHODS else "other"
+        # Kept by us: ``labels`` of the library takes a lock and builds a key of texts at each call.
         seen = self._children.get((method, route, status))
         if seen is None:
             seen = (

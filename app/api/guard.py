@@ -49,6 +49,7 @@ class Guard:
     def __init__(self, settings: Settings) -> None:
         self._inline = settings.api_keys.get_secret_value() if settings.api_keys else ""
         self._file: Path | None = settings.api_keys_file
+        # Size and time, read before the file: a change while it is read is seen the next time.
         self._stamp = self._stamp_now()
         self._keys = configured(self._inline, self._file)
         self._origins = frozenset(settings.origins)
@@ -142,10 +143,12 @@ class Guard:
         scope[KEY] = key
         if key.rate is not None:
             scope["app"].service.rates.admit(key)
+        # After the rate: refused requests count too, or a key could be tried out without end.
         if key.visitor is not None and not is_for_passes(scope["method"], scope["path"]):
             raise Forbidden("a pass can choose, reward and activate, nothing else")
         if key.bandits is not None:
             _check_exists(key, scope["path"], scope["app"].service.bandits)
+        # After existence: whoever may not see a bandit is not told which scope it would need.
         if not key.allows(needed) and not (
             key.allows("read") and may_be_dry_run(scope["method"], scope["path"])
         ):
@@ -232,6 +235,7 @@ _FOR_ALL = frozenset({"rewards", "decisions", "policies"})
 
 def _check_exists(key: ApiKey, path: str, bandits: Bandits) -> None:
     """Raise NotFound unless what a path names exists for a restricted key."""
+    # Slashes are added so that there are always four parts.
     _, _, kind, name = (path.rstrip("/") + "////").split("/")[:4]
     if path.startswith("/v1/"):
         if kind in _FOR_ALL or (kind in _NONE_OF and not name):

@@ -92,6 +92,7 @@ async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         held += chunk
         while len(held) >= HEAD_BYTES:
             size = int.from_bytes(held[:HEAD_BYTES], "little")
+            # As soon as its length is known: nothing of it is kept.
             if size > MAX_BLOCK_BYTES:
                 raise TooLarge(f"a block must not be longer than {MAX_BLOCK_BYTES} bytes", path=())
             if len(held) < HEAD_BYTES + size:
@@ -256,6 +257,7 @@ async def _import(
     try:
         async for number, line in _lines(body):
             arm = await _parse(line, number, catalogue.encoding)
+            # An id twice in one file is two writes, as the lines are read: the later one holds.
             if arm.id in batch or len(batch) >= most:
                 await apply()
                 totals["lines"] = number - 1
@@ -324,6 +326,7 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
                 await yield_to_others()
         pieces.append(rest)
         size += len(rest)
+        # A line without an end is refused while it comes, before it fills the memory.
         _short(rest, size, number)
     if line := b"".join(pieces).strip():
         yield number, line

@@ -27,7 +27,9 @@ Partition = Annotated[int, BeforeValidator(digits), Field(ge=0, lt=1_024)]
 
 
 class LearnedPageView(Answer, frozen=True):
-    """``position``: the cursor to go on from at any time; ``next``: the same, null when there is no more now.
+    """Entries of one partition, and the arms that they name if asked for.
+
+    ``position``: the cursor to go on from at any time; ``next``: the same, null when there is no more now.
 
     ``missing``: entries, of any bandit, that were trimmed before they could be read from here, or erased
     with a learner that was forgotten.
@@ -41,7 +43,7 @@ class LearnedPageView(Answer, frozen=True):
 
 
 class RevisionsView(Answer, frozen=True):
-    """``position``, ``next``: as with rewards."""
+    """Arms by their revisions. ``position``, ``next``: as with rewards."""
 
     items: list[ArmRevision]
     next: str | None
@@ -99,7 +101,7 @@ class PriorVersionView(BaseModel):
 
 
 class PriorVersionsView(BaseModel):
-    """``position``, ``next``: as with rewards."""
+    """The oldest first. ``position``, ``next``: as with rewards."""
 
     items: list[PriorVersionView]
     next: str | None

@@ -29,6 +29,7 @@ from app.platform.answers import hold
 from app.platform.documents import Answer
 from app.platform.errors import Invalid, NotFound
 from app.platform.long_work import REQUESTS
+from app.policies.elimination_state import Sets
 from app.records.records import LearnerState, bytes_to_state, state_to_bytes
 from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.pipeline import Pipeline
@@ -99,19 +100,6 @@ class LearnerView(BaseModel):
     directions: list[list[float]] | None = None
     precision: list[list[float]] | None = None
     signals: dict[str, SignalView] | None = None
-
-
-class StageView(Answer, frozen=True):
-    stage: int
-    size: int
-
-
-class SetsView(Answer, frozen=True):
-    """``threshold``: null without arms."""
-
-    stages: list[StageView]
-    eliminated: int
-    threshold: float | None
 
 
 class LearnerCopyBody(StrictModel):
@@ -227,14 +215,13 @@ async def learner(
     return await Streamed.of(with_rows(answer, include, rows), media_type=JSON)
 
 
-@router.get("/{bandit}/learners/{key}/sets", response_model=SetsView)
+@router.get("/{bandit}/learners/{key}/sets", response_model=Sets)
 async def sets(
     bandit: str, key: LearnerKey, bandits: Provided[Bandits], pipeline: Provided[Pipeline]
-) -> SetsView:
+) -> Sets:
     """What elimination has left of the arms for a learner: stage s holds widths of at most 2^-s."""
     owner = await bandits.get(bandit)
-    result = await pipeline.sets(owner, owner.learner_named(key))
-    return SetsView([StageView(*each) for each in result.stages], result.eliminated, result.threshold)
+    return await pipeline.sets(owner, owner.learner_named(key))
 
 
 class ExposureView(Answer, frozen=True):

@@ -128,7 +128,7 @@ class MipsArmView(BaseModel):
 
 
 class MipsVectorView(BaseModel):
-    """``value``: the inner product, or the squared distance."""
+    """``index``: the row of the request. ``value``: the inner product, or the squared distance."""
 
     index: int
     value: float

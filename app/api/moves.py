@@ -49,7 +49,9 @@ class ArmMapView(BaseModel):
 
 
 class MoveView(BaseModel):
-    """``map``: null where nothing is carried. ``agreement``: the correlation of what learners expect of arms
+    """What a move does, or would do, ``from`` one catalogue ``to`` another.
+
+    ``map``: null where nothing is carried. ``agreement``: the correlation of what learners expect of arms
     before and after, in the mean of a sample of them; null without learners. ``learners``: how many there
     are. ``warnings``: what will be otherwise, as sentences; of a dry run also why it would be refused.
     """

@@ -24,6 +24,8 @@ class HealthView(BaseModel):
 
 
 class ReadyView(BaseModel):
+    """``backlog``: rewards that are not applied yet, the oldest for ``lag_s`` seconds."""
+
     status: Literal["ready"]
     backlog: int
     lag_s: float
@@ -31,6 +33,12 @@ class ReadyView(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusView(Status):
+    """What is running, and how much of it there is.
+
+    ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost, if
+    anything. ``findings``: what `shortlist doctor` says of it.
+    """
+
     version: str
     python: str
 

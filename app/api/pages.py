@@ -88,6 +88,8 @@ class LinksView(BaseModel):
 
 
 class RootView(BaseModel):
+    """Who answers at the address."""
+
     name: str
     version: str
     summary: str

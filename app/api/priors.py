@@ -40,7 +40,9 @@ class SignalPriorView(BaseModel):
 
 
 class PriorView(BaseModel):
-    """``version`` 0 while fewer than five keys have rewards, or where these say nothing: then all is as with
+    """What the keys of a bandit have in common, and by how much they differ.
+
+    ``version`` 0 while fewer than five keys have rewards, or where these say nothing: then all is as with
     ``plain``, and what follows is null.
 
     ``keys``: how many it was fitted from, and ``observations`` theirs. ``noise``: by how much rewards vary

@@ -41,6 +41,7 @@ class Rates:
         if key.rate is None:
             return
         now, name = self._clock(), (key.name, key.visitor)
+        # A time in the past is a full bucket.
         full_at = max(self._full_at.get(name, now), now)
         wait_s = full_at - now - max(1.0 - 1.0 / key.rate, 0.0)
         if wait_s > ROUNDING_S:
@@ -48,6 +49,7 @@ class Rates:
             whose = "API key" if key.visitor is None else "pass"
             message = f"this {whose} may make {key.rate:g} requests a second; see Retry-After"
             raise TooManyRequests(message, retry_after_s=math.ceil(wait_s))
+        # Twice what is left, so that purging costs O(1) for each request.
         if len(self._full_at) >= self._purge_at:
             self._full_at = {each: at for each, at in self._full_at.items() if at > now}
             self._purge_at = max(LEAST_PURGED, 2 * len(self._full_at))

@@ -17,11 +17,15 @@ from app.platform.documents import Answer
 
 
 class RejectedView(Answer, frozen=True):
+    """The item at ``index`` of a batch was not taken; ``code`` says why."""
+
     index: int
     code: str
 
 
 class ReceiptView(Answer, frozen=True):
+    """``duplicate`` counts what was there before; after a lost answer that is what the first attempt sent."""
+
     accepted: int
     duplicate: int
     rejected: list[RejectedView]

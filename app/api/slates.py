@@ -152,8 +152,9 @@ class SlateGuaranteeView(AttributesView):
 
 
 class SlateView(BaseModel):
-    """``best`` and ``estimates`` are those of the last look; empty before the first. ``metadata`` has what
-    the campaign's rules need, as it was when the campaign was made.
+    """Where a campaign stands. ``best`` and ``estimates`` are those of the last look; empty before the first.
+    ``rules``: which slates are allowed, null: all. ``metadata`` has what the campaign's rules need, as it was
+    when the campaign was made.
     """
 
     id: str
@@ -180,11 +181,15 @@ class SlateView(BaseModel):
 
 
 class PullView(Answer, frozen=True):
+    """Show ``slate``, and tell its total under the name ``pull``."""
+
     pull: str
     slate: list[str]
 
 
 class PullsView(Answer, frozen=True):
+    """None, and ``done``, when the campaign has ended."""
+
     pulls: list[PullView]
     done: bool
 

@@ -33,6 +33,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     finally:
         task.cancel()
         gone.cancel()
+        # Both must have ended: a generator that still runs would hold its page, and its place among exports.
         await asyncio.gather(task, gone, return_exceptions=True)
 
 
@@ -53,6 +54,7 @@ class Streamed(Response):
     ) -> None:
         headers = {} if name is None else {"content-disposition": f'attachment; filename="{name}"'}
         super().__init__(None, 200, headers, media_type)
+        # Nobody knows it: the answer is sent in chunks.
         del self.headers["content-length"]
         self._first = first
         self._pieces = pieces

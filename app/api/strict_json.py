@@ -112,6 +112,7 @@ def invalid(error: ValidationError, where: FieldPath = ()) -> ShortlistError:
     """
     result = error.errors(include_url=False, include_input=False, include_context=False)
     for item in result:
+        # A list that is too long is a request that is too large: clients divide it, rather than mend a field.
         if item["type"] == "too_long" and len(item["loc"]) == 1 and not where:
             return TooLarge(item["msg"].removeprefix("Value error, "), path=item["loc"])
     return Invalid.many(
@@ -170,6 +171,7 @@ class JsonRoute(Route):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, result = super().matches(scope)
         if match is not Match.NONE:
+            # The gateway counts by route: by path every name of a bandit would be a series.
             result["route"] = self
         return match, result
 

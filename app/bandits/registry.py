@@ -90,6 +90,8 @@ class Bandits:
                 _, version = bytes_to_version(data)
                 catalogue = self._catalogues.served(version.record.catalogue)
                 served = self._served.get(name)
+                # By the bytes: what is stored is the whole of a bandit. The catalogue may have been deleted
+                # and made again.
                 if served is None or served.stored != data or served.catalogue is not catalogue:
                     self._drop(name)
                     self._serve(self._made(name, data, catalogue))
@@ -192,6 +194,7 @@ class Bandits:
             return with_unit(record, version.record, arms)
 
         async with self.changing:
+            # Again under the lock: another change may have come in between.
             bandit = self._known(name)
             stored = await self._versions.change(name, bandit.stored, completed, by)
             return self._current(name, stored, bandit.catalogue)
@@ -248,6 +251,7 @@ class Bandits:
         Raises Unavailable for one that is not served here, or not known while the store does not answer.
         """
         bandit = self._by_uid.get(uid)
+        # A token may name a version, or a constant, that another process has made since the last poll.
         if bandit is None or bandit.version.number < version or not bandit.is_settled:
             answers = await self._hooks.poll_for_news()
             bandit = self._by_uid.get(uid)

@@ -154,6 +154,7 @@ class Moves:
 
     async def of(self, uid: str, last: int) -> Mapping[int, MoveRecord]:
         """The moves of a bandit by number, up to ``last`` if there are as many. Raises Unavailable."""
+        # Moves have no gaps, so a count says whether the last one is known.
         if last > len(self._records.get(uid, {})):
             found = await self._store.records(uid)
             decode = msgspec.msgpack.Decoder(MoveRecord).decode

@@ -81,6 +81,7 @@ class Campaigns(Generic[P, S, Q_co]):
         self._store = store
         self._algorithm = algorithm
         self._known: BoundedCache[str, Campaign[P, S]] = BoundedCache(capacity_bytes)
+        # Weak: a lock goes with the last one who waits for it, and names that are made up leave nothing.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._work = LongWork(threads=COMPUTING, waiting=WAITING)
 
@@ -96,6 +97,7 @@ class Campaigns(Generic[P, S, Q_co]):
         """
         uid = secrets.token_hex(8)
         data = with_uid(uid, CampaignRecord(seed, pack(parameters)))
+        # Before it is stored: parameters that the algorithm refuses must not become a campaign.
         await self._compute(self._algorithm.start, parameters, seed_of(uid, seed))
         standing = await self._store.campaigns.create(self._algorithm.kind, name, data)
         _, existing = split_uid(standing, CampaignRecord)
@@ -164,6 +166,7 @@ class Campaigns(Generic[P, S, Q_co]):
             for _ in range(ATTEMPTS):
                 campaign = await self._current(name)
                 event, state, outcome = await self._compute(step, campaign)
+                # Nothing to append: the outcome holds at the position that was just read.
                 if event is None or await self._append(campaign, event):
                     moved = replace(campaign, state=state, position=campaign.position + (event is not None))
                     return await self._keep(moved, ended=state.done and not campaign.state.done), outcome
@@ -181,8 +184,10 @@ class Campaigns(Generic[P, S, Q_co]):
         known = self._known.get(name)
         while True:
             stored = await self._read(name, known.uid if known else "", known.position if known else 0)
+            # Another uid: the campaign was deleted and made again under its name.
             if known is None or stored.events or not stored.record.startswith(known.uid.encode()):
                 known = await self._keep(await self._compute(advance, self._algorithm, name, known, stored))
+            # A full page: there may be more events.
             if known.position == stored.position + len(stored.events) and len(stored.events) < READ_EVENTS:
                 return known
 

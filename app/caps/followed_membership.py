@@ -101,6 +101,7 @@ class FollowedMembership:
 
     def add(self, rule: QuotaRule) -> int:
         """A new quota: its number. Its arms are looked for by the next that is to be ``ready``."""
+        # Numbers are places in arrays that every choice reads: they stay small when quotas come and go.
         if self._free:
             number = self._free.pop()
         else:
@@ -110,11 +111,14 @@ class FollowedMembership:
 
     def remove(self, number: int) -> None:
         """A quota is gone. Another one gets its number later."""
+        # Not now: its pairs are many, and a change may be under way. Its number is not free before they are
+        # gone.
         self._gone.add(number)
 
     async def check(self, snapshot: Snapshot, rule: QuotaRule) -> None:
         """Raise Invalid, naming an arm, if there is no room for a new quota; Unavailable."""
         await self.ready(snapshot)
+        # Nearly always: then the filter need not be evaluated before the quota is made.
         if not self.members.is_nearly_full:
             return
         alone, rows = QuotaFilters({0: rule}), snapshot.whole.table.live_rows
@@ -122,6 +126,7 @@ class FollowedMembership:
         own = found[0][1] if found else NO_ROWS.astype(np.int32)
         if self._known is None or self._known.number != snapshot.whole.table.number:
             return  # its rows have other numbers now; those that are beyond are not eligible
+        # Arms that came while the filter was evaluated are judged when they are described.
         row = self.members.beyond_with(own[own < len(self.members)])
         if row != NONE:
             arm = snapshot.whole.table.ids[row]
@@ -154,6 +159,7 @@ class FollowedMembership:
 
         A bandit that is moved has the same quotas over other rows. ``current``: taken from the index now.
         """
+        # Numbers of tables grow in one catalogue: an older one than what is known is of another.
         if self._known is not None and self._known.number > current.whole.table.number:
             self._set_aside()
             self._known, self._current, self._latest, self._marked = None, None, None, []
@@ -179,6 +185,7 @@ class FollowedMembership:
 
     def _set_aside(self) -> None:
         if self._known is not None:
+            # Not for ever: it has an entry for each row of its catalogue.
             until = time.monotonic() + ASIDE_S
             self._aside[self._known.number] = _Aside(self._known, self.members, self._filters, until)
 
@@ -192,6 +199,7 @@ class FollowedMembership:
         moment, waited = _CatalogueMoment.of(snapshot), False
         while True:
             known = self._known
+            # The rows of the snapshot have other numbers in the table that is known.
             if known is not None and known.number > moment.number:
                 return False
             is_same = known is not None and known.number == moment.number
@@ -200,14 +208,20 @@ class FollowedMembership:
                 known = moment
             if is_same and not (self._new or self._gone or self._waiting):
                 return True
+            # Nothing is to be found, and yet this snapshot is not the newest: whoever holds it must take a
+            # newer one.
             if self._update is None and self._latest is None and known != moment and is_same:
                 return False  # what is to be found is to be found in a later one
+            # One that is under way is counted as long: how far it is cannot be known.
             is_long = self._update is not None or self._is_long(snapshot)
             if self._update is None:
                 self._begin(snapshot)
             if (
                 is_same
                 and not self._new
+                # A few arms that wait are not eligible for a moment; a choice that waited for them each time
+                # would stall while a catalogue is loaded. Where most wait, a list would be nearly empty, so
+                # it waits once.
                 and (waited or (is_long and self._waiting <= MANY * len(self.members)))
             ):
                 return True
@@ -219,6 +233,7 @@ class FollowedMembership:
         """Whether nothing has happened since that is not known: what every choice asks."""
         if self._new or self._gone or self._waiting:
             return False
+        # The same object is asked for by all choices between two changes of the catalogue.
         if snapshot is self._current:
             return True
         known, table = self._known, snapshot.whole.table
@@ -238,6 +253,7 @@ class FollowedMembership:
         return self._filters.is_long(self._latest or snapshot, np.flatnonzero(self.members.waiting))
 
     def _begin(self, snapshot: Snapshot) -> None:
+        # Its own task: the request that began it may be cancelled, and others wait for it too.
         self._update = task_for_all(self._updated(snapshot))
 
     async def settled(self, snapshot: Snapshot, rows: Rows) -> bool:
@@ -259,6 +275,7 @@ class FollowedMembership:
         """
         if not await self.ready(snapshot):
             return None
+        # Few pairs: done here, without a task, so that an ordinary choice awaits nothing.
         if not self._changing.locked() and self.members.work(out) <= STEP:
             for _ in self.members.apply(out):
                 pass
@@ -278,6 +295,7 @@ class FollowedMembership:
         members = self.members
         table, attributes = snapshot.whole.table, snapshot.attributes
         members.grow(table.rows)
+        # Entries are only added within a generation, so what was described since is the tail of the list.
         described: Rows | Rows32 = attributes.rows[known.entries :]
         if known.generation != attributes.generation:
             described = attributes.given_since(known.stamp)
@@ -285,7 +303,9 @@ class FollowedMembership:
         rows = np.union1d(described, np.arange(known.rows, table.rows))
         members.waiting[rows] = True
         if self._update is not None:
+            # Filters are being evaluated over what these rows were before: what is found of them is dropped.
             self._marked.append(rows)
+        # The list of the dead only grows, so those since are its tail.
         members.forget(table.dead[known.dead :])
         self._known, self._current = moment, None
         self._waiting = int(np.count_nonzero(members.waiting))
@@ -309,17 +329,22 @@ class FollowedMembership:
                 await self._move(snapshot)
             elif self._latest is not None and self._latest.whole.table.number == number:
                 snapshot = self._latest
+            # From here on what is marked is newer than the snapshot whose arms are described below.
             self._marked, self._latest = [], None
+            # Before new ones: a number may be given to another quota only when its pairs are gone.
             await self._remove()
         new = dict(self._new)  # choices wait for them
         try:
             await self._find(snapshot, self.members, QuotaFilters(new))
         except BaseException:
+            # Else nobody would look for the arms again, and choices would wait for a quota that never comes.
             self._latest = self._latest or snapshot
             raise
 
     async def _find(self, snapshot: Snapshot, members: Membership, new: QuotaFilters) -> None:
         everything = self._filters
+        # The rest stays waiting and is found by the next update: memory is bounded by a batch, and choices
+        # are let in between.
         waiting = np.flatnonzero(members.waiting)[:BATCH_SIZE]
         others = np.flatnonzero(~(members.waiting | members.dead)) if len(new) else NO_ROWS
 
@@ -338,6 +363,7 @@ class FollowedMembership:
             for number, rule in new.rules.items():
                 await _stepwise(members.add(number, rows_of.get(number, NO_ROWS.astype(np.int32))))
                 everything.add(number, rule)
+            # A row that died while filters were evaluated must not be counted as living again.
             stale = members.dead[waiting]
             if self._marked:  # they are looked at again
                 stale |= np.isin(waiting, np.concatenate(self._marked))
@@ -351,12 +377,15 @@ class FollowedMembership:
             if self._waiting and self._latest is None:
                 self._latest = snapshot
             if members.is_wasteful:
+                # A compaction is a move in which every row keeps its place.
                 self.members = await _last(members.moved(np.arange(len(members)), len(members)))
+                # Arms died or were described while it was copied step by step.
                 self.members.catch_up(members)
 
     async def _remove(self) -> None:
         gone, self._gone = self._gone, set()
         for number in gone:
+            # One that was still new has no pairs: it was put and deleted before its arms were looked for.
             if self._new.pop(number, None) is None:
                 self._filters.remove(number)
                 await _stepwise(self.members.remove(number))
@@ -367,9 +396,12 @@ class FollowedMembership:
         table, known, before = snapshot.whole.table, self._known, self.members
         renumbered, aside = table.renumbered, self._aside.pop(table.number, None)
         if aside is not None:
+            # What is left is kept for a while too: a bandit that is moved back finds it.
             self._set_aside()
             await self._take_up(aside, snapshot)
             return
+        # Only the step from the very table that is known says where its rows are now. After two steps in
+        # between everything is evaluated again.
         if known is not None and renumbered is not None and renumbered.number == known.number:
             self.members = await _last(before.moved(renumbered.positions, table.rows))
             # What happened before the rows were numbered anew was noted by the stamps that went with them.
@@ -378,6 +410,7 @@ class FollowedMembership:
         else:
             self._set_aside()
             rules = self._filters.rules
+            # Nothing is known of these rows: so all quotas are new to them, and choices wait.
             self._filters, self._new = QuotaFilters(), rules | self._new
             self.members = Membership(table.rows)
         self.members.forget(table.dead)

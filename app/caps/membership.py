@@ -71,6 +71,7 @@ class _QuotaRows:
 
     @property
     def rows(self) -> Rows32:
+        # Removed lazily: one arm that leaves a quota of a million would else cost a million.
         if self._gone:
             stays = ~np.isin(self._rows[: self._count], np.concatenate(self._gone))
             self._rows = self._rows[: self._count][stays]
@@ -80,6 +81,8 @@ class _QuotaRows:
     @property
     def at_least(self) -> Rows32:
         """The rows, and perhaps some that are gone. For any thread."""
+        # The count first, then the array: a thread that reads while rows are added sees an older count, never
+        # rows beyond it.
         count = self._count
         return self._rows[:count]
 
@@ -135,6 +138,8 @@ class Membership:
 
     @property
     def memory_bytes(self) -> int:
+        # The bytes of the arrays' types: 4 of ``newest``, 5 of the five bytes a row has; 4 and 2 of an entry.
+        # Space beyond is not touched, so it takes no memory.
         by_row = 9 * len(self) + 6 * self._entries  # of the entries that are used
         return by_row + sum(own.at_least.nbytes for own in self._of_quota.values())
 
@@ -144,6 +149,7 @@ class Membership:
         if rows <= known:
             return
         newest = np.full(rows, NONE, dtype=np.int32)
+        # A new array rather than one that is resized: other threads may be reading the old one.
         newest[:known] = self._chains.newest
         self._chains = self._chains._replace(newest=newest)
         for name in ("counts", "_blocking", "waiting", "beyond", "dead"):
@@ -156,6 +162,8 @@ class Membership:
         entry = chains.newest.item(row) if 0 <= row < len(chains.newest) else NONE
         while entry != NONE:
             number = chains.numbers.item(entry)
+            # Entries of a quota that was deleted stay in the chains. What is older than its number's newest
+            # owner is one of those.
             if entry >= self._since.item(number):
                 numbers.append(number)
             entry = chains.before.item(entry)
@@ -177,6 +185,8 @@ class Membership:
             found_numbers.append(numbers[lives])
             entries = chains.before[entries]
             more = entries != NONE
+            # All rows step along their chains together: as many rounds as the longest chain, not as many as
+            # there are pairs.
             places, entries = places[more], entries[more]
         return np.concatenate(found_places), np.concatenate(found_numbers)
 
@@ -187,6 +197,7 @@ class Membership:
 
     def quotas_among(self, rows: Rows, numbers: Sequence[int]) -> tuple[Rows, Numbers]:
         """As ``quotas_of``; of quotas that have none of these numbers some may be left out."""
+        # To mark the rows of a large quota costs more than to ask all of them.
         if self.sizes[[*numbers]].sum() > len(rows) // _FEWER:
             return self.quotas_of(rows)
         is_of_some = np.zeros(int(rows.max(initial=-1)) + 1, dtype=np.bool_)
@@ -201,6 +212,7 @@ class Membership:
 
     def eligible(self) -> NDArray[np.bool_]:
         """The rows that neither a quota which is out bars, nor what is not known: (K,)."""
+        # A count, not a flag: an arm of two quotas that are out is eligible only when both are not.
         eligible: NDArray[np.bool_] = self._blocking == 0
         eligible &= ~(self.waiting | self.beyond)
         return eligible
@@ -223,12 +235,15 @@ class Membership:
     def add(self, number: int, rows: Rows32) -> Iterator[None]:
         """A new quota, and the rows (m,) that count for it; those for which there is no room are beyond."""
         self._make_place(number)
+        # Filters were evaluated in a thread: some of these arms may have died meanwhile.
         rows = rows[~self.dead[rows]]
         has_room = self.counts[rows] < MAX_OF_ARM
+        # The first rows have room, which is as arbitrary as any other, and the same in every process.
         has_room[np.flatnonzero(has_room)[max(MAX_PAIRS - self.total, 0) :]] = False
         self.beyond[rows[~has_room]] = True
         rows = rows[has_room]
         self._of_quota[number] = _QuotaRows(rows)
+        # Before its entries are linked: from this entry on the number is this quota's.
         self._since[number], self._applied[number], self.sizes[number] = self._entries, False, len(rows)
         for start in range(0, len(rows), STEP):
             some = rows[start : start + STEP]
@@ -243,6 +258,7 @@ class Membership:
         if own is None:
             return
         rows, is_out = own.rows, bool(self._applied[number])
+        # First: ``of`` sees none of its entries from here on, while the counts are brought down step by step.
         self._since[number], self._applied[number], self.sizes[number] = _NEVER, False, 0
         self._garbage += len(rows)
         for start in range(0, len(rows), STEP):
@@ -252,6 +268,7 @@ class Membership:
             self.counts[some] -= 1
             self.total -= len(some)
             yield
+        # Now there may be room for them.
         self.waiting |= self.beyond
 
     # Changes of arms
@@ -267,6 +284,7 @@ class Membership:
         start = begin = 0
         while start < len(rows):
             last = int(ends.searchsorted(begin + DESCRIBED))
+            # A single row of more pairs than a step is a step of its own.
             last = max(min(last, start + DESCRIBED), start + 1)
             end = int(ends[last - 1])
             self._describe(rows[start:last], pairs[begin:end])
@@ -280,6 +298,8 @@ class Membership:
         counts = np.bincount(rows.searchsorted(own), minlength=len(rows))
         had = np.bincount(places, minlength=len(rows))
         is_beyond = counts > MAX_OF_ARM
+        # In the order of rows: those that come before the limit is reached have room. A row that counts for
+        # fewer than before is never refused.
         grows = np.cumsum(np.where(is_beyond, 0, counts) - had) + self.total > MAX_PAIRS
         is_beyond |= grows & (counts > had)
         if is_beyond.any():
@@ -298,6 +318,8 @@ class Membership:
             self._of_quota[number].add(own_rows)
             self._change_size(number, len(own_rows), own_rows)
         changed = np.unique(np.concatenate((added, removed)) >> _BITS)
+        # The chain of a row is written anew as a whole: entries are never changed in place, since threads
+        # read them.
         self._chains.newest[changed] = NONE
         self._garbage += int(had[rows.searchsorted(changed)].sum())
         own, numbers = split(pairs)
@@ -333,6 +355,7 @@ class Membership:
                 yield
 
     def _toggled(self, out: NDArray[np.bool_]) -> Rows:
+        # Either may be ahead: of quotas whose arms are not found yet, or not heard of yet.
         known = min(len(out), len(self._applied))
         return np.flatnonzero((out[:known] != self._applied[:known]) & (self._since[:known] != _NEVER))
 
@@ -347,6 +370,7 @@ class Membership:
         made = Membership(rows)
         position = position[: len(self)]
         there = position[position >= 0]
+        # Until it is said otherwise: rows that are new in this table are not known.
         made.waiting[:] = True
         made.waiting[there] = self.waiting[: len(position)][position >= 0]
         made.beyond[there] = self.beyond[: len(position)][position >= 0]
@@ -380,6 +404,7 @@ class Membership:
         if last > len(of_entries):
             # To copy many takes long, and memory that is not used takes none: soon there is room for all.
             capacity = max(int(_SPARE * last), 64 if last < _GARBAGE else 2 * (MAX_PAIRS + _GARBAGE))
+            # Not written to, so the pages beyond the entries are not there: reserved space costs no memory.
             more_numbers, more_before = np.empty(capacity, np.int16), np.empty(capacity, np.int32)
             more_numbers[: self._entries] = of_entries[: self._entries]
             more_before[: self._entries] = before[: self._entries]
@@ -390,6 +415,7 @@ class Membership:
         of_entries[self._entries : last] = numbers
         before[self._entries : last] = newest[rows]
         again = np.flatnonzero(rows[1:] == rows[:-1]) + 1
+        # A row with several new pairs: each but the first follows the one before it, not the old newest.
         before[self._entries + again] = entries[again - 1]
         newest[rows] = entries  # of a row named twice the last counts
         self._entries = last

@@ -33,6 +33,7 @@ class Pace:
     """The state of n quotas. One that has no window now takes part."""
 
     def __init__(self, count: int) -> None:
+        # One structured array: all quotas of a slice are drawn by a handful of calls, whatever their number.
         self._state = np.zeros(count, dtype=[(name, np.float64) for name in _COLUMNS])
         self._state["part"] = 1.0
         self._shown = self._state["shown"]  # a view: every choice writes to it
@@ -42,6 +43,7 @@ class Pace:
 
     def grow(self, count: int) -> None:
         """So many more."""
+        # The view has to be taken again: the one before looks at the old array.
         self._state = np.concatenate((self._state, Pace(count)._state))
         self._shown = self._state["shown"]
 
@@ -58,11 +60,19 @@ class Pace:
         if is_new:
             row["looked_at"], row["looked"] = moment, shown
         row["rate"], row["began"], row["shown"] = most / length, began, shown
+        # A plan that is looked at only to the next slice would answer each gap with all or nothing; further
+        # ahead, what it lacks is spread over more slices.
         row["ahead"] = max(LOOK_AHEAD_S, length / LOOK_AHEAD)
         passed = moment - row["looked_at"]
+        # Over less time a handful of shows more or less would be taken for another demand.
         if passed >= LOOK_AHEAD_S / 2:
+            # Shows are divided by how much the quota took part: close to 0 that is noise.
             if row["part"] > LEAST_PART:
+                # What would have been shown if it had always taken part: shows come only in slices where it
+                # did.
                 demand = (shown - row["looked"]) / passed / row["part"]
+                # The first estimate is taken whole: smoothed from 0 it would be too small for seconds, and
+                # the quota would run ahead of its plan.
                 row["demand"] += (SMOOTH if row["demand"] else 1.0) * (demand - row["demand"])
             row["looked_at"], row["looked"] = moment, shown
 
@@ -77,7 +87,10 @@ class Pace:
         """Which hold back in the slice that begins now: (n,). Cost: some nanoseconds for each."""
         state = self._state
         lacks = state["rate"] * (moment + state["ahead"] - state["began"]) - state["shown"]
+        # Not below the rate: where demand is not known yet, the quota takes part as if it were just enough
+        # for its plan.
         most = state["ahead"] * np.maximum(state["demand"], state["rate"])
+        # Where there is no window a quota takes part: the division writes only where there is a rate.
         parts = np.ones(len(state))
         np.divide(lacks, most, out=parts, where=state["rate"] > 0.0)
         np.clip(parts, 0.0, 1.0, out=parts)
@@ -105,6 +118,7 @@ class PacedQuotas:
         if quota.quota.rule.pace != "even":
             self.leave(quota, held_back)
         elif quota.paced < 0:
+            # Doubled, so that places are copied O(log n) times.
             if not self._free:
                 known, more = len(self.pace), max(len(self.pace), 16)
                 self.pace.grow(more)
@@ -137,8 +151,13 @@ class PacedQuotas:
         changed = np.flatnonzero(held != held_back[numbers])
         if not len(changed):
             return False
+        # In turns from where the last slice ended: quotas of many arms would else always wait behind those
+        # before them.
         changed = np.roll(changed, -int(changed.searchsorted(self._turn)))
+        # A quota whose arms are not found yet has a number beyond ``sizes``: the 0 that is appended stands
+        # for it.
         arms = np.append(sizes, 0)[np.minimum(numbers[changed], len(sizes))].astype(np.int64)
+        # Before each is added: so the first always changes, also one of more arms than the bound.
         now = changed[np.cumsum(arms) - arms < MOST_CHANGED]  # the first at least
         held_back[numbers[now]] = held[now]
         self._turn = int(now[-1]) + 1

@@ -61,9 +61,8 @@ class Quotas:
         self._metrics = metrics
         self._low = asyncio.Event()  # some share runs low
         self.shares: dict[str, QuotaLedger] = {}
-        self._noted: dict[
-            str, int
-        ] = {}  # by bandit how many changes had been noted when its quotas were read
+        # By bandit how many changes had been noted when its quotas were read.
+        self._noted: dict[str, int] = {}
         self._own: dict[str, set[int]] = {}  # the numbers of those notes that this process made since
         self._reading = asyncio.Lock()  # a process has one share: no two may be made for a bandit
 
@@ -77,6 +76,7 @@ class Quotas:
             self._noted.pop(uid, None)
         for uid, number in noted.items():
             before = self._noted.get(uid, 0)
+            # Not "less than": a store restored from a backup counts from an earlier number.
             if number == before:
                 continue
             own = self._own.pop(uid, set())
@@ -84,6 +84,7 @@ class Quotas:
             if not await self._read(uid) and number - before != sum(before < each <= number for each in own):
                 await self._read(uid, everything=True)
             self._own.setdefault(uid, set()).update(each for each in own if each > number > before)
+            # Last: if a read fails, this bandit is read again in the next round.
             self._noted[uid] = number
 
     async def prepare(self, bandit_uid: str, catalogue: Catalogue) -> None:
@@ -101,16 +102,19 @@ class Quotas:
         Raises Invalid (also where an arm would count for too many), Conflict (it counts something else),
         QuotaReached, Unavailable.
         """
+        # In Milvus there is no table of arms here whose rows could be counted.
         bandit.catalogue.need_arms("a quota")
         rule = rule.checked()
         _check_known(bandit, rule)
         while True:
             standing = await self._store.quotas.record(bandit.uid, quota_id)
             known = BanditQuota.of(quota_id, standing) if standing else None
+            # What was counted would be of other arms, or of another window.
             if known is not None and known.rule.identity != rule.identity:
                 raise Conflict("only most, pace and to of a quota can be changed")
             if known is None:
                 shares = self.shares.get(bandit.uid)
+                # The first quota of a bandit: one that nobody follows checks whether there is room.
                 membership = FollowedMembership(lambda: None) if shares is None else shares.membership
                 membership.follow(snapshot := bandit.catalogue.index.snapshot())
                 await membership.check(snapshot, rule)
@@ -126,6 +130,8 @@ class Quotas:
         shares = self.shares.get(bandit.uid)
         if shares is not None:
             shares.membership.follow(bandit.catalogue.index.snapshot())
+            # Whoever has an answer may count on the quota: from here on no choice of this process shows an
+            # arm that it bars.
             while not await shares.membership.ready(bandit.catalogue.index.snapshot()):
                 pass
         return await self.get(bandit, quota_id), known is None
@@ -133,6 +139,7 @@ class Quotas:
     async def get(self, bandit: Bandit, quota_id: str) -> QuotaState:
         """Raises NotFound, Unavailable."""
         shares = self.shares.get(bandit.uid)
+        # It may have been made by another process since the last poll.
         if shares is None or quota_id not in shares.by_id:
             await self._read(bandit.uid)
             shares = self.shares.get(bandit.uid)
@@ -155,6 +162,7 @@ class Quotas:
     async def delete(self, bandit: Bandit, quota_id: str) -> None:
         """Raises NotFound, Unavailable."""
         shares = self.shares.get(bandit.uid)
+        # Read before the store is asked: a poll may take it away meanwhile.
         is_known = shares is not None and quota_id in shares.by_id
         was_there = await self._store.quotas.delete(bandit.uid, quota_id)
         if was_there or is_known:  # it may have been deleted by a call whose answer was lost
@@ -179,13 +187,17 @@ class Quotas:
         look_at = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
+                # Whichever comes first: a share that runs low, or the next round.
                 async with asyncio.timeout(look_at - time.monotonic()):
                     await self._low.wait()
+            # Before the shares are looked at: what runs low from here on sets it again.
             self._low.clear()
             is_due = time.monotonic() >= look_at
             if is_due:
                 look_at = time.monotonic() + EVERY_S
+            # The whole round also refills, since it asks for all that changed.
             answers = await self._each(QuotaLedger.sync_with_store if is_due else QuotaLedger.refill)
+            # While the store is away it is not asked twenty times a second.
             await asyncio.sleep(REFILL_S if answers else EVERY_S)
             if is_due:
                 for shares in self.shares.values():
@@ -206,17 +218,21 @@ class Quotas:
     async def _each(self, what: Callable[[QuotaLedger], Awaitable[None]]) -> bool:
         """Whether the store answers; if not it is told later: nothing is spent that is not there."""
         answers = True
+        # A copy: a quota may be put or deleted while the store is awaited.
         for shares in tuple(self.shares.values()):
             try:
                 await what(shares)
             except Unavailable:
                 answers = False
+            # One bandit's mistake must not stop the quotas of the others, nor the loop that gives shares
+            # back.
             except Exception:
                 log.exception("the shares of quotas cannot be changed")
                 answers = False
         return answers
 
     async def _changed(self, bandit_uid: str) -> None:
+        # Others first: if this process dies now, they hear of the change all the same.
         number = await self._store.quotas.changed(bandit_uid)
         self._own.setdefault(bandit_uid, set()).add(number)
         await self._read(bandit_uid)
@@ -229,6 +245,7 @@ class Quotas:
         async with self._reading:
             shares = self.shares.get(bandit_uid)
             heard = 0 if shares is None else shares.heard_changes
+            # The records of those quotas that changed, not of all: a bandit may have 10,000.
             changes = await self._store.quotas.changes(bandit_uid, 0 if everything else heard)
             stored = {name: data for name, data in changes.records.items() if data}
             if shares is None:
@@ -240,12 +257,15 @@ class Quotas:
             quotas = []
             for name, data in sorted(stored.items()):
                 await yield_to_others()
+                # Of all quotas most are as they were, and to read a rule again costs more than to compare it.
                 if not (changes.all and shares.has(name, data)):
                     quotas.append(BanditQuota.of(name, data))
             gone = (shares.by_id if changes.all else changes.records).keys() - stored.keys()
             if quotas or gone:
                 await shares.change(quotas, gone)
+            # After they are served: if that failed, the same changes are read again.
             shares.heard_changes = changes.number
+            # A bandit without quotas must not pay for them in every choice.
             if not shares.by_id:
                 del self.shares[bandit_uid]
             return changes.number != heard
@@ -270,11 +290,13 @@ def _state(live: QuotaShare, now_ms: int) -> QuotaState:
     shown = live.others + live.reported
     used = live.rewarded if rule.counts == "rewarded" else shown
     reserved = 0 if rule.counts == "rewarded" else live.granted - used
+    # ``most`` may have been lowered below what was shown already.
     left = max(rule.most - used - reserved, 0)
     window = (live.window, live.ends_ms) if live.window >= 0 else None
     ends_ms = None
     if window is not None and used and now_ms > live.window:
         ends_ms = now_ms + round((rule.most - used) * (now_ms - live.window) / used)
+        # A time beyond the year 9999 cannot be written as a date; and after the window it says nothing.
         if ends_ms >= (LATEST_MS if live.ends_ms is None else live.ends_ms):
             ends_ms = None
     outstanding = max(shown - used, 0) if rule.counts == "rewarded" else None

@@ -71,9 +71,13 @@ class QuotaLedger:
     ) -> None:
         self._store = store
         self._uid = bandit_uid
+        # The store keeps one share for each name: a process that is started again must not take over what its
+        # predecessor held, which the store drops with the window.
         self._process = secrets.token_hex(8)  # no other has, or will have, this name
         self._clock = clock
         self._rng = rng or np.random.default_rng()
+        # One request at a time: the store takes the number of each as the newest word of this process, and an
+        # answer that is read late would bring back a share that was given up.
         self._asking = asyncio.Lock()
         self._number = 0
         self._time = 0, 0.0  # of the store in ms, when it was heard
@@ -119,6 +123,7 @@ class QuotaLedger:
 
     def _put(self, quota: BanditQuota) -> QuotaShare:
         known = self.by_id.get(quota.id)
+        # The same quota with other terms: what was spent of it in this window stays spent.
         if known is not None and known.quota.uid == quota.uid:
             known.quota = quota
             return known
@@ -126,6 +131,8 @@ class QuotaLedger:
         number = self.membership.add(quota.rule)
         if number >= len(self.slots):
             self.slots += [None] * (number + 1 - len(self.slots))
+            # Half as much again, so that the arrays are copied O(log n) times while quotas are added one by
+            # one. One place is beyond all numbers: an array of none would need a case of its own.
             more = max(number + 2, 3 * number // 2) - len(self._left)
             self._used_up = np.pad(self._used_up, (0, more))
             self._held_back = np.pad(self._held_back, (0, more))
@@ -161,6 +168,7 @@ class QuotaLedger:
     def now(self) -> QuotaSnapshot:
         """The quotas now. Cost: nothing but once in a slice, or after one was used up."""
         self._end_windows()
+        # Without an even pace nothing changes by itself, and not even the clock is read.
         if len(self._paced) and (moment := self._clock()) >= self._slice_ends:
             if self._paced.draw(moment, self._rng, self._held_back, self.membership.members.sizes):
                 self._now = None
@@ -182,6 +190,7 @@ class QuotaLedger:
         Of others it is known then that few are left, so that whether a list is evaluated does not depend on
         what was drawn. A list waits for ``BATCH_SIZE`` at most. While the store is away nothing is asked for.
         """
+        # A list of one takes at most one of each quota: ``take`` asks for that, if it must.
         if k == 1 or not self.by_id:
             return
         moment = self._clock()
@@ -195,6 +204,8 @@ class QuotaLedger:
                 lacks = self._lacks(k)
                 await self._ask(dict(islice(lacks.items(), BATCH_SIZE)), grows=True)
         except Unavailable:
+            # Each choice would wait for the whole time-out otherwise, also those that need nothing of the
+            # store.
             self._away_until = self._clock() + AWAY_S
             return
         if len(lacks) > BATCH_SIZE:  # these count as nearly used up until they are here
@@ -211,6 +222,7 @@ class QuotaLedger:
         """Quotas that are not out, and that a list of k may take more of than is left."""
         sizes = self.membership.members.sizes[: len(left)]
         short = left[: len(sizes)] < np.minimum(sizes, k)
+        # Arms of these are not eligible at all, so no list can take any of them.
         short &= ~(self._used_up | self._held_back)[: len(sizes)]
         return [live for number in np.flatnonzero(short).tolist() if (live := self.slots[number]) is not None]
 
@@ -226,6 +238,7 @@ class QuotaLedger:
             short += self._short(k, self._deferrable)
         if not short:
             return None
+        # Then nothing more can be had: what is here is all that a list may take.
         is_away = self._clock() < self._away_until
         left = {
             live.number: min(live.most_of(deferred), live.left if is_away else UNBOUNDED) for live in short
@@ -242,9 +255,12 @@ class QuotaLedger:
             snapshot, np.array(rows, dtype=np.int64)
         ):
             return None
+        # Such an arm counts for quotas of which it is not known here: nobody would count it.
         if any(map(membership.members.beyond.item, rows)):
             return None
         needed = self._needed(rows)
+        # A window may end while the store is asked, and then what was granted is of the one before. More than
+        # a few times in a row it happens only where windows are shorter than a round trip.
         for _ in range(ASKS):
             lacking = self._lacking(needed)
             if not lacking:
@@ -252,11 +268,14 @@ class QuotaLedger:
             if any(live.used_up for live in lacking):
                 return None
             async with self._asking:
+                # Looked up again under the lock: whoever held it may have asked for the same.
                 asked = {live: needed[live] for live in self._lacking(needed) if not live.used_up}
                 for some in _batches(asked.items(), BATCH_SIZE):
                     await self._ask(dict(some), grows=True)
         else:
             raise Unavailable("the window of a quota ended before the store answered; try again")
+        # From the last check to here nothing is awaited, so no other choice can spend what this one counts
+        # on.
         taken = [(live, count, live.window) for live, count in needed.items() if live.holds]
         self._spend(taken)
         return taken
@@ -268,12 +287,14 @@ class QuotaLedger:
 
         Raises Unavailable: whether they were counted is not known then.
         """
+        # Nearly always: then no row has to be looked up for a reward.
         if not any(live.quota.rule.counts == "rewarded" for live in self.by_id.values()):
             return
         by_signal: dict[str | None, list[str]] = {}
         for arm, signal in rewarded:
             by_signal.setdefault(signal, []).append(arm)
         is_known = False
+        # A table may be numbered anew while filters are evaluated: then rows are looked up again.
         while not is_known:
             snapshot = current()
             rows_of = {signal: snapshot.table.row_of_each(arms) for signal, arms in by_signal.items()}
@@ -286,6 +307,8 @@ class QuotaLedger:
         for some in _batches(counts.items(), BATCH_SIZE):
             await self._store.reward(self._uid, {live.quota.id: count for live, count in some})
             async with self._asking:
+                # So that a quota which is used up now lets no more arms through here; other processes hear of
+                # it later.
                 await self._ask({live: 0 for live, _ in some}, grows=False)
 
     async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> bool:
@@ -299,6 +322,7 @@ class QuotaLedger:
             for live, count, window in taken
         ]
         deferrable = await self._store.hold(self._uid, decision, held, expires_ms=expires_ms) if held else ()
+        # None: as many deferred decisions of this bandit are held as may be.
         if deferrable is None:
             self.give_back(taken)
             raise QuotaReached("as many deferred decisions wait as may wait: activate them")
@@ -307,6 +331,7 @@ class QuotaLedger:
         )
         for most, (live, count, window) in zip(deferrable, taken, strict=True):
             if live.window == window:
+                # What the store said is from before this decision was noted.
                 live.deferrable = most - is_held * count
                 self._note(live)
         if not is_held:
@@ -328,8 +353,11 @@ class QuotaLedger:
         slots, left_of = self.slots, self._left
         for live, count, _ in taken:
             live.spent += count
+            # The quota may have been deleted since the arms were chosen, and its number be another's.
             if live.limits and slots[live.number] is live:
                 left_of[live.number] = left = live.share - live.spent
+                # Half a share before it is used up: the next one is there in time, and no choice has to wait
+                # for it.
                 if left <= live.size // 2:
                     self._runs_low(live)
             if live.paced >= 0:
@@ -357,6 +385,7 @@ class QuotaLedger:
 
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
+        # A window that is over has been settled with the store: to give back would add to the one of now.
         own = [(live, -count, window) for live, count, window in taken if live.window == window]
         self._spend(own)
         for live, _, _ in own:
@@ -367,6 +396,7 @@ class QuotaLedger:
         await self._blocks.keep()
         self._end_windows()
         worth = self._worth_a_look()
+        # Before it is asked, not by its answer: from here on nothing is spent of what is offered back.
         for live in worth:
             live.shrink()
         await self._ask_all(worth, grows=False)
@@ -375,6 +405,7 @@ class QuotaLedger:
     async def refill(self) -> None:
         """Ask for more where a share runs low."""
         await self._blocks.keep()
+        # Taken out first: what runs low while the store is asked is noted for the next round.
         low, self._low = [live for live in self._low if not live.used_up], set()
         await self._ask_all(low, grows=True)
 
@@ -382,6 +413,7 @@ class QuotaLedger:
         """Batch after batch: a choice that has to ask waits for one of them."""
         for some in _batches(lives, BATCH_SIZE):
             async with self._asking:
+                # A quota may be deleted while others are asked for.
                 needed = {live: 0 for live in some if self.slots[live.number] is live}
                 if needed:
                     await self._ask(needed, grows=grows)
@@ -392,6 +424,7 @@ class QuotaLedger:
         async with self._asking:
             own = [live for live in self.by_id.values() if live.share > 0 or live.spent > 0]
             for live in own:
+                # So that nothing is wanted of it any more, whatever ``_kept`` says.
                 live.size = live.fair = 0
             for some in _batches(own, BATCH_SIZE):
                 await self._ask(dict.fromkeys(some, LEAVES), grows=False)
@@ -413,6 +446,8 @@ class QuotaLedger:
         first, self._next = self._next, self._next + LOOKED_AT
         if self._next >= len(lives):
             self._next = 0
+        # A bandit may have 10,000 quotas. Most do not change between two rounds, so only some of them are
+        # asked for in turn.
         return list(dict.fromkeys((*own, *lives[first : first + LOOKED_AT])))
 
     def _kept(self, live: QuotaShare) -> int:
@@ -432,11 +467,15 @@ class QuotaLedger:
             if grows:
                 live.size = min(max(2 * live.size, FIRST), MOST_HELD)
             wanted = max(live.size, count, self._kept(live)) if live.holds else 0
+            # If the answer is lost, the store may have taken back what was offered: to spend it then would be
+            # to show more than is allowed. To hold too little only costs another question.
             live.share = min(live.share, live.spent + wanted)
             self._note_left(live)
             asked.append(ShareAsked(live.quota.id, live.quota.uid, live.window, live.spent, wanted, count))
         self._number += 1
         moment = self._clock()
+        # The clock was read before the question left: an answer that took long makes this process end its
+        # window too early, never too late.
         now_ms, shares = await self._store.share(self._uid, self._process, self._number, asked)
         self._time = now_ms, moment
         for live, sent, share in zip(needed, asked, shares, strict=True):
@@ -447,6 +486,7 @@ class QuotaLedger:
         is_new = share.start_ms != live.window
         if is_new:
             live.begin_window(share.start_ms)
+        # Not known: the quota was deleted, and this process has not heard of it yet.
         live.hold(share.known and share.holds)
         live.ends_ms = share.until_ms if share.until_ms < FOREVER_MS else None
         live.until = moment + (share.until_ms - now_ms) / 1_000 if share.known else NEVER
@@ -454,11 +494,15 @@ class QuotaLedger:
         live.began = moment + (share.start_ms - now_ms) / 1_000
         own = sent.spent if sent.window_ms == share.start_ms else 0
         live.share, live.granted, live.rewarded = share.mine, share.granted, share.rewarded
+        # What the store counts has the part that this process reported; the rest was spent by others.
         live.others, live.reported = share.spent - own, own
         live.free, live.fair = max(share.most - share.granted, 0), share.fair
         live.deferrable = share.deferrable
+        # It never grows beyond its part of what is left: else the last of a quota would lie with a process
+        # that does not need it. Only a choice that waits asks for more.
         live.size = min(live.size, share.fair) if share.holds else 0
         counted = share.rewarded if live.quota.rule.counts == "rewarded" else share.granted
+        # By what is granted, not by what is shown: what others hold may still be shown there, but not here.
         live.used_up = live.holds and counted >= share.most
         if live.paced >= 0 and live.holds and live.ends_ms is not None:
             self._paced.pace.refresh(
@@ -478,6 +522,7 @@ class QuotaLedger:
         number = live.number
         if self.slots[number] is not live:
             return  # it was deleted
+        # Where rewards are counted the share limits nothing, so none may be left to spend.
         is_out = live.used_up and live.holds and (live.quota.rule.counts == "rewarded" or live.left <= 0)
         if is_out != self._used_up[number]:
             self._used_up[number] = is_out
@@ -499,6 +544,8 @@ class QuotaLedger:
     def _end_windows(self) -> None:
         """Forget windows that are over. Cost: nothing while none is."""
         moment = self._clock()
+        # The one comparison that every choice makes: all windows together are looked at when the first of
+        # them ends.
         if moment < self._due:
             return
         for live in self.by_id.values():

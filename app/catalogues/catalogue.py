@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from app.indexes.live import IndexOptions
 from app.indexes.snapshot import Snapshot
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
+from app.platform.documents import Answer
 from app.platform.errors import NotPossibleHere
 from app.records.features import FeatureEncoding
 from app.records.records import CatalogueRecord, attributes_of, embedding_of
@@ -25,12 +27,13 @@ from app.storage.arms import ArmStore
 MOST_UNLISTED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class UnlistedValues:
-    """Of a field that lists its values: how many ``arms`` have others, and the most frequent of these."""
+class UnlistedValues(Answer, frozen=True):
+    """How many ``arms`` have values that the field does not list, and the most frequent of these."""
+
+    schema_name: ClassVar[str] = "UnlistedView"
 
     arms: int
-    values: Sequence[str]
+    values: list[str]
 
 
 def unlisted_values(snapshot: Snapshot, listed: Mapping[str, Sequence[str]]) -> dict[str, UnlistedValues]:

@@ -53,6 +53,7 @@ class ReplacedFeatures:
     def add(self, old: NDArray[np.float64], new: NDArray[np.float64], now: float | None = None) -> bool:
         """Note that arms got new features; whether these are of another space. Shapes: (n, d) both."""
         now = time.monotonic() if now is None else now
+        # Arms that are written again as they were say nothing of a change.
         changed = (old != new).any(axis=1)
         old, new = old[changed], new[changed]
         while self._periods and self._periods[0].since <= now - WITHIN_S:
@@ -63,6 +64,7 @@ class ReplacedFeatures:
             self._periods.append(_Sums(now, 0, np.zeros((5, old.shape[1]))))
         last = self._periods[-1]
         last.count += len(old)
+        # Sums alone: what is known of a million arms takes 5 d numbers.
         last.sums += [each.sum(axis=0) for each in (old, new, old**2, new**2, old * new)]
         count = sum(each.count for each in self._periods)
         if count < LEAST_REPLACED or explained(count, sum(each.sums for each in self._periods)) >= (
@@ -80,6 +82,7 @@ def explained(count: int, sums: NDArray[np.float64] | int) -> float:
     """
     x, y, xx, yy, xy = np.asarray(sums) / count
     before, after = xx - x**2, yy - y**2
+    # A coordinate that is the same of all arms is explained by anything; its variance is rounding.
     varies = after > 1e-12 * np.maximum(yy, 1e-300)
     if not varies.any():
         return 1.0
@@ -89,6 +92,7 @@ def explained(count: int, sums: NDArray[np.float64] | int) -> float:
 
 async def keep_finding(store: Store, uid: str) -> None:
     """Note that the features of many arms of a catalogue were replaced by those of another space."""
+    # In the store, so that every process shows it, also after a restart.
     await store.write_once.put(None, _NAME + uid, b"1", ttl_ms=SHOWN_MS)
 
 

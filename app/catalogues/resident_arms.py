@@ -67,6 +67,8 @@ class ResidentArms:
         sizes: Sequence[int],
         done: Upserted,
     ) -> None:
+        # In portions: an index is changed by the event loop, and 10,000 arms at once would hold up all
+        # requests.
         for part in _portions(self._dim, sizes):
             await yield_to_others()
             self._index.upsert(ids[part], features[part], done.revisions[part])
@@ -77,6 +79,7 @@ class ResidentArms:
 
     async def sync(self) -> None:
         changes = await self._store.changed(self._uid, self._index.version)
+        # More changed than the store's list holds: nobody knows what, so all arms are read again.
         if changes.ids is None:
             await self._load_arms()
             return
@@ -84,7 +87,10 @@ class ResidentArms:
         some = max(1, SYNC_NUMBERS // self._dim)
         for start in range(0, len(changes.ids), some):
             arms += filter(None, await self._store.read(self._uid, changes.ids[start : start + some]))
+        # What changed and is not there any more was deleted.
         self._index.remove(sorted(set(changes.ids) - {arm.id for arm in arms}))
+        # In the order in which they were written: rows of every process stand in the same order, and ties are
+        # broken alike.
         arms.sort(key=lambda arm: arm.revision)
         described = bool(arms) and await self._store.has_documents(self._uid)
         for first in range(0, len(arms), INDEXED_TOGETHER):
@@ -93,6 +99,8 @@ class ResidentArms:
             features = numbers.reshape(len(together), self._dim).astype(np.float64, copy=False)
             ids, revisions = [arm.id for arm in together], [arm.revision for arm in together]
             await self._take(ids, features, revisions, described=described)
+        # Last: if something fails before, the same changes are read again, and taking an arm twice changes
+        # nothing.
         self._index.version = changes.version
 
     async def page(self, after: str | None, limit: int) -> FoundArms:
@@ -131,6 +139,8 @@ class ResidentArms:
         """Oldest first, so that ties are broken as before; in slices, so that little is held twice."""
         version = await self._store.version(self._uid)  # first: what follows is at least as new
         ids: list[str] = []
+        # One buffer of all arms, seen as an array below: an object for each arm would take several times the
+        # memory.
         numbers = bytearray()
         async for batch in self._store.scan(self._uid):
             ids += batch.ids

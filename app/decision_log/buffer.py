@@ -75,6 +75,7 @@ class RowBuffer:
                 written = min(len(rows), start + BATCH_SIZE)
         finally:  # to write a row again changes nothing
             self._bytes -= sum(len(row.record) + ROW_BYTES for row in rows[:written])
+            # In front of what came meanwhile: rows stay in the order of their decisions.
             self._rows[:0] = rows[written:]
             if self._rows:
                 self._some.set()

@@ -155,6 +155,7 @@ class DecisionLog:
         if cursor is not None:
             between = between.beyond(_decoded(cursor, newest_first=newest_first))
         filters, page, size = _Filters(self._bandits, self._store.write_once, bandit.uid), list[Row](), 0
+        # One more than asked for: it tells whether there is another page.
         together = min(limit + 1, READ_TOGETHER)
         hold(READ_BYTES)
         async for stored in self._merged(bandit.uid, between, together):
@@ -178,6 +179,8 @@ class DecisionLog:
         if named.bandit_uid != bandit.uid or not 0 <= named.issued_ms <= LATEST_MS:
             return None
         stored = await self._store.rows.read_row(named.identity, named.issued_ms)
+        # The row holds the token itself: one that was changed, or is of another decision of the same id, is
+        # told by it.
         if stored is None or stored.record != raw or named.logged is None:
             return None
         row = await _row(stored, _Filters(self._bandits, self._store.write_once, bandit.uid))
@@ -194,6 +197,7 @@ class DecisionLog:
             await asyncio.gather(*(self._read(source, uid, between, together) for source in wanting))
             # Rows that are not read yet stand after the last that was read of the same partition.
             open_ends = [source.after for source in sources if source.after is not None]
+            # A tilde is above all characters of positions.
             last = max(open_ends, default="") if newest_first else min(open_ends, default="~")
             ready: list[StoredRow] = []
             for source in sources:

@@ -38,9 +38,10 @@ class LoggedReward(Answer, frozen=True, omit_defaults=True, gc=False):
 
 
 class Row(Answer, frozen=True, omit_defaults=True):
-    """Times in ms since 1970. ``decision``: the token. ``filter``: what all arms had to be like, the bandit's
-    and the request's. ``rewards``: in the order in which they came. ``barred``: what quotas and repeats did
-    not allow; left out where there is none, null where that is not known. ``prior_version``: as of a choice.
+    """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all arms
+    had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
+    ``barred``: what quotas and repeats did not allow; left out where there is none, null where that is
+    not known. ``prior_version``: as of a choice.
     """
 
     decision: str

@@ -85,6 +85,7 @@ class FilteredSnapshots:
         filtered = known.snapshot
         assert filtered is not None  # noqa: S101 - for the type checker: it was made just now
         known.uses += 1
+        # Not at each use: looking whether work is due would be a good part of a quick search.
         if not known.uses % LOOK_EVERY:
             due = known.due(filtered.all_arms, time.monotonic())
             if due is not None:
@@ -107,6 +108,8 @@ class FilteredSnapshots:
         key = catalogue.uid, arm_filter.key
         snapshot, known = catalogue.index.snapshot(), self._known.peek(key)
         before = known.eligible if known is not None else None
+        # Only what is still to be evaluated counts: after the first turn of the loop that is what came
+        # meanwhile.
         while work(arm_filter, snapshot.table, snapshot.attributes, before) > LONG_EVALUATION:
             before = await self._evaluations.run(
                 partial(eligible_rows, arm_filter, snapshot.table, snapshot.attributes, before)
@@ -123,5 +126,6 @@ class FilteredSnapshots:
     def _has_grown(self, catalogue: Catalogue, known: KnownFilter) -> None:
         """Count the memory of what was made, unless the filter was dropped from the cache."""
         key = catalogue.uid, known.arm_filter.key
+        # ``peek``: to count memory is no use of the filter.
         if self._known.peek(key) is known:
             self._known.put(key, known, known.memory_bytes)

@@ -145,6 +145,7 @@ class KnownFilter:
 
     def take(self, made: FilterPlan | SearchStrategy | None) -> None:
         """Serve by this plan, or with this fallback strategy, from now on."""
+        # To be made with what serves now, at the next use.
         self.snapshot = None
         if not isinstance(made, FilterPlan):
             self.fallback = made
@@ -191,6 +192,7 @@ class KnownFilter:
 
     def _is_stale(self, plan: FilterPlan, whole: Snapshot) -> bool:
         """Whether so much has changed that all strategies must be measured again."""
+        # A graph takes seconds to build: a filter that is used a few times is not worth it.
         if plan.is_refuted or (plan.wants_graph and self.uses >= GRAPH_AFTER):
             return True
         if (plan.graph is None) != (graph_number(whole) is None):

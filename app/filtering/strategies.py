@@ -125,6 +125,8 @@ class OwnBlocks:
     def search(self, snapshot: Snapshot, query: Vector, k: int, exclude: Rows) -> TopK | None:
         table, hidden = snapshot.table, exclude
         if len(self.struck):
+            # Blocks pass over what is excluded without changing themselves: so a filter that lets arms in no
+            # longer needs no new blocks.
             hidden = np.union1d(exclude, self.struck)
         result = self.blocks.search(table, query, k, hidden)
         rows = self.added.contenders(table, query, k + len(exclude))
@@ -217,6 +219,7 @@ class OwnGraph:
             return None
         added, change, position = followed
         graph = self.graph if position is None else self.graph.moved(position, snapshot.table.rows)
+        # The graph is of this filter alone, so an arm that it lets in no longer is as good as dead.
         graph.tombstone(change.went)
         return replace(self, graph=graph, eligible=eligible, added=added)
 
@@ -256,6 +259,7 @@ def _followed(
     """
     position = None
     if before.table_number != table.number:
+        # Two compactions since: the way of the rows is known only for the last.
         if table.renumbered is None or table.renumbered.number != before.table_number:
             return None
         position = table.renumbered.positions.astype(np.int64)

@@ -79,6 +79,7 @@ class AttributeTable:
     def snapshot(self) -> AttributeSnapshot:
         if self._snapshot is None:
             rows = self._rows[: self._entries]
+            # Snapshots share the array: whoever wrote to it would change them all.
             rows.setflags(write=False)
             self._snapshot = AttributeSnapshot(
                 generation=self._generation,
@@ -225,6 +226,8 @@ class AttributeTable:
             self._earlier.note(entries, before)  # first: other threads follow it from the latest one
         last = np.ones(len(rows), dtype=np.bool_)
         last[replaced] = False
+        # After ``earlier``: a thread that sees the new entry finds the way back to the one of its own
+        # snapshot.
         self._latest[rows[last]] = entries[last]
 
     @property
@@ -250,6 +253,7 @@ class AttributeTable:
         since = np.arange(self._entries) >= len(done.rows)
         made._take(self._rows[: self._entries], since, self._names, self._blocks)
         stamp, stamps = self._stamp, self._stamps
+        # All fields at once, so that the table stays the object that others hold.
         self.__dict__.update(made.__dict__)
         self._stamp, self._stamps = stamp, stamps
         self._generation, self._moves, self._snapshot = done.generation + 1, done.moves, None
@@ -312,6 +316,7 @@ def _renumbered(numbers: NDArray[Any], old: Numbering, new: Numbering) -> NDArra
     numbers = numbers.astype(np.int64)
     used = np.bincount(numbers)
     there = np.zeros(len(used), dtype=np.int64)
+    # Names that nothing uses any more are left behind: that is how they go.
     for number in np.flatnonzero(used).tolist():
         there[number] = new.number(old[number])
     result: NDArray[np.int64] = there[numbers]

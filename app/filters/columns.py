@@ -55,6 +55,7 @@ class OrderTest:
 
     def __post_init__(self) -> None:
         whole = floor(self.bound) if self.order in _OF_FLOOR else ceil(self.bound)
+        # The dataclass is frozen; computed once, since a test is asked of many columns.
         object.__setattr__(self, "whole", whole)
 
     def __call__(self, numbers: Numbers, out: Mask | None = None) -> Mask:

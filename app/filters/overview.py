@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from app.filters.columns import Mask
 from app.filters.fields import Value, ValueKind
 from app.filters.filter import Filter, compared
 from app.filters.names import KINDS, STORINGS, Stored
+from app.platform.documents import Answer
 from app.platform.errors import shown
 from app.platform.pages import decode_cursor, encode_cursor, foreign
 from shortlist.types import Rows
@@ -32,19 +33,19 @@ WORDS = {ValueKind.STRING: "text", ValueKind.NUMBER: "a number", ValueKind.BOOLE
 NOTHING = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSummary:
-    """``types``: how many arms have a value of each type; ``none``: the field without a value.
-
-    ``arms``: that have it at all. ``values``: the most frequent of ``distinct`` ones, with how often each is
-    there in ``counts``.
+class FieldSummary(Answer, frozen=True):
+    """A field of the metadata, or ``tags``: how many ``arms`` have it, and in ``types`` how many have a
+    string, a number, a boolean, or none of these (null, an object, an empty list). ``values``: the most
+    frequent of ``distinct`` ones, at most 20, and in ``counts`` how often each is there.
     """
+
+    schema_name: ClassVar[str] = "FieldView"
 
     field: str
     arms: int
     types: dict[str, int]
     distinct: int
-    values: list[Value]
+    values: list[str | int | float | bool]
     counts: list[int]
 
 
@@ -82,7 +83,7 @@ class FieldOverview:
         if not having:
             return None
         known = sorted(self._values(name), key=lambda each: -each[1])
-        values = [value for value, _ in known[:MOST_VALUES]]
+        values: list[str | int | float | bool] = [value for value, _ in known[:MOST_VALUES]]
         counts = [count for _, count in known[:MOST_VALUES]]
         return FieldSummary(name, having, types, len(known), values, counts)
 

@@ -49,6 +49,7 @@ def contenders(
     working = table.working[first:] if first else table.working
     approximate = working @ scaled.astype(working.dtype, copy=False)
     if len(table.dead):
+        # Masked afterwards: to leave the dead out of the product would gather all rows.
         approximate[table.dead_from(first)] = -np.inf
     if len(exclude):
         approximate[exclude[exclude >= first] - first] = -np.inf
@@ -81,6 +82,7 @@ class ExactOverlay:
     @classmethod
     def labelled(cls, table: TableSnapshot, rows: Rows, labels: Rows) -> ExactOverlay:
         """Copy live ``rows`` (n,) of the table, the longest first, which have these labels."""
+        # Dimension-major, as ``table.aligned_empty``: few rows are multiplied faster that way.
         return cls(rows, labels, np.asfortranarray(table.working[rows]))
 
     def __len__(self) -> int:
@@ -114,6 +116,7 @@ class ExactOverlay:
         approximate = features @ scaled.astype(features.dtype, copy=False)
         if any_gone:
             approximate[gone] = -np.inf
+        # One comparison saves a partition of the head in most searches.
         if least > -np.inf and approximate.item(approximate.argmax()) + error < least:
             return NO_ROWS
         return self.rows[candidates(approximate, error, k)]

@@ -88,6 +88,7 @@ def write(path: Path, graph: HnswGraph, table: TableSnapshot, *, m: int, ef_cons
                 target.write(chunk)
             target.write(digest.digest())
             target.flush()
+            # Before it gets its name: else a power failure may leave the name of a file without its content.
             os.fsync(target.fileno())
         whole.replace(path)
         graph.checksum = digest.hexdigest()
@@ -107,6 +108,7 @@ def read(path: Path, table: TableSnapshot, *, m: int, ef_construction: int) -> H
             graph = HnswGraph.load_verified(payload, rows, dim=table.dim, covered=covered, m=m)
             graph.checksum = checksum
             return graph
+    # Whatever is wrong with a cache, the graph is built again. To say which would help nobody.
     except (OSError, ValueError, TypeError, RuntimeError):
         return None
 
@@ -152,11 +154,13 @@ def _unpack(source: IO[bytes], payload: Path) -> tuple[GraphHeader, NDArray[np.i
     if take(len(_MAGIC)) != _MAGIC:
         raise ValueError("not a graph file of this format")
     length = _LENGTH.unpack(take(_LENGTH.size))[0]
+    # Before it is read: a damaged length would ask for gigabytes.
     if length > _LONGEST_HEADER:
         raise ValueError("the header is too long")
     header = GraphHeader(**json.loads(take(length)))
     start = len(_MAGIC) + _LENGTH.size + length
     expected = start + 16 * header.arms + header.payload_bytes + _DIGEST_BYTES
+    # Before anything is allocated by these numbers.
     if header.arms < 1 or header.payload_bytes < 1 or os.fstat(source.fileno()).st_size != expected:
         raise ValueError("the file has another length than its header says")
     revisions = np.frombuffer(take(8 * header.arms), dtype="<i8").astype(np.int64)
@@ -176,17 +180,21 @@ def _rows(
     """Row of every label, -1 where its arm is gone; None when the file is not of this catalogue."""
     live = table.live_rows
     known = table.revisions[live]
+    # Arms are told by their revisions: two with the same one could not be told apart.
     if not table.in_order or not live.size or (known[1:] == known[:-1]).any():
         return None
     positions = known.searchsorted(revisions).clip(max=live.size - 1)
     alive = known[positions] == revisions
     rows = np.where(alive, live[positions], -1)
+    # With more dead a graph that is built anew is quicker, and finds more.
     if alive.sum() < _LEAST_SHARE_ALIVE * header.arms:
         return None
     if not np.array_equal(_fingerprints(table, rows[alive]), fingerprints[alive]):
         return None
     older = live[known <= header.last_revision]
     left_out = table.norms[np.setdiff1d(older, rows, assume_unique=True)]
+    # An arm that the graph left out may be longer now than all that were short enough to be left out: it
+    # could win.
     return rows if left_out.max(initial=0.0) <= header.cut_norm else None
 
 

@@ -144,11 +144,13 @@ class HnswGraph(Index):
         holds the GIL, .4 s for 1,000,000 arms.
         """
         known = self._rows >= 0
+        # Labels of the dead stay in the copy as flagged ones: hnswlib cannot take a node out.
         known[known] = table.is_alive(self._rows[known])
         old, new = self._rows[known], rows[not_in(rows, self._rows[known])]
         wasted_slots = len(self._rows) + len(new) - len(rows)
         if not table.norms[old].any() or wasted_slots > _MAX_WASTED_SHARE * (len(rows) + wasted_slots):
             return None
+        # The copy keeps the features as they were scaled: what is added must be scaled alike.
         exponent = self._exponent(table, int(known.argmax()))
         if np.ldexp(table.norms[new].max(initial=0.0), exponent) > 2.0**_LARGEST_NORM_EXPONENT:
             return None
@@ -347,6 +349,7 @@ class HnswGraph(Index):
 
     def _near(self, scaled: Vector, count: int) -> tuple[NDArray[np.int64], NDArray[np.float32]] | None:
         """Labels, the nearest first, and their distances."""
+        # hnswlib reads as many numbers as a graph was made for: the rest must be zeros.
         padded = np.zeros((1, self._index.dim), dtype=np.float32)
         padded[0, : len(scaled)] = scaled
         try:
@@ -363,9 +366,12 @@ class HnswGraph(Index):
         Every row is alive in ``table``, not in ``exclude``, and appears once; scores are exact.
         """
         # all excluded arms may be among the nearest
+        # Twice k: distances in float32 may order arms otherwise than the exact scores do, near the end of the
+        # list.
         count = max(self._list if 1 < k <= LIST else self._shortlist, 2 * k) + len(exclude)
         dead = self.degradation.dead
         count = min(count, len(self._rows) - dead)
+        # More than ``most`` would take longer than an exact search.
         if not k <= count <= self._most:
             return None
         scaled, query_norm = unit_scale(query)
@@ -384,6 +390,8 @@ class HnswGraph(Index):
             self._rows[labels], table, scaled, query_norm, k + len(exclude), least=least
         )
         if any_dead:
+            # Again, though deletions are flagged in the graph: flags are set for all, and a snapshot may be
+            # older or newer.
             rows = rows[(rows >= 0) & table.is_alive(rows)]
         if len(exclude):
             rows = rows[not_in(rows, exclude)]

@@ -32,6 +32,7 @@ _LOOK_EVERY_S = 0.05
 @contextmanager
 def build_lock(check: Callable[[], None]) -> Iterator[None]:
     """Wait until no other graph is inserted into, and hold all others back; ``check`` may raise meanwhile."""
+    # In short waits: a lock cannot be waited for and be told to stop.
     while not _INSERTING.acquire(timeout=_LOOK_EVERY_S):
         check()
     try:
@@ -55,6 +56,8 @@ def insert(
         check()
         some = slice(start, start + _CHUNK)
         block = np.zeros((len(rows[some]), padded(table.dim)), dtype=np.float32)
+        # By a power of two: exact, so that scores of the graph are those of the table but for rounding to
+        # float32.
         block[:, : table.dim] = np.ldexp(table.features[rows[some]], exponent)
         with build_lock(check):
             index.add_items(block, labels[some], num_threads=threads)
@@ -64,6 +67,7 @@ def copied(index: Any, labels: NDArray[np.int64], room: int) -> dict[str, Any]:
     """Of what hnswlib makes a copy of a graph with ``room`` for so many arms. Label i is ``labels[i]``."""
     (state,) = index.__getstate__()
     external, internal = state["label_lookup_external"], state["label_lookup_internal"]
+    # hnswlib has the labels twice: in a table, and beside each node. Both have to be the new ones.
     external[:] = labels[external.astype(np.int64)]
     count, first = state["cur_element_count"], state["label_offset"]
     nodes = state["data_level0"].view(np.uint8)[: count * state["size_data_per_element"]]
@@ -128,6 +132,7 @@ def _advise(parts: Sequence[Mapping]) -> None:
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for first, end in parts:
+        # The kernel takes whole huge pages only; what is before the first border stays as it is.
         aligned = -(-first // _PAGE) * _PAGE
         for advice in (_HUGEPAGE, _COLLAPSE):
             madvise(aligned, max(0, (end - aligned) // _PAGE * _PAGE), advice)

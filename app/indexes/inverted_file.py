@@ -60,6 +60,7 @@ class Centroids:
         count = int(np.clip(_LISTS * np.sqrt(len(rows)), _FEWEST, _MOST))
         sample = rng.permutation(rows)[: _SAMPLE * count]
         features = table.features[sample].astype(table.working.dtype)
+        # The sample is in random order, so its first rows are a random choice.
         centroids = cls.of(features[:count])
         for _ in range(_ROUNDS):
             labels = centroids.nearest(features)
@@ -76,6 +77,8 @@ class Centroids:
         """Number of the nearest centroid of each of ``features`` (m, d). Cost: m n d multiply-adds."""
         labels = np.empty(len(features), dtype=np.int16)
         for some in batched(np.arange(len(features))):
+            # |x - c|^2 is least where x.c - |c|^2 / 2 is largest: one product of matrices, and |x|^2 is not
+            # needed.
             labels[some] = (features[some] @ self.points.T - self.halves).argmax(axis=1)
         return labels
 
@@ -195,6 +198,7 @@ class InvertedFile(SegmentIndex):
         # ``contenders`` reads ``self.probed``, so each value is set to be timed
         for self.probed in (None, probed):
             us.append(typical_us(lambda query: self.contenders(table, query, 1), probes.queries[:_TIMED]))
+        # Few rows in few lists are read quicker in one piece.
         self.probed = probed if us[1] < us[0] else None
 
     def tuned_for_lists(self, lists: ExactLists, target: float) -> None:
@@ -219,6 +223,7 @@ class InvertedFile(SegmentIndex):
         lists = self.starts.searchsorted(positions[known], side="right") - 1
         scores = queries[known] @ self.centroids.points.T
         before = np.count_nonzero(scores > scores[np.arange(len(known)), lists][:, None], axis=1)
+        # One standard error more than asked for: other queries may find a little less than these probes.
         share = min(target + np.sqrt(target * (1.0 - target) / len(queries)), 1.0)
         return int(np.quantile(before, share, method="higher")) + 1 if len(known) else 1
 
@@ -239,6 +244,7 @@ class InvertedFile(SegmentIndex):
         slope, offset = self._error_line
         working, probed = scaled.astype(self.features.dtype, copy=False), self._probed_for(k)
         approximate, ends, stops = self._products(working, probed)
+        # As many more as are excluded: all of those may be among the best.
         found = candidates(approximate, slope * query_norm + offset, k + len(exclude))
         which = stops.searchsorted(found, side="right")
         rows: Rows = self.rows[ends[which] + found - stops[which]]
@@ -260,6 +266,7 @@ class InvertedFile(SegmentIndex):
             end = np.array([len(self.rows)])
             return approximate, end, end
         scores = self.centroids.points @ scaled
+        # Sorted: they are read in the order in which they lie in memory.
         lists = np.sort(np.argpartition(-scores, probed - 1)[:probed])
         begins, ends = self.starts[lists], self.starts[lists + 1]
         stops = (ends - begins).cumsum()

@@ -231,6 +231,7 @@ class Measuring:
             return state.is_unknown or is_at_rest
         is_full = len(recent) == recent.maxlen
         return (
+            # By identity: the vectors are kept as they came, and to compare their numbers would cost more.
             is_full and rested >= took * _SAME_REST and all(each is not self._last for each in list(recent))
         )
 
@@ -244,6 +245,7 @@ class Measuring:
             return
         self._job, self._ended_at, self._took_s = None, time.monotonic(), job.seconds
         self._last = job.recent[-1] if job.recent else None
+        # A compaction leaves the graph and its number as they are: what was measured is still true of it.
         if job.answers is None or graph is None or graph.number != job.graph.number:
             return
         quality, probes, lists = job.answers

@@ -34,6 +34,7 @@ def write(path: Path, array: Array, *, length: int = 0) -> None:
 
 def created(path: Path) -> FileIO:
     """A new file for the owner's eyes only. Raises OSError."""
+    # Without a buffer: arrays are written in large pieces as they are.
     return FileIO(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
@@ -55,6 +56,8 @@ def mapped(path: Path, dtype: np.dtype[Any] | type[Any], numbers: int) -> Array:
             raise ValueError(f"{path.parent.name}/{path.name} has {length} bytes")
         if not length:
             return np.empty(0, dtype=dtype)
+        # The mapping outlives the file's descriptor, and its name: a publication can be removed while it is
+        # read.
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), dtype=dtype)
 
 
@@ -62,6 +65,7 @@ def linked(source: Path, path: Path) -> None:
     """The same file under another name; a copy where the file system has no such links. Raises OSError."""
     try:
         os.link(source, path)
+    # Not to be copied: there is nothing.
     except FileNotFoundError:
         raise
     except OSError:

@@ -104,6 +104,8 @@ class NormBlocks(SegmentIndex):
         # BLAS may compute with what memory held before, and drop it: no reason to warn.
         with np.errstate(invalid="ignore"):
             for start, stop, norm, block in self._blocks:
+                # Rounded up: the product of two norms may be too small by its own rounding, and then an arm
+                # that wins would be passed over.
                 if norm * query_norm * _ROUND_UP < kth - error:
                     break
                 np.dot(block, working, out=approximate[start:stop])
@@ -116,10 +118,12 @@ class NormBlocks(SegmentIndex):
     def _masked_positions(self, table: TableSnapshot, exclude: Rows) -> NDArray[np.int64]:
         """Slots, ascending, of rows that are dead in ``table`` or excluded."""
         known, masked = self._masked
+        # A snapshot of earlier than the last search: begin again rather than hide rows that live in it.
         if len(table.dead) < known:
             known, masked = 0, self._gone
         if len(table.dead) > known:
             masked = _inserted(masked, self._positions_of(table.dead[known:]))
+            # A pair in one assignment: searches in other threads see either both new or both old.
             self._masked = (len(table.dead), masked)
         return _inserted(masked, self._positions_of(exclude)) if len(exclude) else masked
 

@@ -285,6 +285,7 @@ def _with_graph(task: Task) -> tuple[Plan, Index | None]:
     # A request for more than ``most`` arms would take longer than the exact search.
     most = max(options.shortlist, int(ef * trial.speedup))
     graph.tuned(ef, shortlist=options.shortlist, most=most)
+    # After ``tuned``: how often an arm is passed depends on the ef that serves.
     graph.weigh(probes.queries)
     lists = ExactLists.of(table, probes.queries[:_LISTS], probes.groups[:_LISTS], last=graph.covered)
     _tune_for_lists(table, graph, lists, options, most)
@@ -305,6 +306,7 @@ def _measured_efs(
         trials[ef] = compare(lambda query: find(table, graph, query, 1), exact.search, probes)
         return ef_choice.is_settled(trials[ef], options.target_recall, forced=options.is_forced)
 
+    # By bisection, since recall and time both grow with ef: some six efs are measured instead of forty.
     bisect_left(LADDER if options.ef_search is None else (options.ef_search,), True, key=settles)
     return dict(sorted(trials.items()))
 

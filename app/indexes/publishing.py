@@ -150,6 +150,8 @@ class Adoption(Cancellation):
         if attributes is None and not self.own.entries:
             return None
         made, described = attributes or AttributeTable(), self.described.after(self.version)
+        # Arms that the publication lacks have all their attributes here; of the others only what came after
+        # it.
         rows = np.union1d(described, np.flatnonzero(self.positions >= base_rows))
         made.take_rows(self.own, rows[self.positions[rows] >= 0], self.positions)
         return made
@@ -228,7 +230,9 @@ class Publishing(Adoption):
         known = [self.shared.folder_of(last) / _GRAPH] if last is not None else []
         for source in (*known, *([self.cache] if self.cache is not None else [])):
             with suppress(FileNotFoundError):
+                # A second name of the same bytes: a graph of hundreds of megabytes is not written again.
                 linked(source, path)
+                # The cache may have been replaced by a newer graph since this one was read from it.
                 if graph_file.checksum_of(path) == graph.checksum:
                     return
                 path.unlink()

@@ -160,12 +160,14 @@ class Degradation:
 
     def tombstone(self, labels: Labels) -> Labels:
         """Count the deaths of ``labels``; returns those of them that are in the graph."""
+        # Searches in other threads read the flags meanwhile: at worst one misses an arm that has just died.
         self.gone[labels] = True
         labels = labels[labels < self.arms]
         self.unmeasured += len(labels)
         self._count_lost()
         self.dead += len(labels)
         self.load += float(self.appearances[labels].sum())
+        # Twice as many: deaths among the arms just behind the reserve let shorter ones win too.
         longest = self.gone[: 2 * (self.reserve + self.substitutes)]
         self.missing = max(0, int(np.count_nonzero(longest)) - self.reserve)
         return labels
@@ -189,6 +191,7 @@ class Degradation:
     @property
     def lowered_ef(self) -> int:
         """The ef to search with: hnswlib goes on to that many living arms, whatever dead ones it passes."""
+        # Without it a search would pass ever more dead arms, until it found as many living ones as before.
         return max(1, min(self.ef, int(_MOST_PASSED * self.ef * (1.0 - self.load_share))))
 
     @property

@@ -84,6 +84,7 @@ class Segment:
 def joined(segments: Sequence[Segment], fresh: int) -> Sequence[Segment]:
     """The last segments that are joined with so many fresh rows: those not much larger than what follows."""
     count, rows = len(segments), fresh
+    # As a log-structured merge does: each arm is copied O(log arms) times in all.
     while count and segments[count - 1].covered - segments[count - 1].first <= _RATIO * rows:
         count -= 1
         rows += segments[count].covered - segments[count].first
@@ -101,5 +102,6 @@ def fitting(segments: Sequence[Segment], structure: Index | None) -> tuple[Segme
     return tuple(
         segment
         for segment in segments
+        # An exact structure beside an approximate segment would be told as exact.
         if segment.covered > covered and (segment.structure.is_exact or not is_exact)
     )

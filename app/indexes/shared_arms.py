@@ -59,16 +59,20 @@ class SharedArms:
             write(self._folder / _FAILURE, np.full(_FAILURE_BYTES, ord(" "), dtype=np.uint8))
         number = max((int(path.name) for path in self._numbered()), default=0) + 1
         made = self.folder_of(number)
+        # Features and metadata are the owner's: other users of the machine must not read them.
         made.mkdir(mode=0o700)
         try:
             yield made
             latest = self._folder / _NEXT
             latest.unlink(missing_ok=True)
             write(latest, np.frombuffer(str(number).encode(), dtype=np.uint8))
+            # In one step: a reader sees the number before or the one after, never an empty file.
             latest.replace(self._folder / _CURRENT)
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise
+        # Only now: readers that opened ``current`` a moment ago still find the one before, and mapped files
+        # outlive their names.
         for path in self._numbered():
             if path != made:
                 shutil.rmtree(path, ignore_errors=True)
@@ -118,6 +122,7 @@ class SharingGroup:
     def is_maker(self) -> bool:
         """Whether this process makes what all read; it becomes the maker if nobody is."""
         if self._lock is None:
+            # The lock goes with the process, however it ends: so there is always a maker again.
             self._lock = try_lock(self._folder)
         return self._lock is not None
 

@@ -105,6 +105,7 @@ def _write_features(
         for part in parts:
             check()
             write_all(file, table.features[part])
+        # Longer than what is in it: the room is a hole in the file, and takes no disk.
         file.truncate(8 * table.dim * capacity)
     axes: Sequence[int | slice] = range(table.dim) if is_dimension_major(table.dim) else [slice(None)]
     with created(folder / "working") as file, np.errstate(over="ignore"):
@@ -134,6 +135,7 @@ def _arrays(folder: Path, header: ArmHeader) -> tuple[ArmColumns, MappedStrings]
         working=laid_out(array("working", np.float32, capacity * dim), capacity, dim),
         norms=array("norms", np.float64, capacity),
         revisions=array("revisions", np.int64, capacity),
+        # Not in the files: each process counts its own deaths.
         died=np.full(capacity, ALIVE, dtype=np.int64),
     )
     return columns, ids

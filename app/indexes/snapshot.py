@@ -118,6 +118,7 @@ class Snapshot:
         """
         self._check(query, k)
         # the next plan and measurements take some of their probes from the queries that were served
+        # From any thread: to append to a deque with a maximum is one step.
         self.recent.append(query)
         table, structure = self.table, self.structure
         found = _NOTHING if self.segments else None
@@ -204,6 +205,7 @@ class Snapshot:
 def scores_of(table: TableSnapshot, rows: Rows, query: Vector) -> Vector:
     """Inner products with the query. Shapes: rows (m,), query (d,) -> (m,) float64."""
     checks.shape("query", query, (table.dim,))
+    # To gather rows costs about twice what reading them in their order does.
     if 2 * len(rows) < table.rows:
         scattered: Vector = table.features.take(rows, axis=0) @ query
         return scattered
@@ -215,5 +217,6 @@ def merged(one: TopK, other: TopK, k: int) -> TopK:
     """The best ``k`` of two answers over disjoint rows."""
     rows = np.concatenate((one.rows, other.rows))
     scores = np.concatenate((one.scores, other.scores))
+    # Equal scores by row: so the answer does not depend on which part found them.
     order = np.lexsort((rows, -scores))[:k]
     return TopK(rows[order], scores[order], exact=one.exact and other.exact)

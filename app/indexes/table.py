@@ -185,6 +185,8 @@ class ArmTable:
     """See the module. One thread changes it; the snapshots may be read from all."""
 
     def __init__(self, dim: int) -> None:
+        # Of the process: two tables never have the same one, so whoever remembers rows sees that they are of
+        # another table.
         self._number = next(_NUMBERS)
         self._ids = ArmIds()
         self._dim = dim
@@ -209,6 +211,7 @@ class ArmTable:
         """
         made = cls(table.dim)
         kept = table.live_rows
+        # At once: growing by halves would copy the whole table a few times more.
         made.reserve(len(kept))
         for start in range(0, len(kept), _CHUNK):
             check()
@@ -228,6 +231,7 @@ class ArmTable:
         made = cls(columns.features.shape[1])
         made._columns, made._ids, made._largest_norm = columns, ids, largest_norm
         revisions = columns.revisions[: len(ids)]
+        # Told from the numbers, not from a flag in the file: a wrong flag would give wrong pages of arms.
         made._in_order = bool((revisions[1:] >= revisions[:-1]).all())
         return made
 
@@ -271,8 +275,10 @@ class ArmTable:
         # arms beyond the range of float32 are scanned in float64, and never by this copy
         with np.errstate(over="ignore"):
             columns.working[first:last] = features
+            # In float64, of what was given: pruning by norm is exact only if norms are never too small.
             columns.norms[first:last] = np.linalg.norm(features, axis=1)
         columns.revisions[first:last] = revisions
+        # Before the rows are counted (``_ids.extend``): no snapshot sees a row without a state.
         columns.died[first:last] = ALIVE
         self._note(first, last)
         self._ids.extend(ids)
@@ -285,6 +291,8 @@ class ArmTable:
         last = self._tombstones + len(rows)
         self._dead = grown(self._dead, last, used=self._tombstones)
         self._dead[self._tombstones : last] = rows
+        # The place among the dead, not a flag: a snapshot of earlier compares it with the number of deaths
+        # that it knows, and sees the row alive.
         self._columns.died[rows] = np.arange(self._tombstones, last)
         # rows that were copied ahead are not copied again, so their deaths are noted in both
         if self._larger is not None:
@@ -313,6 +321,8 @@ class ArmTable:
         rows, revisions = other.live_rows, self._columns.revisions[: len(self._ids)]
         wanted = other.revisions[rows]
         order = None if self._in_order else np.argsort(revisions)
+        # A revision is of one write of one arm in the whole catalogue, so equal revisions are the same arm
+        # with the same features.
         there = revisions.searchsorted(wanted, sorter=order)
         same = there < len(revisions)
         if order is not None:
@@ -333,6 +343,7 @@ class ArmTable:
         same for ``until``.
         """
         died = until.dead[len(since.dead) :]
+        # Rows that came and died since are not copied at all.
         self.tombstone(positions[died[died < since.rows]])
         rows = np.arange(since.rows, until.rows)
         rows = rows[until.is_alive(rows)]
@@ -380,6 +391,7 @@ class ArmTable:
         used = len(self._ids)
         if rows <= len(self._columns):
             return
+        # What was copied ahead is not copied again.
         larger, copied = self._larger, self._copied
         if larger is None or len(larger) < rows:
             larger, copied = ArmColumns.empty(_capacity(rows, used=used), self._dim), 0

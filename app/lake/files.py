@@ -110,6 +110,7 @@ class Lake:
                 lake._take_lock()
                 lake.manifest = lake._read_manifest()  # as the one before has left it
                 lake._finish()
+            # Whatever is wrong with the lake is said before anything is written to it.
             for table in TABLES:
                 lake.files(table)
         except BaseException:
@@ -211,18 +212,21 @@ class Lake:
                     raise _refused(self.address, f"{name} exists already; nothing was overwritten")
                 pending[name] = self._stage(name, data)
                 rows[table] += data.num_rows
+            # Just before it is replaced: an object store has no compare and set for all that fsspec knows.
             if self._read_manifest() != self.manifest:
                 raise _refused(self.address, "somebody else writes to it; nothing was changed")
             new = {"commit": number, "writer": self._writer, "pending": pending, "at": dict(at), "rows": rows}
             files = {**self.manifest.get("files", {}), **self._sizes, **pending}
             new |= {"terms": terms or self.manifest["terms"], "files": files}
             self.manifest = {**self.manifest, **new}
+            # From here on the commit counts. Names are given by whoever comes next, if this process dies.
             _write(self._fs, self._root, MANIFEST, self.manifest)
             self._finish()
 
     def _stage(self, name: str, data: Any) -> int:
         sink = pa.BufferOutputStream()
         pq.write_table(data, sink, compression="zstd")
+        # In memory first: object stores take a whole file, and its length goes into the manifest.
         content = sink.getvalue().to_pybytes()
         _put(self._fs, f"{self._root}/{STAGING}/{self._writer}/{name}", content)
         return len(content)
@@ -240,12 +244,14 @@ class Lake:
                 if self._is_local:
                     self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self._fs.mv(staged, path)
+            # Neither staged nor named: somebody has deleted it.
             elif not self._fs.exists(path):
                 raise _refused(self.address, f"{name} is missing")
             elif (now := self._fs.size(path)) != size:
                 self._check_whole(name)
                 self._sizes[name] = now
         if self._fs.exists(f"{self._root}/{STAGING}"):
+            # What is left there belongs to no commit: its writer was killed before its manifest.
             self._fs.rm(f"{self._root}/{STAGING}", recursive=True)
 
     def _read_manifest(self) -> dict[str, Any]:

@@ -138,6 +138,7 @@ def mapped(plan: RebuildPlan, rewards: Any) -> LearnedPart:
 
 def merged_parts(one: LearnedPart, other: LearnedPart) -> LearnedPart:
     """What learners know of the rewards of both. Cost: D^2 for each learner of the smaller part."""
+    # The smaller part is added to the larger: to reduce many parts copies each learner O(log parts) times.
     if len(one.states) < len(other.states):
         one, other = other, one
     states, begins = dict(one.states), dict(one.begins)
@@ -168,6 +169,7 @@ def finished(plan: RebuildPlan, part: LearnedPart) -> Mapping[str, LearnerState]
     for key, given in plan.states.items():
         since = plan.forgotten.get(key, 0)
         number, data = next(((n, data) for n, data in given if n > since), (0, b""))
+        # As the fold does: a state counts only for a learner that had no reward when it came.
         if data and begins.get(key, number + 1) > number:
             add(key, bytes_to_state(data))
     for key, added in plan.corrections.items():
@@ -192,6 +194,7 @@ def _arms(lake: Lake, dim: int) -> tuple[NDArray[np.int64], Matrix]:
         for batch in lake.batches(name, 1 << 16, ["revision", "features"]):
             revisions.append(batch["revision"].to_numpy())
             features.append(_lists(batch["features"], np.float64, dim))
+    # Sorted: rewards find the revision of their arm by ``searchsorted``.
     known, first = np.unique(np.concatenate(revisions), return_index=True)
     return known, np.concatenate(features)[first]
 
@@ -278,6 +281,7 @@ class _Learned:
         time_ms, weights = 0, None
         if plan.half_life_s:
             time_ms = int(self.decided[own].max())
+            # As of the latest decision of the part: ``merged`` brings parts of other times to one.
             weights = np.exp2((self.decided[rows] - time_ms) / (1_000.0 * plan.half_life_s))
         sums = ridge_sums.of(features, values, first, weights, before=before)
         if self.signals is not None:
@@ -294,6 +298,7 @@ class _Learned:
         first, named = self.first[own], numbers[own] >= 0
         values, before = np.where(first[:, None], had[own], 0.0), np.where(first[:, None], 0.0, had[own])
         values[named, numbers[own][named]] = self.values[own][named]
+        # What is replaced is the ``before`` of the row that takes it away.
         is_changed = np.isin(own, changed)
         before[is_changed, numbers[own][is_changed]] = 0.0
         taken = np.zeros((len(changed), had.shape[1]))

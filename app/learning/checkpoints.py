@@ -56,8 +56,11 @@ def is_due(state: LearnerState, tail: int, *, was_read: bool = False) -> bool:
     """
     dim = state.sums.dim
     size = state_bytes(dim, discounted=bool(state.half_life_s), signals=state.sums.signals)
+    # A tail as long as the state would cost as much to read as writing the state once: from there on it only
+    # gets worse.
     if tail >= size or (was_read and size <= SMALL_BYTES):
         return True
+    # An estimate: the number of entries is not kept, only their bytes.
     entries = tail / (8 * dim + ENTRY_BYTES)
     return entries * dim * (dim + 3) / 2 >= FOLD_TERMS
 
@@ -103,6 +106,7 @@ class LearnerReader:
         (stored,) = await self._learners.stored(partition, [identity], known)
 
         def work() -> LearnerState | None:
+            # The tail still has the last entry that was folded here: nothing before it was rewritten.
             if before is not None and stored.continues:
                 return continued(identity, before.state, stored.tail)
             return restored(identity, stored)
@@ -112,6 +116,7 @@ class LearnerReader:
         if stored.tail:
             read = _Read(state, stored.tail[-1].entry_id)
             self._read.put((partition, identity), read, state_memory_bytes(identity.name, state))
+        # A checkpoint without a tail is read quickly; only tails are worth a place.
         elif not stored.continues:
             self._read.drop((partition, identity))
         return state

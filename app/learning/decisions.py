@@ -39,6 +39,7 @@ from app.storage.types import DecisionId, DefaultWrite, LoggedReward, RowWrite
 def row_of(bandit: Bandit, decision: Decision, token: str | bytes) -> RowWrite | None:
     """The row of a decision; None if it is not logged. ``token``: as it was answered, or its bytes."""
     rule = bandit.record.log
+    # Without it nobody knows whether its learner was forgotten since, and its row erased.
     if decision.logged is None or rule is None or decision.known_entry is None:
         return None
     record = raw_of(token) if isinstance(token, str) else token
@@ -76,6 +77,7 @@ def source_of(bandit: Bandit, decision: Decision, kind: str, arm: str, revision:
     examined = None if position is None else position.at(decision.arms.index(arm))
     context = decision.context
     if examined is None:  # as if absent: not written
+        # As ``pack`` would write it, in fewer steps: every reward passes here.
         return encode((kind, decision.id, arm, revision, decision.issued_ms, logged, context))
     return pack(RewardSource(kind, decision.id, arm, revision, decision.issued_ms, logged, context, examined))
 
@@ -112,6 +114,7 @@ class Decisions:
 
         Repeated, it changes nothing.
         """
+        # Time 0: it is logged also if it has expired meanwhile; what is not ours raises.
         decision = self._signer.verify(token, now_ms=0)
         if decision.deferred:
             return
@@ -138,6 +141,7 @@ class Decisions:
         outcome = Activation()
         for start in range(0, len(tokens), BATCH_SIZE):
             batch = tokens[start : start + BATCH_SIZE]
+            # Side by side they leave in one pipeline (``storage.pipelining``).
             outcomes = await asyncio.gather(*(self._activate_token(token, access, now_ms) for token in batch))
             for position, became in enumerate(outcomes, start):
                 if became == "activated":
@@ -210,6 +214,7 @@ class Decisions:
             None if decision.logged is None else positions,
             sources,
         )
+        # Not after it has expired: then no reward could replace the default.
         due_ms = min(from_ms + round(1_000 * (rule.wait_s or 0.0)), decision.expires_ms)
         return pack(record), due_ms
 

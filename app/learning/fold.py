@@ -76,7 +76,10 @@ def fold(
     ``spaces``      of bandits that were moved. After the entry of a move a learner is carried before its next
                     entry is added, and entries of earlier spaces are mapped
     """
+    # Copies: whoever calls may have the states in a cache, and folds again if the store refuses them.
+    # ``changed`` is a dictionary for its order, which does not depend on hashes as that of a set does.
     now, changed = dict(states), dict[LearnerId, None]()
+    # ``_move`` writes to it.
     spaces = Spaces(dict(spaces.folded), spaces.maps)
     # Only neighbours of one kind are folded together: an entry that forgets or restores a learner must see
     # all that came before it, and nothing that came after.
@@ -94,8 +97,12 @@ def continued(
     Raises ValueError when an entry cannot be folded: it was once, so the store is damaged.
     """
     is_pooled = learner.name == POOLED
+    # The tail of a pooled part is the log's entries of other learners: those whose bandit pooled nothing then
+    # are not in it.
     items = [item for item in _readable(tail, _refuse) if not is_pooled or (item[1].terms or NO_TERMS).pooled]
     now = {learner: state}
+    # An entry can count for its learner and be left out of the pooled prior: it was so when it was folded
+    # first.
     leave_out = _ignore if is_pooled else _refuse
     for _ in _add_to(now, items, lambda entry: learner, leave_out, NO_SPACES):  # noqa: ARG005
         pass
@@ -149,6 +156,7 @@ def moves_of(entries: Iterable[LogEntry]) -> dict[str, int]:
     found = dict[str, int]()
     for entry in entries:
         if entry.learner.name == MOVED:
+            # An entry that cannot be read is a dead letter: it moves nothing.
             with contextlib.suppress(msgspec.DecodeError):
                 number = unpack(entry.payload, RewardPayload).space
                 found[entry.learner.bandit_uid] = max(number, found.get(entry.learner.bandit_uid, 0))
@@ -187,6 +195,8 @@ def _readable(entries: Sequence[LogEntry], leave_out: LeaveOut) -> Iterator[Item
 
 def _act(item: Item) -> Act:
     entry, payload = item
+    # The kinds were added one after the other. An entry has no field of its kind, since what is stored keeps
+    # its form: it is told from which fields are empty.
     if payload.features:
         return _learn
     if entry.learner.name == MOVED:
@@ -219,6 +229,7 @@ def _move(
     spaces: Spaces,
 ) -> Iterator[LearnerId]:
     """All learners of the bandit are of another space from here on; each is carried with its next entry."""
+    # ``fold`` has copied it.
     folded = cast("dict[str, int]", spaces.folded)
     for entry, payload in items:
         uid = entry.learner.bandit_uid
@@ -239,6 +250,7 @@ def _add_to(
         by_learner.setdefault(learner_of(entry), []).append((entry, payload))
     by_kind: dict[object, dict[LearnerId, list[Item]]] = {}
     for learner, own in by_learner.items():
+        # Nearly always. Only around a move each entry has to be looked at by itself.
         if _is_of_one_space(now.get(learner), own, spaces.folded.get(learner.bandit_uid, 0)):
             by_kind.setdefault(_kind(own[0][1]), {})[learner] = own
         else:
@@ -261,6 +273,7 @@ def _add_across(
     uid = learner.bandit_uid
     for entry, payload in items:
         state = now.setdefault(learner, None)
+        # Never back: a map between spaces has no inverse.
         to = max(payload.space, spaces.folded.get(uid, 0), 0 if state is None else state.space)
         try:
             now[learner] = spaces.carried(uid, state, to)
@@ -299,6 +312,7 @@ def _forget(
             except Exception as error:  # as in ``_add``; the learner is forgotten all the same
                 log_only(entry, reason_of(error))
             yield pooled
+        # Last: if the pooled part cannot be made without it, it is forgotten all the same.
         now[learner] = None
         yield learner
 
@@ -316,6 +330,7 @@ def _restore(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Sp
                 continue  # nothing of its space is carried
             state = own
             if payload.terms and payload.terms.pooled:
+                # Before anything is written to ``now``: an entry counts in both or in neither.
                 total = merged(others, state)
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
@@ -365,6 +380,8 @@ def merged(one: LearnerState | None, other: LearnerState) -> LearnerState:
     time_ms, half_life_s = max(one.time_ms, other.time_ms), other.half_life_s
     sums = one.sums, other.sums
     if half_life_s:
+        # Sums are as of their own times: both are brought to the later one, at which older rewards weigh
+        # less.
         weights = (weight(time_ms - each.time_ms, half_life_s) for each in (one, other))
         sums = scaled(one.sums, next(weights)), scaled(other.sums, next(weights))
     return LearnerState(one.version + other.version, plus(*sums), time_ms, half_life_s, other.space)
@@ -376,6 +393,7 @@ def _without(pooled: LearnerState | None, learner: LearnerState | None) -> Learn
     sums = learner.sums
     if learner.half_life_s:
         sums = scaled(sums, weight(pooled.time_ms - learner.time_ms, learner.half_life_s))
+    # Compensated sums: what was added comes out again up to rounding of the last digits (decision 4).
     left = minus(pooled.sums, sums)
     # forgetting counts as a change: by the version processes see that what they have is old
     return LearnerState(pooled.version + 1, left, pooled.time_ms, pooled.half_life_s, pooled.space)
@@ -384,6 +402,7 @@ def _without(pooled: LearnerState | None, learner: LearnerState | None) -> Learn
 def _add(now: States, group: Mapping[LearnerId, list[Item]], leave_out: LeaveOut) -> None:
     """All learners together; if that fails each by itself, and then each of its items."""
     try:
+        # One product of matrices for all learners of a kind is several times as fast as one for each.
         now.update(_added(now, group))
     except Exception as error:  # an entry may be wrong in any way; the others are folded
         parts = _parts(group)
@@ -412,10 +431,12 @@ def _added(
     features, values, first, before, positions = rows_of(items)
     nothing = ridge_sums.empty(features.shape[1])
     states = [now.get(learner) or LearnerState(0, nothing, space=items[0][1].space) for learner in group]
+    # Each learner has a time of its own, so there are no common weights.
     if (items[0][1].terms or NO_TERMS).half_life_s:
         discounted = map(_add_discounted, states, group.values())
         return dict(zip(group, discounted, strict=True))
     counts = [len(own) for own in group.values()]
+    # An item may be several rows: a reward that replaces a default is that default taken away, and itself.
     owners = np.repeat(np.arange(len(group)), counts)[positions]
     known = [state.sums for state in states]
     sums = ridge_sums.add_each(known, owners, features, values, first, before=before)
@@ -435,6 +456,8 @@ def _add_discounted(state: LearnerState, items: Sequence[Item]) -> LearnerState:
     features, values, first, before, positions = rows_of(items)
     factors, weights = np.ones(len(positions)), np.ones(len(items))
     time_ms, half_life_s = state.time_ms, state.half_life_s
+    # The factor stands at the first row of each item: all that was there before is discounted once, not once
+    # for each row.
     for place, row in enumerate(np.unique(positions, return_index=True)[1].tolist()):
         terms = items[place][1].terms or NO_TERMS
         before_ms, half_life_s = time_ms, terms.half_life_s

@@ -35,7 +35,7 @@ from app.storage.types import LogEntry, entry_order
 
 READ_TOGETHER = 1_000  # entries of the log
 ENTRY_BYTES = 2_000  # about what one takes besides its features, as objects and as JSON
-MOST_READ = 20_000  # of all bandits, for one page
+MOST_ENTRIES = 20_000  # of all bandits, for one page
 PAGE_NUMBERS = 1 << 17  # of features on one page, about
 
 Kind = Literal["reward", "default", "observation", "other", "forget", "state", "move"]
@@ -133,7 +133,7 @@ class LearnedLog:
         """At most ``limit`` entries after the cursor; fewer where features are long. ``with_arms``: and the
         arms that they name.
 
-        Cost: reads up to ``MOST_READ`` entries of all bandits. Raises Invalid: no such partition, or the
+        Cost: reads up to ``MOST_ENTRIES`` entries of all bandits. Raises Invalid: no such partition, or the
         cursor is not one of this list and bandit.
         """
         if partition >= self._store.partitions:
@@ -141,7 +141,7 @@ class LearnedLog:
         after = _after(bandit, cursor)
         page, numbers, read, begun = LearnedPage(), 0, 0, False
         hold(READ_TOGETHER * (ENTRY_BYTES + 8 * bandit.learner_dim))
-        while read < MOST_READ:
+        while read < MOST_ENTRIES:
             entries = await self._store.rewards.read(partition, after, READ_TOGETHER)
             if not begun:
                 page.missing, begun = await self._missing(partition, after, entries), True

@@ -62,6 +62,8 @@ class LearnedPriors:
         if bandit.record.prior != "learned":
             return bandit
         served = self._served.get(bandit.uid)
+        # By identity: after any change of its settings the bandit is another object, and the prior is fitted
+        # to it anew.
         if served is None or served.bandit is not bandit:
             return bandit if not self._numbers.get(bandit.uid, 0) else None
         return served.with_prior if served.number == self._numbers.get(bandit.uid, 0) else None
@@ -118,6 +120,7 @@ class LearnedPriors:
     async def sync(self) -> None:
         """Find out which versions are the newest. Raises Unavailable."""
         changes = await self._store.changes()
+        # One number for all bandits: a poll that finds nothing new costs one small answer.
         if changes != self._changes:
             self._numbers = await self._store.numbers()
             self._changes = changes
@@ -136,6 +139,7 @@ class LearnedPriors:
             read = partial(bytes_to_prior, data)
             version = read() if len(data) < LARGE_RECORD else await LEARNERS.run(read)
         finally:
+            # In any case: after a failure the next caller reads again.
             del self._reading[uid, number]
         self._versions.put((uid, number), version, version.bytes)
         return version

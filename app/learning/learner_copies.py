@@ -69,6 +69,8 @@ class LearnerCopies:
             left = [name for name in names if name > after and name != POOLED]
             if left:
                 some = left[:limit]
+                # Before they are read: a request beyond the memory for answers is refused without having
+                # taken any.
                 hold(COPIES * size * len(some))
                 result = await self._read(bandit, partition, [LearnerId(bandit.uid, name) for name in some])
                 if len(left) > limit:
@@ -96,9 +98,12 @@ class LearnerCopies:
         state = await REQUESTS.run(partial(checked_state, data, bandit))
         data = await REQUESTS.run(partial(state_to_bytes, state))  # one state can be written in several ways
         async with self._giving:
+            # First, so that a repeated request appends nothing: an entry holds the whole state.
             if await self._stands(bandit, learner, data):
                 return False
             await self._append(bandit, learner, data, state)
+            # Somebody may have appended another state, or a reward, just before: the fold takes the first of
+            # them.
             if not await self._stands(bandit, learner, data):
                 raise Unavailable("the state is not stored yet; safe to try again")
         return True
@@ -112,6 +117,7 @@ class LearnerCopies:
         if record.prior == "pooled":
             terms = RewardTerms(half_life_s=state.half_life_s, pooled=True)
         payload = state_payload(data, terms)
+        # No dedupe between calls: whether it is there is asked before, and the fold takes one state only.
         name = f"state.{secrets.token_hex(8)}"
         partition = learner.partition(self._store.partitions)
         write = RewardWrite(learner, name, None, now_ms, DEDUPE_MS, payload)
@@ -192,6 +198,7 @@ def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
     if not 0 <= state.sums.weight <= state.sums.observations:
         raise Invalid("must hold observations that weigh at most 1 each", path=where)
     try:
+        # Numbers that are finite may still be no Gram matrix: a choice would fail on it later, and for ever.
         ridge.posterior(state.sums, ridge=SMALLEST_RIDGE)
     except InvalidArgument:
         raise Invalid("must hold sums of products, which make a positive matrix", path=where) from None

@@ -164,6 +164,7 @@ class Learners:
         learner = self.cached(identity)
         if learner is not None:
             return learner
+        # Shielded: other callers wait for the same read.
         reading = asyncio.shield(self._read(identity))
         outdated = self._cache.peek(identity)
         if outdated is None:
@@ -171,6 +172,7 @@ class Learners:
         try:
             return await asyncio.wait_for(reading, PATIENCE_S)
         except (TimeoutError, Unavailable):
+            # It only lacks the latest rewards. Not to answer would be worse.
             return outdated
 
     def newest_entry(self, identity: LearnerId) -> int:
@@ -273,8 +275,10 @@ class Learners:
         self, partition: int, before: str, after: str, states: Mapping[LearnerId, LearnerState | None]
     ) -> None:
         """Take over states that the worker of this process has just written, between these watermarks."""
+        # Else something of another worker lies between, and the next poll has to tell what.
         if self._synced.get(partition) == before:
             self._synced[partition] = after
+        # Never back, though polls and the worker of this process report in any order.
         self._newest[partition] = max(self._newest.get(partition, 0), entry_order(after)[1])
         for identity, state in states.items():
             # A read that is under way may bring the state from before. Removed from the list, it is read
@@ -286,6 +290,7 @@ class Learners:
 
     async def sync(self, partitions: Iterable[int]) -> Mapping[int, LearnerChanges]:
         """Mark as outdated what others have written; return what has changed. Raises Unavailable."""
+        # Remembered from before the store is asked: ``applied`` may move on meanwhile.
         known = {partition: self._synced.get(partition, "") for partition in partitions}
         found = await self._store.learners.changed(known)
         for partition, changes in found.items():
@@ -306,6 +311,7 @@ class Learners:
     def _mark_outdated(self, partition: int, learners: Sequence[LearnerId] | None) -> None:
         """None: all learners of the partition."""
         if learners is None:
+            # Also those that are being read: they may bring what was there before.
             here = {*self._loading, *(key for key in self._cache if isinstance(key, LearnerId))}
             learners = [learner for learner in here if self._is_in(partition, learner)]
         for learner in learners:
@@ -358,6 +364,7 @@ class Learners:
         try:
             state = await self.state(identity)
         finally:
+            # Its place is taken away by whoever knows of something newer (``applied``, ``_mark_outdated``).
             is_superseded = self._loading.get(identity) is not me
             if not is_superseded:
                 del self._loading[identity]

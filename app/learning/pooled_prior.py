@@ -99,6 +99,7 @@ class PooledPriors:
         space = max((part.space for part in parts if part is not None), default=0)
         total: LearnerState | None = None
         for part in [await self._moves.carried(uid, part, space) for part in parts]:
+            # In the order of partitions, whoever answers first: sums of floats depend on their order.
             total = total if part is None else merged(total, part)
         # its age counts from the start: rewards that came while it was read may not be in it
         pooled = Pooled(total, started)

@@ -107,6 +107,8 @@ class RewardEntries:
             decision = self._signer.verify(reward.decision, now_ms=now_ms)
         except BadToken as bad:
             raise Rejected(bad.reason) from None
+        # By the uid, not by the name: a bandit that was deleted and made again is another one. By the
+        # version: a decision is rewarded by the terms it was made by.
         bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
         if bandit is None:
             raise Rejected("unknown_bandit")

@@ -108,6 +108,7 @@ class Rewards:
             receipt.rejected += [(position, "not_activated") for position in hidden]
             writes = [item for item in writes if item[0] not in hidden]
         await self.append(writes, receipt)
+        # After the log has them: what is counted for quotas may be too little after a crash, never too much.
         await self._count(dict(writes), rewards, receipt)
         await self._count_repeats(decisions, rewards, receipt)
         return receipt
@@ -119,6 +120,7 @@ class Rewards:
         arms: dict[str, list[tuple[str, str | None]]] = {}
         for position in receipt.taken:
             uid = writes[position].learner.bandit_uid
+            # A reward of 0 or less says that nothing was bought or clicked, which uses up no quota.
             if rewards[position].value > 0 and self._quotas.shares.get(uid) is not None:
                 arm = unpack(writes[position].source, RewardSource).arm
                 arms.setdefault(uid, []).append((arm, rewards[position].signal))
@@ -141,6 +143,7 @@ class Rewards:
             key = decision.identity.learner
             if decision.visitor is not None:
                 key = LearnerId(key.bandit_uid, decision.visitor)
+            # All visitors share one learner, so without a visitor nobody knows whose cap it is.
             elif bandit.record.scope == "global":
                 continue
             with contextlib.suppress(Unavailable):
@@ -158,6 +161,7 @@ class Rewards:
 
         Raises Invalid, before anything is appended: a context that the bandit cannot take, or lacks.
         """
+        # All arms in one read, rather than one for each observation.
         features = await self._entries.features_of(bandit, {item.arm for item in observations})
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
@@ -179,6 +183,7 @@ class Rewards:
             partition = writes[0][1].learner.partition(self._store.partitions)
             await self._append_to(partition, writes, receipt)
         else:
+            # One script sees the keys of one partition only: on a cluster they are on one node.
             by_partition: dict[int, list[tuple[int, RewardWrite]]] = defaultdict(list)
             for position, write in writes:
                 by_partition[write.learner.partition(self._store.partitions)].append((position, write))
@@ -186,6 +191,7 @@ class Rewards:
                 self._append_to(partition, items, receipt) for partition, items in by_partition.items()
             )
             await asyncio.gather(*appends)
+        # Partitions answer in any order; clients get the places of their batch in ascending order.
         receipt.rejected.sort()
         self._note(receipt)
         return receipt
@@ -208,6 +214,7 @@ class Rewards:
     async def _append_to(
         self, partition: int, items: Sequence[tuple[int, RewardWrite]], receipt: Receipt
     ) -> None:
+        # A script blocks the store for all: one of 500 rewards takes it some milliseconds.
         for start in range(0, len(items), APPEND_BATCH):
             if start:
                 await yield_to_others()
@@ -218,6 +225,7 @@ class Rewards:
             outcomes = await self._store.rewards.append(partition, writes)
             for (position, _), outcome in zip(batch, outcomes, strict=True):
                 _count(receipt, partition, position, outcome)
+            # After each batch, not at the end: folding begins while the rest is appended.
             self._workers.wake(partition)
 
     def _idle_ttls(self, writes: Sequence[RewardWrite]) -> dict[LearnerId, float]:
@@ -240,6 +248,7 @@ def _count(receipt: Receipt, partition: int, position: int, outcome: Appended) -
     if outcome.status == "forgotten" or outcome.status == "expired":  # noqa: PLR1714 - narrows the type
         receipt.rejected.append((position, outcome.status))
         return
+    # Of a duplicate too: whoever waits for it waits until the first one is applied.
     receipt.positions[partition] = outcome.entry_id
     if outcome.status == "accepted":
         receipt.accepted += 1

@@ -132,6 +132,8 @@ def decision_of(raw: bytes) -> Decision:
 
 def new_decision_id() -> str:
     """96 random bits as 16 characters: unique, not a secret."""
+    # Not ``secrets``: an id has to be unique, not secret, and a call of the system for each choice would cost
+    # more than the signature.
     raw = random.getrandbits(96).to_bytes(12, "big")
     return binascii.b2a_base64(raw, newline=False).translate(_TO_URLS).decode("ascii")
 
@@ -171,9 +173,11 @@ class TokenSigner:
         if secret is None or text_of(raw) != token or not hmac.compare_digest(tag, _tag(secret, signed)):
             raise BadToken("invalid_token")
         try:
+            # After the tag is checked: nobody's bytes but our own are ever decoded.
             decision = _decode(signed[NUMBER_LENGTH:])
         except msgspec.DecodeError:
             raise BadToken("invalid_token") from None
+        # Last: an expired token that is forged is told as forged.
         if decision.expires_ms <= now_ms:
             raise BadToken("expired")
         return decision
@@ -219,6 +223,7 @@ class TokenSecrets:
         self._store = store
         self._signer = signer
         self._period_ms = period_ms
+        # Rounded up: a token that is signed at the last moment of a period lives on into one more.
         self._periods_kept = -(-token_ttl_ms // period_ms) + 1
         self._known: dict[int, bytes] = {}
 
@@ -226,6 +231,7 @@ class TokenSecrets:
         """Fetch the secrets of this period, of the next one, and of all periods whose tokens may be valid."""
         now = time.time_ns() // 1_000_000 // self._period_ms
         oldest = now - self._periods_kept
+        # To the period after this one: another process whose clock is ahead may sign with it already.
         wanted = [period for period in range(oldest, now + 2) if period not in self._known]
         result = await asyncio.gather(*(self._secret(period, now) for period in wanted))
         kept = {period: secret for period, secret in self._known.items() if period >= oldest}
@@ -236,6 +242,8 @@ class TokenSecrets:
 
     async def run(self) -> None:
         """Refresh until cancelled. While the store does not answer, the secrets at hand stay in use."""
+        # At least four times in a period, so that one missed refresh leaves no process without the secret of
+        # the next.
         every_s = min(REFRESH_EVERY_S, self._period_ms / 4_000)
         while True:
             await asyncio.sleep(every_s)
@@ -248,5 +256,7 @@ class TokenSecrets:
         name = f"token-secret/{self._period_ms}/{period}"
         if period < now:  # if there is none, no token was signed in that period
             return await self._store.write_once.get(None, name)
+        # Two periods more than are accepted: a secret that expired in the store too early could be made again
+        # with other bytes.
         ttl_ms = (period - now + self._periods_kept + 2) * self._period_ms
         return await self._store.write_once.put(None, name, os.urandom(SECRET_BYTES), ttl_ms=ttl_ms)

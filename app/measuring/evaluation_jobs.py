@@ -57,7 +57,9 @@ class JobProgress(Answer, frozen=True):
 
 
 class JobHead(Answer, frozen=True):
-    """``created``: in ms since 1970. ``error``: why it failed, or is lost: its process has ended."""
+    """``state``: ``waiting``, ``running``, ``done``, ``failed``, or ``lost`` where the process that ran it
+    has ended. ``created``: in ms since 1970. ``error``: why it failed, or is lost.
+    """
 
     schema_name = "EvaluationJobHead"
 
@@ -161,6 +163,7 @@ class EvaluationJobs:
             except Unavailable as error:
                 log.warning("an evaluation cannot say how it stands: %s", error.detail)
                 continue
+            # It was deleted by way of another process: a beat is how this one hears of it.
             if kept == "missing" and task is not None:
                 task.cancel()
                 return

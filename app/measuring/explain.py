@@ -54,9 +54,9 @@ class Term:
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
-    ``place``: null if it was not chosen. ``prior``: the part of the estimate that a new key has too, by the
-    learned prior; null without one. ``terms``: the largest parts of the estimate, where the catalogue says
-    what its features are; null elsewhere.
+    ``place``: from 1; null if it was not chosen. ``prior``: the part of the estimate that a new key
+    has too, by the learned prior; null without one. ``terms``: the largest parts of the estimate,
+    where the catalogue says what its features are; null elsewhere.
     """
 
     id: str

@@ -74,6 +74,7 @@ class Exports:
 
     def __init__(self, log: LogPages) -> None:
         self._log = log
+        # None waits: an export takes as long as its client reads, so nobody knows when a place is free.
         self._places = Slots("exports", running=AT_ONCE, waiting=0)
         # One thread for all: the memory that Arrow holds back for each thread is several times a row group's.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="exports")

@@ -66,7 +66,9 @@ REASONS: Mapping[Unit, Mapping[Missing, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
-    """``rewarded``: decisions with a reward that somebody sent. ``mean_reward``: of all; null without any."""
+    """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of all;
+    null without any.
+    """
 
     group: GroupName
     decisions: int
@@ -76,7 +78,9 @@ class GroupCounts:
 
 @dataclass(frozen=True, slots=True)
 class GroupReport(GroupCounts):
-    """``interval``: holds the mean with 95 % probability at all looks together; null: not known yet."""
+    """As ``GroupCounts``. ``interval``: holds the mean with 95 % probability at all looks together; null: not
+    known yet.
+    """
 
     interval: Interval | None
 
@@ -304,6 +308,7 @@ class ReportFold:
                 group.places.add(row, terms[row.bandit_version])
             if self._unit == "decision":
                 group.values.add(value, bounds)
+            # Decisions without a group are the policy's where there never was a holdout: see ``_compared``.
             elif row.group is None:
                 self._ungrouped_by_key.add(0, row.key, value, bounds)
             else:
@@ -405,6 +410,7 @@ class Reports:
         """
         unit: Unit = "key" if bandit.record.scope == "per_key" else "decision"
         names = list(bandit.record.signals or ())
+        # Bonferroni: each of the intervals may fail with an equal part of the 5 %.
         level = 1.0 - (1.0 - LEVEL) / (1 + len(names))
         # Of the sum (None), and of each signal.
         weights: dict[str | None, Mapping[str, float] | None] = {None: bandit.weights}

@@ -50,6 +50,7 @@ class EmbeddedEngine(EmbeddedServer):
 
     def environment(self) -> dict[str, str]:
         bounds = {"MILVUS_LITE_MEMTABLE_MEMORY_LIMIT_BYTES": str(MEMTABLE_BYTES)}
+        # One thread: its searches would else take the cores from the service.
         return {**os.environ, "OMP_NUM_THREADS": "1", **bounds}
 
 

@@ -248,6 +248,7 @@ class Engine:
         search = _Search(collection, expression, limit, max(ef, limit))
         answer: asyncio.Future[list[Proposal]] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(search, []).append((query, answer))
+        # One task for each kind of search: what comes while it waits for the engine goes with its next call.
         if search not in self._searching:
             self._searching[search] = asyncio.create_task(self._answer(search))
         return await answer
@@ -269,6 +270,7 @@ class Engine:
             found = await self._search([query for query, _ in some], search)
         except Exception as error:
             for _, answer in some:
+                # Its caller may have been cancelled meanwhile.
                 if not answer.done():
                     answer.set_exception(error)
             return
@@ -291,6 +293,7 @@ class Engine:
             )
         )
         found = [[Proposal(hit["id"], hit["entity"]["revision"]) for hit in hits] for hits in answer]
+        # An empty collection answers no list at all.
         return found or [[] for _ in queries]
 
     async def _made(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -307,11 +310,13 @@ class Engine:
     def _failure(self, error: Exception) -> Unavailable:
         """What a failed call means. The engine rests if it seems to be away, not if it refuses a call."""
         code = getattr(error, "code", None)
+        # The engine answers, so it does not rest: the follower makes what is missing.
         if code in {_COLLECTION_ABSENT, _COLLECTION_NOT_LOADED}:
             return CollectionGone(GONE)
         if isinstance(code, int) and code > _CONNECT_FAILED:
             log.error("the engine of the arms refused a call", exc_info=error)
             return Unavailable("Milvus refused a call")
+        # Its version is checked again: what comes back may be another engine.
         self._away_until, self._is_known = time.monotonic() + REST_S, False
         log.warning("%s: %s", AWAY, error)
         return Unavailable(AWAY)

@@ -126,6 +126,7 @@ class Moving:
             if not dry_run:
                 await self._catalogues.need_fitted(target)
             last = await self._last(bandit)
+            # A repeated call: its answer was lost. It is given the one of before, and moves nothing.
             if last is not None and last.joined_uid == target.uid and last.asked == carry:
                 if last.is_exact and not await self._is_carried(bandit):  # whoever began it was killed
                     await self._correct(bandit, last)

@@ -30,6 +30,8 @@ class Answers:
 
     def take(self, more: int, own: int) -> None:
         """For an answer that has taken ``own`` so far. Raises Unavailable."""
+        # A single answer may be larger than all may be together: alone it is let through, or it could never
+        # be sent.
         if more > 0 and self.bytes > own and self.bytes + more > self._most:
             raise Unavailable(
                 "answers in progress use all the memory that is allowed for them; try again soon"
@@ -53,6 +55,7 @@ class HttpAnswer:
 
     def hold(self, amount: int) -> None:
         """It takes so many bytes more, or less. Raises Unavailable."""
+        # What is below the free bytes is not counted at all: small answers touch nothing that is shared.
         counted = max(0, self._bytes + amount - FREE_BYTES)
         if counted != self._counted:
             self._answers.take(counted - self._counted, self._counted)
@@ -115,6 +118,7 @@ class Unread:
     def hold(self, reader: Reader, amount: int) -> None:
         """``reader``, which read something just now, has so many bytes left to read."""
         self.release(reader)
+        # At the end of the dictionary: its order is that in which readers were seen to read.
         self._held[reader] = amount
         self._bytes += amount
         while self._bytes > self._most and len(self._held) > 1:

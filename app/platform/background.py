@@ -31,6 +31,7 @@ async def repeat(
     rest_s = every_s
     while True:
         try:
+            # Only False: work that returns nothing, or a count, is not taken for idle.
             idle = await work() is False
             rest_s = min(2.0 * rest_s, idle_s) if idle and idle_s else every_s
         except Unavailable as error:

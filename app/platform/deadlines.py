@@ -54,6 +54,7 @@ def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
     asyncio does not report its failure where nobody waits any more: the next caller begins another.
     """
+    # A copy of the context, so that only the task has nobody who waits, and traces and request ids go on.
     context: Context = copy_context()
     context.run(set_caller, None)
     task = asyncio.create_task(work, context=context)

@@ -22,6 +22,7 @@ def lock_directory(directory: Path, *, wait_s: float = 10.0) -> int:
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A folder that was there may be open to others: it holds secrets and everybody's rewards.
         directory.chmod(0o700)
         descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -33,6 +34,7 @@ def lock_directory(directory: Path, *, wait_s: float = 10.0) -> int:
             os.close(descriptor)
             raise StartupError(f"the data directory {directory} is in use by process {holder}")
         time.sleep(_POLL_S)
+    # The number of the one before may have more digits.
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
@@ -49,6 +51,7 @@ def try_lock(directory: Path) -> int | None:
 
 def _try_lock(descriptor: int) -> bool:
     try:
+        # flock, not lockf: it belongs to the open file, so children that inherit the descriptor hold it too.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

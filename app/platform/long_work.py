@@ -40,6 +40,7 @@ class LongWork:
         if not self._places.acquire(blocking=False):
             raise Unavailable("too many long computations at once; try again soon")
         future = self._pool.submit(partial(_begin, work, waits))
+        # Released when the thread ends, not when the caller leaves: the core is busy until then.
         future.add_done_callback(self._done)
         return await asyncio.wrap_future(future)
 
@@ -83,6 +84,7 @@ class Slots:
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
         """Hold a place inside of the block. Raises Unavailable at once when nobody else may wait."""
+        # Counted apart from the semaphore, which would let any number wait.
         if not self._left:
             raise Unavailable(f"too many {self._what} at once; try again soon")
         self._left -= 1

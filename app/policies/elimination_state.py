@@ -32,6 +32,7 @@ from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.learning.learners import Learners
 from app.platform.cache import BoundedCache
 from app.platform.deadlines import task_for_all
+from app.platform.documents import Answer
 from app.platform.long_work import LongWork
 from app.policies.computing import INLINE_US, computed
 from app.policies.limits import Limits
@@ -70,11 +71,17 @@ class Picked:
     broken: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sets:
-    """``stages``: (stage, living arms). ``threshold``: None without arms."""
+class Stage(Answer, frozen=True):
+    """How many arms are in a stage. Stage s holds widths of at most 2^-s."""
 
-    stages: list[tuple[int, int]]
+    stage: int
+    size: int
+
+
+class Sets(Answer, frozen=True):
+    """What elimination has left of the arms. ``threshold``: null without arms."""
+
+    stages: list[Stage]
     eliminated: int
     threshold: float | None
 
@@ -193,7 +200,7 @@ def pick_among(
 def sets_of(placed: Placed) -> Sets:
     state = placed.state
     threshold = state.threshold if state.present else None
-    return Sets(state.sizes(), state.present - state.living.count, threshold)
+    return Sets([Stage(*each) for each in state.sizes()], state.present - state.living.count, threshold)
 
 
 def pick_exactly(
@@ -226,7 +233,7 @@ def exact_sets(snapshot: ReadSnapshot, rules: EliminationRules) -> Sets:
     stages = elimination.stage_of(survey.spans[survey.lives], rules.last_stage)
     counts = zip(*(column.tolist() for column in np.unique(stages, return_counts=True)), strict=True)
     gone = int(np.count_nonzero(~survey.lives))
-    return Sets(list(counts), gone, survey.threshold if len(features) else None)
+    return Sets([Stage(*each) for each in counts], gone, survey.threshold if len(features) else None)
 
 
 PASSES = 2
@@ -288,6 +295,8 @@ class EliminationCache:
 
         With a filter or limits, those of the arms that they let in; the state stays that of all arms.
         """
+        # The table may be compacted while something is awaited: then state and snapshot number their rows
+        # differently, and both are taken again.
         while True:
             subject, placed = await self._ready(request.bandit, request.learner, is_kept=not request.dry_run)
             if not request.narrows:
@@ -307,6 +316,7 @@ class EliminationCache:
         """The stages of a learner, after every pass that is due."""
         subject, placed = await self._ready(bandit, learner)
         fresh = await self._making.run(partial(refreshed, placed, subject.snapshot, subject.rules))
+        # Else somebody forgot the learner, or made a newer state, while the thread was at work.
         if self._states.get(subject.key) is placed:
             self._keep(subject, fresh)
         return sets_of(fresh)
@@ -344,11 +354,14 @@ class EliminationCache:
             if placed is not None:
                 self._keep(subject, placed)
                 return subject, placed
+            # The pass serves all callers of the learner, whoever of them leaves.
             await asyncio.shield(self._begin_pass(subject, None))
 
     def _current(self, subject: _Subject) -> Placed | None:
         """Its own state, or the prior's where it has hardly begun; None: none that is quickly made."""
         keys = [subject.key]
+        # With fewer rewards than dimensions little can have been eliminated: the prior's state serves until
+        # its own is made.
         if subject.snapshot.learner_version <= subject.bandit.catalogue.dim:
             keys.append(_prior(subject.bandit))
         for key in keys:
@@ -396,6 +409,7 @@ class EliminationCache:
         try:
             make = partial(refreshed, placed, subject.snapshot, subject.rules)
             made = await self._making.run(make)
+            # ``forget`` takes the pass out of the table: then what it made is of a learner that is gone.
             if self._passes.get(subject.key) is me:
                 self._keep(subject, made)
         finally:

@@ -54,6 +54,8 @@ class EpsilonGreedy(Policy):
     ) -> Ranking:
         theta, offset = candidates.bandit.observed_theta(posterior.theta)
         epsilon, limits = candidates.bandit.record.epsilon or 0.0, candidates.limits
+        # Without limits the best of what is left is the next of one search; with them each arm that is taken
+        # may bar others.
         if limits is None:
             return _searched(candidates, theta, k, epsilon, rng).ranking(offset)
         return _scanned(candidates, limits, theta, k=k, epsilon=epsilon, rng=rng).ranking(offset)
@@ -182,6 +184,7 @@ class EpsilonGreedyTarget:
         is_taken, everyone = np.zeros(best.shape, dtype=np.bool_), np.arange(len(best))
         for place in range(rows.shape[1]):
             own, top = rows[:, place], is_taken.argmin(axis=1)
+            # Where nothing is left the quotient is not used, but would warn.
             some, safe = left > 0, np.maximum(left, 1.0)
             there = (own >= 0) & some
             greedy = (1.0 - self.epsilon) * (own == best[everyone, top])

@@ -102,6 +102,7 @@ class Limits:
 
         Cost: O(n + v) of the rows up to the last one, in blocks of them that grow.
         """
+        # Blocks grow: mostly the first rows suffice, and their values alone are read.
         limits, start, size, allowed = self, 0, max(_FIRST, OVERSAMPLING * most), NO_ROWS
         while start < len(rows) and len(allowed) < most:
             some = rows[start : start + size]
@@ -158,6 +159,7 @@ class AllowedRows:
             own_positions, own_codes, left = limit.pairs(limits.arms, both)
             if taken:
                 is_taken = own_positions < taken
+                # Unique: an arm may have a value twice, and takes one place.
                 pairs = own_codes[is_taken].astype(np.int64) * taken + own_positions[is_taken]
                 left = left - np.bincount(np.unique(pairs) // taken, minlength=len(left))
                 own_positions, own_codes = own_positions[~is_taken] - np.int32(taken), own_codes[~is_taken]

@@ -180,11 +180,15 @@ class ThompsonTarget:
 
     def _drawn(self, situations: EvaluationBatch, position: int, check: Callable[[], None]) -> Prepared:
         posterior, exclude = situations.posterior(position), situations.exclude[position]
+        # By the situation alone: an evaluation that is made again, or in other blocks, draws the same. Not
+        # ``hash``, which differs from process to process.
         rng = np.random.default_rng(zlib.crc32(repr(situations.names[position]).encode()))
         queries = draws(posterior, self.draws, exploration=situations.bandit.exploration, rng=rng)
         is_small = self.arms.size * self.arms.table.dim <= SCANNED
+        # A product of matrices compares few arms with 1,000 draws in the time of some searches.
         rows = (self._scanned if is_small else self._searched)(queries, exclude, check)
         distinct, positions = np.unique(rows, return_inverse=True)
+        # NO_ARM is -1: row 0 is read in its place, and its score replaced below.
         features = self.arms.plain.features_of(np.maximum(distinct, 0))
         low, high = (each[position] for each in situations.bounds)
         scores = np.where(distinct >= 0, (features @ situations.queries[position]).clip(low, high), 0.0)
@@ -206,6 +210,7 @@ class ThompsonTarget:
     def _scanned(self, queries: Matrix, exclude: Rows, check: Callable[[], None]) -> Rows:
         """The best arms for each query, all compared. Shapes: (draws, d') -> (draws, k)."""
         rows = np.full((len(queries), self.k), NO_ARM, dtype=np.int64)
+        # Ascending, so that equal scores go to the same arm whatever the order of revisions is.
         arms = np.sort(self.arms.eligible(exclude))
         count = min(self.k, len(arms))
         if not count:

@@ -108,6 +108,8 @@ def center_ids(arms: Snapshot, k: int) -> list[str]:
     rows = arms.eligible()
     most = MOST_FILTERED_READS if arms.is_filtered else MOST_READS
     step = -(-len(rows) * arms.table.dim * max(k, LEAST_COUNTED) // most)
+    # In even steps over the revisions: a sample that is the same in every process without a seed that all
+    # must share.
     rows = rows[:: max(step, 1)]
     if not len(rows):
         return []
@@ -160,6 +162,8 @@ class WarmUp:
         Raises Unavailable.
         """
         arms, rule = snapshot.arms, request.bandit.record.explore
+        # By rewards, not by what was shown: a key that answered so often is no new one, and the store is not
+        # asked.
         if rule is None or snapshot.learner_version >= rule.centers:
             return request.limited(arms, solver)
         ids = await self._covers.of(request.bandit.catalogue, request.arm_filter, arms, rule.centers)

@@ -171,6 +171,8 @@ class _Sampler:
                 return _scan(job, bounded_me.NOTHING_SAVED)
             if request.seed is None and not fits:
                 return _scan(job, NO_MEMORY)
+        # The blocked copy reads coordinates in an order of its own: the answer to a seed must not depend on
+        # whether it is in memory.
         if request.seed is None and not few and fits:
             rewards = blocked_rewards(job.copies.arms(job.prepared), job.query, **options)
         return self.search(rewards, **request.promise)

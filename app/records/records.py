@@ -236,6 +236,7 @@ def split_uid(data: bytes, kind: type[T]) -> tuple[str, T]:
 
 
 def vector_to_bytes(vector: Vector) -> bytes:
+    # Little-endian whatever the machine is: a store may be moved to another one.
     return np.ascontiguousarray(vector, dtype="<f8").tobytes()
 
 
@@ -309,6 +310,7 @@ def bytes_to_state(data: bytes) -> LearnerState:
     if len(numbers) != dim * (dim + 3):
         raise ValueError(f"learner state of dimension {dim} with {len(numbers)} numbers")
     half = dim * (dim + 1) // 2
+    # Copies, so that the state does not hold the bytes of the answer.
     total = np.concatenate((numbers[:half], numbers[-2 * dim : -dim]), dtype=np.float64)
     error = np.concatenate((numbers[half : 2 * half], numbers[-dim:]), dtype=np.float64)
     sums = RidgeSums(total, error, observations, weight, *squares, *more)

@@ -31,7 +31,7 @@ NEARLY_FULL = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``good``: None says that it is neither good nor bad. ``text``: a sentence without a full stop."""
+    """One thing that is well (``good``), or not, or neither (null). ``text``: without a full stop."""
 
     name: str
     good: bool | None

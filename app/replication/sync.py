@@ -62,6 +62,7 @@ class RemoteWorkers:
             async with asyncio.timeout(WAIT_S):
                 while self._reached[partition] < entry_order(entry_id):
                     async with self._polling[partition]:
+                        # Looked at again: the one who held the lock may have found it.
                         if self._reached[partition] < entry_order(entry_id):
                             await asyncio.sleep(POLL_S)
                             watermark = (await self.sync(partition)).watermark
@@ -112,6 +113,7 @@ class Sync:
 
     def stale_s(self) -> float:
         """Seconds since this process was last known to be in step; 0 for up to ``BOUND_S``."""
+        # A choice asks for it, so somebody is there for whom changes matter.
         self._is_quiet = False
         age = time.monotonic() - self._confirmed
         return age if age > BOUND_S else 0.0
@@ -144,12 +146,16 @@ class Sync:
         """Return after a poll that began after this call; callers share polls. Raises Unavailable."""
         asked = time.monotonic()
         async with self._polling:
+            # A poll that began before the call may have read the store before what the caller waits for was
+            # written.
             if self._began < asked:
                 await self._poll()
 
     async def confirm(self, patience_s: float = PATIENCE_S) -> float:
         """Poll for at most ``patience_s`` and return ``stale_s``. While polls fail it is returned at once."""
         if not self._failing:
+            # A task of its own: after the patience of this caller it goes on, and the next one finds its
+            # result.
             task = task_for_all(self.poll())
             await asyncio.wait({task}, timeout=patience_s)
             self._failing = bool(self.stale_s())
@@ -173,13 +179,16 @@ class Sync:
         self._began = began = time.monotonic()
         # In one exchange with the store.
         await _all(self._sync_registry(), self._sync_learners(), self._priors.sync())
+        # After the registry: catalogues that were just made are among them.
         await _all(*map(self._catalogues.sync, self._catalogues))
+        # From its begin on: what was written while it went on may not be in it.
         self._confirmed, self._failing = began, False
 
     async def _sync_registry(self) -> None:
         if await self._store.registry.version() == self._registry_version:
             return
         self._is_quiet = False
+        # Nobody here creates or deletes meanwhile: the registry that is read would miss that, and undo it.
         async with self._catalogues.changing, self._bandits.changing:
             registry = await self._store.registry.read()
             await self._catalogues.replace(registry.catalogues)
@@ -187,6 +196,7 @@ class Sync:
                 await self._quotas.prepare(uid, catalogue)
             self._bandits.replace(registry.bandits)
         await self._quotas.replace(registry.quotas)
+        # Last: what failed on the way is done again at the next poll.
         self._registry_version = registry.version
 
     async def _sync_learners(self) -> None:

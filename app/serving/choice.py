@@ -55,9 +55,11 @@ class ChosenArm(Answer, frozen=True, omit_defaults=True, gc=False):
 
 
 class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
-    """``eligible``: how many arms the filters let in, where there is one. ``group``: "policy" or "holdout",
-    of a bandit that has a holdout. ``weights``: by which signals were weighed, of a bandit that has some.
-    ``prior_version``: of the learned prior, 0 while there is none; absent of a bandit with another prior.
+    """Arms, the best first. ``decision``: the token to reward them with. ``bandit_version``: of the settings
+    that it was made by. ``eligible``: how many arms the filters let in, where there is one. ``group``:
+    "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were weighed,
+    of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none; absent
+    of a bandit with another prior.
     """
 
     decision: str
@@ -116,8 +118,11 @@ def record_of(choice: Choice, asked: bytes = b"") -> bytes:
     numbers += [arm.propensity for arm in choice.arms if arm.propensity is not None]
     data = np.array(numbers, "<f8").tobytes()
     kind = _PLAIN
+    # Few bytes compress to more.
     if len(token) >= _FEW_BYTES:
         kind = _COMPRESSED
+        # Byte by byte of all numbers: the upper bytes of scores that are alike repeat, and compress; the
+        # lower ones are noise, and are left alone.
         by_byte = np.frombuffer(data, np.uint8).reshape(-1, 8).T
         token = zlib.compress(token + by_byte[_LOWER:].tobytes(), 1)
         data = by_byte[:_LOWER].tobytes()
@@ -152,6 +157,7 @@ def choice_of(data: bytes) -> Choice:
 
 def answers(data: bytes, asked: bytes) -> bool:
     """Whether a record may be answered to a request of this digest. One without a digest answers any."""
+    # Records of 0.1.0 have no digest of the request that they answer.
     if data[:1] not in {_PLAIN, _COMPRESSED}:
         return True
     return msgspec.msgpack.decode(memoryview(data)[1:], type=_Record).asked in {b"", asked}
@@ -209,6 +215,8 @@ async def described(
             await yield_to_others()
             arms[place] = msgspec.structs.replace(arms[place], metadata=_part(document, fields))
         hold(COPIES * read - held)
+        # Doubled: many arms of short metadata take few round trips, and long metadata is never read far
+        # beyond the limit.
         held = most = min(2 * most, MAX_INCLUDED_BYTES)
     return answer
 

@@ -73,6 +73,8 @@ class DryRuns:
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         bandit = (await self._priors.serving(bandit)).weighed(request.weights)
         stale_s = self._sync.stale_s() and await self._sync.confirm()
+        # A new id, as a decision would have one: of a global bandit without event and seed the group is drawn
+        # by it.
         group = request.group(bandit, new_decision_id())
         rng = self._rng if request.seed is None else generator(request.seed, bandit.name, request.key)
         asked = request.selection(bandit, learner, context, rng, dry_run=True)

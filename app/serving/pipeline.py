@@ -146,9 +146,12 @@ class Pipeline:
         # without constraints a choice pays nothing for them
         if not constraints:
             return Allowed(await self._ranked(request, group), request)
+        # Only constraints that count can refuse a charge. Where others draw from the same generator it cannot
+        # begin again.
         can_fail = own_rng and any(each.counts for each in constraints)
         state = request.rng.bit_generator.state if can_fail else None
         for _ in range(TRIES):
+            # Anew in each try: what refused the last one is known to its view now.
             left, applied = await narrowed(constraints, choice, request)
             selection = await self._ranked(left, group)
             whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
@@ -202,6 +205,7 @@ class Pipeline:
             # There was no arm when it began.
             raise no_arms(request.bandit.catalogue, request.arm_filter, "no arm of the catalogue is eligible")
         selection = await policy.choose(self._dependencies, request)
+        # Only where nothing was found: a poll costs a round trip, and nearly always there are arms.
         if not len(selection.hits.rows) and not request.pins and await self._sync.poll_for_news():
             # Another process may have just written the arms.
             selection = await policy.choose(self._dependencies, request)
@@ -296,7 +300,10 @@ class Choosing:
         event = request.event
         if event is None:
             return await self._new_choice(bandit, learner, request, context)
+        # Of the encoded context: the same context is often sent in another form, such as with fields in
+        # another order.
         digest = request.digest(context)
+        # Read before anything is chosen: a repeated request must charge nothing.
         kept = await self._store.choices.get_event(learner, event)
         await yield_to_others()  # one read of the store may bring what many choices waited for
         if kept is None:

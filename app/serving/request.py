@@ -121,6 +121,8 @@ class ChooseRequest(ConstraintFields, frozen=True, kw_only=True):
             return None
         if self.key is not None:
             return group_of(bandit.name, self.key, rule)
+        # The event first: a request that is sent again has another decision id, and must be in the same
+        # group.
         unit = self.event_id or (decision_id if self.seed is None else f"seed {self.seed}")
         return group_of(bandit.name, unit, rule)
 

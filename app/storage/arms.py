@@ -90,7 +90,10 @@ class ArmStore(RedisPart):
 
         Servers repeat some arms while a table shrinks: those are left out.
         """
+        # A scan may give an arm twice, and never misses one that stays: that is what Redis promises of it.
         seen: set[bytes] = set()
+        # The next batch is on its way while the one before is decoded: loading a catalogue is bound by both
+        # alike.
         coming = asyncio.create_task(self._scan_from(uid, 0))
         try:
             while True:
@@ -105,6 +108,7 @@ class ArmStore(RedisPart):
                 if not int(cursor):
                     return
         finally:
+            # Whoever stops early would leave a task that nobody awaits.
             coming.cancel()
 
     async def _scan_from(self, uid: str, cursor: bytes | int) -> Any:
@@ -145,6 +149,7 @@ class ArmStore(RedisPart):
         """What was written after the version ``since``; one that is above the version is not known."""
         names = [keys.counters(uid), keys.arm_changes(uid)]
         version, *listed = await self._redis.script("changed_arms", names, [since, keys.CHANGES_KEPT])
+        # Nothing changed: the version alone is answered, as nearly always.
         if not listed:
             return ArmChanges(version)
         ids: Sequence[bytes] | None = listed[0]

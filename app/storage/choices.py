@@ -27,6 +27,7 @@ class Choices(RedisPart):
         names.append(keys.ledger(partition))
         arguments: list[Argument] = [event, value, now_ms, ttl_ms, self._quota.of("events", partition)]
         answer: bytes | int = await self._redis.script("put_event", names, arguments)
+        # The event was answered before: whoever asks again gets the same choice.
         if isinstance(answer, bytes):
             return answer
         self._quota.taken("events", partition, answer)
@@ -51,6 +52,7 @@ class Choices(RedisPart):
         names = [keys.warm_up_slots(partition, learner), keys.ledger(partition)]
         arguments: list[Argument] = [count, most, claim, ttl_ms, self._quota.of("turns", partition)]
         first, *held = await self._redis.script("take_warm_up_slots", names, arguments)
+        # Negative: there was no room. ``taken`` raises then.
         if first < 0 or held:
             self._quota.taken("turns", partition, *held or [0])
         return int(first)
@@ -76,6 +78,7 @@ class Choices(RedisPart):
         if held:
             self._quota.taken("repeats", partition, held)
         arms = [member.decode().partition(":")[2] for member in there[::2]]
+        # Scores of sorted sets are floats, which the server may write as 1.76e+12.
         times = map(int, map(float, there[1::2]))
         return Had(bool(written), bool(is_whole), now_ms, list(zip(arms, times, strict=True)))
 

@@ -29,6 +29,7 @@ class DecisionRows(RedisPart):
         for learner, theirs in by_learner.items():
             names += (keys.rows(partition, learner), keys.row_times(partition, learner.bandit_uid))
             names.append(keys.forgotten(partition, learner))
+            # All rows of a learner are of one bandit, which has one time to keep them.
             arguments += (*learner, theirs[0].keep_ms, len(theirs))
             for row in theirs:
                 arguments += (field_of(row), row.known_entry, row.record)
@@ -74,6 +75,7 @@ class DecisionRows(RedisPart):
         """For how many ms rows are kept, of each bandit that has any in the partition, by its uid."""
         result = await self._redis.command("HGETALL", keys.row_logs(partition))
         pairs = ((name.decode(), int(value)) for name, value in result.items())
+        # The same hash says from when rows are whole (``kept_from``): a colon cannot be in a uid.
         return {name: value for name, value in pairs if not name.endswith(_FROM)}
 
     async def kept_from(self, partition: int, bandit_uid: str) -> int:

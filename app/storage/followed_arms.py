@@ -56,6 +56,7 @@ class FollowedArms(RedisPart):
         result: list[DescribedArm | None] = []
         for start in range(0, len(ids), READ_TOGETHER):
             some = ids[start : start + READ_TOGETHER]
+            # As one, so that an arm never has the features of one write and the document of another.
             features, documents = await self._redis.transaction(
                 [("HMGET", keys.features(uid), *some), ("HMGET", keys.documents(uid), *some)]
             )

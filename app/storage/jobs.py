@@ -48,6 +48,7 @@ class JobStore(RedisPart):
         name = _name(bandit_uid, job_id)
         heads, results, *times = keys.JOBS
         dropped = [("HDEL", heads, name), ("HDEL", results, name), *(("ZREM", key, name) for key in times)]
+        # The first answer is that of the head: whether the job was there.
         return bool((await self._redis.transaction(dropped))[0])
 
     async def _keep(self, arguments: list[Argument], kind: str) -> KeptJob:

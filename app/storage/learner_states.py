@@ -32,8 +32,10 @@ class LearnerStates(RedisPart):
         ``known`` names the last entry that the caller has folded of a learner. If that is in the tail, only
         what comes after it is read (``continues``).
         """
+        # A script needs at least one key.
         if not learners:
             return []
+        # Bandits by number: their uids would be repeated for each learner.
         numbers = _numbered(learners)
         arguments: list[Argument] = []
         for learner in learners:
@@ -123,6 +125,7 @@ class LearnerStates(RedisPart):
 
         A watermark of "" and one above that of the partition are not known.
         """
+        # On a cluster partitions are on different nodes, and one script may ask one of them.
         one_by_one = [{partition: known} for partition, known in since.items()]
         together = one_by_one if self._redis.is_cluster else [since]
         found = await asyncio.gather(*map(self._changed, together))
@@ -131,12 +134,14 @@ class LearnerStates(RedisPart):
     async def _changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
         """Those of partitions that are on one node."""
         found: dict[int, LearnerChanges] = {}
+        # One answer lists at most ``MOST_LISTED`` names; what it has no room for is asked for again.
         while len(found) < len(since):
             rest = [partition for partition in since if partition not in found]
             names = [name for partition in rest for name in keys.of_partition(partition, *_CHANGES_OF)]
             arguments: list[Argument] = [keys.CHANGES_KEPT, MOST_LISTED]
             arguments += (since[partition] for partition in rest)
             results = await self._redis.script("changed_learners", names, arguments)
+            # Not strict: the script stops after as many partitions as the answer has room for.
             found.update(zip(rest, map(_changes, results), strict=False))
         return found
 
@@ -146,6 +151,7 @@ def _changes(result: Sequence[Any]) -> LearnerChanges:
     if not listed:
         return LearnerChanges(watermark.decode(), newest.decode())
     members: Sequence[bytes] | None = listed[0]
+    # Too many changes ago: which learners have changed is not known any more, so all may have.
     if members is None:
         return LearnerChanges(watermark.decode(), newest.decode(), None)
     learners = [_learner(member) for member in members if not member.startswith(b"-")]

@@ -48,6 +48,7 @@ class MoveStore(RedisPart):
     async def folded(self, partition: int) -> Mapping[str, int]:
         """Of each bandit that was moved, the number of the last move whose entry is folded."""
         found = await self._redis.command("HGETALL", keys.spaces(partition))
+        # The other fields of the hash are named by the uid, a colon and a word.
         return {uid.decode(): int(number) for uid, number in found.items() if b":" not in uid}
 
     async def progress(self, bandit_uid: str) -> Sequence[MoveProgress]:
@@ -65,6 +66,8 @@ class MoveStore(RedisPart):
         """Write the states of those learners that are as they were read; how many were."""
         arguments: list[Argument] = [bandit_uid, _HEADER_BYTES]
         for write in writes:
+            # Compare and set by the header alone: it has the version, which every entry that is folded
+            # raises, and is a few bytes of what may be a megabyte.
             known = (write.checkpoint or b"")[:_HEADER_BYTES]
             arguments += (write.name, known, write.tail, "" if write.state is None else "1")
             arguments.append(write.state or b"")

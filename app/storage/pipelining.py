@@ -48,6 +48,7 @@ class Pipeliner:
         self._execute: Callable[..., Awaitable[Any]] = redis.execute_command
         self._waiting: list[Command] = []
         self._exchanges: set[asyncio.Task[None]] = set()
+        # Held here: the event loop itself keeps only weak references to tasks.
         self._alone: set[asyncio.Task[Any]] = set()
         self._silent = False
         self._closed = False
@@ -59,7 +60,9 @@ class Pipeliner:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((arguments, answer))
+        # The first of a turn: those after it leave with it.
         if len(self._waiting) == 1:
+            # After all callers of this turn of the loop had theirs to say.
             loop.call_soon(self._leave)
         return await answer
 
@@ -68,6 +71,7 @@ class Pipeliner:
         pipeline = self._redis.pipeline(transaction=True)
         for arguments in commands:
             pipeline.execute_command(*arguments)
+        # Not among the other commands: MULTI would hold back those of other callers until EXEC.
         answers: list[Any] = await self._ask_alone(pipeline.execute)
         return answers
 
@@ -82,6 +86,7 @@ class Pipeliner:
         Later commands are refused. The driver would open a connection for them, which nothing closes.
         """
         self._closed = True
+        # Whoever waits now was let in before the close, and gets its answer.
         while self._exchanges or self._alone or self._waiting:
             under_way = self._exchanges | self._alone
             await (asyncio.wait(under_way) if under_way else asyncio.sleep(0))
@@ -89,6 +94,7 @@ class Pipeliner:
     def _refuse_in_vain(self) -> None:
         if self._closed:
             raise driver.ConnectionError("the connections are closed")
+        # One exchange is let through, and tries whether the server answers again.
         if self._silent and (self._exchanges or self._alone):
             raise driver.TimeoutError("the server is silent")
 
@@ -108,12 +114,15 @@ class Pipeliner:
             answers = await self._noted(partial(self._ask, [arguments for arguments, _ in commands]))
         except Exception as error:
             if self._silent:
+                # They would each wait for the whole time-out in turn, although the server was just found to
+                # be silent.
                 commands, self._waiting = [*commands, *self._waiting], []
             answers = [error] * len(commands)
         for (_, future), answer in zip(commands, answers, strict=True):
             _settle(future, answer)
 
     async def _ask(self, commands: Sequence[Arguments]) -> list[Any]:
+        # A pipeline of one costs the driver more than the command itself.
         if len(commands) == 1:
             return [await self._execute(*commands[0])]
         pipeline = self._redis.pipeline(transaction=False)
@@ -127,11 +136,13 @@ class Pipeliner:
         task = asyncio.create_task(self._noted(ask))
         self._alone.add(task)
         task.add_done_callback(self._ended)
+        # A cancelled caller does not cancel the exchange: see the module.
         return await asyncio.shield(task)
 
     async def _noted(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """The answers; whether the server is silent is known from then on."""
         try:
+            # One timer for all answers of an exchange; the driver's own would be one for each.
             async with asyncio.timeout(self._patience_s):
                 answers = await ask()
         except (TimeoutError, driver.TimeoutError) as error:

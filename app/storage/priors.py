@@ -59,5 +59,7 @@ class PriorStore(RedisPart):
                 for partition in range(self.partitions)
             )
         )
+        # Each partition counts for itself: a common counter would be on one node, away from the fold that has
+        # to write it in one step.
         sums = [sum(int(value or 0) for value in values) for values in zip(*parts, strict=True)]
         return [FoldedCounts(*pair) for pair in zip(sums[::2], sums[1::2], strict=True)]

@@ -51,7 +51,7 @@ class QuotaStore(RedisPart):
         return bool(await self._redis.script("delete_quota", names, [quota_id, MOST_CHANGES]))
 
     async def changed(self, bandit_uid: str) -> int:
-        """Tell all processes that the quotas of a bandit have changed; how often now (``Registry.quotas``)."""
+        """Tell all processes that the quotas of a bandit changed; how often now (``Registry.quotas``)."""
         names = [keys.QUOTAS, keys.REGISTRY_VERSION]
         return int(await self._redis.script("note_quotas", names, [bandit_uid]))
 

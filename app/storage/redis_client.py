@@ -176,6 +176,7 @@ class RedisClient:
         options = {
             "max_connections": max_connections,
             "socket_connect_timeout": socket_timeout_s,
+            # The driver would send a write again after a lost reply, without knowing whether that is safe.
             "retry": Retry(NoBackoff(), 0),
             "decode_responses": False,
             "protocol": 2,  # the one protocol whose answers have the same shape on every server
@@ -193,11 +194,13 @@ class RedisClient:
             ) from None
         self.address = f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
         # The driver's client of a cluster does not wait for a free connection, so callers wait here.
+        # What the two pipeliners may hold is left to them: transactions never take the last connection.
         self._transactions = asyncio.Semaphore(max(1, max_connections - 2 * IN_FLIGHT))
         self._patience_s = pool_timeout_s
         self._open_cluster = partial(RedisCluster.from_url, url, socket_timeout=socket_timeout_s, **options)
         pool.connection_class = _packing(pool.connection_class)
         self._redis: Redis | RedisCluster = Redis.from_pool(pool)
+        # Two: small commands do not wait behind a megabyte of features.
         self._pipeliner, self._bulk = (Pipeliner(self._redis, patience_s=socket_timeout_s) for _ in range(2))
         self._scripts = scripts()
 
@@ -265,6 +268,8 @@ class RedisClient:
         script, ask = self._scripts[name], (self._bulk if bulk else self._pipeliner).command
         try:
             return await ask("EVALSHA", script.digest, len(keys), *keys, *args)
+        # The server was started again, or failed over, and knows no scripts any more. EVAL teaches it this
+        # one.
         except driver.NoScriptError:
             with translated(self._data_dir):
                 return await ask("EVAL", script.text, len(keys), *keys, *args)
@@ -273,6 +278,7 @@ class RedisClient:
 
     async def check(self) -> None:
         """Raise StartupError unless this is a primary that knows our commands and never drops keys."""
+        # By asking, not by a setting: one address works for both.
         if (await self.command("INFO")).get("cluster_enabled"):
             await self._use_cluster()
         for facts in await self._everywhere("INFO"):
@@ -284,6 +290,7 @@ class RedisClient:
         version = str(facts.get("redis_version", "6.2"))
         if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
             raise StartupError(f"the store at {self.address} is version {version}: 6.2 or newer is needed")
+        # A key that is dropped may be a learner, or the dedupe keys of rewards that would count twice.
         if facts.get("maxmemory") and facts.get("maxmemory_policy") != "noeviction":
             raise StartupError(
                 f"the store at {self.address} would drop keys when its memory is full: "
@@ -291,6 +298,7 @@ class RedisClient:
             )
 
     async def _use_cluster(self) -> None:
+        # The connections to the single node are of another kind.
         await self.close()
         with translated(self._data_dir):
             self._redis = await self._open_cluster().initialize()

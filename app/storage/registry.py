@@ -15,6 +15,7 @@ class RegistryStore(RedisPart):
     """Records of catalogues and bandits by name. A record begins with a uid of 16 characters."""
 
     async def read(self) -> Registry:
+        # As one: a bandit of a catalogue that was made between two reads would name one that is not there.
         version, catalogues, bandits, quotas = await self._redis.transaction(
             [
                 ("GET", keys.REGISTRY_VERSION),
@@ -103,7 +104,9 @@ class RegistryStore(RedisPart):
         names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.PRIORS]
         names += [keys.versions(uid), keys.moves(uid), *keys.priors(uid)]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
+        # Also where it is missing: an earlier call may have been interrupted after the name was gone.
         if outcome != b"in_use":
+            # One after the other: a deletion is in no hurry, and must not fill every connection.
             for partition in range(self.partitions):
                 await drop_states(self._redis, partition, uid)
         return bool(outcome == b"deleted")

@@ -30,6 +30,7 @@ class RewardLog(RedisPart):
             return []
         names = [*_partition_keys(partition)]
         is_history = any(reward.expires_ms is None for reward in rewards)
+        # So that an import of history cannot take the space that rewards of today need.
         space = self._quota.of("dedupe", partition, SIXTEENTHS_FOR_HISTORY if is_history else SIXTEENTHS)
         arguments: list[Argument] = [space, 0, len(rewards)]
         length = 0
@@ -41,6 +42,7 @@ class RewardLog(RedisPart):
             length += len(home) + len(dedupe[2]) + len(dedupe[3])
         arguments[1] = 4 * length  # bytes of UTF-8, at most
         logged = [(place, item.logged) for place, item in enumerate(rewards, 1) if item.logged is not None]
+        # Bandits without a log pay for none of its keys.
         if logged:
             names += [keys.deleted(partition), keys.row_logs(partition)]
         for place, item in logged:
@@ -105,6 +107,8 @@ def _kept_value(reward: RewardWrite) -> str:
     if (signal := reward.signal) is not None:
         number = repr(float(signal.value)).removesuffix(".0")  # the shortest that is read back
         time = f"@{signal.at_ms}" if signal.aggregate == "last" else ""
+        # A letter rather than a digit: the script tells by it where the number of one signal ends and the
+        # next begins.
         return f"{chr(ord('A') + signal.place)}{signal.aggregate[0]}{number}{time}"
     return "" if reward.summed is None else f"{reward.summed:.17g}"
 
@@ -118,6 +122,8 @@ def _partition_keys(partition: int) -> tuple[str, ...]:
 
 def _dedupe_keys(partition: int, reward: RewardWrite) -> tuple[str, tuple[Argument, Argument, str, str]]:
     """The key where the reward's dedupe keys are, or that is the only one; and what the script needs."""
+    # What is of no decision has a key of its own with a time to live. Rewards share one hash for each stretch
+    # of time, which goes as a whole.
     if reward.expires_ms is None:
         check_positive("ttl_ms", reward.ttl_ms or 0)
         if reward.decision_key is not None:

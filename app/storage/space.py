@@ -33,6 +33,7 @@ class SpaceBudget:
         """What the partition holds after a write. Raises StoreFull when it says that there was no space."""
         if held <= 0:
             raise full(kind)
+        # Before the first look nothing is known of the others, and what this write adds is in that look.
         if self._held:
             self._total[kind] += held - self._held[kind][partition]
             self._held[kind][partition] = held
@@ -46,6 +47,7 @@ class SpaceBudget:
         """The bytes that the partition may hold; none if that is negative. ``sixteenths``: of the bound."""
         others = self._total[kind] - (self._held[kind][partition] if self._held else 0)
         bound = self.bounds[kind]
+        # In integers and rounded down: no process allows a byte more than another.
         return bound - bound * (16 - sixteenths) // 16 - others
 
 

@@ -88,12 +88,15 @@ class Store:
     async def open(self) -> None:
         """Connect and check the server. Raises StartupError when it is not one that we can use."""
         await self._redis.check()
+        # A learner's partition is its hash modulo their number: with another number its rewards would be
+        # looked for elsewhere.
         fixed = await self._redis.script("put_once", [keys.PARTITIONS], [self.partitions, ""])
         if int(fixed) != self.partitions:
             raise StartupError(
                 f"the store at {self._redis.address} has {int(fixed)} partitions for good: "
                 f"it cannot be opened with {self.partitions}"
             )
+        # Before the first write: until then the bounds count as if nothing were held.
         await self.usage.read()
 
     async def durability(self) -> str:

@@ -197,7 +197,7 @@ async def shares_of(number: int, snapshot: Snapshot, shape: Callable[[int], dict
     rules = [
         QuotaRule(MOST, shape(n), per_s=86_400, pace="even" if n % 3 == 0 else "none") for n in range(number)
     ]
-    await shares.become([BanditQuota(str(n), f"u{n}", rule) for n, rule in enumerate(rules)])
+    await shares.change([BanditQuota(str(n), f"u{n}", rule) for n, rule in enumerate(rules)], ())
     for live in shares.by_id.values():
         live.share = live.spent + 10**6
     await shares.membership.ready(snapshot)

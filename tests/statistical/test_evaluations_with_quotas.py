@@ -125,7 +125,7 @@ async def shares_of(clock: OwnClock, words: Words, seed: int) -> QuotaLedger:
     store = StoreByClock(clock, {name: rule.terms("u") for name, rule in rules.items()})
     rng = np.random.default_rng(seed)
     shares = QuotaLedger(store, words, "b", asyncio.Event(), clock=clock, rng=rng)  # type: ignore[arg-type]
-    await shares.become([BanditQuota(name, name, rule) for name, rule in rules.items()])
+    await shares.change([BanditQuota(name, name, rule) for name, rule in rules.items()], ())
     return shares
 
 

@@ -113,14 +113,15 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision", "Bandit",
-    "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest", "ConstantSnapshot",
-    "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob", "ExposuresView",
-    "ExposureView", "FieldError", "LearnedPageView", "LearnedReward", "LearningTermsView", "LoggedArm",
-    "LoggedReward", "LogRecord", "PolicyNeeds", "PolicyView", "Problem", "PullsView", "PullView",
-    "QueriesView", "QueryView", "QuotaState", "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView",
-    "ReportedMove", "RevisionsView", "Row", "Selection", "SelectionRequest", "SetsView", "Shown",
-    "SignedChoice", "SlateToldView", "StageView", "UsedView", "View",
+    "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
+    "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest",
+    "ConstantSnapshot", "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
+    "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",
+    "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
+    "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaState",
+    "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView", "ReportedMove", "RevisionsView", "Row",
+    "Selection", "SelectionRequest", "Sets", "Shown", "SignedChoice", "SlateToldView", "Stage",
+    "UnlistedValues", "UsedView", "View",
 }  # fmt: skip
 
 

@@ -100,6 +100,7 @@ def combined(request: SelectionRequest, view: View) -> SelectionRequest:
     if view.pins or view.unpinned:
         pins = [pin for pin in (*request.pins, *view.pins) if pin.arm not in view.unpinned]
         changed["pins"] = pins
+        # The policy chooses for the places of pins that may not stand, so a list is never shorter for one.
         changed["k"] = request.k + len(request.pins) - len(pins)
     if view.quotas is not None:
         changed["quotas"] = view.quotas
@@ -203,6 +204,8 @@ async def charged(applied: Sequence[Applied], shown: Shown) -> Sequence[Applied]
     """With what each was charged: all are, or none; None: something was used up meanwhile."""
     done, stands = list(applied), False
     try:
+        # The last first: quotas take without a round trip and are given back in memory. What writes to the
+        # store comes when nothing else can refuse.
         for place in range(len(done) - 1, -1, -1):
             own = done[place]
             charge = await own.constraint.charge(own.view, shown) if own.constraint.counts else ()

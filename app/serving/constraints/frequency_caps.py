@@ -94,8 +94,10 @@ class FrequencyCaps(Constraint):
     async def exposures(self, subject: FrequencyCapKey, *, dry_run: bool) -> Mapping[str, int]:
         """How often it was shown each arm or value, as far as this process knows. Raises Unavailable."""
         if dry_run or subject.rule.counts == "rewarded":
+            # With nothing to write: the same script reads, so both have one form of the answer.
             self._refresh(subject, await self._store.take_repeats(subject.key, [], **_terms(subject.rule)))
         moment = time.monotonic()
+        # By this process's clock: what it knows is only a first guess, and the script decides by the store's.
         return Counter(what for what, until in self._known.get(subject.key) or () if until > moment)
 
     async def charge(self, view: View, shown: Shown) -> CapCharge | tuple[()] | None:

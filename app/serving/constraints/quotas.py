@@ -99,15 +99,18 @@ async def view_of(quotas: QuotaLedger, request: SelectionRequest, *, deferred: b
             quotas.membership.follow(whole)
             if not await quotas.membership.ready(whole):
                 continue
+        # A dry run takes nothing, so it must not hold anything back from others either.
         if not request.dry_run and places > 1:
             await quotas.stock(places)
         now, pins = quotas.now(), []
         if request.pins:
+            # Again: something was awaited since.
             whole = index.snapshot()
             rows = [(pin, whole.table.row_of(pin.arm)) for pin in request.pins]
             pins = await now.standing(rows, whole, deferred=deferred)
     few: RemainingQuotas | None = quotas.few(places, deferred=deferred)
     return View(
+        # None: then a choice searches as one without quotas, which is much faster than through a mask.
         quotas=None if is_current and now.bars_nothing else now,
         limits=() if few is None else (few,),
         unpinned={pin.arm for pin in request.pins} - {pin.arm for pin in pins} if request.pins else (),

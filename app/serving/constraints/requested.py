@@ -84,6 +84,7 @@ def with_pins(request: SelectionRequest, selection: Selection) -> Selection:
         own = whole.rows_of([pin.arm])
         if not len(own):
             continue
+        # By the estimate, whatever the policy draws: nobody chose this arm by a draw.
         scored = TopK(own, snapshot.arms.features_of(own) @ snapshot.posterior.theta, exact=True)
         estimate = request.bandit.observed(scored)
         rows.insert(pin.place - 1, int(own[0]))

@@ -21,6 +21,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
+    # The standard library has no prctl, and a package is not importable here (-I -S).
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
@@ -34,6 +35,7 @@ def watch_parent(lifeline: int) -> None:
         return
     os.dup2(lifeline, 0)
     os.closerange(1, 1024)  # above all the lock on the data directory: that is the server's
+    # It returns at the end of the pipe, when the kernel has closed the service's end: whatever killed it.
     os.read(0, 1)
     if os.getppid() == server:
         os.kill(server, signal.SIGKILL)

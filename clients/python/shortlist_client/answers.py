@@ -1,4 +1,4 @@
-"""What the service answers. Every class has the fields of its schema in /openapi.json, under the same names.
+"""What the service answers, as /openapi.json says: written by ``make client-types``.
 
 A field that the service does not know yet has a default, and one that this client does not know is ignored:
 client and service may be of different versions. ``None`` stands for null.
@@ -28,8 +28,9 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class ChosenArm:
-    """``propensity``: the probability of this arm given those before it, where the policy knows it.
-    ``pinned``: the arm stands here because of a rule. ``metadata``: where ``include`` asked for them.
+    """``propensity``: the probability of this arm given those before it, of a policy that knows it and of
+    the holdout. ``pinned``: the arm stands here because of a rule. ``metadata``: where ``include`` asks
+    for them.
     """
 
     id: str
@@ -41,10 +42,11 @@ class ChosenArm:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Arms, the best first. ``decision`` is the token to reward them with; ``eligible`` is how many arms the
-    filters let in, where there is one; ``bandit_version`` is that of the settings it was made by;
-    ``group`` is "policy" or "holdout", of a bandit with a holdout; ``weights`` are those of its signals;
-    ``prior_version`` is of its learned prior, 0 while there is none, None of a bandit with another prior.
+    """Arms, the best first. ``decision``: the token to reward them with. ``bandit_version``: of the
+    settings that it was made by. ``eligible``: how many arms the filters let in, where there is one.
+    ``group``: "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were
+    weighed, of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none;
+    absent of a bandit with another prior.
     """
 
     decision: str
@@ -63,9 +65,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class DryRunArm:
-    """``estimate``: the reward that the learner expects. ``width``: the standard deviation of the estimate.
-    ``draw``: the value that was drawn for the arm, None where the policy chooses by none. ``prior``: the part
-    of the estimate that a new key has too, by a learned prior. The rest is as in a choice.
+    """``estimate``: the reward that the learner expects of the arm. ``width``: the standard deviation of
+    the estimate. ``draw``: the value that was drawn for the arm, of policies that choose by such values;
+    None of the others, of arms that are pinned, of a baseline and of the holdout. ``prior``: the part of
+    the estimate that a new key has too, by the learned prior; the rest is what this key was rewarded
+    for. Absent without.
     """
 
     id: str
@@ -81,7 +85,7 @@ class DryRunArm:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a choice would be: its fields without a decision."""
+    """As a choice, without a decision."""
 
     arms: tuple[DryRunArm, ...]
     policy: str
@@ -130,8 +134,65 @@ class Activation:
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """``backlog``: rewards that are not applied yet, the oldest for ``lag_s`` seconds."""
+
+    status: str
+    backlog: int
+    lag_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """``at``: when it was noticed, in UTC (ISO 8601). ``what``: which data, for a human."""
+
+    at: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is well (``good``), or not, or neither (None). ``text``: without a full stop."""
+
+    name: str
+    good: bool | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is running, and how much of it there is.
+
+    ``store``: when its writes reach the disk, as ``appendfsync`` says. ``loss``: what it has lost, if
+    anything. ``findings``: what `shortlist doctor` says of it.
+    """
+
+    uptime_s: float
+    ready: bool
+    store: str
+    worker: bool
+    backlog: int
+    catalogues: int
+    arms: int
+    bandits: int
+    cached_learners: int
+    cached_learner_bytes: int
+    loss: Loss | None
+    version: str
+    python: str
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class UsedFilter:
-    """A filter in use and how the arms that it lets in are searched, as measured; times in microseconds."""
+    """A filter in use. ``way``: the strategy by which its arms are searched; recall and ratio as measured
+    for it, ``expected_us`` the typical time of a search in microseconds.
+    """
 
     filter: Mapping[str, Any]
     eligible: int
@@ -145,7 +206,9 @@ class UsedFilter:
 
 @dataclass(frozen=True, slots=True)
 class EncodedField:
-    """A field of the metadata, and how it becomes numbers."""
+    """``category`` and ``categories`` need ``values``, ``cycle`` needs ``period``, ``hash`` needs ``size``;
+    ``number`` may have ``mean`` (0 if absent) and ``scale`` (1), both of log(1 + v) with ``log``.
+    """
 
     name: str
     kind: str
@@ -159,7 +222,9 @@ class EncodedField:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """``basis`` is not among the features that are answered: it stands beside them, if it was asked for."""
+    """To how many numbers an embedding is reduced. ``basis``: by these rows; absent: by those that fit the
+    arms best, once there are enough.
+    """
 
     to: int
     basis: tuple[tuple[float, ...], ...] | None = None
@@ -167,7 +232,9 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """``dim``: how many features of an arm are sent."""
+    """``dim``: how many numbers the features of an arm have when they are given. ``reduce``: a number, or
+    an object.
+    """
 
     dim: int
     reduce: Reduce | None = None
@@ -175,7 +242,9 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the features of a catalogue are made from."""
+    """What the features of a catalogue are made from: ``fields`` of the metadata, an ``embedding``, or
+    both, the fields first.
+    """
 
     fields: tuple[EncodedField, ...] | None = None
     embedding: Embedding | None = None
@@ -183,9 +252,10 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How embeddings are reduced ``to`` fewer numbers. ``state``: ``not_fitted``, ``given`` with the
-    catalogue, or ``fitted`` to so many ``arms``: then what of their squared lengths is kept, and of the
-    nearest ten.
+    """What the reduction of the embeddings is. ``state``: ``not_fitted`` until there are enough arms,
+    ``given`` with the catalogue, or ``fitted`` to so many ``arms``: then ``share_of_variance`` is the
+    part of their squared lengths that is kept, and ``overlap_at_10`` how many of the 10 nearest of an
+    arm are so still.
     """
 
     to: int
@@ -197,7 +267,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Unlisted:
-    """How many ``arms`` have values that a field does not list, and the most frequent of these."""
+    """How many ``arms`` have values that the field does not list, and the most frequent of these."""
 
     arms: int
     values: tuple[str, ...]
@@ -212,10 +282,18 @@ class Display:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """``size`` is its number of arms; ``index`` says how it is searched, and whether that is ``exact``.
+    """``size``: its number of arms. ``filters``: those that were asked most often of late.
 
-    ``columns``: what each number of its features means, which are made as ``features`` says. ``basis``: of
-    the ``reduction`` of an embedding, if it was asked for. ``findings``: what is wrong with it; not in lists.
+    ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain
+    scan, and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
+    ``recall_at_1``, ``recall_at_10`` and ``recall_at_100`` are of the best arm and of lists; the last
+    two are absent where the arms are in Milvus, where lists are not measured.
+
+    Of a catalogue with ``features``: what these are made from, without a basis; ``columns``, what each
+    number means; ``reduction`` of its embedding; ``unlisted`` values of fields, which count as missing:
+    absent in lists, and where the arms are in Milvus. ``basis``: where it is asked for. ``warnings``:
+    what these features cost; absent if nothing is to be said. ``findings``: what is wrong with it, as in
+    `/v1/status`; absent if nothing is.
     """
 
     id: str
@@ -242,8 +320,9 @@ class Catalogue:
 
 @dataclass(frozen=True, slots=True)
 class CatalogueField:
-    """A field of the metadata, or ``tags``: how many ``arms`` have it, and in ``types`` how many with values
-    of a type. ``values``: the most frequent of ``distinct`` ones, and in ``counts`` how often each is there.
+    """A field of the metadata, or ``tags``: how many ``arms`` have it, and in ``types`` how many have a
+    string, a number, a boolean, or none of these (None, an object, an empty list). ``values``: the most
+    frequent of ``distinct`` ones, at most 20, and in ``counts`` how often each is there.
     """
 
     field: str
@@ -252,14 +331,6 @@ class CatalogueField:
     distinct: int
     values: tuple[str | float | bool, ...]
     counts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    id: str
-    features: tuple[float, ...]
-    tags: tuple[str, ...]
-    metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +343,16 @@ class Upserted:
 
 
 @dataclass(frozen=True, slots=True)
+class Arm:
+    """One arm as a user gives and gets it."""
+
+    id: str
+    features: tuple[float, ...]
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """``missing`` names the arms that were not there."""
 
@@ -281,836 +362,22 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What settings are for one learner, as numbers. ``noise`` is 1 where it is not learned."""
-
-    ridge: float
-    noise: float
-    exploration: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bandit(Settings):
-    """The settings of a bandit, with all defaults filled in. ``version`` grows with every change; ``etag`` is
-    for the ``if_match`` of one. ``warnings``: what cannot be done with these settings. ``used``: what they
-    are for a learner without rewards; None of a bandit as it was. ``move``: while learners are being carried
-    to another catalogue.
+class Guarantee:
+    """``exact``: greedy's own centres, always. ``pac``: with probability at least 1 - delta every centre
+    was, when it was chosen, within epsilon of the farthest arm. ``none``: no promise.
     """
 
-    id: str
-    version: int | None = None
-    warnings: tuple[str, ...] = ()
-    used: Used | None = None
-    move: MoveStatus | None = None
-    etag: str | None = field(default=None, metadata=HEADER)
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """``used``: counted in the ``window`` of now, (from, to) in ms since 1970; ``reserved``: held by
-    processes; ``left``: the rest. ``ends``: when it is used up if it goes on like this.
-    """
-
-    id: str
-    most: int
-    filter: Mapping[str, Any] | None
-    arm: str | None
-    per_s: float | None
-    counts: str
-    pace: str
-    to: str | None
-    used: int
-    reserved: int
-    left: int
-    window: tuple[Any, ...] | None
-    ends: str | None
-    outstanding: int | None = None
-    signal: str | None = None
-    from_: str | None = field(default=None, metadata={"name": "from"})
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedArm:
-    """``propensity``: given the arms before it; None where the policy knows none."""
-
-    id: str
-    place: int
-    score: float
-    propensity: float | None
-    pinned: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedReward:
-    """``default``: nobody sent it, it stands for a reward that did not come in time. ``revised``: how many
-    earlier ones it has taken the place of.
-    """
-
-    arm: str
-    value: float
-    time: int
-    default: bool
-    signal: str | None = None
-    revised: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Barred:
-    """The arms that one of ``filters`` lets in, and these ``arms``."""
-
-    filters: tuple[Mapping[str, Any], ...] = ()
-    arms: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedDecision:
-    """A decision with its rewards, in the order in which they came. Times in ms since 1970.
-
-    ``barred``: what quotas and repeats did not allow; None where that is not known.
-    """
-
-    decision: str
-    time: int
-    key: str | None
-    bandit_version: int
-    learner_version: int
-    catalogue_version: int
-    policy: str
-    group: str | None
-    context: tuple[float, ...] | None
-    filter: Mapping[str, Any] | None
-    eligible: int | None
-    arms: tuple[LoggedArm, ...]
-    rewards: tuple[LoggedReward, ...]
-    weights: Mapping[str, float] | None = None
-    barred: Barred | None = Barred()
-    prior_version: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ArmRevision:
-    """The features that an arm has, or had, at a revision. Revisions ascend within a catalogue."""
-
-    id: str
-    revision: int
-    features: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedReward:
-    """An entry of the reward log, by its ``number``. Times in ms since 1970.
-
-    ``kind``: reward, default, observation; other (of no arm that was noted: what is learned from are its
-    ``features``), forget (the learner begins anew), state (a learner without rewards takes it), move (all
-    learners of the partition are carried to another catalogue). ``id``: of the decision or observation.
-    ``replaces``: the value of what it takes the place of, of a default or of an earlier reward.
-    ``examined``: by what the features of the arm are multiplied. ``signal``: which of several rewards, None:
-    all together; ``had``: what they counted as before it. ``before``: the sum of the rewards before it.
-    ``replayed``: the number that it had as a dead letter, which taught nothing. ``space``: which move of the
-    bandit it is from.
-    """
-
-    number: int
-    time: int
     kind: str
-    key: str | None
-    id: str | None
-    arm: str | None
-    revision: int | None
-    value: float | None
-    decided: int | None
-    first: bool
-    before: float
-    replaces: float | None
-    context: tuple[float, ...] | None
-    logged: bool
-    replayed: int | None
-    features: tuple[float, ...] | None
-    state: str | None
-    examined: float | None = None
-    signal: str | None = None
-    signal_number: int | None = None
-    had: tuple[float, ...] | None = None
-    space: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedPage:
-    """Entries of one partition, and the arms that they name if asked for.
-
-    ``position``: the cursor to go on from at any time; ``next``: the same, None when there is no more now.
-    ``missing``: entries, of any bandit, that were trimmed before they could be read from here, or erased with
-    a learner that was forgotten.
-    """
-
-    items: tuple[LearnedReward, ...]
-    arms: tuple[ArmRevision, ...]
-    next: str | None
-    position: str
-    missing: int
-
-
-@dataclass(frozen=True, slots=True)
-class Revisions:
-    """Arms by their revisions; ``position`` and ``next`` as in ``LearnedPage``."""
-
-    items: tuple[ArmRevision, ...]
-    next: str | None
-    position: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedMove:
-    """What a move to another catalogue did to what was learned: see docs/lake.md. ``transform``: None where
-    nothing came along.
-    """
-
-    space: int
-    features: int
-    transform: tuple[tuple[float, ...], ...] | None
-    residual: tuple[tuple[float, ...], ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class LearningTerms:
-    """What rewards become in a learner: see docs/lake.md."""
-
-    id: str
-    partitions: int
-    features: int
-    context: int | None
-    directions: tuple[tuple[float, ...], ...] | None
-    half_life_s: float | None
-    pooled: bool
-    shifted: bool
-    constant: float | None = None
-    space: int = 0
-    moves: tuple[LearnedMove, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request asked for. ``pins``: (arm, place). ``at_most``: (field, count). ``arms``: a baseline.
-    ``diverse``: (weight, over).
-    """
-
-    k: int
-    exclude: tuple[str, ...]
-    event_id: str | None
-    arms: tuple[str, ...] | None
-    filter: Mapping[str, Any] | None
-    pins: tuple[tuple[Any, ...], ...]
-    at_most: tuple[tuple[Any, ...], ...]
-    diverse: tuple[Any, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """The part of an estimate that one number of an arm makes."""
-
-    column: str
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """``width``: how uncertain the ``estimate`` is. ``place``: from 1; None: it was not chosen.
-    ``prior``: the part of the estimate that a new key has too, by a learned prior. ``terms``: the largest
-    parts of the estimate, where the catalogue has ``columns``.
-    """
-
-    id: str
-    estimate: float
-    width: float
-    place: int | None
-    prior: float | None = None
-    terms: tuple[Term, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """``repeated``: the choice, made again from its ``seed``, is the same; None: it cannot be made again, for
-    what has ``changed``. Then there are no candidates. ``asked``: None if it was too large to be kept.
-    """
-
-    row: LoggedDecision
-    asked: Asked | None
-    seed: int
-    seeded: bool
-    changed: tuple[str, ...]
-    repeated: bool | None
-    candidates: tuple[Candidate, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupReport:
-    """Decisions of a group, and those with a reward that somebody sent. ``mean_reward``: of all decisions.
-
-    ``interval`` holds the mean with 95 % probability, however often one looks; None: not known yet.
-    """
-
-    group: str
-    decisions: int
-    rewarded: int
-    mean_reward: float | None
-    interval: tuple[float, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Lift:
-    """The mean reward of the policy less that of the holdout."""
-
-    value: float | None
-    interval: tuple[float, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupCounts:
-    """As ``GroupReport``, of a piece of time."""
-
-    group: str
-    decisions: int
-    rewarded: int
-    mean_reward: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """A piece of time; ``from_ms``, in the service's answer ``from``: when it begins, in ms since 1970."""
-
-    from_ms: int = field(metadata={"name": "from"})
-    groups: tuple[GroupCounts, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceReport:
-    """What the arms at one place of longer lists have earned. ``examination``: how likely it is looked at,
-    relative to the first place, by a holdout that is served random lists; with its ``interval``.
-    """
-
-    group: str
-    place: int
-    decisions: int
-    mean_reward: float
-    examination: float | None = None
-    interval: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SignalReport:
-    """What one signal came to: as the groups and the lift of a report."""
-
-    signal: str
-    groups: tuple[GroupReport, ...]
-    lift: Lift
-    interval_kind: str
-    interval_decisions: int
-    places: tuple[PlaceReport, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Guardrail:
-    """A rule of the bandit. ``state``, by the interval of the policy: "kept", "broken" or "unknown"."""
-
-    signal: str
-    state: str
-    most: float | None = None
-    least: float | None = None
-    mean: float | None = None
-    interval: tuple[float, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedMove:
-    """A move of a bandit: ``time`` in ms since 1970, and the catalogues."""
-
-    time: int
-    from_: str = field(metadata={"name": "from"})
-    to: str
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """``interval_kind``: "bounded" or "asymptotic". ``ungrouped``: decisions that are in neither group.
-
-    ``unit``: "key" or "decision", what intervals take as drawn. They are of the first ``interval_decisions``
-    decisions. ``warnings``: why a group has no interval.
-    ``complete_from``: when it begins, in ms since 1970, since rows from before are gone; None: as asked for.
-    ``moves``: of the bandit to other catalogues in this time.
-    """
-
-    groups: tuple[GroupReport, ...]
-    lift: Lift
-    interval_kind: str
-    ungrouped: int
-    buckets: tuple[Bucket, ...]
-    unit: str = "decision"
-    interval_decisions: int = 0
-    warnings: tuple[str, ...] = ()
-    complete_from: int | None = None
-    weights: Mapping[str, float] | None = None
-    signals: tuple[SignalReport, ...] = ()
-    guardrails: tuple[Guardrail, ...] = ()
-    places: tuple[PlaceReport, ...] = ()
-    moves: tuple[ReportedMove, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BanditVersion(Bandit):
-    """``since_ms``: when it came to be so, in ms since 1970, if that is known. ``by``: the name of the API
-    key that made it so, if there was one.
-    """
-
-    since_ms: int | None = None
-    by: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PlaceEstimate:
-    """``value`` and ``interval`` are None where there is too little to tell."""
-
-    value: float | None
-    interval: tuple[float, float] | None
-    effective_sample_size: float
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """``value`` is of a whole decision, ``places`` of each place of its list, of a signal only where they
-    were asked for. ``interval``: 95 %.
-    """
-
-    estimator: str
-    value: float | None
-    interval: tuple[float, float] | None
-    effective_sample_size: float
-    places: tuple[PlaceEstimate, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedValue:
-    """What the decisions have earned that were evaluated. ``left_out``: others, which could not be used."""
-
-    value: float | None
-    decisions: int
-    interval: tuple[float, float] | None = None
-    left_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Support:
-    """How well the log shows what the policy would do: shares of decisions, and the weight of one.
-
-    ``unshown_arms``: that the policy would choose and no decision shows.
-    """
-
-    unused_share: float
-    missing_share: float
-    largest_weight: float
-    unshown_arms: int = 0
-    unshown_share: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationLearners:
-    """With what decisions were weighed: what learners knew ``before`` them, in ``blocks``, or know ``now``.
-
-    ``begin``: ``known`` where the first block has what was known then; ``log`` where learners were fitted to
-    the log alone, and the first block is left out.
-    """
-
-    when: str
-    begin: str | None
-    blocks: int
-
-
-@dataclass(frozen=True, slots=True)
-class SignalEstimates:
-    """What a policy would have earned of one signal. There are no predictions, so ``dr`` is ``ips``."""
-
-    estimates: tuple[Estimate, ...]
-    logged: LoggedValue
-
-
-@dataclass(frozen=True, slots=True)
-class WeightsEvaluation:
-    """As ``Evaluation``, by some weights of signals."""
-
-    weights: Mapping[str, float]
-    estimates: tuple[Estimate, ...]
-    logged: LoggedValue
-    signals: Mapping[str, SignalEstimates]
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """``warnings``: what one must know before one believes it, as sentences. Where they say that too much of
-    what the policy does was never done, ``value`` and ``interval`` of estimates are None.
-
-    ``complete_from``: as of a report. ``results``: by each of several weights; the rest is by the first.
-    """
-
-    estimates: tuple[Estimate, ...]
-    logged: LoggedValue
-    warnings: tuple[str, ...]
-    support: Support | None = None
-    learners: EvaluationLearners | None = None
-    complete_from: int | None = None
-    weights: Mapping[str, float] | None = None
-    signals: Mapping[str, SignalEstimates] | None = None
-    results: tuple[WeightsEvaluation, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StartedEvaluation:
-    """The id of an evaluation that goes on by itself."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationProgress:
-    """How many decisions were evaluated, ``of`` how many; None while that is not known."""
-
-    decisions: int
-    of: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationJob:
-    """``state``: ``waiting``, ``running``, ``done``, ``failed`` (``error`` says why), or ``lost`` where the
-    process that ran it has died. ``created``: in ms since 1970.
-    """
-
-    id: str
-    created: int
-    state: str
-    progress: EvaluationProgress
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationResult(EvaluationJob):
-    """``result``: once it is done, for an hour."""
-
-    result: Evaluation | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """``dim`` is how many numbers a context becomes; ``columns`` what each means, of ``fields``, if named."""
-
-    dim: int
-    fields: tuple[Mapping[str, Any], ...] | None = None
-    columns: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """``theta``, ``weights`` and ``offset`` of a learner, for one of several rewards."""
-
-    theta: tuple[float, ...]
-    weights: tuple[tuple[float, ...], ...] | None = None
-    offset: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Learner:
-    """x.theta predicts a reward, plus ``offset`` where there is one, plus (P x)^T ``weights`` u in a context
-    u, where P are the ``directions``. ``precision`` and ``directions``: if they were asked for.
-    With ``signals`` theta and weights are those of their weighted sum. ``columns``: what the numbers of theta
-    are of, where the catalogue says it.
-    """
-
-    key: str
-    version: int
-    observations: int
-    theta: tuple[float, ...]
-    used: Used | None = None
-    offset: float | None = None
-    weights: tuple[tuple[float, ...], ...] | None = None
-    context: Encoding | None = None
-    directions: tuple[tuple[float, ...], ...] | None = None
-    precision: tuple[tuple[float, ...], ...] | None = None
-    signals: Mapping[str, Signal] | None = None
-    prior_version: int | None = None
-    columns: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LearnerCopy:
-    """``state``: all that is stored of a learner, base64, if it was asked for. ``prior_version``: of the
-    learned prior that its bandit has, which is not in the state.
-    """
-
-    key: str
-    version: int
-    observations: int
-    state: str | None = None
-    prior_version: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyNeeds:
-    """``max_work``: of the number of arms times the square of their dimension. None: any."""
-
-    arms_in_memory: bool
-    max_dim: int | None
-    max_work: float | None
-    max_signals: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """``options``: JSON schema of the settings that change what the policy does. ``propensities``: whether
-    each arm of a choice comes with its exact probability.
-    """
-
-    name: str
-    summary: str
-    options: Mapping[str, Any]
-    needs: PolicyNeeds
-    propensities: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Policies:
-    items: tuple[Policy, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SignalPrior:
-    """As of a whole prior, for one signal."""
-
-    noise: float
-    offset: float | None = None
-    mean: tuple[float, ...] | None = None
-    sd: tuple[float, ...] | None = None
-    weights: tuple[tuple[float, ...], ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """What the keys of a bandit have in common, ``mean``, and by how much they differ from it, ``sd``; both
-    None of fewer than ten keys. ``version`` 0: nothing is known yet.
-    """
-
-    version: int
-    keys: int
-    observations: float
-    noise: float | None
-    offset: float | None
-    mean: tuple[float, ...] | None
-    sd: tuple[float, ...] | None
-    since_ms: int | None
-    weights: tuple[tuple[float, ...], ...] | None = None
-    signals: Mapping[str, SignalPrior] | None = None
-    covariance: tuple[tuple[float, ...], ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MovedArms:
-    """How many arms both catalogues have, and only one of them."""
-
-    common: int
-    only_from: int
-    only_to: int
-
-
-@dataclass(frozen=True, slots=True)
-class ArmMap:
-    """``r2``: how much of the new features the map explains. ``shown``: by what arms were weighed."""
-
-    r2: float
-    shown: str
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """What a move does, or would do. ``agreement``: the correlation of what learners expect, before and
-    after. ``from_`` and ``to``: the catalogues. ``map``: None where nothing is carried.
-    """
-
-    from_: str = field(metadata={"name": "from"})
-    to: str
-    carry: str
-    arms: MovedArms
-    map: ArmMap | None
-    agreement: float | None
-    learners: int
-    warnings: tuple[str, ...]
-    bandit_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class MoveStatus:
-    """A move whose learners are being carried. ``carried``: which share of them is."""
-
-    from_: str = field(metadata={"name": "from"})
-    to: str
-    carry: str
-    learners: int
-    carried: float
-
-
-@dataclass(frozen=True, slots=True)
-class PriorVersion:
-    """A version of a learned prior as rows of the log name it: see docs/lake.md."""
-
-    version: int
-    since_ms: int
-    keys: int
-    observations: float
-    mean: tuple[tuple[float, ...], ...] | None
-    precision: tuple[float, ...] | None
-    residuals: tuple[tuple[float, ...], ...] | None
-    variation: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PriorVersions:
-    """The oldest first; ``position`` and ``next`` as in ``LearnedPage``."""
-
-    items: tuple[PriorVersion, ...]
-    next: str | None
-    position: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    stage: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exposure:
-    """An ``arm``, or a ``value`` where the cap counts by a field, that a key has had ``count`` times;
-    ``left``: how often it may have it until ``until_ms``.
-    """
-
-    arm: str | None
-    value: str | float | bool | None
-    count: int
-    left: int
-    last_ms: int
-    until_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exposures:
-    """``repeats``: the setting of the bandit. What the key had last is first."""
-
-    key: str
-    repeats: RepeatsRule
-    items: tuple[Exposure, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sets:
-    """What elimination has left of the arms; ``threshold`` is None without arms."""
-
-    stages: tuple[Stage, ...]
-    eliminated: int
-    threshold: float | None
+    epsilon: float
+    delta: float
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Coordinates that were read, None where nobody counts them, and what reading all of them would be."""
+    """Coordinates read of pairs of arms, and what reading all of them would be: arms x dimension x k."""
 
     reads: int | None
     exhaustive_reads: int
-
-
-@dataclass(frozen=True, slots=True)
-class MipsGuarantee:
-    """``pac``: with probability at least 1 - delta the k-th arm is within epsilon of the k-th best."""
-
-    kind: str
-    epsilon: float | None
-    delta: float | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class MipsArm:
-    """``value``: the inner product, or the squared distance."""
-
-    id: str
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class MipsVector:
-    """``index`` is the row of the request; ``value`` as for an arm."""
-
-    index: int
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class MipsAnswer:
-    """The best arm first. ``eligible``: how many a filter lets in; None without one, and in Milvus."""
-
-    arms: tuple[MipsArm, ...]
-    method: str
-    guarantee: MipsGuarantee
-    cost: Cost
-    catalogue_version: int
-    elapsed_ms: float
-    eligible: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class VectorsAnswer:
-    """The best vector first."""
-
-    arms: tuple[MipsVector, ...]
-    method: str
-    guarantee: MipsGuarantee
-    cost: Cost
-    elapsed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class SampleGuarantee:
-    """``pac``: each draw is within ``delta`` in total variation; ``assumes`` says under what."""
-
-    kind: str
-    delta: float
-    assumes: str | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """Rows of the request, each an independent draw."""
-
-    draws: tuple[int, ...]
-    method: str
-    guarantee: SampleGuarantee
-    cost: Cost
-    elapsed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class ArmDraws:
-    """Ids of arms, each an independent draw: an arm may appear more than once."""
-
-    draws: tuple[str, ...]
-    method: str
-    guarantee: SampleGuarantee
-    cost: Cost
-    catalogue_version: int
-    elapsed_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Guarantee:
-    kind: str
-    epsilon: float
-    delta: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -1128,7 +395,7 @@ class Centers:
 
 @dataclass(frozen=True, slots=True)
 class CenterCampaign:
-    """Where a campaign stands. ``radius`` is estimated, for all centres but the last."""
+    """Where a campaign stands. ``radius`` is estimated from the answers, for all centres but the last."""
 
     id: str
     method: str
@@ -1165,14 +432,104 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class CenterTold:
+    """New results, results that were there already, and whether all centres are found."""
+
     observed: int
     duplicate: int
     done: bool
 
 
 @dataclass(frozen=True, slots=True)
+class SampleGuarantee:
+    """``exact``: drawn from p. ``pac``: each draw is within ``delta`` of p in total variation; ``assumes``
+    names a condition of that. ``none``: no promise. ``reason`` explains a kind that was not asked for.
+    """
+
+    kind: str
+    delta: float
+    assumes: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """``draws`` are rows of the request, each an independent draw."""
+
+    draws: tuple[int, ...]
+    method: str
+    guarantee: SampleGuarantee
+    cost: Cost
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArmDraws:
+    """``draws`` are ids of arms, each an independent draw: an arm may appear more than once."""
+
+    draws: tuple[str, ...]
+    method: str
+    guarantee: SampleGuarantee
+    cost: Cost
+    catalogue_version: int
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class MipsArm:
+    """``value``: the inner product, or the squared distance."""
+
+    id: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class MipsGuarantee:
+    """``exact``: the best arms. ``pac``: with probability at least 1 - delta the k-th best arm returned is
+    within epsilon of the k-th best. ``none``: no promise. ``reason`` explains a kind that was not asked
+    for.
+    """
+
+    kind: str
+    epsilon: float | None
+    delta: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MipsAnswer:
+    """The best arm first. ``eligible``: how many the filter lets in; None without one, and in Milvus."""
+
+    arms: tuple[MipsArm, ...]
+    method: str
+    guarantee: MipsGuarantee
+    cost: Cost
+    catalogue_version: int
+    elapsed_ms: float
+    eligible: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MipsVector:
+    """``index``: the row of the request. ``value``: the inner product, or the squared distance."""
+
+    index: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsAnswer:
+    """The best vector first."""
+
+    arms: tuple[MipsVector, ...]
+    method: str
+    guarantee: MipsGuarantee
+    cost: Cost
+    elapsed_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
-    """The mean total of the best slate lies between these."""
+    """The mean total of ``best`` lies between these, with probability 1 - delta over the whole campaign."""
 
     lower: float | None
     upper: float | None
@@ -1180,7 +537,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``more_pulls``: about how many results are wanted until the campaign ends."""
+    """``asked`` pulls so far. The last look was at the first ``looked_at`` results, the next is at
+    ``next_look``. No slate exceeds ``best`` by more than ``excess``, with the confidence of the
+    campaign; it ends when that is at most epsilon, after about ``more_pulls`` more results.
+    """
 
     asked: int
     looked_at: int
@@ -1191,7 +551,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class AtMost:
-    """At most ``count`` arms of one slate share a value of ``field``."""
+    """At most ``count`` arms of one choice share a value of ``field``."""
 
     field: str
     count: int
@@ -1199,15 +559,16 @@ class AtMost:
 
 @dataclass(frozen=True, slots=True)
 class SlateRules:
+    """``at_most`` limits how many arms of one slate share a value of a field, as in a choice."""
+
     at_most: tuple[AtMost, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SlateCampaign:
-    """Where a campaign stands: what the last look at its results saw.
-
-    ``rules`` say which slates are allowed, None: all; ``metadata`` has what they need of the arms, as it was
-    when the campaign was made.
+    """Where a campaign stands. ``best`` and ``estimates`` are those of the last look; empty before the
+    first. ``rules``: which slates are allowed, None: all. ``metadata`` has what the campaign's rules
+    need, as it was when the campaign was made.
     """
 
     id: str
@@ -1230,7 +591,7 @@ class SlateCampaign:
     independent_noise: bool
     rules: SlateRules | None = None
     catalogue: str | None = None
-    metadata: Mapping[str, Mapping[str, Any]] | None = None
+    metadata: Mapping[str, Mapping[str, str | bool | float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1251,7 +612,7 @@ class Pulls:
 
 @dataclass(frozen=True, slots=True)
 class SlateTold:
-    """``outside`` counts totals of the campaign that were beyond the stated noise."""
+    """``observed`` and ``duplicate`` count the results of this call, ``outside`` totals of the campaign."""
 
     observed: int
     duplicate: int
@@ -1260,55 +621,818 @@ class SlateTold:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
-    status: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """``backlog``: rewards that are not applied yet, the oldest for ``lag_s`` seconds."""
-
-    status: str
-    backlog: int
-    lag_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    at: str
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is well (``good``), or not, or neither (None), in words."""
-
-    name: str
-    good: bool | None
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What is running, and how much of it there is. ``loss``: what the store has lost, if anything.
-
-    ``findings``: what `shortlist doctor` says of it; empty where an older service answers.
+class Used:
+    """``noise`` is the sigma that multiplies widths: 1 where it is not learned. Of elimination
+    ``exploration`` is the radius.
     """
 
-    version: str
-    python: str
-    uptime_s: float
-    ready: bool
-    store: str
-    worker: bool
-    backlog: int
-    catalogues: int
-    arms: int
-    bandits: int
-    cached_learners: int
-    cached_learner_bytes: int
-    loss: Loss | None
-    findings: tuple[Finding, ...] = ()
+    ridge: float
+    noise: float
+    exploration: float
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStatus:
+    """A move whose learners are being carried: ``carried`` is the share of partitions that are done."""
+
+    from_: str = field(metadata={"name": "from"})
+    to: str
+    carry: str
+    learners: int
+    carried: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bandit(Settings):
+    """The settings of a bandit, with all defaults filled in.
+
+    ``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
+    cannot be done with these settings, as sentences; absent if there are none. ``used``: what the
+    settings are for a learner without rewards; in the list of all bandits without what other keys have
+    taught it. ``move``: while learners are being carried to another catalogue; absent otherwise, and in
+    lists.
+    """
+
+    id: str
+    version: int | None = None
+    warnings: tuple[str, ...] = ()
+    used: Used | None = None
+    move: MoveStatus | None = None
+    etag: str | None = field(default=None, metadata=HEADER)  # for ``if_match``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BanditVersion(Bandit):
+    """``since_ms``: when it came to be so, in ms since 1970; None where that is not known. ``by``: the name
+    of the API key that made it so; None without keys, or where that was not recorded.
+    """
+
+    since_ms: int | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MovedArms:
+    """How many arms both catalogues have, and only one of them."""
+
+    common: int
+    only_from: int
+    only_to: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArmMap:
+    """``r2``: how much of the new features the map explains, of arms that it was not fitted by. ``shown``:
+    whether arms count by how often the decision log shows them, or all alike.
+    """
+
+    r2: float
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a move does, or would do, ``from`` one catalogue ``to`` another.
+
+    ``map``: None where nothing is carried. ``agreement``: the correlation of what learners expect of
+    arms before and after, in the mean of a sample of them; None without learners. ``learners``: how many
+    there are. ``warnings``: what will be otherwise, as sentences; of a dry run also why it would be
+    refused.
+    """
+
+    from_: str = field(metadata={"name": "from"})
+    to: str
+    carry: str
+    arms: MovedArms
+    map: ArmMap | None
+    agreement: float | None
+    learners: int
+    warnings: tuple[str, ...]
+    bandit_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceEstimate:
+    """``value`` and ``interval``: None where there is too little to tell."""
+
+    value: float | None
+    interval: tuple[float, float] | None
+    effective_sample_size: float
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """``value`` is of a whole decision, ``places`` of each place of its list, of a signal only where they
+    were asked for. ``interval``: 95 %.
+
+    ``effective_sample_size``: that of the place which has least.
+    """
+
+    estimator: str
+    value: float | None
+    interval: tuple[float, float] | None
+    effective_sample_size: float
+    places: tuple[PlaceEstimate, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedValue:
+    """What these decisions have earned. ``left_out``: others, which could not be used."""
+
+    value: float | None
+    decisions: int
+    interval: tuple[float, float] | None = None
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """How well the log shows what the policy would do, at the place where it is worst: shares of decisions,
+    and the weight of one. ``unshown_arms``: that the policy would choose and no decision shows, though
+    chance does not explain it; ``unshown_share``: of what it would choose.
+    """
+
+    unused_share: float
+    missing_share: float
+    largest_weight: float
+    unshown_arms: int = 0
+    unshown_share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationLearners:
+    """With what decisions were weighed; of ``before`` in how many ``blocks``, and how the first ``begin``s.
+
+    ``known``: from what was known before the first decision. ``log``: from nothing; the first block is
+    left out.
+    """
+
+    when: str
+    begin: str | None
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class SignalEstimates:
+    """Of one signal by itself, as of the sum. There are no predictions, so ``dr`` is ``ips``."""
+
+    estimates: tuple[Estimate, ...]
+    logged: LoggedValue
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsEvaluation:
+    """What the policy would have earned by these weights."""
+
+    weights: Mapping[str, float]
+    estimates: tuple[Estimate, ...]
+    logged: LoggedValue
+    signals: Mapping[str, SignalEstimates]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a policy would have earned.
+
+    ``warnings``: what one must know before one believes it, as sentences. Where they say that too much
+    of what the policy does was never done, ``value`` and ``interval`` are None. ``complete_from``: as of
+    a report. Of a bandit with signals the values are of the sum by ``weights``, and in ``signals`` of
+    each. Where several weights were asked for, it is of the first, and ``results`` of each.
+    """
+
+    estimates: tuple[Estimate, ...]
+    logged: LoggedValue
+    warnings: tuple[str, ...]
+    support: Support | None = None
+    learners: EvaluationLearners | None = None
+    complete_from: int | None = None
+    weights: Mapping[str, float] | None = None
+    signals: Mapping[str, SignalEstimates] | None = None
+    results: tuple[WeightsEvaluation, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartedEvaluation:
+    """The id of an evaluation that goes on by itself."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationProgress:
+    """How many decisions were evaluated, ``of`` how many; None while that is not known."""
+
+    decisions: int
+    of: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationJob:
+    """``state``: ``waiting``, ``running``, ``done``, ``failed``, or ``lost`` where the process that ran it
+    has ended. ``created``: in ms since 1970. ``error``: why it failed, or is lost.
+    """
+
+    id: str
+    created: int
+    state: str
+    progress: EvaluationProgress
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult(EvaluationJob):
+    """``result``: once it is done, for an hour."""
+
+    result: Evaluation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerCopy:
+    """``state``: all that is stored of the learner, base64. None unless it was asked for, and where it is
+    longer than 3 MiB: then ``GET …/learners/{key}`` answers it to ``Accept: application/octet-stream``.
+    ``prior_version``: of the learned prior that the bandit has now, which is not in the state; absent of
+    a bandit with another prior.
+    """
+
+    key: str
+    version: int
+    observations: int
+    state: str | None = None
+    prior_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """``dim`` is how many numbers a context becomes; ``columns`` says what each means, if named."""
+
+    dim: int
+    fields: tuple[Mapping[str, Any], ...] | None = None
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """``theta``, ``offset`` and ``weights`` of the context, as of the whole learner, for one signal."""
+
+    theta: tuple[float, ...]
+    weights: tuple[tuple[float, ...], ...] | None = None
+    offset: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """With signals ``theta`` and ``weights`` are of their sum, by the weights of the bandit.
+
+    x.theta predicts a reward; with an intercept, or ``shift_rewards``, x.theta + ``offset``, and
+    precision has one more number, the last one.
+
+    Of a bandit with a context u, encoded as ``context`` tells: (P x)^T ``weights`` u more. P are
+    ``directions``, absent where all coordinates interact. Precision is of [x ; (P x) kron u].
+
+    ``prior_version``: of the learned prior that is in it; absent of a bandit with another prior.
+
+    ``columns``: what each number of theta is of, where the catalogue has ``features``.
+    """
+
+    key: str
+    version: int
+    observations: int
+    theta: tuple[float, ...]
+    prior_version: int | None = None
+    used: Used | None = None
+    columns: tuple[str, ...] | None = None
+    weights: tuple[tuple[float, ...], ...] | None = None
+    context: Encoding | None = None
+    offset: float | None = None
+    directions: tuple[tuple[float, ...], ...] | None = None
+    precision: tuple[tuple[float, ...], ...] | None = None
+    signals: Mapping[str, Signal] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How many arms are in a stage. Stage s holds widths of at most 2^-s."""
+
+    stage: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sets:
+    """What elimination has left of the arms. ``threshold``: None without arms."""
+
+    stages: tuple[Stage, ...]
+    eliminated: int
+    threshold: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """``arm``, or ``value`` where the cap counts by a field, and ``count``: how often the key had it. It
+    counts until ``until_ms``, the first of several; ``left``: how often it may have it until then.
+    """
+
+    arm: str | None
+    value: str | float | bool | None
+    count: int
+    left: int
+    last_ms: int
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exposures:
+    """``repeats``: the setting of the bandit. What the key had last is first; at most 1,000 are kept."""
+
+    key: str
+    repeats: RepeatsRule
+    items: tuple[Exposure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """As ``GroupCounts``. ``interval``: holds the mean with 95 % probability at all looks together; None:
+    not known yet.
+    """
+
+    group: str
+    decisions: int
+    rewarded: int
+    mean_reward: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """The mean reward of the policy less that of the holdout."""
+
+    value: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCounts:
+    """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of all;
+    None without any.
+    """
+
+    group: str
+    decisions: int
+    rewarded: int
+    mean_reward: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Decisions of a piece of time. ``from``: its begin, in ms since 1970."""
+
+    from_ms: int = field(metadata={"name": "from"})
+    groups: tuple[GroupCounts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceReport:
+    """What the arms at one place of longer lists have earned. ``place``: from 1.
+
+    ``examination``: of the holdout, where it is served random lists: how likely the place is looked at,
+    relative to the first, by the position-based model. ``interval`` holds that at all looks together.
+    """
+
+    group: str
+    place: int
+    decisions: int
+    mean_reward: float
+    examination: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalReport:
+    """What one signal came to: as the groups and the lift of the sum."""
+
+    signal: str
+    groups: tuple[GroupReport, ...]
+    lift: Lift
+    interval_kind: str
+    interval_decisions: int
+    places: tuple[PlaceReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """A rule, and whether it is surely kept or broken by the policy, by the ``interval`` of its mean."""
+
+    signal: str
+    state: str
+    most: float | None = None
+    least: float | None = None
+    mean: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedMove:
+    """A move of the bandit: when, in ms since 1970, ``from`` which catalogue and ``to`` which."""
+
+    time: int
+    from_: str = field(metadata={"name": "from"})
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
+
+    ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
+    ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
+    ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
+    ``places``              of decisions with several arms: what each place has earned, the first hundred
+    ``warnings``            why a group has no interval, and whether the policy is the worse one
+    ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; None: as asked
+    ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
+
+    Of a bandit with signals groups and lift are of the sum by its ``weights`` of now. All intervals, of
+    the sum and of each signal, hold together: each has an equal share of the 5 % to fail.
+    """
+
+    groups: tuple[GroupReport, ...]
+    lift: Lift
+    interval_kind: str
+    ungrouped: int
+    buckets: tuple[Bucket, ...]
+    unit: str = "decision"
+    interval_decisions: int = 0
+    places: tuple[PlaceReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+    complete_from: int | None = None
+    weights: Mapping[str, float] | None = None
+    signals: tuple[SignalReport, ...] = ()
+    guardrails: tuple[Guardrail, ...] = ()
+    moves: tuple[ReportedMove, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PriorVersion:
+    """A version of the learned prior, as rows name it. ``mean``: mu, of each signal; ``precision``: S^-1,
+    row by row up to the diagonal; ``residuals``: R, the covariance of the signals' noise; ``variation``:
+    the mean of x^T S x over what the keys were shown; all None where the keys said nothing. A key with G
+    = sum x x^T and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m).
+    """
+
+    version: int
+    since_ms: int
+    keys: int
+    observations: float
+    mean: tuple[tuple[float, ...], ...] | None
+    precision: tuple[float, ...] | None
+    residuals: tuple[tuple[float, ...], ...] | None
+    variation: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PriorVersions:
+    """The oldest first. ``position``, ``next``: as with rewards."""
+
+    items: tuple[PriorVersion, ...]
+    next: str | None
+    position: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedReward:
+    """One entry of the reward log.
+
+    ``number``     its place in the log of its partition: each is greater than the one before
+    ``time``       when it was written, ms since 1970; ``decided``: when the arm was chosen
+    ``kind``       "other": nobody noted of which arm it is; "forget": the learner starts again; "state": a
+                   learner that has no rewards takes this one; "move": all of the partition are carried, or
+                   with a ``state`` that is added to the sums of the learner, and is no reward
+    ``id``         of the decision, or of the observation
+    ``first``      whether no reward of this decision and arm came before; ``before``: the sum of those, of a
+                   bandit that sums
+    ``replaces``   the value that it replaces, of a default or, where the last counts, of an earlier
+                   reward; None: of none
+    ``context``    as it was encoded; None: the bandit has none
+    ``logged``     whether the decision is in the decision log
+    ``replayed``   the number that it had when it was a dead letter: that entry was never learned from
+    ``features``   what is learned from, where ``kind`` is "other", or the entry is from before a move: those
+                   of the catalogue that the bandit had then
+    ``examined``   by what the features of the arm are multiplied; None: by nothing
+    ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
+                   of all together. ``had``: what they counted as before it, in their order: what had come,
+                   and defaults; what is missing at the end is 0
+    ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
+                   the catalogue that the bandit had then
+    """
+
+    number: int
+    time: int
+    kind: str
+    key: str | None
+    id: str | None
+    arm: str | None
+    revision: int | None
+    value: float | None
+    decided: int | None
+    first: bool
+    before: float
+    replaces: float | None
+    context: tuple[float, ...] | None
+    logged: bool
+    replayed: int | None
+    features: tuple[float, ...] | None
+    state: str | None
+    examined: float | None = None
+    signal: str | None = None
+    signal_number: int | None = None
+    had: tuple[float, ...] | None = None
+    space: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRevision:
+    """The features that an arm has, or had, at a revision. Revisions ascend within a catalogue."""
+
+    id: str
+    revision: int
+    features: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedPage:
+    """Entries of one partition, and the arms that they name if asked for.
+
+    ``position``: the cursor to go on from at any time; ``next``: the same, None when there is no more
+    now.
+
+    ``missing``: entries, of any bandit, that were trimmed before they could be read from here, or erased
+    with a learner that was forgotten.
+    """
+
+    items: tuple[LearnedReward, ...]
+    arms: tuple[ArmRevision, ...]
+    next: str | None
+    position: str
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revisions:
+    """Arms by their revisions. ``position``, ``next``: as with rewards."""
+
+    items: tuple[ArmRevision, ...]
+    next: str | None
+    position: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedMove:
+    """A move of a bandit to another catalogue. Of what was learned before, with features of length
+    ``features``: G' = T G T^T + t R and m' = T m, where T is ``transform`` (None: nothing came along), R
+    is ``residual``, and t the sum of the first ``features`` numbers of the diagonal of G.
+    """
+
+    space: int
+    features: int
+    transform: tuple[tuple[float, ...], ...] | None
+    residual: tuple[tuple[float, ...], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LearningTerms:
+    """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
+    ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
+    ``space``: how often the bandit was moved to another catalogue.
+
+    ``directions``: those that interact with the context, row by row; None: all coordinates do.
+    """
+
+    id: str
+    partitions: int
+    features: int
+    context: int | None
+    directions: tuple[tuple[float, ...], ...] | None
+    half_life_s: float | None
+    pooled: bool
+    shifted: bool
+    constant: float | None = None
+    space: int = 0
+    moves: tuple[LearnedMove, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedArm:
+    """``propensity``: the probability of this arm given those before it; None where the policy knows none."""
+
+    id: str
+    place: int
+    score: float
+    propensity: float | None
+    pinned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedReward:
+    """``default``: nobody sent it, it stands for a reward that did not come in time; of all signals, where
+    there are some. ``signal``: which one it is; absent without signals. ``revised``: how many earlier
+    ones it has taken the place of; absent where of none.
+    """
+
+    arm: str
+    value: float
+    time: int
+    default: bool
+    signal: str | None = None
+    revised: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """The arms that one of ``filters`` lets in, and these ``arms``."""
+
+    filters: tuple[Mapping[str, Any], ...] = ()
+    arms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedDecision:
+    """A decision with its rewards. Times in ms since 1970. ``decision``: the token. ``filter``: what all
+    arms had to be like, the bandit's and the request's. ``rewards``: in the order in which they came.
+    ``barred``: what quotas and repeats did not allow; left out where there is none, None where that is
+    not known. ``prior_version``: as of a choice.
+    """
+
+    decision: str
+    time: int
+    key: str | None
+    bandit_version: int
+    learner_version: int
+    catalogue_version: int
+    policy: str
+    group: str | None
+    context: tuple[float, ...] | None
+    filter: Mapping[str, Any] | None
+    eligible: int | None
+    arms: tuple[LoggedArm, ...]
+    rewards: tuple[LoggedReward, ...]
+    weights: Mapping[str, float] | None = None
+    barred: Barred | None = Barred()
+    prior_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the request asked for. ``filter``: its own, without that of the bandit. ``arms``: a baseline.
+    ``pins``: arm and place. ``at_most``: field and count. ``diverse``: weight and over.
+    """
+
+    k: int
+    exclude: tuple[str, ...]
+    event_id: str | None
+    arms: tuple[str, ...] | None
+    filter: Mapping[str, Any] | None
+    pins: tuple[tuple[Any, ...], ...]
+    at_most: tuple[tuple[Any, ...], ...]
+    diverse: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The part of an estimate that one number of an arm makes: ``column`` says which."""
+
+    column: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """``width``: how uncertain the estimate is, sigma (x^T V^-1 x)^(1/2) for the noise sigma that is used.
+    ``place``: from 1; None if it was not chosen. ``prior``: the part of the estimate that a new key has
+    too, by the learned prior; None without one. ``terms``: the largest parts of the estimate, where the
+    catalogue says what its features are; None elsewhere.
+    """
+
+    id: str
+    estimate: float
+    width: float
+    place: int | None
+    prior: float | None = None
+    terms: tuple[Term, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """``repeated``: whether the choice, made again from its ``seed``, is the same; None: it cannot be made
+    again, for what has ``changed``; then there are no candidates. ``asked``: None if too large to be
+    kept.
+
+    ``seeded``: the request had the seed; else it was drawn. ``candidates``: the arms of highest estimate
+    and those of the decision, the highest first.
+    """
+
+    row: LoggedDecision
+    asked: Asked | None
+    seed: int
+    seeded: bool
+    changed: tuple[str, ...]
+    repeated: bool | None
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SignalPrior:
+    """As of the whole prior, for one signal."""
+
+    noise: float
+    offset: float | None = None
+    mean: tuple[float, ...] | None = None
+    sd: tuple[float, ...] | None = None
+    weights: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What the keys of a bandit have in common, and by how much they differ.
+
+    ``version`` 0 while fewer than five keys have rewards, or where these say nothing: then all is as
+    with ``plain``, and what follows is None.
+
+    ``keys``: how many it was fitted from, and ``observations`` theirs. ``noise``: by how much rewards
+    vary about their mean, for every key. ``mean``: the theta that a new key starts from, and ``sd`` by
+    how much keys differ from it, in each coordinate; both None of fewer than ten keys. ``offset``: of
+    the mean, where learners have one. ``weights``: the mean of those of the context. ``covariance``: of
+    all numbers of a learner. With signals they are of the weighted sum, and in ``signals`` of each.
+    """
+
+    version: int
+    keys: int
+    observations: float
+    noise: float | None
+    offset: float | None
+    mean: tuple[float, ...] | None
+    sd: tuple[float, ...] | None
+    since_ms: int | None
+    weights: tuple[tuple[float, ...], ...] | None = None
+    signals: Mapping[str, SignalPrior] | None = None
+    covariance: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyNeeds:
+    """``arms_in_memory``: not for catalogues of kind milvus. ``max_dim``: of the arms. ``max_work``: of
+    their number times the square of their dimension. ``max_signals``: of the bandit. None: any.
+    """
+
+    arms_in_memory: bool
+    max_dim: int | None
+    max_work: float | None
+    max_signals: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """``options``: JSON schema of the settings of a bandit that change what the policy does.
+
+    ``propensities``: whether each arm of a choice comes with its exact probability.
+    """
+
+    name: str
+    summary: str
+    options: Mapping[str, Any]
+    needs: PolicyNeeds
+    propensities: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    items: tuple[Policy, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """``used``: counted in the window of now, [from, to) in ms since 1970; ``reserved``: held by processes,
+    which may spend it without asking; ``left``: the rest. ``ends``: when it is used up if it goes on as
+    since the window began, None if not in this window. ``window`` None: it does not hold now.
+    ``outstanding``: where rewards are counted, what was shown in the window and has none.
+    """
+
+    id: str
+    most: int
+    filter: Mapping[str, Any] | None
+    arm: str | None
+    per_s: float | None
+    counts: str
+    pace: str
+    to: str | None
+    used: int
+    reserved: int
+    left: int
+    window: tuple[int | None, ...] | None
+    ends: str | None
+    from_: str | None = field(default=None, metadata={"name": "from"})
+    signal: str | None = None
+    outstanding: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
@@ -11,7 +12,7 @@ from itertools import repeat
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
-from shortlist_client.bodies import ArmBody, Vector, Vectors
+from shortlist_client.bodies import ArmBody, RewardItem, Vector, Vectors
 from shortlist_client.errors import InvalidArgument, ServiceError
 from shortlist_client.routes import Call, Route, encoded, given_of
 
@@ -231,3 +232,24 @@ def _rows(vectors: Any) -> Iterator[Vector]:
     array: Any = vectors
     for first in range(0, len(array), BLOCK):
         yield from array[first : first + BLOCK].tolist()
+
+
+def reward_item(
+    decision: str,
+    value: float,
+    arm: str | None,
+    *,
+    reward_id: str | None,
+    signal: str | None,
+    at: int | None,
+) -> RewardItem:
+    """``signal`` is left out where there is none. ``at``: None is now."""
+    item = RewardItem(decision=decision, value=value, arm=arm, reward_id=reward_id)
+    if signal is not None:
+        item["signal"] = signal
+    return with_time(item, at)
+
+
+def with_time(item: RewardItem, at: int | None = None) -> RewardItem:
+    """The reward with its time; that of one without is ``at``, else now."""
+    return {"at": time.time_ns() // 1_000_000 if at is None else at, **item}

@@ -1,12 +1,11 @@
-"""What requests carry. Every class has the fields of its schema in /openapi.json, under the same names.
+"""What requests carry, as /openapi.json says: written by ``make client-types``.
 
-They are the keyword arguments of the calls: a new field of a request is one line here; the settings of a
-bandit are in ``settings``. A field that is absent has the service's default.
+They are the keyword arguments of the calls; the settings of a bandit are in ``settings``. A field that is
+absent has the service's default.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, Required, TypedDict
 
@@ -26,100 +25,51 @@ LogFactor = float | Literal["-Infinity"] | None
 Context = Sequence[float] | Array | Mapping[str, float | str | Sequence[str] | None]
 
 
-class IndexBody(TypedDict, total=False):
-    kind: Literal["auto", "exact", "hnsw", "milvus"]
-    m: int
-    ef_construction: int
-    ef_search: int | None
-    shortlist: int
-    target_recall: float
-
-
-class DisplayBody(TypedDict):
-    title: str
-
-
-class ReduceRule(TypedDict, total=False):
-    """``basis``: its rows; without it, one is fitted to the arms."""
-
-    to: Required[int]
-    basis: Vectors | None
-
-
-class EmbeddingRule(TypedDict, total=False):
-    """``dim``: how many features of an arm are given; ``reduce``: to how many."""
-
-    dim: Required[int]
-    reduce: int | ReduceRule | None
-
-
-class FeaturesRule(TypedDict, total=False):
-    """What the features are made from: ``fields`` of the metadata, an ``embedding``, or both."""
-
-    fields: Sequence[EncodedField] | None
-    embedding: EmbeddingRule | None
-
-
-class CatalogueBody(TypedDict, total=False):
-    """``dim`` features are given, or they are made as ``features`` says."""
-
-    dim: int | None
-    index: IndexBody
-    features: FeaturesRule | None
-    display: DisplayBody | None
-
-
-class CatalogueQuery(TypedDict, total=False):
-    include: Literal["basis"] | None
-
-
-class DisplayPatch(TypedDict, total=False):
-    title: str | None
-
-
-class CataloguePatch(TypedDict, total=False):
-    display: DisplayPatch | None
-
-
-class ArmBody(TypedDict, total=False):
-    id: Required[str]
-    features: Vector
-    tags: Sequence[str]
-    metadata: Mapping[str, Any]
-
-
-class ArmsBody(TypedDict):
-    arms: Sequence[ArmBody]
-
-
-class ArmIdsBody(TypedDict):
-    ids: Sequence[str]
-
-
 Estimator = Literal["ips", "snips", "dr"]
 
 
-class PolicyBody(BanditPatch, total=False):
-    """``weights`` of signals, or a list of such."""
-
-    weights: Mapping[str, float] | Sequence[Mapping[str, float]] | None
+ExportFormat = Literal["ndjson", "parquet"]
 
 
 LearnersThen = Literal["before", "now"]
 
-# "from" cannot be the name of a field of a class.
-EvaluationBody = TypedDict(
-    "EvaluationBody",
-    {
-        "policy": Required[PolicyBody],
-        "from": str | None,
-        "to": str | None,
-        "estimators": Sequence[Estimator],
-        "learners": LearnersThen,
-        "signal_places": bool,
-    },
-    total=False,
-)
+
+MipsMethod = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
+
+
+Objective = Literal["inner_product", "nearest"]
+
+
+Order = Literal["asc", "desc"]
+
+
+SampleMethod = Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
+
+
+class DryRunRequest(TypedDict, total=False):
+    """``baseline`` names a finished slate campaign, whose slate is served instead of a draw. ``filter``:
+    which arms are eligible. ``rules``: arms that stand at given places, and how many may share a value.
+    ``context``: needed exactly when the bandit has one. ``include``: what comes with each arm: its
+    metadata, or fields of them. ``visitor``: whom a global bandit with ``repeats`` shows it to.
+    ``weights``: of signals, over those of the bandit.
+    """
+
+    key: str | None
+    k: int
+    exclude: Sequence[str]
+    seed: int | None
+    baseline: str | None
+    filter: Filter | None
+    rules: RulesBody | None
+    context: Context | None
+    visitor: str | None
+    include: Sequence[str]
+    weights: Mapping[str, float] | None
+
+
+class ChooseBody(DryRunRequest, total=False):
+    event_id: str | None
+    activate: bool
 
 
 class PinBody(TypedDict):
@@ -137,7 +87,10 @@ class AtMostBody(TypedDict):
 
 
 class DiverseBody(TypedDict, total=False):
-    """``over``: "features", or a field of the metadata."""
+    """Each place takes the arm of largest (1 - weight) x score, scaled to [0, 1] over the best arms, less
+    weight x its largest likeness to those above: the cosine of their features, or 1 if they share a
+    value of the field ``over``.
+    """
 
     weight: Required[float]
     over: str
@@ -149,61 +102,24 @@ class RulesBody(TypedDict, total=False):
     diverse: DiverseBody | None
 
 
-# "from" cannot be the name of a field of a class.
-QuotaBody = TypedDict(
-    "QuotaBody",
-    {
-        "most": Required[int],
-        "filter": Filter | None,
-        "arm": str | None,
-        "per_s": float | None,
-        "counts": Literal["shown", "rewarded"],
-        "pace": Literal["none", "even"],
-        "from": str | None,
-        "to": str | None,
-        "signal": str | None,
-    },
-    total=False,
-)
-
-
-class DryRunRequest(TypedDict, total=False):
-    """``key`` is required by a bandit of scope per_key, and refused by others. ``include``: "metadata", or
-    "metadata." and the name of a field.
+class DryRunBody(DryRunRequest, total=False):
+    """``dry_run``: what would be chosen now, and why; then without ``event_id`` and ``activate``. The other
+    fields are those of one choice of a batch.
     """
 
-    key: str | None
-    k: int
-    exclude: Sequence[str]
-    seed: int | None
-    baseline: str | None
-    filter: Filter | None
-    rules: RulesBody | None
-    context: Context | None
-    include: Sequence[str]
-    visitor: str | None
-    weights: Mapping[str, float] | None
-
-
-class DryRunBody(DryRunRequest, total=False):
     dry_run: bool
 
 
-class ChooseBody(DryRunRequest, total=False):
-    """``activate`` False: the decision counts from ``activate`` on."""
-
-    event_id: str | None
-    activate: bool
-
-
 class ChooseBatchBody(TypedDict):
+    """``k`` of all requests together is at most 20,000."""
+
     requests: Sequence[ChooseBody]
 
 
 class RewardItem(TypedDict, total=False):
-    """``arm``: needed when the decision has more than one. ``reward_id``: for bandits that add rewards up.
-    ``signal``: needed exactly by a bandit that has signals. ``at``: when it was so, in ms since 1970, now if
-    absent: where the last reward counts, it is the one that is latest.
+    """``signal``: which of several rewards it is; needed exactly when the bandit has signals.
+
+    ``at``: when it was so, in ms since 1970; needed where the last reward counts, elsewhere of no use.
     """
 
     decision: Required[str]
@@ -211,150 +127,101 @@ class RewardItem(TypedDict, total=False):
     arm: str | None
     reward_id: str | None
     signal: str | None
-    at: int
-
-
-def reward_item(
-    decision: str,
-    value: float,
-    arm: str | None,
-    *,
-    reward_id: str | None,
-    signal: str | None,
-    at: int | None,
-) -> RewardItem:
-    """``signal`` is left out where there is none. ``at``: None is now."""
-    item = RewardItem(decision=decision, value=value, arm=arm, reward_id=reward_id)
-    if signal is not None:
-        item["signal"] = signal
-    return with_time(item, at)
-
-
-def with_time(item: RewardItem, at: int | None = None) -> RewardItem:
-    """The reward with its time; that of one without is ``at``, else now."""
-    return {"at": time.time_ns() // 1_000_000 if at is None else at, **item}
+    at: int | None
 
 
 class RewardsBody(TypedDict):
     rewards: Sequence[RewardItem]
 
 
-class ExplainBody(TypedDict):
-    decision: str
-
-
 class ActivationsBody(TypedDict):
     decisions: Sequence[str]
 
 
-class ObservationItem(TypedDict, total=False):
-    """``at``: when it was, in ms since 1970, now if absent: ``half_life_s`` counts from then."""
+class IndexBody(TypedDict, total=False):
+    """``target_recall``: the fastest structure that finds this share of the best arms serves."""
+
+    kind: Literal["auto", "exact", "hnsw", "milvus"]
+    m: int
+    ef_construction: int
+    ef_search: int | None
+    shortlist: int
+    target_recall: float
+
+
+class ReduceRule(TypedDict, total=False):
+    """To how many numbers an embedding is reduced. ``basis``: by these rows; absent: by those that fit the
+    arms best, once there are enough.
+    """
+
+    to: Required[int]
+    basis: Vectors | None
+
+
+class EmbeddingRule(TypedDict, total=False):
+    """``dim``: how many numbers the features of an arm have when they are given. ``reduce``: a number, or
+    an object.
+    """
+
+    dim: Required[int]
+    reduce: int | ReduceRule | None
+
+
+class FeaturesRule(TypedDict, total=False):
+    """What the features of a catalogue are made from: ``fields`` of the metadata, an ``embedding``, or
+    both, the fields first.
+    """
+
+    fields: Sequence[EncodedField] | None
+    embedding: EmbeddingRule | None
+
+
+class DisplayBody(TypedDict):
+    """``title``: the field of the metadata that names an arm for people."""
+
+    title: str
+
+
+class CatalogueBody(TypedDict, total=False):
+    """``dim`` numbers are given as the features of each arm, or ``features`` says what they are made from:
+    then ``dim`` follows. ``display`` may differ from that of the catalogue which exists: it is changed;
+    absent: it stays.
+    """
+
+    dim: int | None
+    index: IndexBody
+    features: FeaturesRule | None
+    display: DisplayBody | None
+
+
+class DisplayPatch(TypedDict, total=False):
+    title: str | None
+
+
+class CataloguePatch(TypedDict, total=False):
+    display: DisplayPatch | None
+
+
+class ArmBody(TypedDict, total=False):
+    """``features`` may be absent where the catalogue encodes them from ``metadata`` alone."""
 
     id: Required[str]
-    arm: Required[str]
-    value: float | None
-    key: str | None
-    context: Context | None
-    values: Mapping[str, float] | None
-    at: int | None
+    features: Vector
+    tags: Sequence[str]
+    metadata: Mapping[str, Any]
 
 
-class ObservationsBody(TypedDict):
-    observations: Sequence[ObservationItem]
+class ArmsBody(TypedDict):
+    arms: Sequence[ArmBody]
 
 
-class MoveBody(TypedDict, total=False):
-    """``carry``: how learners come along; ``dry_run``: nothing is changed."""
-
-    catalogue: Required[str]
-    carry: Literal["auto", "log", "map", "none"]
-    dry_run: bool
-
-
-MipsMethod = Literal["bounded_me", "racing", "exact", "hnsw", "adaptive"]
-Objective = Literal["inner_product", "nearest"]
-
-
-class _MipsBody(TypedDict, total=False):
-    """``epsilon`` is in units of the mean over coordinates; ``value_range`` bounds each coordinate's term."""
-
-    k: int
-    method: MipsMethod
-    epsilon: float
-    delta: float
-    objective: Objective
-    value_range: Sequence[float] | None
-    seed: int | None
-
-
-class CatalogueMipsBody(_MipsBody, total=False):
-    """``query``, or an ``embedding`` where the catalogue has one."""
-
-    query: Vector | None
-    embedding: Vector | None
-    filter: Filter | None
-
-
-class VectorsMipsBody(_MipsBody, total=False):
-    query: Required[Vector]
-    vectors: Required[Vectors]
-
-
-class VectorsMipsQuery(TypedDict, total=False):
-    """``query``: numbers between commas; absent, they stand before the vectors in the body."""
-
-    n: Required[int]
-    dim: Required[int]
-    k: int
-    method: MipsMethod
-    epsilon: float
-    delta: float
-    objective: Objective
-    value_range: str
-    seed: int
-    query: str
-
-
-SampleMethod = Literal["racing_normal", "racing_ebs", "lil_ucb", "exact"]
-
-
-class _SampleBody(TypedDict, total=False):
-    method: SampleMethod
-    delta: float
-    draws: int
-    variance: Literal["pairwise", "marginal"]
-    setting: Literal["safe", "heuristic"]
-    seed: int | None
-
-
-class SampleBody(_SampleBody, total=False):
-    """D rows of N numbers; null is log 0."""
-
-    log_factors: Required[Sequence[Sequence[LogFactor]] | Array]
-    log_prior: Sequence[LogFactor] | Array | None
-
-
-class SampleQuery(TypedDict, total=False):
-    n: Required[int]
-    dim: Required[int]
-    method: SampleMethod
-    delta: float
-    draws: int
-    variance: Literal["pairwise", "marginal"]
-    setting: Literal["safe", "heuristic"]
-    seed: int
-
-
-class CatalogueSampleBody(_SampleBody, total=False):
-    """``query``, or an ``embedding`` where the catalogue has one."""
-
-    query: Vector | None
-    embedding: Vector | None
-    temperature: float
-    filter: Filter | None
+class ArmIdsBody(TypedDict):
+    ids: Sequence[str]
 
 
 class CentersBody(TypedDict, total=False):
+    """``epsilon`` is in units of |u - v|^2 / dimension; ``mix`` is used by ds_ts alone."""
+
     k: Required[int]
     method: Literal["ds_ucb", "ds_ts", "naive", "random"]
     delta: float
@@ -368,6 +235,11 @@ class CentersBody(TypedDict, total=False):
 
 
 class CenterCampaignBody(TypedDict, total=False):
+    """``noise_std`` absent: estimated; ``epsilon`` absent: a tenth of the noise's standard deviation.
+
+    ``epsilon`` is on the scale of the distances. ``mix`` is used by ns_ts, ``threshold`` by ns_tands.
+    """
+
     id: Required[str]
     points: Required[Sequence[str]]
     k: Required[int]
@@ -395,15 +267,77 @@ class TellDistancesBody(TypedDict):
     results: Sequence[DistanceItem]
 
 
+class SampleBody(TypedDict, total=False):
+    """D rows of N numbers. None and "-Infinity" are log 0: a row that has one is never drawn."""
+
+    method: SampleMethod
+    delta: float
+    draws: int
+    variance: Literal["pairwise", "marginal"]
+    setting: Literal["safe", "heuristic"]
+    seed: int | None
+    log_factors: Required[Sequence[Sequence[LogFactor]] | Array]
+    log_prior: Sequence[LogFactor] | Array | None
+
+
+class CatalogueSampleBody(TypedDict, total=False):
+    """``query`` or ``embedding``: one of them."""
+
+    query: Vector | None
+    embedding: Vector | None
+    method: SampleMethod
+    delta: float
+    draws: int
+    variance: Literal["pairwise", "marginal"]
+    setting: Literal["safe", "heuristic"]
+    seed: int | None
+    temperature: float
+    filter: Filter | None
+
+
+class CatalogueMipsBody(TypedDict, total=False):
+    """``filter``: which arms are searched. ``query`` or ``embedding``: one of them."""
+
+    query: Vector | None
+    embedding: Vector | None
+    k: int
+    method: MipsMethod
+    epsilon: float
+    delta: float
+    objective: Objective
+    value_range: Vector | None
+    seed: int | None
+    filter: Filter | None
+
+
+class VectorsMipsBody(TypedDict, total=False):
+    """Without ``value_range`` finding the range reads everything, so the answer is exact."""
+
+    k: int
+    method: MipsMethod
+    epsilon: float
+    delta: float
+    objective: Objective
+    value_range: Vector | None
+    seed: int | None
+    query: Required[Vector]
+    vectors: Required[Vectors]
+
+
 class SlateRulesBody(TypedDict):
-    """One rule: how many arms of one slate may share a value of a field."""
+    """``at_most`` limits how many arms of one slate share a value of a field, as in a choice."""
 
     at_most: Sequence[AtMostBody]
 
 
 class SlateBody(TypedDict, total=False):
-    """Exactly one of ``noise_range`` and ``noise_std`` must be given; with ``rules`` exactly one of
-    ``catalogue`` and ``metadata``, which is by arm: the fields that the rules speak of.
+    """``noise_range`` R: the noise of each arm lies in [-R, R]. ``noise_std``: sub-Gaussian parameter of
+    the noise of a total. One of the two must be given; ``independent_noise`` says that the arms of a
+    slate err independently, and goes with ``noise_range``.
+
+    ``rules`` say which slates are allowed, by a field of the arms: that of ``metadata``, by arm, or that
+    of the arms of ``catalogue`` as they are when the campaign is made. With rules ``method`` is icb when
+    absent.
     """
 
     id: Required[str]
@@ -437,64 +371,205 @@ class TellBody(TypedDict):
 
 
 class TeachBody(TypedDict, total=False):
+    """``key`` is required by a bandit of scope per_key, and refused by others."""
+
     bandit: Required[str]
     key: str | None
 
 
+class MoveBody(TypedDict, total=False):
+    """``carry``: how learners come along. ``map``: by the least-squares map between the features of the
+    arms that both catalogues have; ``none``: they begin from nothing; ``log``: computed again from a
+    complete decision log; ``auto``: the best that is possible, and not at all where less than a tenth of
+    the features is explained. ``dry_run``: nothing is changed.
+    """
+
+    catalogue: Required[str]
+    carry: Literal["auto", "log", "map", "none"]
+    dry_run: bool
+
+
+class PolicyBody(BanditPatch, total=False):
+    """As a patch, and ``weights`` of signals over those of the bandit, or a list of up to 50 such."""
+
+    weights: Mapping[str, float] | Sequence[Mapping[str, float]] | None
+
+
+class ObservationItem(TypedDict, total=False):
+    """``values``: of the signals, instead of ``value``, exactly when the bandit has some. Those that are
+    not named are at their default. ``at``: when it was, in ms since 1970, now if absent; ``half_life_s``
+    counts from then.
+    """
+
+    id: Required[str]
+    arm: Required[str]
+    value: float | None
+    key: str | None
+    context: Context | None
+    values: Mapping[str, float] | None
+    at: int | None
+
+
+class ObservationsBody(TypedDict):
+    observations: Sequence[ObservationItem]
+
+
 class LearnerCopyBody(TypedDict):
-    """``state``: as ``list_learners(bandit, include="state")`` gave it, of a bandit like this one."""
+    """``state``: as ``GET /v1/bandits/{b}/learners?include=state`` of a bandit like this one gave it."""
 
     state: str
 
 
-class PageQuery(TypedDict, total=False):
-    cursor: str | None
-    limit: int
+class ExplainBody(TypedDict):
+    """``decision``: its token."""
+
+    decision: str
 
 
-Order = Literal["asc", "desc"]
-LogQuery = TypedDict(
-    "LogQuery",
-    {"from": str | None, "to": str | None, "cursor": str | None, "limit": int, "order": Order | None},
+# ``policy``: what would be changed, as in PATCH; nothing is. ``from`` and ``to``: which decisions.
+#
+# ``learners``: whether decisions are weighed with learners as they were before them, or as they are
+# now. ``signal_places``: whether estimates of signals have their places too.
+# "from" cannot be the name of a field of a class.
+EvaluationBody = TypedDict(
+    "EvaluationBody",
+    {
+        "policy": Required[PolicyBody],
+        "from": str | None,
+        "to": str | None,
+        "learners": LearnersThen,
+        "signal_places": bool,
+        "estimators": Sequence[Estimator],
+    },
     total=False,
 )
 
 
-class EvaluationQuery(TypedDict, total=False):
-    wait: Literal["none"]
+# The arms that ``filter`` lets in, or one ``arm``, are shown (or rewarded) at most ``most`` times in a
+# window. Windows are multiples of ``per_s`` since ``from``, else since 1970; without it there is one.
+# The quota holds from ``from`` until ``to``. ``pace`` even: spread evenly over the window. ``signal``:
+# the one whose rewards count, of a bandit that has some; absent: those of all.
+# "from" cannot be the name of a field of a class.
+QuotaBody = TypedDict(
+    "QuotaBody",
+    {
+        "most": Required[int],
+        "filter": Filter | None,
+        "arm": str | None,
+        "per_s": float | None,
+        "counts": Literal["shown", "rewarded"],
+        "pace": Literal["none", "even"],
+        "from": str | None,
+        "to": str | None,
+        "signal": str | None,
+    },
+    total=False,
+)
 
 
-class LearnedQuery(PageQuery, total=False):
-    partition: int
-    include: Literal["arms"] | None
+class CatalogueQuery(TypedDict, total=False):
+    include: Literal["basis"] | None
 
 
-class ArmsQuery(PageQuery, total=False):
+class PageQuery(TypedDict, total=False):
+    cursor: str | None
+    limit: int | None
+
+
+class ArmsQuery(TypedDict, total=False):
+    cursor: str | None
+    limit: int | None
     sample_seed: int | None
     sort: str | None
     order: Order | None
 
 
-class LearnersQuery(PageQuery, total=False):
-    include: Literal["state"]
-
-
-class WaitQuery(TypedDict, total=False):
-    wait: Literal["applied"]
-
-
-ReportQuery = TypedDict(
-    "ReportQuery", {"from": str | None, "to": str | None, "bucket_s": int | None}, total=False
-)
-ExportFormat = Literal["ndjson", "parquet"]
-ExportQuery = TypedDict(
-    "ExportQuery", {"from": str | None, "to": str | None, "format": ExportFormat}, total=False
+# "from" cannot be the name of a field of a class.
+LogQuery = TypedDict(
+    "LogQuery",
+    {
+        "from": str | None,
+        "to": str | None,
+        "cursor": str | None,
+        "limit": int | None,
+        "order": Order | None,
+    },
+    total=False,
 )
 
 
-class PriorQuery(TypedDict, total=False):
-    include: Literal["covariance"]
+class LearnedQuery(TypedDict, total=False):
+    partition: int | None
+    cursor: str | None
+    limit: int | None
+    include: Literal["arms"] | None
+
+
+class LearnersQuery(TypedDict, total=False):
+    cursor: str | None
+    limit: int | None
+    include: Literal["state"] | None
 
 
 class LearnerQuery(TypedDict, total=False):
-    include: Literal["precision", "directions"]
+    include: Literal["precision", "directions"] | None
+
+
+class PriorQuery(TypedDict, total=False):
+    include: Literal["covariance"] | None
+
+
+class EvaluationQuery(TypedDict, total=False):
+    wait: Literal["none"] | None
+
+
+# "from" cannot be the name of a field of a class.
+ReportQuery = TypedDict(
+    "ReportQuery",
+    {
+        "from": str | None,
+        "to": str | None,
+        "bucket_s": int | None,
+    },
+    total=False,
+)
+
+
+# "from" cannot be the name of a field of a class.
+ExportQuery = TypedDict(
+    "ExportQuery",
+    {
+        "format": ExportFormat | None,
+        "from": str | None,
+        "to": str | None,
+    },
+    total=False,
+)
+
+
+class WaitQuery(TypedDict, total=False):
+    wait: Literal["applied"] | None
+
+
+class VectorsMipsQuery(TypedDict, total=False):
+    n: Required[int]
+    dim: Required[int]
+    k: int | None
+    method: MipsMethod | None
+    epsilon: float | None
+    delta: float | None
+    objective: Objective | None
+    value_range: str | None
+    seed: int | None
+    query: str | None
+
+
+class SampleQuery(TypedDict, total=False):
+    n: Required[int]
+    dim: Required[int]
+    method: SampleMethod | None
+    delta: float | None
+    draws: int | None
+    variance: Literal["pairwise", "marginal"] | None
+    setting: Literal["safe", "heuristic"] | None
+    seed: int | None

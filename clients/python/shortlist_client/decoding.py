@@ -35,22 +35,17 @@ def _of_class(kind: Any, arguments: tuple[Any, ...]) -> Decoder:
     hints = get_type_hints(kind)
     unknown = dict(zip(getattr(kind, "__parameters__", ()), arguments, strict=True))
     fields = dataclasses.fields(kind)  # "name" in its metadata: what the document calls it
-    needed = [
-        (field.name, field.metadata.get("name", field.name), decoder(_filled(hints[field.name], unknown)))
-        for field in fields
-        if field.default is dataclasses.MISSING
-    ]
-    optional = [
-        (field.name, decoder(_filled(hints[field.name], unknown)))
-        for field in fields
-        if field.default is not dataclasses.MISSING
-    ]
+    needed, optional = list[tuple[str, str, Decoder]](), list[tuple[str, str, Decoder]]()
+    for field in fields:
+        shown = field.metadata.get("name", field.name)
+        each = (field.name, shown, decoder(_filled(hints[field.name], unknown)))
+        (needed if field.default is dataclasses.MISSING else optional).append(each)
 
     def decode(document: Mapping[str, Any]) -> Any:
         found = {name: make(document[shown]) for name, shown, make in needed}
-        for name, make in optional:
-            if name in document:
-                found[name] = make(document[name])
+        for name, shown, make in optional:
+            if shown in document:
+                found[name] = make(document[shown])
         return kind(**found)
 
     return decode

@@ -80,9 +80,11 @@ from shortlist_client.batches import (
     encoded_items,
     is_large,
     items_of,
+    reward_item,
     same_length,
     send_all,
     sender,
+    with_time,
 )
 from shortlist_client.binding import endpoint, every_page
 from shortlist_client.errors import Forbidden, InvalidArgument, RewardRejected
@@ -647,7 +649,7 @@ class Endpoints:
         rewards up tell them apart by ``reward_id``, those with several rewards by ``signal``. ``at``: when it
         was so, in ms since 1970, now if absent: where the last reward counts, it is the one that is latest.
         """
-        item = bodies.reward_item(decision, value, arm, reward_id=reward_id, signal=signal, at=at)
+        item = reward_item(decision, value, arm, reward_id=reward_id, signal=signal, at=at)
         (batch,) = batches("rewards", encoded_items([item], "reward"), REWARDS)
         receipt = yield from routes.REWARDS.call(content=batch.content, query=_waiting(wait))
         for rejected in receipt.rejected:
@@ -660,7 +662,7 @@ class Endpoints:
 
         Those without a time ``at`` are of now.
         """
-        items = encoded_items(map(bodies.with_time, items_of("reward", rewards)), "reward")
+        items = encoded_items(map(with_time, items_of("reward", rewards)), "reward")
         send = sender(routes.REWARDS, query=_waiting(wait))
         return _receipt((yield from send_all(batches("rewards", items, REWARDS), send)))
 

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from shortlist_client.answers import Receipt
-from shortlist_client.bodies import RewardItem, reward_item
+from shortlist_client.batches import reward_item
+from shortlist_client.bodies import RewardItem
 from shortlist_client.client import AsyncClient, Client
 from shortlist_client.errors import Invalid, InvalidArgument, RewardsUnsent
 from shortlist_client.routes import encoded, given_of

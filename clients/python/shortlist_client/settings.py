@@ -1,4 +1,4 @@
-"""The settings of a bandit, as the service defines them: written by ``make client-types``."""
+"""The settings of a bandit, as /openapi.json says: written by ``make client-types``."""
 
 from __future__ import annotations
 
@@ -21,10 +21,30 @@ class RewardRule(TypedDict, total=False):
     default: float | None
 
 
-class ExploreRule(TypedDict, total=False):
+class ExploreRule(TypedDict):
     """A new key is shown this many arms first, which cover the catalogue."""
 
-    centers: Required[int]
+    centers: int
+
+
+class ServedArms(TypedDict):
+    """These arms, in this order."""
+
+    arms: Sequence[str]
+
+
+class HoldoutRule(TypedDict, total=False):
+    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
+
+    share: Required[float]
+    serve: Literal["random"] | ServedArms
+
+
+class LogRule(TypedDict, total=False):
+    """This share of the decisions is kept with its rewards, for ``keep_s``."""
+
+    keep_s: float
+    share: float
 
 
 class EncodedField(TypedDict, total=False):
@@ -49,26 +69,6 @@ class ContextRule(TypedDict, total=False):
     fields: Sequence[EncodedField] | None
 
 
-class ServedArms(TypedDict, total=False):
-    """These arms, in this order."""
-
-    arms: Required[Sequence[str]]
-
-
-class HoldoutRule(TypedDict, total=False):
-    """This share of the keys, or of the decisions of a global bandit, is served without the policy."""
-
-    share: Required[float]
-    serve: Literal["random"] | ServedArms
-
-
-class LogRule(TypedDict, total=False):
-    """This share of the decisions is kept with its rewards, for ``keep_s``."""
-
-    keep_s: float
-    share: float
-
-
 class RepeatsRule(TypedDict, total=False):
     """A key has an arm at most ``most`` times in any ``within_s``: it is shown, or rewarded, so often.
     ``by`` a field: all arms that share a value of it, together.
@@ -82,8 +82,7 @@ class RepeatsRule(TypedDict, total=False):
 
 class SignalRule(TypedDict, total=False):
     """One of several rewards. ``weight``: in what is chosen for. ``default``: what it is taken for until it
-    comes.
-    ``noise``: by how much it varies about its mean; ``auto``: learned.
+    comes. ``noise``: by how much it varies about its mean; ``auto``: learned.
     """
 
     weight: float
@@ -102,10 +101,10 @@ class GuardrailRule(TypedDict, total=False):
     least: float | None
 
 
-class PositionRule(TypedDict, total=False):
+class PositionRule(TypedDict):
     """How likely the arm at each place of a list is looked at; further places are as the last."""
 
-    examination: Required[Sequence[float]]
+    examination: Sequence[float]
 
 
 ContextField = EncodedField  # its name before it was of arms too

@@ -85,7 +85,11 @@ def _blocks(rows: ArmRows) -> Iterator[bytes]:
 def _block(rows: ArmRows, start: int, end: int) -> bytes:
     some = slice(start, end)
     features = rows.features[some]
-    document = {"ids": rows.ids[some], "features": features.tobytes(), "dtype": features.dtype.str}
+    document: dict[str, object] = {
+        "ids": rows.ids[some],
+        "features": features.tobytes(),
+        "dtype": features.dtype.str,
+    }
     if rows.reduced:
         document["reduced"] = True
     if rows.tags is not None:
