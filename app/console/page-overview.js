@@ -218,7 +218,7 @@ function banditTable(bandits, sparks, catalogues, order) {
     const look = alarms.length ? h("span", { class: "alarm" }, alarms.join("; ")) : "";
     return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, count(spark?.decisions), spark?.lift ? verdict(bandit, spark.lift) : "", look, h("span", {}, link("Try it", ["try", bandit.id]))];
   });
-  return table("Bandits", ["bandit", "catalogue", "policy", "mean reward", "#decisions", "better than the holdout?", "attention", ""], lines, "", "cards");
+  return table("Bandits", ["bandit", "catalogue", "policy", "mean reward", "#decisions", "against the holdout", "attention", ""], lines, "", "cards");
 }
 
 /** @param {any[]} catalogues */

@@ -9,7 +9,7 @@ import { titlesOf } from "./measure.js";
 
 const LOOK_MS = 5000;
 const MOST = 1000;
-const BAR = 160;
+const BAR = 120;
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 export function quotas(view, body, bandit) {
@@ -29,7 +29,7 @@ export function quotas(view, body, bandit) {
       tile("Run out today", count(known.filter((each) => each.today).length), known.filter((each) => each.today).slice(0, 5).map((each) => each.quota.id).join(", ") || "none, at the rate of now"),
       tile("Quotas", count(items.length), `of ${bandit.id}`),
     ]);
-    redraw(rows, known, () => (items.length ? table("Quotas", ["quota", "arms", "used", "#used", "#reserved", "#left", "#most", "window", "forecast", ""], known.map((each) => line(each, named, open)), "", "cards") : empty("None is set. A quota limits how often some arms are shown: campaign 7 at most 10,000 times a day.")));
+    redraw(rows, known, () => (items.length ? table("Quotas", ["quota", "arms", "used", "#reserved", "#left", "window", "forecast", ""], known.map((each) => line(each, named, open)), "", "cards") : empty("None is set. A quota limits how often some arms are shown: campaign 7 at most 10,000 times a day.")));
   });
   const open = (/** @type {any} */ quota) => {
     one.replaceChildren(changing(view, bandit, quota, () => {
@@ -62,7 +62,7 @@ function line({ quota, word, kind, plan }, named, open) {
     s("rect", { class: "bar left", x: 0, y: 3, width: BAR, height: 12, rx: 2 }), s("rect", { class: "bar policy", x: 0, y: 3, width: to(used), height: 12 }), s("rect", { class: "bar holdout", x: to(used), y: 3, width: to(reserved), height: 12 }), plan !== null && s("line", { class: "whisker", x1: plan * BAR, x2: plan * BAR, y1: 0, y2: 18 }), s("title", {}, words));
   const window = quota.window === null ? "not now" : quota.window[1] === null ? "for ever" : `until ${time(quota.window[1])}`;
   const counts = quota.signal ? `${quota.counts}: ${quota.signal}` : quota.counts;
-  return [quota.id, h("span", {}, quota.filter ? code(quota.filter) : named(quota.arm), h("span", { class: "meaning" }, `${counts}, pace ${quota.pace}`)), bar, `${count(used)}${most ? ` (${percent(used / most, 0)})` : ""}`, count(reserved), count(left), count(most), window, h("span", { class: `tag wrap ${kind}` }, word), button("Change", () => open(quota), { class: "quiet", "aria-label": `Change ${quota.id}` })];
+  return [quota.id, h("span", {}, quota.filter ? code(quota.filter) : named(quota.arm), h("span", { class: "meaning" }, `${counts}, pace ${quota.pace}`)), h("span", {}, bar, `${count(used)}${most ? ` (${percent(used / most, 0)})` : ""}`), count(reserved), `${count(left)} of ${count(most)}`, window, h("span", { class: `tag wrap ${kind}` }, word), button("Change", () => open(quota), { class: "quiet", "aria-label": `Change ${quota.id}` })];
 }
 
 /** @param {any} quota the terms that a PUT takes again */

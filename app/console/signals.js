@@ -44,7 +44,7 @@ function earnings(bandit, report) {
   const [policy, holdout] = [of(report, "policy"), of(report, "holdout")];
   const unit = `${report.signals.map((/** @type {any} */ each) => `${number(report.weights[each.signal])} ${each.signal}`).join(" + ")}, a decision`;
   rows.push([h("strong", {}, "sum"), unit, "", "", h("strong", {}, decimal(policy?.mean_reward)), decimal(holdout?.mean_reward), verdict(bandit, report.lift)]);
-  return [table("Signals", ["signal", "unit", "#weight", "#mean of the policy", "#adds to the sum", "#mean of the holdout", "better than the holdout?"], rows, "", "cards"), h("p", { class: "hint" }, "The mean of the holdout in the row of the sum is weighted as well. All intervals hold together.")];
+  return [table("Signals", ["signal", "unit", "#weight", "#mean of the policy", "#adds to the sum", "#mean of the holdout", "against the holdout"], rows, "", "cards"), h("p", { class: "hint" }, "The mean of the holdout in the row of the sum is weighted as well. All intervals hold together.")];
 }
 
 /** Sliders for the weights, and what others would have earned. @param {import("./main.js").View} view @param {any} bandit */

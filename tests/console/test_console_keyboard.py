@@ -1,4 +1,4 @@
-"""By keyboard alone: every control is reached and seen, works, and keeps the focus when what is around it changes."""
+"""By keyboard alone: every control is reached, its focus is seen, and stays when the page changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from service_process import Service, serving
 from shortlist_client import Client
 
 MOST_STOPS = 250
-NAME = """each => (each.getAttribute("aria-label") ?? each.labels?.[0]?.textContent ?? each.textContent).trim()"""
+NAME = """(each) =>
+    (each.getAttribute("aria-label") ?? each.labels?.[0]?.textContent ?? each.textContent).trim()"""
 # The names of all that can be used and is seen.
 CONTROLS = f"""() => [...document.querySelectorAll(
         "main :is(a[href], button, input, select, textarea, summary, [tabindex='0'])")]
@@ -22,8 +23,9 @@ CONTROLS = f"""() => [...document.querySelectorAll(
 # What has the focus: its name, whether it is on the page, and whether its outline can be seen.
 FOCUSED = f"""() => {{
     const at = document.activeElement, box = at.getBoundingClientRect(), style = getComputedStyle(at);
-    const inside = box.bottom > 0 && box.top < innerHeight && box.width > 0;
-    return [at === document.body ? "" : ({NAME})(at), inside && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2];
+    const isInside = box.bottom > 0 && box.top < innerHeight && box.width > 0;
+    const isOutlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+    return [at === document.body ? "" : ({NAME})(at), isInside && isOutlined];
 }}"""
 
 
