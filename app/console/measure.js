@@ -26,7 +26,7 @@ export async function timeline(bandit, since, signal) {
   const [begin, last] = edges.map(({ items }) => items[0]?.time ?? from);
   const bucketS = Math.max(1, Math.ceil((last + 1 - begin) / PARTS / 1000));
   const report = await get(path`/v1/bandits/${bandit}/report` + query({ from: begin, to: last + 1, bucket_s: bucketS }), signal);
-  return { report, bucketS, from: begin };
+  return { report, bucketS, from: begin, to: last + 1 };
 }
 
 /**

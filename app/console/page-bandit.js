@@ -81,7 +81,7 @@ async function working(view, body, bandit) {
     const coming = lastDecisions(bandit.id, signal);
     coming.catch(() => null); // it is awaited below, unless what is asked first fails
     const since = range.value ? now() - RANGES[/** @type {keyof typeof RANGES} */ (range.value)] : await held;
-    const { report, from, bucketS } = await timeline(bandit.id, since, signal);
+    const { report, from, to, bucketS } = await timeline(bandit.id, since, signal);
     const groups = Object.fromEntries(report.groups.map((/** @type {any} */ each) => [each.group, each]));
     const { policy, holdout } = groups;
     redraw(tiles, report, () => [
@@ -112,7 +112,7 @@ async function working(view, body, bandit) {
     if (!total) return redraw(looks, "none", () => empty("No decision is in the log yet."));
     // What was known at earlier times is read once; then each look adds what is known now.
     const read = async () => {
-      known = known ? [...known, { at: now(), report }] : await bands(bandit.id, from, now(), signal);
+      known = known ? [...known, { at: to, report }] : await bands(bandit.id, from, to, signal);
       drawLooks(looks, known);
     };
     if (known || total <= MOST_FOR_BANDS) return read();

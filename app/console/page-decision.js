@@ -94,6 +94,8 @@ const CHOSE = {
   igw: "igw drew by propensities: the arm of the best estimate most of the time, others the less the further they are behind it.",
   epsilon_greedy: "epsilon_greedy took the best estimate, and with the probability epsilon any arm; the propensity above says how likely each was.",
   linucb: "linucb took the highest upper bound: the estimate plus alpha widths.",
+  sub_elim: "Elimination rules out arms that cannot be the best any more; of those that may be, it takes the one that is known least.",
+  linear_elim: "Elimination rules out arms that cannot be the best any more; of those that may be, it takes the one that is known least.",
   sub_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
   linear_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
 };
