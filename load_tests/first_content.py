@@ -1,6 +1,6 @@
 """How soon does the console show something, and do many arms and keys change that? Linux, Chromium.
 
-    PYTHONPATH=.:tests/support python -m load_tests.first_content [--quick] [--json FILE]
+    PYTHONPATH=.:tests/support python -m load_tests.first_content [--quick] [--rounds N] [--json FILE]
 
 Two services, a small one and a large one, each with a catalogue of arms with titles, a bandit with a learner
 for each key, a holdout, and a log of as many decisions. A browser that has cached nothing opens each page of
@@ -68,7 +68,9 @@ WATCH = """() => {
     new MutationObserver(look).observe(document, { subtree: true, childList: true, attributes: true });
 }"""
 READ = """() => ({
-    paint: performance.getEntriesByName("first-contentful-paint")[0]?.startTime, ...window.seen })"""
+    ...Object.fromEntries(performance.getEntriesByName("first-contentful-paint").map((each) =>
+        ["paint", each.startTime])),
+    ...window.seen })"""
 SETTLED = "() => window.seen.whole && window.seen.numbers && performance.now() - window.seen.whole > 1000"
 FIGURES = ("paint", "numbers", "whole", "cpu")
 
@@ -77,9 +79,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and write the figures."""
     parser = argparse.ArgumentParser(prog="python -m load_tests.first_content", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="3,000 arms and 1,000 keys in the large one")
+    parser.add_argument("--rounds", type=int, metavar="N", help="how often each page is opened")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write machine, versions and all figures")
     parsed = parser.parse_args(arguments)
     large, rounds = (QUICK, QUICK_ROUNDS) if parsed.quick else (LARGE, ROUNDS)
+    rounds = parsed.rounds or rounds
     with temporary_service() as few, temporary_service() as many, sync_playwright() as playwright:
         fill(few, *SMALL)
         fill(many, *large)
@@ -144,7 +148,15 @@ def measured(browser: Browser, servers: dict[str, Server], rounds: int) -> list[
         for page, address in PAGES.items():
             for name, server in servers.items():
                 bare.append(visit(browser, server, "/healthz")["paint"])
-                seen.setdefault((page, name), []).append(visit(browser, server, f"/console#/{address}"))
+                found = visit(browser, server, f"/console#/{address}")
+                seen.setdefault((page, name), []).append(found)
+                print(
+                    page,
+                    name,
+                    {figure: round(found[figure]) for figure in FIGURES},
+                    file=sys.stderr,
+                    flush=True,
+                )
     rows = []
     for page in PAGES:
         row: dict[str, Any] = {"page": page, "bare": round(median(bare))}
@@ -174,7 +186,8 @@ def visit(browser: Browser, server: Server, address: str) -> dict[str, float]:
                     raise LoadError(f"{address} still loads after {PAGE_S:g} s")
                 page.wait_for_timeout(POLL_MS)
         else:
-            page.wait_for_timeout(POLL_MS)
+            while "paint" not in page.evaluate(READ):
+                page.wait_for_timeout(POLL_MS)
         found: dict[str, float] = page.evaluate(READ)
         metrics = {each["name"]: each["value"] for each in thread.send("Performance.getMetrics")["metrics"]}
         own_s = metrics["TaskDuration"] + cpu_s(server.pid) - before_s
