@@ -5,6 +5,7 @@ import { plain } from "./format.js";
 /** @typedef {any} Child a node or a text; nothing where null or false; or a list of such */
 /** @typedef {Record<string, any>} Props */
 
+const FOCUSABLE = "a[href], button, input, select, textarea, summary, [tabindex]";
 const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "selected", "open", "data", "readOnly"]);
 
 /**
@@ -70,8 +71,26 @@ export function redraw(element, data, make) {
   const now = JSON.stringify(data) ?? "";
   if (drawn.get(element) === now) return;
   drawn.set(element, now);
-  element.replaceChildren();
-  filled(element, {}, [make()]);
+  keeping(element, () => {
+    element.replaceChildren();
+    filled(element, {}, [make()]);
+  });
+}
+
+/**
+ * Change what an element holds: the focus stays on what has the same name, or else on what stands in the same place; what
+ * was unfolded stays so. @param {Element} element @param {() => unknown} change
+ */
+export function keeping(element, change) {
+  const all = (/** @type {string} */ kind) => /** @type {any[]} */ ([...element.querySelectorAll(kind)]);
+  const nameOf = (/** @type {Element} */ each) => each.getAttribute("aria-label") ?? each.textContent;
+  const place = all(FOCUSABLE).indexOf(document.activeElement);
+  const name = place < 0 ? "" : nameOf(all(FOCUSABLE)[place]);
+  const open = all("details").map((each) => each.open);
+  change();
+  all("details").forEach((each, at, { length }) => length === open.length && open[at] && (each.open = true));
+  const now = place < 0 ? [] : all(FOCUSABLE);
+  (now.find((each) => nameOf(each) === name) ?? now[Math.min(place, now.length - 1)])?.focus({ preventScroll: true });
 }
 
 /** A part of a page with a heading. @param {string} title @param {...(Child | Child[])} children @returns {HTMLElement} */

@@ -1,7 +1,7 @@
 // A filter put together from fields, types and values, and how many arms it lets in.
 
 import { get, list, path, Problem, send } from "./api.js";
-import { button, h, redraw, skeleton } from "./dom.js";
+import { button, h, keeping, redraw, skeleton } from "./dom.js";
 import { count, plain } from "./format.js";
 import { fieldOf, read, write } from "./json.js";
 
@@ -98,7 +98,10 @@ export function filterBuilder(form, name, catalogue, signal) {
     const parsed = own && conditionsOf(own.filter);
     if (parsed === null) return void rows.replaceChildren(h("p", { class: "hint" }, "This filter is more than a list of conditions: change it as JSON above."));
     conditions = parsed ?? [];
-    rows.replaceChildren(...conditions.map(row), button("Add a condition", () => (conditions.push({ name: "", operator: "$eq", value: undefined }), rows.insertBefore(row(conditions[conditions.length - 1]), rows.lastChild)), { class: "quiet" }));
+    rows.replaceChildren(...conditions.map(row), button("Add a condition", () => {
+      conditions.push({ name: "", operator: "$eq", value: undefined });
+      rows.insertBefore(row(conditions[conditions.length - 1]), rows.lastChild).querySelector("input").focus();
+    }, { class: "quiet" }));
     return undefined;
   };
   /** @param {{name: string, operator: string, value: any}} condition */
@@ -134,7 +137,7 @@ export function filterBuilder(form, name, catalogue, signal) {
     const gone = button("Remove", () => {
       conditions.splice(conditions.indexOf(condition), 1);
       store();
-      draw();
+      keeping(rows, draw);
     }, { class: "quiet" });
     return h("div", { class: "condition", role: "group", "aria-label": "Condition" }, field, operator, value, gone, about, wrong, suggestions);
   };

@@ -1,6 +1,6 @@
 // Forms: fields with their errors, calls shown before they are made, and a name that is asked for.
 
-import { hasKey, origin, Problem } from "./api.js";
+import { hasKey, origin, Problem, send } from "./api.js";
 import { button, h } from "./dom.js";
 import { Exact, read, write } from "./json.js";
 
@@ -250,6 +250,9 @@ export function previewOf(form, made) {
   };
   return [h("details", { on: { toggle: draw } }, h("summary", {}, "The calls it makes"), box), draw];
 }
+
+/** What deletes by one call, asks for the name and then shows another page. @param {import("./main.js").View} view @param {string} name @param {string} at the path @param {string} consequence @param {string[]} to the parts of its address @param {string} [text] */
+export const deletion = (view, name, at, consequence, to, text = `Delete ${name}`) => destroy(text, name, consequence, async () => (await send({ method: "DELETE", path: at }, view.signal), view.go(to)));
 
 /** What destroys asks for the name. @param {string} text of the button @param {string} name @param {string} consequence @param {() => Promise<unknown>} act */
 export function destroy(text, name, consequence, act) {

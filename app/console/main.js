@@ -16,64 +16,47 @@ import * as overview from "./page-overview.js";
  */
 /** @typedef {{show: (view: View) => Promise<unknown> | unknown}} PageModule */
 
-// By the first part of the address: the title, and what loads the page. Only the first page comes with this module.
-/** @type {Record<string, [string, () => Promise<PageModule>]>} */
+// What loads a page, by the first part of its address. Only the first page comes with this module.
+/** @type {Record<string, () => Promise<PageModule>>} */
 const PAGES = {
-  "": ["Overview", async () => overview],
-  try: ["Try it", () => import("./page-try.js")],
-  bandits: ["Bandits", () => import("./page-bandit.js")],
-  catalogues: ["Catalogues", () => import("./page-catalogue.js")],
-  keys: ["Keys", () => import("./page-key.js")],
-  decisions: ["Decisions", () => import("./page-decision.js")],
-  "what-if": ["What if", () => import("./page-whatif.js")],
-  queries: ["Queries", () => import("./page-queries.js")],
-  campaigns: ["Campaigns", () => import("./page-campaigns.js")],
+  "": async () => overview,
+  try: () => import("./page-try.js"),
+  bandits: () => import("./page-bandit.js"),
+  catalogues: () => import("./page-catalogue.js"),
+  keys: () => import("./page-key.js"),
+  decisions: () => import("./page-decision.js"),
+  "what-if": () => import("./page-whatif.js"),
+  queries: () => import("./page-queries.js"),
+  campaigns: () => import("./page-campaigns.js"),
 };
-const OTHERS_MS = 1000;
 const DRAWN_MS = 1000;
 
-const nav = h("ul", {}, Object.entries(PAGES).map(([name, [title]]) => h("li", {}, h("a", { href: address(name ? [name] : []) }, title))));
-const state = h("p", { class: "state", role: "status" });
-const entry = h("div", { class: "entry" });
+// The frame stands in index.html, so that it is seen before this module is here.
+const [nav, state, entry, main] = ["nav", ".state", ".entry", "main"].map((name) => /** @type {HTMLElement} */ (document.querySelector(name)));
 const zone = button("", () => {
   showUtc(!inUtc());
   sayZone();
   show();
 }, { class: "quiet" });
-const main = h("main", { id: "main", tabindex: -1 });
 let leave = new AbortController();
 let waits = false;
 
-document.body.append(
-  h(
-    "header",
-    {},
-    h("a", { class: "brand", href: "#/" }, "Shortlist"),
-    h("nav", { "aria-label": "Pages" }, nav),
-    h("div", { class: "foot" }, state, button("API key", () => askForKey(""), { class: "quiet" }), zone, h("a", { href: "docs" }, "All endpoints")),
-  ),
-  h("div", { class: "content" }, entry, main),
-);
-
+state.after(button("API key", () => askForKey(""), { class: "quiet" }), zone);
 document.querySelector(".skip")?.addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
 addEventListener("hashchange", () => show());
-news.addEventListener("away", () => say());
+for (const name of ["away", "access", "key"]) news.addEventListener(name, () => say());
 news.addEventListener("back", () => {
   say();
   if (waits) show(); // else the page goes on where it was, with what was typed into it
 });
 news.addEventListener("entered", () => show());
-news.addEventListener("access", () => say());
-news.addEventListener("key", () => say());
 news.addEventListener("key", () => askForKey(hasKey() ? "The service does not know this key." : "This service asks for an API key."));
 say();
 sayZone();
 show();
-// Later, so that they do not hold up the first page; then they are here even if the service goes away.
-setTimeout(() => Promise.allSettled(Object.values(PAGES).map(([, load]) => load())), OTHERS_MS);
 
 /** Whether the service answers, and takes the key. */
 function say() {
@@ -111,13 +94,16 @@ async function show() {
   const { signal } = leave;
   const [place, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
   const [name, ...parts] = place.split("/").map(decoded);
-  const [title, load] = fieldOf(PAGES, name) ?? ["Not here", null];
+  const load = fieldOf(PAGES, name);
+  let title = "Not here";
   for (const each of nav.querySelectorAll("a")) {
     const own = each.getAttribute("href") === address(name ? [name] : []);
+    if (own) title = each.textContent;
     if (own) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
   const root = h("div", { class: "page" });
+  const held = main.contains(document.activeElement);
   main.replaceChildren(root);
   document.title = `${[title, ...parts.slice(0, 1)].join(" · ")} · Shortlist`;
   if (!load) {
@@ -144,7 +130,9 @@ async function show() {
     },
   };
   const waiting = skeleton();
-  root.append(h("h1", { tabindex: -1 }, [title, ...parts.slice(0, 1)].join(" · ")), waiting);
+  const heading = h("h1", { tabindex: -1 }, [title, ...parts.slice(0, 1)].join(" · "));
+  root.append(heading, waiting);
+  if (held) heading.focus(); // else it would be lost with the link that led here
   try {
     const page = await load().catch(() => get("/healthz", signal).then(load)); // throws Away if that is why
     if (!signal.aborted) await page.show(view);

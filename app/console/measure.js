@@ -1,7 +1,7 @@
 // What several pages ask of a bandit: its time line, its last decisions, and what they say of it.
 
 import { get, list, now, path, query } from "./api.js";
-import { h } from "./dom.js";
+import { address, empty, h, link, panel, table } from "./dom.js";
 import { signed } from "./format.js";
 import { fieldOf, write } from "./json.js";
 import { meanOf } from "./linear.js";
@@ -10,32 +10,23 @@ const PARTS = 40;
 const LOOKS = 8;
 export const LAST = 1000;
 const MOST_READ = 10_000;
-const MOST_TITLES = 60;
+const MOST_TITLES = 200;
 
 /** Ranges of time that can be chosen, in ms. */
 export const RANGES = { hour: 3_600_000, day: 86_400_000, week: 7 * 86_400_000, month: 30 * 86_400_000 };
-
-/** Where the decisions of a bandit begin, as far as it was seen. @type {Map<string, number>} */
-const begins = new Map();
 
 /**
  * The report of the time in which there are decisions, cut into some 40 pieces of a second or more.
  * @param {string} bandit @param {number | null} since by default a week ago @param {AbortSignal} [signal]
  */
 export async function timeline(bandit, since, signal) {
-  const first = since ?? now() - RANGES.week;
-  let from = Math.max(first, begins.get(bandit) ?? 0);
-  let to = now() + 1000;
-  for (let look = 0; ; look++) {
-    const bucketS = Math.max(1, Math.ceil((to - from) / PARTS / 1000));
-    const report = await get(path`/v1/bandits/${bandit}/report` + query({ from: Math.floor(from), to: Math.ceil(to), bucket_s: bucketS }), signal);
-    const filled = report.buckets.filter((/** @type {any} */ bucket) => bucket.groups.some((/** @type {any} */ group) => group.decisions));
-    if (!filled.length) return { report, bucketS, from };
-    const [begin, end] = [filled[0].from, filled[filled.length - 1].from + bucketS * 1000];
-    begins.set(bandit, begin);
-    if (bucketS === 1 || look === 4 || end - begin > (to - from) / 2) return { report, bucketS, from };
-    [from, to] = [Math.max(first, begin), end];
-  }
+  const from = Math.floor(since ?? now() - RANGES.week);
+  // Where they begin and end: a report reads all decisions of its time, so it is asked for once.
+  const edges = await Promise.all(["asc", "desc"].map((order) => get(path`/v1/bandits/${bandit}/log` + query({ from, order, limit: 1 }), signal)));
+  const [begin, last] = edges.map(({ items }) => items[0]?.time ?? from);
+  const bucketS = Math.max(1, Math.ceil((last + 1 - begin) / PARTS / 1000));
+  const report = await get(path`/v1/bandits/${bandit}/report` + query({ from: begin, to: last + 1, bucket_s: bucketS }), signal);
+  return { report, bucketS, from: begin, to: last + 1 };
 }
 
 /**
@@ -144,12 +135,20 @@ export async function names(what, signal) {
   return (await list(`/v1/${what}`, 200, signal)).items;
 }
 
+/** What a page is of, where its address does not say: the only one there is, or a choice. @param {import("./main.js").View} view @param {string} page @param {"bandits" | "catalogues"} what @param {string[]} columns @param {(each: any) => any[]} cells after the name */
+export async function chooseOne(view, page, what, columns, cells) {
+  const all = await names(what, view.signal);
+  if (all.length === 1) return location.replace(address([page, all[0].id]));
+  const rows = all.map((each) => [link(each.id, [page, each.id]), ...cells(each)]);
+  return view.root.append(panel(what === "bandits" ? "Which bandit?" : "Over which arms?", all.length ? table(what, [what.slice(0, -1), ...columns], rows) : empty("There is none yet. ", link("Make one on the overview", []), ".")));
+}
+
 /** Titles of arms by catalogue and id, as far as they were asked for. @type {Map<string, Map<string, Promise<string>>>} */
 const titles = new Map();
 
 /**
- * What arms are called: the field that the catalogue names as title, else their ids. Asked for once each, at most 60 at
- * a time; the rest have their ids.
+ * What arms are called: the field that the catalogue names as title, else their ids. Asked for once each, at most 200
+ * at a time; the rest have their ids.
  * @param {any} catalogue its id, or what is known of it @param {string[]} ids @param {AbortSignal} [signal]
  * @returns {Promise<(id: string) => string>}
  */
@@ -165,6 +164,15 @@ export async function titlesOf(catalogue, ids, signal) {
   const pairs = await Promise.all([...known].map(async ([id, title]) => /** @type {[string, string]} */ ([id, await title])));
   const found = new Map(pairs);
   return (id) => found.get(id) ?? id;
+}
+
+/** What arms of a campaign are called: as in the first catalogue with titles that has the first of them. @param {string[]} ids @param {AbortSignal} signal */
+export async function titlesAmong(ids, signal) {
+  for (const catalogue of ids.length ? await names("catalogues", signal) : []) {
+    const named = await titlesOf(catalogue, ids.slice(0, 1), signal);
+    if (named(ids[0]) !== ids[0]) return titlesOf(catalogue, ids, signal);
+  }
+  return (/** @type {string} */ id) => id;
 }
 
 /** What an arm is called by a field of its metadata, dotted where it is nested. @param {any} arm @param {string | undefined} field @returns {string} */

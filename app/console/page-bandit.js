@@ -4,7 +4,7 @@ import { ask, get, list, now, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
 import { address, button, code, empty, folded, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { between, count, decimal, duration, NONE, number, percent, plain, signed, time } from "./format.js";
-import { action, destroy, Form, preview } from "./forms.js";
+import { action, deletion, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
 import { mismatch } from "./linear.js";
 import { bands, course, deviation, entropy, holdoutSince, lastDecisions, names, RANGES, shownArms, SRM_FACTOR, timeline, titleIn, titlesOf, verdict } from "./measure.js";
@@ -15,9 +15,11 @@ import { CHANGEABLE, FIXED, MEANINGS, merged } from "./settings.js";
 import { signals } from "./signals.js";
 
 const LOOK_MS = 10_000;
-const MOST_FOR_BANDS = 200_000;
+const MOST_FOR_BANDS = 20_000;
 const MOST_LISTED = 1000;
 const DAY_MS = 86_400_000;
+const MOST_PRIORS = 500;
+const MOST_PRECISION = 2_200; // numbers: of some 65 dimensions
 const TABS = { "": "Does it work?", signals: "Signals", explore: "Does it explore?", quotas: "Quotas", settings: "Settings", versions: "What changed", learners: "Learners", prior: "What people share", move: "Move" };
 
 /** @param {import("./main.js").View} view */
@@ -68,13 +70,18 @@ async function working(view, body, bandit) {
   const looks = h("div", {}, skeleton(6));
   const places = h("div", {});
   tiles.append(skeleton(2));
-  const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is as it is, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
+  const range = h("select", { value: view.query.get("range") ?? "", on: { change: () => (view.remember({ range: range.value }), (known = null), (drawnOf = -1), again()) } }, h("option", { value: "" }, "since the holdout is as it is, a week at most"), Object.keys(RANGES).map((each) => h("option", { value: each }, `the last ${each}`)));
   body.append(h("div", {}, note, h("label", { class: "inline" }, "Decisions of ", range), tiles, warnings, places), h("div", { class: "cols" }, panel("Mean reward over time", pieces), panel("What was known when", looks)));
-  const held = await holdoutSince(bandit, signal);
+  const held = holdoutSince(bandit, signal);
+  held.catch(() => null); // it is awaited below
+  /** @type {{at: number, report: any}[] | null} */
+  let known = null;
   let drawnOf = -1;
   const again = view.live(LOOK_MS, note, async () => {
-    const since = range.value ? now() - RANGES[/** @type {keyof typeof RANGES} */ (range.value)] : held;
-    const [{ report, from, bucketS }, rows] = await Promise.all([timeline(bandit.id, since, signal), lastDecisions(bandit.id, signal)]);
+    const coming = lastDecisions(bandit.id, signal);
+    coming.catch(() => null); // it is awaited below, unless what is asked first fails
+    const since = range.value ? now() - RANGES[/** @type {keyof typeof RANGES} */ (range.value)] : await held;
+    const { report, from, to, bucketS } = await timeline(bandit.id, since, signal);
     const groups = Object.fromEntries(report.groups.map((/** @type {any} */ each) => [each.group, each]));
     const { policy, holdout } = groups;
     redraw(tiles, report, () => [
@@ -83,6 +90,7 @@ async function working(view, body, bandit) {
       tile("Holdout", decimal(holdout?.mean_reward), bandit.holdout ? `mean of ${count(holdout?.decisions ?? 0)} decisions, ${between(holdout?.interval)}` : "none is set"),
       tile("Rewarded", percent(policy?.decisions ? policy.rewarded / policy.decisions : NaN), "of the policy's decisions"),
     ]);
+    const rows = await coming;
     const shares = mismatched(bandit, policy?.decisions ?? 0, holdout?.decisions ?? 0, rows);
     redraw(warnings, [report.warnings, shares, bandit.holdout], () => [
       shares && h("p", { class: "warning" }, h("strong", {}, "Sample ratio mismatch. "), shares),
@@ -101,18 +109,26 @@ async function working(view, body, bandit) {
     const total = (policy?.decisions ?? 0) + (holdout?.decisions ?? 0);
     if (total === drawnOf) return;
     drawnOf = total;
-    if (total > MOST_FOR_BANDS) return redraw(looks, "many", () => empty(`The log has ${count(total)} decisions; reading it again and again would take long. The bands as of now are above.`));
-    const buckets = report.buckets.filter((/** @type {any} */ each) => each.groups.some((/** @type {any} */ group) => group.decisions));
-    if (!buckets.length) return redraw(looks, "none", () => empty("No decision is in the log yet."));
-    const end = buckets[buckets.length - 1].from + bucketS * 1000;
-    const known = await bands(bandit.id, Math.max(from, buckets[0].from), end, signal);
-    const of = (/** @type {string} */ group) => known.map(({ at, report: then }) => {
-      const own = then.groups.find((/** @type {any} */ each) => each.group === group);
-      return { x: at, y: own?.decisions ? own.mean_reward : null, low: own?.interval?.[0], high: own?.interval?.[1] };
-    });
-    const both = [{ name: "policy", kind: "policy", points: of("policy") }, ...(holdout?.decisions ? [{ name: "holdout", kind: "holdout", points: of("holdout") }] : [])];
-    redraw(looks, both, () => [chart("lines", { label: "Mean of all decisions until then, with bands", unit: "reward a decision", x: "time", series: both }), h("p", { class: "hint" }, `Bands hold the true mean with 95 %, however often you look (${report.interval_kind}; drawn by ${report.unit}).`)]);
+    if (!total) return redraw(looks, "none", () => empty("No decision is in the log yet."));
+    // What was known at earlier times is read once; then each look adds what is known now.
+    const read = async () => {
+      known = known ? [...known, { at: to, report }] : await bands(bandit.id, from, to, signal);
+      drawLooks(looks, known);
+    };
+    if (known || total <= MOST_FOR_BANDS) return read();
+    return redraw(looks, total, () => [empty(`What is known now stands above. For what was known earlier ${count(total)} decisions are read several times.`), action("Read them", read)]);
   });
+}
+
+/** What was known of both groups at some times, with its bands. @param {HTMLElement} box @param {{at: number, report: any}[]} known */
+function drawLooks(box, known) {
+  const of = (/** @type {string} */ group) => known.map(({ at, report }) => {
+    const own = report.groups.find((/** @type {any} */ each) => each.group === group);
+    return { x: at, y: own?.decisions ? own.mean_reward : null, low: own?.interval?.[0], high: own?.interval?.[1] };
+  });
+  const series = ["policy", "holdout"].map((group) => ({ name: group, kind: group, points: of(group) })).filter(({ kind, points }) => kind === "policy" || points.some(({ y }) => y !== null));
+  const { interval_kind, unit } = known[known.length - 1].report;
+  redraw(box, series, () => [chart("lines", { label: "Mean of all decisions until then, with bands", unit: "reward a decision", x: "time", series }), h("p", { class: "hint" }, `Bands hold the true mean with 95 %, however often you look (${interval_kind}; drawn by ${unit}).`)]);
 }
 
 /** What the places of lists have earned, and how likely random lists say that each is looked at. @param {any[]} places */
@@ -216,11 +232,8 @@ function settings(view, body, bandit) {
   const held = view.query.get("held");
   body.append(
     held ? h("p", { class: "done", role: "status" }, held === "same" ? `Nothing was different: version ${count(bandit.version)} still holds. ` : `Version ${count(bandit.version)} holds from now on. `, link("What changed", ["bandits", bandit.id, "versions"])) : "",
-    h("div", { class: "cols" }, panel("Settings", table("Settings", ["setting", "value", ""], rows)), editor.el),
-    panel("Delete", destroy(`Delete ${bandit.id}`, bandit.id, `Gone for good with it: all that its ${bandit.scope === "per_key" ? "learners know" : "learner knows"}, its versions, its quotas${bandit.log ? ", and the log of its decisions" : ""}. Rewards that still come are refused. The catalogue ${bandit.catalogue} stays.`, async () => {
-      await send({ method: "DELETE", path: path`/v1/bandits/${bandit.id}` });
-      view.go(["bandits"]);
-    })),
+    h("div", { class: "cols" }, panel("Settings", table("Settings", ["setting", "value", ""], rows, "", "cards")), editor.el),
+    panel("Delete", deletion(view, bandit.id, path`/v1/bandits/${bandit.id}`, `Gone for good with it: all that its ${bandit.scope === "per_key" ? "learners know" : "learner knows"}, its versions, its quotas${bandit.log ? ", and the log of its decisions" : ""}. Rewards that still come are refused. The catalogue ${bandit.catalogue} stays.`, ["bandits"])),
   );
   if (given && CHANGEABLE.includes(given)) editor.take(given, view.query.get("to") ?? undefined);
 }
@@ -293,17 +306,25 @@ export class PatchEditor {
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 async function versions(view, body, bandit) {
-  const [{ items }, fitted] = await Promise.all([list(path`/v1/bandits/${bandit.id}/versions`, 200, view.signal, read), bandit.prior === "learned" ? get(path`/v1/bandits/${bandit.id}/prior`, view.signal) : null]);
+  const [{ items }, priors] = await Promise.all([list(path`/v1/bandits/${bandit.id}/versions`, 200, view.signal, read), priorsOf(bandit, view.signal)]);
   const events = items.map((version, place) => {
     const before = items[place + 1];
     const changed = before ? Object.keys(MEANINGS).filter((name) => write(before[name]) !== write(version[name])) : [];
     const what = changed.map((name) => h("div", {}, name === "catalogue" ? "moved: " : `${name}: `, code(before[name]), " → ", code(version[name])));
     return { ms: version.since_ms, cells: [`version ${count(version.version)}`, version.since_ms ? time(version.since_ms) : "not known", version.by ?? NONE, before ? what : "made, or older versions are gone"] };
   });
-  if (fitted?.version) events.push({ ms: fitted.since_ms, cells: [`prior ${count(fitted.version)}`, time(fitted.since_ms), "the service", `fitted from ${count(fitted.observations)} rewards of ${count(fitted.keys)} keys`] });
+  events.push(...priors.map(({ version, since_ms: ms, observations, keys }) => ({ ms, cells: [`prior ${count(version)}`, time(ms), "the service", `fitted from ${count(observations)} rewards of ${count(keys)} keys`] })));
   events.sort((a, b) => (b.ms ?? 0) - (a.ms ?? 0));
   const recent = events.filter(({ ms }) => ms && ms > now() - DAY_MS).length;
-  body.append(panel("What changed", h("p", {}, `${recent ? count(recent) : "Nothing"} in the last 24 hours: versions of the settings, moves to another catalogue, and the newest learned prior.`), table("Versions", ["what", "since", "who", "what changed"], events.map(({ cells }) => cells)), h("p", { class: "hint" }, "Who: the name of the API key. Without keys, and of changes before names were kept, it is not known.")));
+  body.append(panel("What changed", h("p", {}, `${recent ? count(recent) : "Nothing"} in the last 24 hours: versions of the settings, moves to another catalogue, and the learned priors that decisions of the log were made with.`), table("Versions", ["what", "since", "who", "what changed"], events.map(({ cells }) => cells), "", "cards"), h("p", { class: "hint" }, "Who: the name of the API key. Without keys, and of changes before names were kept, it is not known.")));
+}
+
+/** The versions of the learned prior that are kept; of long ones, which would be megabytes, the newest. @param {any} bandit @param {AbortSignal} signal @returns {Promise<any[]>} */
+async function priorsOf(bandit, signal) {
+  const at = path`/v1/bandits/${bandit.id}/log/priors`;
+  const [oldest] = bandit.prior === "learned" ? (await get(`${at}?limit=1`, signal)).items : [];
+  if (!oldest || (oldest.precision?.length ?? 0) <= MOST_PRECISION) return oldest ? (await list(at, MOST_PRIORS, signal)).items : [];
+  return [await get(path`/v1/bandits/${bandit.id}/prior`, signal)];
 }
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */

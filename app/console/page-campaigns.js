@@ -4,8 +4,8 @@ import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
 import { empty, facts, h, link, panel, redraw, table, tile } from "./dom.js";
 import { count, decimal, number, percent } from "./format.js";
-import { action, destroy, Form, previewOf } from "./forms.js";
-import { names } from "./measure.js";
+import { action, deletion, Form, previewOf } from "./forms.js";
+import { names, titlesAmong } from "./measure.js";
 
 const LOOK_MS = 2000;
 
@@ -78,7 +78,7 @@ async function slates(view, name) {
   const about = h("div", {});
   /** @type {{x: number, y: number | null, low: number, high: number}[]} */
   const seen = [];
-  await get(at, view.signal);
+  const named = await titlesAmong((await get(at, view.signal)).arms, view.signal);
   const look = view.live(LOOK_MS, note, async () => {
     const now = await get(at, view.signal);
     const { lower, upper } = now.bounds;
@@ -90,10 +90,10 @@ async function slates(view, name) {
       tile("Mean of the best slate", lower === null ? "not known yet" : `${number(lower)} … ${number(upper)}`, `with probability ${percent(1 - now.guarantee.delta)}`),
     ]);
     redraw(bounds, seen, () => chart("lines", { label: "Bounds of the mean total of the best slate", unit: "total of a slate", x: "totals told", series: [{ name: "between the bounds", kind: "policy", points: seen }], none: "No bounds are known yet: they come with the first look at the totals." }));
-    const bars = Object.entries(now.estimates).map(([id, value]) => ({ label: id, value: Number(value), kind: now.best.includes(id) ? "third" : "muted" })).sort((a, b) => b.value - a.value).slice(0, 30);
+    const bars = Object.entries(now.estimates).map(([id, value]) => ({ label: named(id), value: Number(value), kind: now.best.includes(id) ? "third" : "muted" })).sort((a, b) => b.value - a.value).slice(0, 30);
     redraw(best, bars, () => chart("bars", { label: "Estimates of the arms", unit: "what an arm adds to a total", bars, none: "Nothing is estimated yet." }));
     redraw(about, now, () => [
-      facts([["Best now", now.best.join(", ") || "not known"], ["Arms", count(now.arms.length)], ["k", count(now.k)], ["Method", now.method], ["Guarantee", `${now.guarantee.kind}, epsilon ${number(now.guarantee.epsilon)}, delta ${number(now.guarantee.delta)}`], ["Outside of the stated noise", count(now.outside)]]),
+      facts([["Best now", now.best.map(named).join(", ") || "not known"], ["Arms", count(now.arms.length)], ["k", count(now.k)], ["Method", now.method], ["Guarantee", `${now.guarantee.kind}, epsilon ${number(now.guarantee.epsilon)}, delta ${number(now.guarantee.delta)}`], ["Outside of the stated noise", count(now.outside)]]),
       now.warnings.map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
     ]);
   });
@@ -104,12 +104,9 @@ async function slates(view, name) {
       what: "slates",
       question: "What did each of these slates earn in total?",
       value: "total",
-      asked: ({ pulls }) => pulls.map((/** @type {any} */ { pull, slate }) => [{ pull }, slate.join(", ")]),
+      asked: async ({ pulls }) => pulls.map((/** @type {any} */ { pull, slate }) => [{ pull }, slate.map(named).join(", ")]),
     })),
-    panel("Delete", destroy(`Delete ${name}`, name, "Gone for good with it: all totals that were told, its estimates and bounds, and the slates that still wait for a total.", async () => {
-      await send({ method: "DELETE", path: at });
-      view.go(["campaigns"]);
-    })),
+    panel("Delete", deletion(view, name, at, "Gone for good with it: all totals that were told, its estimates and bounds, and the slates that still wait for a total.", ["campaigns"])),
   );
 }
 
@@ -117,13 +114,13 @@ async function slates(view, name) {
  * Ask what to try next, and tell what came of it. `asked`: what the answer of "ask" holds, as pairs of what is told
  * back and a label. `value`: the field of a result.
  * @param {import("./main.js").View} view @param {string} at @param {() => void} look
- * @param {{what: string, question: string, value: string, asked: (answer: any) => [Record<string, string>, string][]}} words
+ * @param {{what: string, question: string, value: string, asked: (answer: any) => Promise<[Record<string, string>, string][]>}} words
  */
 function asking(view, at, look, { what, question, value, asked }) {
   const box = h("div", {});
   const ask = action(`Ask for five ${what}`, async () => {
     const answer = await send({ method: "POST", path: `${at}/ask`, body: { count: 5 } }, view.signal);
-    const open = asked(answer);
+    const open = await asked(answer);
     look();
     if (!open.length) {
       box.replaceChildren(empty(answer.done ? "The campaign has ended." : "It waits for answers that were asked for."));
@@ -160,6 +157,7 @@ async function centers(view, name) {
   await get(at, view.signal);
   const look = view.live(LOOK_MS, note, async () => {
     const now = await get(at, view.signal);
+    const named = await titlesAmong(now.centers, view.signal);
     if (now.radius !== null && seen[seen.length - 1]?.x !== now.observed) seen.push({ x: now.observed, y: now.radius });
     redraw(tiles, now, () => [
       tile("State", now.state, now.method, now.state === "done" ? "good" : ""),
@@ -167,16 +165,16 @@ async function centers(view, name) {
       tile("Centres", `${count(now.centers.length)} of ${count(now.k)}`, `among ${count(now.points)} points`),
       tile("Radius", decimal(now.radius), "estimated, without the last centre"),
     ]);
-    redraw(about, now, () => table("Centres", ["place", "point"], now.centers.map((/** @type {string} */ id, /** @type {number} */ place) => [count(place + 1), id]), "None is found yet."));
+    redraw(about, now, () => table("Centres", ["place", "point"], now.centers.map((/** @type {string} */ id, /** @type {number} */ place) => [count(place + 1), named(id)]), "None is found yet."));
     redraw(radii, seen, () => chart("lines", { label: "Radius", unit: "distance", x: "distances told", least: 0, series: [{ name: "radius", kind: "policy", points: seen }], none: "No radius is known yet." }));
   });
   view.root.append(h("p", {}, "Campaign ", h("strong", {}, name), " finds centres from noisy distances."), h("div", {}, note, tiles), h("div", { class: "cols" }, panel("Centres", about), panel("Radius, while this page is open", radii), asking(view, at, look, {
     what: "distances",
     question: "How far apart are these points?",
     value: "distance",
-    asked: ({ queries }) => queries.map((/** @type {any} */ { query, pair }) => [{ query }, pair.join(" and ")]),
-  })), panel("Delete", destroy(`Delete ${name}`, name, "Gone for good with it: all distances that were told, the centres that were found, and the pairs that still wait for one.", async () => {
-    await send({ method: "DELETE", path: at });
-    view.go(["campaigns"]);
-  })));
+    asked: async ({ queries }) => {
+      const named = await titlesAmong(queries.flatMap((/** @type {any} */ each) => each.pair), view.signal);
+      return queries.map((/** @type {any} */ { query, pair }) => [{ query }, pair.map(named).join(" and ")]);
+    },
+  })), panel("Delete", deletion(view, name, at, "Gone for good with it: all distances that were told, the centres that were found, and the pairs that still wait for one.", ["campaigns"])));
 }

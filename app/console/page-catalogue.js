@@ -2,10 +2,11 @@
 
 import { get, list, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, code, empty, facts, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { address, code, empty, facts, h, keeping, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { filterBuilder, wordsOf } from "./filters.js";
 import { bytes, count, decimal, duration, isNumber, number, percent, plain, time } from "./format.js";
-import { action, destroy, Form, previewOf, problemBox } from "./forms.js";
+import { catalogueTable } from "./page-overview.js";
+import { action, deletion, Form, previewOf, problemBox } from "./forms.js";
 import { fieldOf, write } from "./json.js";
 import { components } from "./linear.js";
 import { lastDecisions, names, shownArms, titleIn, titlesOf } from "./measure.js";
@@ -18,7 +19,7 @@ const SAMPLE_NUMBERS = 400_000;
 const MOST_DRAWS = 8;
 const SHOWN = 25;
 const COLOURS = 7;
-const FEW_VALUES = 12;
+const MOST_TEXT = 60;
 const DRAWN_AT_ONCE = 20_000;
 const MOST_SORTED = 100_000;
 const MOST_FIELDS = 200;
@@ -29,8 +30,7 @@ export async function show(view) {
   const { root, signal, parts } = view;
   if (!parts[0]) {
     const catalogues = await names("catalogues", signal);
-    const rows = catalogues.map((each) => [link(each.id, ["catalogues", each.id]), count(each.size), count(each.dim), each.index.kind, percent(each.index.recall_at_1), each.index.state]);
-    root.append(panel("All catalogues", catalogues.length ? table("Catalogues", ["catalogue", "#arms", "#numbers an arm", "searched", "#recall", "state"], rows) : empty("There is none yet. ", link("Make one on the overview", []), ".")));
+    root.append(panel("All catalogues", catalogues.length ? catalogueTable(catalogues) : empty("There is none yet. ", link("Make one on the overview", []), ".")));
     return;
   }
   const [name] = parts;
@@ -146,7 +146,7 @@ function arms(view, catalogue, fields, open) {
   const draw = async () => {
     const known = (await fields).filter((each) => each.field !== "tags" && !("none" in each.types && Object.keys(each.types).length === 1)).sort((a, b) => b.arms - a.arms).map((each) => each.field);
     const columns = (known.length ? known : [...new Set(state.items.flatMap((each) => Object.keys(each.metadata)))]).filter((each) => each !== catalogue.display?.title).slice(0, MOST_COLUMNS);
-    box.replaceChildren(armTable(catalogue, state, columns, open, canSort && !state.isFiltered ? sortBy : null));
+    keeping(box, () => box.replaceChildren(armTable(catalogue, state, columns, open, canSort && !state.isFiltered ? sortBy : null)));
     if (!canSort || state.isFiltered) box.append(h("p", { class: "hint" }, state.isFiltered ? "Arms of a filter are not sorted." : `Columns are sorted in catalogues of at most ${count(MOST_SORTED)} arms.`));
   };
   const sortBy = async (/** @type {string} */ field) => {
@@ -206,12 +206,18 @@ function armTable(catalogue, { items, sort, order }, columns, open, sortBy) {
   const rows = items.map((/** @type {any} */ each) => [
     h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, titleIn(each, title)),
     ...(title ? [each.id] : []),
-    ...columns.map((field) => plain(valueIn(each.metadata, field))),
+    ...columns.map((field) => shortened(listed(valueIn(each.metadata, field)))),
     ...(bare ? [each.features.slice(0, 6).map((/** @type {number} */ value) => number(value)).join(", ") + (each.features.length > 6 ? ", …" : "")] : []),
     each.tags.join(", "),
   ]);
   return h("div", { class: "whole" }, table("Arms", [title ? head(title) : "arm", ...(title ? ["id"] : []), ...columns.map(head), ...(bare ? ["its first numbers"] : []), rows.length ? head("tags") : "tags"], rows, "No arm fits."));
 }
+
+/** A value of metadata as text: the members of a list between commas. @param {any} value */
+const listed = (value) => (Array.isArray(value) ? value.map(plain).join(", ") : plain(value));
+
+/** As much of a text as a column has room for; the page of the arm has all of it. @param {string} text */
+const shortened = (text) => (text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT - 1)}…` : text);
 
 /** A field of metadata by its dotted name. @param {any} metadata @param {string} field @returns {any} */
 function valueIn(metadata, field) {
@@ -234,17 +240,13 @@ async function arm(view, catalogue, id, selected, open) {
   const title = titleIn(found, catalogue.display?.title);
   const section = panel(
     `Arm ${title}`,
-    facts([...(title === id ? [] : [/** @type {[string, any]} */ (["id", id])]), ...Object.entries(found.metadata).map(([field, value]) => /** @type {[string, any]} */ ([field, plain(value)])), ["tags", found.tags.join(", ") || "none"]]),
+    facts([...(title === id ? [] : [/** @type {[string, any]} */ (["id", id])]), ...Object.entries(found.metadata).map(([field, value]) => /** @type {[string, any]} */ ([field, listed(value)])), ["tags", found.tags.join(", ") || "none"]]),
     h("h3", {}, "How often it was shown, and what it earned"),
     shown,
     h("h3", {}, "Nearest arms"),
     nearest,
     h("details", {}, h("summary", {}, "Features"), h("pre", { tabindex: 0, role: "region", "aria-label": "Features" }, write(found.features.length === catalogue.columns?.length ? Object.fromEntries(found.features.map((/** @type {number} */ value, /** @type {number} */ place) => [catalogue.columns[place], value])) : found.features))),
-    destroy(`Delete ${id}`, id, "Gone from all choices with it: its features, tags and metadata. Rewards for it still count, and the rows of the log that show it stay.", async () => {
-      await send({ method: "DELETE", path: `${at}/arms/${encodeURIComponent(id)}` });
-      view.remember({ arm: "" });
-      view.go(["catalogues", catalogue.id]);
-    }),
+    deletion(view, id, `${at}/arms/${encodeURIComponent(id)}`, "Gone from all choices with it: its features, tags and metadata. Rewards for it still count, and the rows of the log that show it stay.", ["catalogues", catalogue.id]),
   );
   const told = (/** @type {HTMLElement} */ box, /** @type {Promise<unknown>} */ work) => work.catch((error) => (view.signal.aborted ? null : box.replaceChildren(problemBox(error))));
   told(shown, earnedBy(view, catalogue, id).then((rows) => shown.replaceChildren(table("Shown", ["bandit", "#times shown", "#of decisions", "#mean reward", "#± 2 standard errors", "since"], rows, "No bandit over this catalogue keeps a log."))));
@@ -300,8 +302,8 @@ function picture(view, catalogue, known, selected, open) {
     data = { items, ...components(items.map((each) => each.features)), earned: new Map(rows.flatMap((each) => (each.mean === null ? [] : [[each.id, each.mean]]))), isDrawn: false };
     const fields = [...new Set(items.flatMap((each) => Object.keys(each.metadata)))].slice(0, 30);
     choice.replaceChildren(...["mean reward", ...fields].map((field) => h("option", { value: field }, field)));
-    // A field of few values, that most arms have, tells most.
-    const telling = (await known).filter((each) => fields.includes(each.field) && each.distinct > 1 && each.distinct <= FEW_VALUES).sort((a, b) => b.arms - a.arms || a.distinct - b.distinct)[0]?.field;
+    // A field of few values that most arms have tells most.
+    const telling = (await known).filter((each) => fields.includes(each.field) && each.distinct > 1 && each.arms > catalogue.size / 2).sort((a, b) => a.distinct - b.distinct)[0]?.field;
     if (fields[0]) choice.value = view.query.get("colour") ?? telling ?? fields[0];
     load.remove();
     box.prepend(h("div", { class: "field" }, h("label", {}, "Coloured by ", choice)));
@@ -383,9 +385,6 @@ function growing(view, catalogue, fields) {
     },
   });
   const [shown, draw] = previewOf(form, (values) => [call(values)]);
-  const gone = destroy(`Delete ${catalogue.id}`, catalogue.id, `Gone for good with it: its ${count(catalogue.size)} arms with their metadata, and its index. Not possible while a bandit uses it.`, async () => {
-    await send({ method: "DELETE", path: at });
-    view.go(["catalogues"]);
-  });
+  const gone = deletion(view, catalogue.id, at, `Gone for good with it: its ${count(catalogue.size)} arms with their metadata, and its index. Not possible while a bandit uses it.`, ["catalogues"]);
   return h("div", { class: "cols" }, panel("Add arms", form.el, said, shown), titling(view, catalogue, fields), panel("Delete", gone, h("p", {}, h("a", { href: address(["queries", catalogue.id]) }, "One-shot queries"), " over these arms")));
 }

@@ -3,9 +3,9 @@
 import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
 import { code, empty, facts, h, link, panel, table } from "./dom.js";
-import { count, decimal, NONE, number, percent, plain, time } from "./format.js";
+import { count, decimal, NONE, number, percent, time } from "./format.js";
 import { Form, preview } from "./forms.js";
-import { earned, lastDecisions, names, titlesOf } from "./measure.js";
+import { chooseOne, earned, lastDecisions, titlesOf } from "./measure.js";
 
 const SHOWN = 50;
 const MOST_BARS = 30;
@@ -14,31 +14,14 @@ const MOST_BARS = 30;
 export async function show(view) {
   const { root, signal, parts } = view;
   const [name, token] = parts;
-  const bandits = name ? [] : await names("bandits", signal);
-  if (!name && bandits.length === 1) {
-    view.go(["decisions", bandits[0].id]);
-    return;
-  }
-  const form = new Form(
-    [
-      ...(name ? [] : [/** @type {import("./forms.js").Field} */ ({ name: "bandit", label: "Bandit", kind: "select", options: bandits.map((each) => each.id) })]),
-      { name: "decision", label: "Decision", kind: "area", hint: "The token that the choice came with, or its id in the list below." },
-    ],
-    { submit: "Explain it", act: (values) => view.go(["decisions", name ?? values.bandit, values.decision ?? ""]) },
-  );
-  if (!name) {
-    root.append(panel("Which decision?", bandits.length ? [form.el, table("Bandits", ["bandit", "keeps a log"], bandits.map((each) => [link(each.id, ["decisions", each.id]), each.log ? "yes" : "no"]))] : empty("There is no bandit yet. ", link("Make one on the overview", []), ".")));
-    return;
-  }
+  if (!name) return chooseOne(view, "decisions", "bandits", ["keeps a log"], (each) => [each.log ? "yes" : "no"]);
   const bandit = await get(path`/v1/bandits/${name}`, signal);
-  if (token) {
-    await explain(view, bandit, token);
-    return;
-  }
+  if (token) return explain(view, bandit, token);
   const rows = bandit.log ? (await lastDecisions(name, signal, SHOWN)).reverse() : [];
   const named = await titlesOf(bandit.catalogue, rows.flatMap((row) => row.arms.map((/** @type {any} */ arm) => arm.id)), signal);
   const byKey = new Form([{ name: "key", label: "Key", hint: "Whose decisions." }], { submit: "Show its decisions", act: ({ key }) => view.go(["keys", name, key ?? ""]) });
-  root.append(panel("The last decisions", rows.length || bandit.log ? decisionCards(bandit, rows, named, "The last decisions") : empty("This bandit keeps no log of its decisions.")), h("div", { class: "cols" }, bandit.scope === "per_key" && panel("Of one key", byKey.el), panel("A decision", form.el)));
+  const form = new Form([{ name: "decision", label: "Decision", kind: "area", hint: "The token that the choice came with, or its id in the list above." }], { submit: "Explain it", act: ({ decision }) => view.go(["decisions", name, decision ?? ""]) });
+  return root.append(panel("The last decisions", rows.length || bandit.log ? decisionCards(bandit, rows, named, "The last decisions") : empty("This bandit keeps no log of its decisions.")), h("div", { class: "cols" }, bandit.scope === "per_key" && panel("Of one key", byKey.el), panel("A decision", form.el)));
 }
 
 /** Decisions as a table, and as cards on a phone. @param {any} bandit @param {any[]} rows @param {(id: string) => string} named @param {string} label */
@@ -58,7 +41,8 @@ export function decisionCards(bandit, rows, named, label) {
 async function explain(view, bandit, token) {
   const call = { method: "POST", path: path`/v1/bandits/${bandit.id}/log/explain`, body: { decision: token } };
   const { row, asked, seeded, changed, repeated, candidates } = await send(call, view.signal);
-  const named = await titlesOf(bandit.catalogue, [...row.arms, ...candidates.slice(0, MOST_BARS)].map((/** @type {any} */ arm) => arm.id), view.signal);
+  const named = await titlesOf(bandit.catalogue, [...[...row.arms, ...candidates.slice(0, MOST_BARS)].map((/** @type {any} */ arm) => arm.id), ...(asked?.exclude ?? []), ...(row.barred?.arms ?? [])], view.signal);
+  const several = (/** @type {string[]} */ ids) => ids.map(named).join(", ");
   const rewards = row.rewards.map((/** @type {any} */ each) => [link(named(each.arm), ["catalogues", bandit.catalogue], { arm: each.arm }), `${each.signal ? `${each.signal} ` : ""}${number(each.value)}`, time(each.time), each.default ? "nobody sent one: the default" : each.revised ? `sent, in the place of ${each.revised} earlier` : "sent"]);
   const arms = row.arms.map((/** @type {any} */ arm) => [count(arm.place), link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), decimal(arm.score), arm.propensity === null ? "–" : percent(arm.propensity, 2), arm.pinned ? "pinned" : ""]);
   view.root.append(
@@ -69,15 +53,15 @@ async function explain(view, bandit, token) {
         ["Arms asked for", asked ? count(asked.k) : "not kept"],
         ["Filter", code(row.filter)],
         ["Context", code(row.context)],
-        ["Excluded", asked?.exclude.length ? asked.exclude.join(", ") : "none"],
-        ["Pinned", asked?.pins.length ? plain(asked.pins) : "none"],
-        ["At most", asked?.at_most.length ? plain(asked.at_most) : "no rule"],
+        ["Excluded", asked?.exclude.length ? several(asked.exclude) : "none"],
+        ["Pinned", asked?.pins.length ? code(asked.pins) : "none"],
+        ["At most", asked?.at_most.length ? code(asked.at_most) : "no rule"],
         ["Seed", seeded ? "given" : "its own"],
       ]))),
       panel("By what", facts(/** @type {[string, any][]} */ ([
         ["Policy", row.policy],
         ["Group", row.group ?? "no holdout"],
-        ["Barred", row.barred === null ? "not known" : row.barred ? plain(row.barred) : "none"],
+        ["Barred by quotas and repeats", row.barred === null ? "not known" : row.barred ? [row.barred.filters?.map((/** @type {any} */ each) => h("div", {}, code(each))), several(row.barred.arms ?? [])] : "none"],
         ["Eligible arms", row.eligible === null ? (row.filter ? "not counted" : "all") : count(row.eligible)],
         ["Bandit version", count(row.bandit_version)],
         ["Learner version", count(row.learner_version)],
@@ -98,7 +82,7 @@ function pool(bandit, row, named, repeated, changed, candidates) {
   return [
     h("p", {}, repeated ? "The choice was made again from its seed, and is the same." : "The choice was made again from its seed, and is another one."),
     chart("bars", { label: "Candidates", unit: "expected reward", spanName: "estimate ± 2 widths", bars }),
-    candidates[0].terms && table("What the estimates are made of", ["arm", "#estimate", "the largest parts"], candidates.slice(0, MOST_BARS).map((arm) => [link(arm.id, ["catalogues", bandit.catalogue], { arm: arm.id }), number(arm.estimate), arm.terms.map((/** @type {any} */ term) => `${term.column} ${term.value > 0 ? "+" : ""}${number(term.value)}`).join(", ")])),
+    candidates[0].terms && table("What the estimates are made of", ["arm", "#estimate", "the largest parts"], candidates.slice(0, MOST_BARS).map((arm) => [link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), number(arm.estimate), arm.terms.map((/** @type {any} */ term) => `${term.column} ${term.value > 0 ? "+" : ""}${number(term.value)}`).join(", ")])),
     candidates.length > MOST_BARS && h("p", { class: "hint" }, `${count(MOST_BARS)} of ${count(candidates.length)} candidates`),
     h("p", {}, "By estimate alone the next ones were: ", otherwise.length ? otherwise.map((arm, place) => [place ? ", " : "", link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), ` (${number(arm.estimate)})`]) : "none", "."),
   ];
@@ -110,6 +94,8 @@ const CHOSE = {
   igw: "igw drew by propensities: the arm of the best estimate most of the time, others the less the further they are behind it.",
   epsilon_greedy: "epsilon_greedy took the best estimate, and with the probability epsilon any arm; the propensity above says how likely each was.",
   linucb: "linucb took the highest upper bound: the estimate plus alpha widths.",
+  sub_elim: "Elimination rules out arms that cannot be the best any more; of those that may be, it takes the one that is known least.",
+  linear_elim: "Elimination rules out arms that cannot be the best any more; of those that may be, it takes the one that is known least.",
   sub_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
   linear_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
 };

@@ -4,9 +4,9 @@ import { get, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
 import { address, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { count, decimal, number } from "./format.js";
-import { action, destroy, Form, problemBox } from "./forms.js";
+import { action, deletion, Form, problemBox } from "./forms.js";
 import { widths } from "./linear.js";
-import { decisionsOf, lastDecisions, names, titlesOf } from "./measure.js";
+import { chooseOne, decisionsOf, lastDecisions, titlesOf } from "./measure.js";
 import { decisionCards } from "./page-decision.js";
 import { exposures } from "./quotas.js";
 
@@ -19,20 +19,9 @@ const MOST_BARS = 12;
 export async function show(view) {
   const { root, signal, parts } = view;
   const [name, key] = parts;
-  if (!name || !key) {
-    const bandits = await names("bandits", signal);
-    const form = new Form(
-      [
-        { name: "bandit", label: "Bandit", kind: "select", options: bandits.map((each) => each.id), value: name },
-        { name: "key", label: "Key", hint: "_global: the one learner of a global bandit." },
-      ],
-      { submit: "Show the learner", act: (values) => view.go(["keys", values.bandit, values.key ?? "_global"]) },
-    );
-    const rows = bandits.map((each) => [each.scope === "global" ? link(each.id, ["keys", each.id, "_global"]) : link(each.id, ["bandits", each.id, "learners"]), each.scope === "global" ? "one learner" : "a learner for each key"]);
-    root.append(panel("Which learner?", bandits.length ? [form.el, table("Bandits", ["bandit", "learners"], rows)] : empty("There is no bandit yet. ", link("Make one on the overview", []), ".")));
-    return;
-  }
+  if (!name) return chooseOne(view, "keys", "bandits", ["learners"], (each) => [each.scope === "global" ? "one learner" : "a learner for each key"]);
   const bandit = await get(path`/v1/bandits/${name}`, signal);
+  if (!key) return location.replace(address(bandit.scope === "global" ? ["keys", name, "_global"] : ["bandits", name, "learners"]));
   const note = h("div", {});
   const tiles = h("div", { class: "tiles" });
   const theta = h("div", {});
@@ -47,10 +36,7 @@ export async function show(view) {
     h("div", { class: "cols" }, panel("What it has learned", theta), weights, wouldShow(view, bandit, key)),
     bandit.repeats ? panel(bandit.scope === "global" ? "What a visitor has had" : "What it has had", had) : "",
     panel(bandit.scope === "global" ? "Last decisions" : "Last decisions for this key", past),
-    panel("Forget", destroy("Forget this learner", key, `Gone for good with it: what it has learned from its rewards, and what it was shown that counts for repeats. Rewards for its decisions so far are refused; the rows of the log stay.`, async () => {
-      await send({ method: "DELETE", path: path`/v1/bandits/${name}/learners/${key}` });
-      view.go(["bandits", name, "learners"]);
-    })),
+    panel("Forget", deletion(view, key, path`/v1/bandits/${name}/learners/${key}`, "Gone for good with it: what it has learned from its rewards, and what it was shown that counts for repeats. Rewards for its decisions so far are refused; the rows of the log stay.", ["bandits", name, "learners"], "Forget this learner")),
   );
   let seen = -1;
   if (bandit.repeats && bandit.scope === "global") had.append(visitorForm(view, bandit));
@@ -70,11 +56,7 @@ export async function show(view) {
       tile("Noise", number(learner.used?.noise), "of a reward, seen"),
       tile("Exploration", number(learner.used?.exploration), "in use"),
     ]);
-    if (bandit.repeats && bandit.scope === "per_key") {
-      const found = await get(path`/v1/bandits/${name}/learners/${key}/exposures`, signal);
-      const named = await titlesOf(bandit.catalogue, found.items.flatMap((/** @type {any} */ each) => each.arm ?? []), signal);
-      redraw(had, found, () => exposures(found, named));
-    }
+    if (bandit.repeats && bandit.scope === "per_key") await showHad(view, bandit, key, had);
     if (!known) return;
     seen = learner.observations;
     const all = learner.theta.map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: learner.columns?.[place] ?? `coordinate ${place + 1}`, value, low: wide[place] === undefined ? undefined : value - 2 * wide[place], high: wide[place] === undefined ? undefined : value + 2 * wide[place] }));
@@ -97,17 +79,17 @@ function weightTable(learner) {
   return [h("p", { class: "hint" }, "What each part of a context adds, along the principal directions of the arms."), table("Context weights", ["", ...columns.slice(0, 20).map((/** @type {string} */ each) => `#${each}`)], rows)];
 }
 
+/** What a key or a visitor has had. @param {import("./main.js").View} view @param {any} bandit @param {string} key @param {HTMLElement} box */
+async function showHad(view, bandit, key, box) {
+  const found = await get(path`/v1/bandits/${bandit.id}/learners/${key}/exposures`, view.signal);
+  const named = await titlesOf(bandit.catalogue, found.items.flatMap((/** @type {any} */ each) => each.arm ?? []), view.signal);
+  redraw(box, found, () => exposures(found, named));
+}
+
 /** The exposures of a visitor of a global bandit. @param {import("./main.js").View} view @param {any} bandit */
 function visitorForm(view, bandit) {
   const box = h("div", { "aria-live": "polite" });
-  const form = new Form([{ name: "visitor", label: "Visitor", hint: "As choices name it." }], {
-    submit: "Show what it has had",
-    act: async ({ visitor }) => {
-      const found = await get(path`/v1/bandits/${bandit.id}/learners/${visitor ?? "-"}/exposures`, view.signal);
-      const named = await titlesOf(bandit.catalogue, found.items.flatMap((/** @type {any} */ each) => each.arm ?? []), view.signal);
-      box.replaceChildren(...exposures(found, named));
-    },
-  });
+  const form = new Form([{ name: "visitor", label: "Visitor", hint: "As choices name it." }], { submit: "Show what it has had", act: ({ visitor }) => showHad(view, bandit, visitor ?? "-", box) });
   return h("div", {}, form.el, box);
 }
 

@@ -164,13 +164,15 @@ async function readSparks(bandits, sparks, told, signal) {
   for (const bandit of bandits.slice(0, MOST)) {
     const before = sparks.get(bandit.id);
     if (before && moment - before.at < REPORT_MS) continue;
-    if (!bandit.log) sparks.set(bandit.id, { at: moment, alarms: [] });
+    const { findings = [] } = await get(path`/v1/catalogues/${bandit.catalogue}`, signal);
+    const alarms = findings.some((/** @type {any} */ each) => each.name === "features_replaced") ? [`features of ${bandit.catalogue} replaced`] : [];
+    if (!bandit.log) sparks.set(bandit.id, { at: moment, alarms });
     else {
       const since = await holdoutSince(bandit, signal);
       const [{ report }, last] = await Promise.all([timeline(bandit.id, since, signal), get(path`/v1/bandits/${bandit.id}/log?order=desc&limit=200`, signal)]);
       const groups = Object.fromEntries(report.groups.map((/** @type {any} */ group) => [group.group, group]));
       const mean = groups.policy?.decisions ? groups.policy.mean_reward : null;
-      sparks.set(bandit.id, { at: moment, mean, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift, decisions: groups.policy?.decisions ?? 0, alarms: alarmsOf(bandit, report, groups, last.items) });
+      sparks.set(bandit.id, { at: moment, mean, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift, decisions: groups.policy?.decisions ?? 0, alarms: [...alarms, ...alarmsOf(bandit, report, groups, last.items)] });
     }
     told();
   }
@@ -211,19 +213,16 @@ function banditTable(bandits, sparks, catalogues, order) {
   const by = fieldOf(ORDERS, order)?.[1] ?? ORDERS.attention[1];
   const rows = bandits.map((bandit) => ({ bandit, spark: sparks.get(bandit.id), alarms: attention(bandit, sparks.get(bandit.id), catalogues) }));
   rows.sort((a, b) => (by(a) < by(b) ? -1 : by(a) > by(b) ? 1 : 0));
-  return table(
-    "Bandits",
-    ["bandit", "catalogue", "policy", "mean reward", "#decisions", "better than the holdout?", "attention", ""],
-    rows.map(({ bandit, spark, alarms }) => {
-      const drawn = spark?.lift ? chart("spark", { label: `mean reward of ${bandit.id}`, unit: "a decision", values: spark.values, mean: spark.mean }) : h("span", { class: "soft" }, bandit.log ? "" : "keeps no log");
-      const look = alarms.length ? h("span", { class: "alarm" }, alarms.join("; ")) : "";
-      return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, count(spark?.decisions), spark?.lift ? verdict(bandit, spark.lift) : "", look, h("span", {}, link("Try it", ["try", bandit.id]))];
-    }),
-  );
+  const lines = rows.map(({ bandit, spark, alarms }) => {
+    const drawn = spark?.lift ? chart("spark", { label: `mean reward of ${bandit.id}`, unit: "a decision", values: spark.values, mean: spark.mean }) : h("span", { class: "soft" }, bandit.log ? "" : "keeps no log");
+    const look = alarms.length ? h("span", { class: "alarm" }, alarms.join("; ")) : "";
+    return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, count(spark?.decisions), spark?.lift ? verdict(bandit, spark.lift) : "", look, h("span", {}, link("Try it", ["try", bandit.id]))];
+  });
+  return table("Bandits", ["bandit", "catalogue", "policy", "mean reward", "#decisions", "against the holdout", "attention", ""], lines, "", "cards");
 }
 
 /** @param {any[]} catalogues */
-function catalogueTable(catalogues) {
+export function catalogueTable(catalogues) {
   return table(
     "Catalogues",
     ["catalogue", "#arms", "#numbers an arm", "searched", "#recall", "state"],

@@ -2,11 +2,11 @@
 
 import { get, path, Problem, send } from "./api.js";
 import { chart } from "./charts.js";
-import { empty, h, link, panel, table } from "./dom.js";
+import { h, link, panel, table } from "./dom.js";
 import { count, decimal, number, percent } from "./format.js";
 import { Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
-import { names } from "./measure.js";
+import { chooseOne, titlesOf } from "./measure.js";
 
 const METHODS = { exact: "Exact", bounded_me: "BoundedME", racing: "Racing", hnsw: "Graph", adaptive: "Adaptive" };
 const MOST_BYTES = 4_000_000;
@@ -15,12 +15,7 @@ const MOST_BYTES = 4_000_000;
 export async function show(view) {
   const { root, signal, parts, query: given } = view;
   const [name] = parts;
-  if (!name) {
-    const catalogues = await names("catalogues", signal);
-    if (catalogues.length === 1) return view.go(["queries", catalogues[0].id]);
-    root.append(panel("Over which arms?", catalogues.length ? table("Catalogues", ["catalogue", "#arms"], catalogues.map((each) => [link(each.id, ["queries", each.id]), count(each.size)])) : empty("There is no catalogue yet. ", link("Make one on the overview", []), ".")));
-    return undefined;
-  }
+  if (!name) return chooseOne(view, "queries", "catalogues", ["#arms"], (each) => [count(each.size)]);
   const catalogue = await get(path`/v1/catalogues/${name}`, signal);
   const result = h("div", { class: "page", "aria-live": "polite" });
   const form = new Form(
@@ -44,7 +39,8 @@ export async function show(view) {
         const calls = Object.keys(METHODS).map((method) => ({ method: "POST", path: path`/v1/catalogues/${name}/mips`, body: { query: vector, ...options, method } }));
         const answers = [];
         for (const call of calls) answers.push(await send(call, signal));
-        result.replaceChildren(...compared(catalogue, answers), panel("The first of the calls", preview(calls[0])));
+        const named = await titlesOf(catalogue, answers.flatMap((answer) => answer.arms.map((/** @type {any} */ each) => each.id)), signal);
+        result.replaceChildren(...compared(catalogue, answers, named), panel("The first of the calls", preview(calls[0])));
       },
     },
   );
@@ -82,8 +78,8 @@ async function vectorIn(file, dim) {
   return numbers;
 }
 
-/** @param {any} catalogue @param {any[]} answers */
-function compared(catalogue, answers) {
+/** @param {any} catalogue @param {any[]} answers @param {(id: string) => string} named */
+function compared(catalogue, answers, named) {
   const exact = new Set(answers[0].arms.map((/** @type {any} */ each) => each.id));
   const name = (/** @type {any} */ answer) => METHODS[/** @type {keyof typeof METHODS} */ (answer.method)];
   const rows = answers.map((answer) => {
@@ -93,7 +89,7 @@ function compared(catalogue, answers) {
     return [name(answer), `${count(same)} of ${count(exact.size)}`, count(answer.cost.reads ?? undefined), percent(answer.cost.reads === null ? NaN : answer.cost.reads / answer.cost.exhaustive_reads), `${number(answer.elapsed_ms)} ms`, h("span", {}, promise, reason && h("span", { class: "meaning" }, reason))];
   });
   const places = Math.max(...answers.map((answer) => answer.arms.length));
-  const lists = Array.from({ length: places }, (_, place) => [count(place + 1), ...answers.map((answer) => answer.arms[place] && h("span", {}, link(answer.arms[place].id, ["catalogues", catalogue.id], { arm: answer.arms[place].id }), h("span", { class: "meaning" }, decimal(answer.arms[place].value))))]);
+  const lists = Array.from({ length: places }, (_, place) => [count(place + 1), ...answers.map((answer) => answer.arms[place] && h("span", {}, link(named(answer.arms[place].id), ["catalogues", catalogue.id], { arm: answer.arms[place].id }), h("span", { class: "meaning" }, decimal(answer.arms[place].value))))]);
   const bar = (/** @type {any} */ answer, /** @type {number} */ value, /** @type {string} */ note) => ({ label: name(answer), value, note });
   return [
     panel("Side by side", table("Ways of searching", ["way", "#of the exact answers", "#numbers read", "#of all", "#time", "promise"], rows)),

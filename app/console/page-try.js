@@ -2,13 +2,13 @@
 
 import { get, list, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, empty, facts, h, link, panel, table } from "./dom.js";
+import { address, facts, h, link, panel, table } from "./dom.js";
 import { filterBuilder } from "./filters.js";
 import { count, decimal, number } from "./format.js";
 import { action, calls, curl, Form, keywords, python } from "./forms.js";
 import { write } from "./json.js";
 import { widths } from "./linear.js";
-import { names, titlesOf } from "./measure.js";
+import { chooseOne, titlesOf } from "./measure.js";
 
 /** @typedef {import("./forms.js").Field} Field */
 
@@ -17,12 +17,7 @@ const MOST_DIM = 200;
 /** @param {import("./main.js").View} view */
 export async function show(view) {
   const { root, signal, parts } = view;
-  if (!parts[0]) {
-    const bandits = await names("bandits", signal);
-    if (bandits.length === 1) return view.go(["try", bandits[0].id]);
-    root.append(panel("Which bandit?", bandits.length ? table("Bandits", ["bandit", "catalogue", "policy"], bandits.map((each) => [link(each.id, ["try", each.id]), each.catalogue, each.policy])) : empty("There is none yet. ", link("Make one on the overview", []), ".")));
-    return undefined;
-  }
+  if (!parts[0]) return chooseOne(view, "try", "bandits", ["catalogue", "policy"], (each) => [each.catalogue, each.policy]);
   const bandit = await get(path`/v1/bandits/${parts[0]}`, signal);
   const answer = h("div", { class: "page" });
   const shown = h("div", {});
@@ -76,9 +71,7 @@ export async function show(view) {
   function result(owner, key, choice, arms, named) {
     const bars = arms.map((arm) => ({
       label: named(arm.id),
-      value: arm.estimate ?? arm.score,
-      low: arm.estimate === undefined ? undefined : arm.estimate - 2 * arm.width,
-      high: arm.estimate === undefined ? undefined : arm.estimate + 2 * arm.width,
+      ...(arm.estimate === undefined ? { value: arm.score } : { value: arm.estimate, low: arm.estimate - 2 * arm.width, high: arm.estimate + 2 * arm.width }),
       mark: arm.draw ?? undefined,
       note: arm.propensity === undefined || arm.propensity === null ? number(arm.score) : `${number(100 * arm.propensity, 2)} %`,
       kind: choice.group === "holdout" ? "holdout" : arm.pinned ? "third" : "policy",

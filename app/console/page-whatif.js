@@ -2,12 +2,12 @@
 
 import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { button, code, empty, facts, folded, h, link, panel, table } from "./dom.js";
+import { button, code, empty, facts, folded, h, keeping, link, panel, table } from "./dom.js";
 import { bestOf, evaluate, supported } from "./evaluate.js";
 import { between, count, decimal, number, percent, plain, signed } from "./format.js";
 import { action, Form, preview } from "./forms.js";
 import { read } from "./json.js";
-import { names } from "./measure.js";
+import { chooseOne } from "./measure.js";
 import { noLog } from "./page-bandit.js";
 import { MEANINGS as SETTINGS, merged } from "./settings.js";
 
@@ -24,13 +24,7 @@ const DIALS = ["exploration", "temperature", "gamma", "epsilon", "alpha", "horiz
 export async function show(view) {
   const { root, signal, parts } = view;
   const [name] = parts;
-  if (!name) {
-    const bandits = await names("bandits", signal);
-    if (bandits.length === 1) return view.go(["what-if", bandits[0].id]);
-    const rows = bandits.map((each) => [link(each.id, ["what-if", each.id]), each.policy, each.log ? "yes" : "no"]);
-    root.append(panel("Which bandit?", bandits.length ? table("Bandits", ["bandit", "policy", "keeps a log"], rows) : empty("There is none yet. ", link("Make one on the overview", []), ".")));
-    return undefined;
-  }
+  if (!name) return chooseOne(view, "what-if", "bandits", ["policy", "keeps a log"], (each) => [each.policy, each.log ? "yes" : "no"]);
   const bandit = await get(path`/v1/bandits/${name}`, signal, read);
   if (!bandit.log) return root.append(noLog(name));
   const { items: policies } = await get("/v1/policies", signal);
@@ -38,7 +32,8 @@ export async function show(view) {
   const result = h("div", { class: "page", "aria-live": "polite" });
   const progress = h("div", {});
   const listed = h("div", {});
-  const settings = h("div", { class: "fields" });
+  const about = h("span", { class: "hint" });
+  const dials = h("div", { class: "fields" });
   /** Those that are compared. @type {any[]} */
   const patches = [];
   const call = (/** @type {any} */ values, /** @type {any} */ patch) => {
@@ -86,7 +81,7 @@ export async function show(view) {
     list();
   };
   const list = () => {
-    listed.replaceChildren(...(patches.length ? [h("h3", {}, "Compared"), h("ul", { class: "chosen" }, patches.map((patch, place) => h("li", {}, h("code", {}, labelOf(patch)), " ", button("Remove", () => (patches.splice(place, 1), list()), { class: "quiet", "aria-label": `Remove ${labelOf(patch)}` }))))] : []));
+    listed.replaceChildren(...(patches.length ? [h("h3", {}, "Compared"), h("ul", { class: "chosen" }, patches.map((patch, place) => h("li", {}, h("code", {}, labelOf(patch)), " ", button("Remove", () => (patches.splice(place, 1), keeping(form.el.parentElement ?? listed, list)), { class: "quiet", "aria-label": `Remove ${labelOf(patch)}` }))))] : []));
     draw();
   };
   // The form: a policy and its options, as the service describes them.
@@ -105,7 +100,8 @@ export async function show(view) {
       form.set("patch", { policy: policy.value, ...Object.fromEntries(given) });
       draw();
     };
-    settings.replaceChildren(h("div", { class: "field" }, h("label", { for: "whatif-policy" }, "Policy"), policy, h("span", { class: "hint" }, summary)), ...inputs.map(({ row }) => row));
+    about.textContent = summary;
+    dials.replaceChildren(...inputs.map(({ row }) => row));
     if (filled) fill();
     filled = true;
   };
@@ -117,7 +113,7 @@ export async function show(view) {
   }, { class: "quiet" }));
   root.append(
     h("p", {}, "What would ", link(name, ["bandits", name]), ` have earned with other settings? Its logged decisions answer, as far as they hold what the other policy would have done. Now its policy is ${bandit.policy}. Nothing is changed.`),
-    panel("Another setting", h("div", { class: "buttons" }, "Presets: ", presets), settings, form.el, listed, progress, folded("The call it makes", shown)),
+    panel("Another setting", h("div", { class: "buttons" }, "Presets: ", presets), h("div", { class: "field" }, h("label", { for: "whatif-policy" }, "Policy"), policy, about), dials, form.el, listed, progress, folded("The call it makes", shown)),
     result,
   );
   draw();

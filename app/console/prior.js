@@ -18,6 +18,8 @@ export function prior(view, body, bandit) {
   const tiles = h("div", { class: "tiles" });
   const common = h("div", {});
   const apart = h("div", {});
+  /** @type {string[] | undefined} */
+  let columns;
   const draw = (/** @type {any} */ now) => {
     redraw(tiles, now, () => [
       tile("Version", count(now.version), now.version ? `since ${time(now.since_ms)}` : "none yet: fewer than five keys have rewards, or all of these are 0"),
@@ -25,7 +27,7 @@ export function prior(view, body, bandit) {
       tile("Rewards", count(now.observations), "of these keys"),
       tile("Noise", number(now.noise), "of a reward, for every key"),
     ]);
-    const all = (now.mean ?? []).map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: `coordinate ${place + 1}`, value, low: value - 2 * now.sd[place], high: value + 2 * now.sd[place], sd: now.sd[place] }));
+    const all = (now.mean ?? []).map((/** @type {number} */ value, /** @type {number} */ place) => ({ label: columns?.[place] ?? `coordinate ${place + 1}`, value, low: value - 2 * now.sd[place], high: value + 2 * now.sd[place], sd: now.sd[place] }));
     redraw(common, [now.version, all], () => (all.length ? shared(all) : empty("What so few keys have in common is not shown: it would be nearly what one of them likes.")));
     redraw(apart, [now.version, all], () => (all.length ? differences(all) : empty("Nothing is known of it yet.")));
   };
@@ -34,7 +36,10 @@ export function prior(view, body, bandit) {
     h("div", { class: "cols" }, panel("What people have in common", common), panel("Where people differ", apart)),
     panel("Fit it now", h("p", { class: "hint" }, "The service does this by itself after a tenth as many rewards more, an hour after the first of them, and when a key was forgotten."), action("Fit it now", async () => draw(await send({ method: "POST", path: `${at}/refresh` }, signal)))),
   );
-  view.live(LOOK_MS, note, async () => draw(await get(at, signal)));
+  view.live(LOOK_MS, note, async () => {
+    columns ??= (await get(path`/v1/catalogues/${bandit.catalogue}`, signal)).columns;
+    draw(await get(at, signal));
+  });
 }
 
 /** @param {any[]} all */

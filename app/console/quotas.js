@@ -5,10 +5,11 @@ import { button, code, empty, h, panel, redraw, s, skeleton, table, tile } from 
 import { count, duration, NONE, percent, plain, time } from "./format.js";
 import { destroy, Form, previewOf } from "./forms.js";
 import { filterBuilder } from "./filters.js";
+import { titlesOf } from "./measure.js";
 
 const LOOK_MS = 5000;
 const MOST = 1000;
-const BAR = 160;
+const BAR = 120;
 
 /** @param {import("./main.js").View} view @param {HTMLElement} body @param {any} bandit */
 export function quotas(view, body, bandit) {
@@ -21,16 +22,21 @@ export function quotas(view, body, bandit) {
   body.append(h("div", {}, note, tiles), panel("Quotas", h("p", {}, "The bar is of ", h("em", {}, "most"), ": used, reserved by processes that may spend it without asking, and left; the mark is where an even pace would be by now."), rows), one, maker);
   const again = view.live(LOOK_MS, note, async () => {
     const { items } = await list(at, MOST, view.signal);
+    const named = await titlesOf(bandit.catalogue, items.flatMap((quota) => quota.arm ?? []), view.signal);
     const known = items.map((quota) => ({ quota, ...outlook(quota) })).sort((a, b) => a.rank - b.rank || a.quota.id.localeCompare(b.quota.id));
     redraw(tiles, known, () => [
       tile("Used up now", count(known.filter((each) => each.rank === 0).length), known.filter((each) => each.rank === 0).slice(0, 5).map((each) => each.quota.id).join(", ") || "none", known.some((each) => each.rank === 0) ? "bad" : "good"),
       tile("Run out today", count(known.filter((each) => each.today).length), known.filter((each) => each.today).slice(0, 5).map((each) => each.quota.id).join(", ") || "none, at the rate of now"),
       tile("Quotas", count(items.length), `of ${bandit.id}`),
     ]);
-    redraw(rows, known, () => (items.length ? table("Quotas", ["quota", "arms", "used", "#used", "#reserved", "#left", "#most", "window", "forecast", ""], known.map((each) => line(each, open))) : empty("None is set. A quota limits how often some arms are shown: campaign 7 at most 10,000 times a day.")));
+    redraw(rows, known, () => (items.length ? table("Quotas", ["quota", "arms", "used", "#reserved", "#left", "window", "forecast", ""], known.map((each) => line(each, named, open)), "", "cards") : empty("None is set. A quota limits how often some arms are shown: campaign 7 at most 10,000 times a day.")));
   });
   const open = (/** @type {any} */ quota) => {
-    one.replaceChildren(changing(view, bandit, quota, () => ((one.textContent = ""), again())));
+    one.replaceChildren(changing(view, bandit, quota, () => {
+      one.textContent = "";
+      again();
+      /** @type {HTMLElement | undefined} */ ([...rows.querySelectorAll("button")].find((each) => each.getAttribute("aria-label") === `Change ${quota.id}`))?.focus();
+    }));
     one.querySelector("input")?.focus();
   };
 }
@@ -47,8 +53,8 @@ function outlook(quota) {
   return { rank: 1, word: `used up in ${duration(Math.max(1, (ends - now()) / 1000))}, ${time(ends)}`, kind: "warn", plan, today: ends < midnight };
 }
 
-/** @param {any} each @param {(quota: any) => void} open */
-function line({ quota, word, kind, plan }, open) {
+/** @param {any} each @param {(id: string) => string} named @param {(quota: any) => void} open */
+function line({ quota, word, kind, plan }, named, open) {
   const { most, used, reserved, left } = quota;
   const to = (/** @type {number} */ value) => (most ? (Math.min(value, most) / most) * BAR : 0);
   const words = `${count(used)} used, ${count(reserved)} reserved, ${count(left)} left of ${count(most)}${plan === null ? "" : `; an even pace would be at ${count(Math.round(plan * most))}`}`;
@@ -56,7 +62,7 @@ function line({ quota, word, kind, plan }, open) {
     s("rect", { class: "bar left", x: 0, y: 3, width: BAR, height: 12, rx: 2 }), s("rect", { class: "bar policy", x: 0, y: 3, width: to(used), height: 12 }), s("rect", { class: "bar holdout", x: to(used), y: 3, width: to(reserved), height: 12 }), plan !== null && s("line", { class: "whisker", x1: plan * BAR, x2: plan * BAR, y1: 0, y2: 18 }), s("title", {}, words));
   const window = quota.window === null ? "not now" : quota.window[1] === null ? "for ever" : `until ${time(quota.window[1])}`;
   const counts = quota.signal ? `${quota.counts}: ${quota.signal}` : quota.counts;
-  return [quota.id, h("span", {}, code(quota.filter ?? quota.arm), h("span", { class: "meaning" }, `${counts}, pace ${quota.pace}`)), bar, `${count(used)}${most ? ` (${percent(used / most, 0)})` : ""}`, count(reserved), count(left), count(most), window, h("span", { class: `tag wrap ${kind}` }, word), button("Change", () => open(quota), { class: "quiet", "aria-label": `Change ${quota.id}` })];
+  return [quota.id, h("span", {}, quota.filter ? code(quota.filter) : named(quota.arm), h("span", { class: "meaning" }, `${counts}, pace ${quota.pace}`)), h("span", {}, bar, `${count(used)}${most ? ` (${percent(used / most, 0)})` : ""}`), count(reserved), `${count(left)} of ${count(most)}`, window, h("span", { class: `tag wrap ${kind}` }, word), button("Change", () => open(quota), { class: "quiet", "aria-label": `Change ${quota.id}` })];
 }
 
 /** @param {any} quota the terms that a PUT takes again */

@@ -44,7 +44,7 @@ function earnings(bandit, report) {
   const [policy, holdout] = [of(report, "policy"), of(report, "holdout")];
   const unit = `${report.signals.map((/** @type {any} */ each) => `${number(report.weights[each.signal])} ${each.signal}`).join(" + ")}, a decision`;
   rows.push([h("strong", {}, "sum"), unit, "", "", h("strong", {}, decimal(policy?.mean_reward)), decimal(holdout?.mean_reward), verdict(bandit, report.lift)]);
-  return [table("Signals", ["signal", "unit", "#weight", "#mean of the policy", "#adds to the sum", "#mean of the holdout", "better than the holdout?"], rows), h("p", { class: "hint" }, "The mean of the holdout in the row of the sum is weighted as well. All intervals hold together.")];
+  return [table("Signals", ["signal", "unit", "#weight", "#mean of the policy", "#adds to the sum", "#mean of the holdout", "against the holdout"], rows, "", "cards"), h("p", { class: "hint" }, "The mean of the holdout in the row of the sum is weighted as well. All intervals hold together.")];
 }
 
 /** Sliders for the weights, and what others would have earned. @param {import("./main.js").View} view @param {any} bandit */
@@ -107,11 +107,10 @@ function curve(answer, names, moved, now, chosen) {
     const [a, b] = [before && of(name, before), then && of(name, then)];
     return [name, number(now[name]), number(chosen[name]), decimal(a?.value), decimal(b?.value), signed(a && b ? b.value - a.value : null), b ? between(b.interval) : "–"];
   });
-  const warnings = [...new Set([...(answer.warnings ?? []), ...(then?.warnings ?? [])])];
+  const warnings = new Set(/** @type {string[]} */ (then?.warnings ?? answer.warnings ?? []));
   return [
-    ...warnings.map((words) => h("p", { class: "warning" }, words)),
+    ...[...warnings].map((words) => h("p", { class: "warning" }, words)),
     chart("lines", { label: `What each signal would earn by the weight of ${moved}`, unit: "a decision", x: `weight of ${moved}`, series, none: "The log does not hold what these weights would do: no estimate is given." }),
     table("What these weights would do", ["signal", "#weight now", "#weight then", "#now, by the log", "#then", "#difference", "#95 %"], rows),
   ];
 }
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -368,6 +369,46 @@ def test_the_picture_is_of_a_random_sample_where_there_are_many_arms(browser: Br
             titles = page.locator("sl-scatter circle.dot title").all_text_contents()
             numbers = [int(title.split(" ")[0][1:]) for title in titles]
             assert 1300 < sum(numbers) / len(numbers) < 1700
+            console.check()
+
+
+def test_the_picture_is_coloured_by_the_field_of_fewest_values(browser: Browser, tmp_path: Path):
+    """Also where none has few; not by one that few arms have, nor by one that all share."""
+    with serving(tmp_path) as service, Client(service.url) as client:
+        client.put_catalogue("c", dim=2, display={"title": "name"})
+        metadata: Any = [
+            {"name": f"n{n}", "genre": f"g{n % 19}", "year": n % 40, "same": 1, "kinds": ["a", f"b{n % 25}"]}
+            | ({"rare": n % 2} if n < 20 else {})
+            for n in range(100)
+        ]
+        rows = [[n / 100, n % 7] for n in range(100)]
+        client.upsert_arms("c", rows, ids=[f"a{n}" for n in range(100)], metadata=metadata)
+        with console_of(browser, service) as console:
+            page = console.open("catalogues/c")
+            expect(page.get_by_label("Coloured by")).to_have_value("genre")
+            arms = page.get_by_role("region", name="Arms", exact=True)
+            expect(arms.locator("tbody tr").nth(3)).to_contain_text("a, b3")  # a list is no JSON
+            console.check()
+
+
+def test_a_bandit_whose_features_were_replaced_needs_attention(browser: Browser, tmp_path: Path):
+    draw = random.Random(5)
+    rows = [[draw.gauss(0, 1) for _ in range(4)] for _ in range(1_200)]
+    turned = [[draw.gauss(0, 1) for _ in range(4)] for _ in rows]
+    ids = [f"a{n}" for n in range(len(rows))]
+    with serving(tmp_path) as service, Client(service.url) as client:
+        for name in ("kept", "replaced"):
+            client.put_catalogue(name, dim=4)
+            client.upsert_arms(name, rows, ids=ids)
+            client.put_bandit(f"over-{name}", catalogue=name, policy="sub_ts", log={})
+            client.reward(client.choose(f"over-{name}").decision, value=1.0, wait=True)
+        client.upsert_arms("replaced", turned, ids=ids)
+        with console_of(browser, service) as console:
+            page = console.open("")
+            bandits = page.get_by_role("region", name="Bandits").locator("tbody tr")
+            expect(bandits.first).to_contain_text("over-replaced")
+            expect(bandits.first).to_contain_text("features of replaced replaced")
+            expect(bandits.nth(1)).not_to_contain_text("replaced")
             console.check()
 
 

@@ -110,7 +110,11 @@ def test_seven_questions(browser: Browser, furnished: Service):
         visit.see("in the last 24 hours")
         changes = visit.page.get_by_role("region", name="Versions")
         expect(changes).to_contain_text("temperature")
-        expect(changes).to_contain_text("prior 1" if client.get_prior("home").version == 1 else "prior")
+        priors = client.list_priors("home").items
+        expect(changes.locator("tbody tr", has_text="prior")).to_have_count(len(priors))
+        for each in priors:
+            row = changes.locator("tbody tr", has=visit.page.get_by_text(f"prior {each.version}", exact=True))
+            expect(row).to_contain_text(f"of {each.keys} keys")
         console.check()
 
 
@@ -129,6 +133,35 @@ def test_pages_of_signals_quotas_and_priors_are_whole_accessible_and_fit(
             page.evaluate("document.querySelectorAll('main details').forEach((each) => (each.open = true))")
             expect(page.locator(".skeleton")).to_have_count(0)
             check_looks(console, address)
+        console.check()
+
+
+# By address: tables that fit a window of 390 pixels, as cards, and one of 1,440.
+FITTING = {
+    "": ["Bandits"],
+    "bandits/home/quotas": ["Quotas"],
+    "bandits/home/signals": ["Signals"],
+    "bandits/home/settings": ["Settings"],
+    "bandits/home/versions": ["Versions"],
+    "decisions/home": ["The last decisions"],
+    "keys/home/user-7": ["Last decisions"],
+}
+
+
+def test_tables_that_are_read_row_by_row_are_cards_on_a_phone(browser: Browser, furnished: Service):
+    with console_of(browser, furnished) as console:
+        for address, tables in FITTING.items():
+            page = console.open(address)
+            expect(page.locator(".skeleton")).to_have_count(0)
+            for size, width in (("wide", 1_440), ("narrow", 390)):
+                console.look(size, "light")
+                page.set_viewport_size({"width": width, "height": 900})
+                for name in tables:
+                    box = page.get_by_role("region", name=name, exact=True)
+                    hidden = box.evaluate("(each) => each.scrollWidth - each.clientWidth")
+                    assert hidden <= 0, (address, name, width)
+            card = page.get_by_role("region", name=tables[0], exact=True).locator("tbody tr").first
+            assert card.evaluate("(each) => getComputedStyle(each).display") == "block"
         console.check()
 
 
@@ -256,6 +289,36 @@ def test_policies_are_compared_in_one_chart_and_an_evaluation_is_cancelled(
         assert client.list_evaluations("plain").items == () or all(
             each.state != "running" for each in client.list_evaluations("plain").items
         )
+
+
+def test_arms_have_their_titles_in_queries_campaigns_and_quotas(browser: Browser, furnished: Service):
+    films = [f"f{n}" for n in range(5)]
+    with console_of(browser, furnished) as console, Client(furnished.url) as client:
+        client.create_slates(id="front", arms=films, k=2, noise_std=0.5)
+        client.create_centers(id="zones", points=films, k=2)
+        client.create_centers(id="far", points=["x", "y", "z"], k=2)  # of no catalogue
+        client.put_quota("home", "star", {"arm": "f7", "most": 10_000, "per_s": 3_600})
+        page = console.open("queries/films?arm=f7&k=3")
+        page.get_by_role("button", name="Ask all of them").click()
+        answers = page.get_by_role("region", name="Answers").locator("tbody a")
+        expect(answers.first).to_contain_text("Film number")
+        assert all(text.startswith("Film number") for text in answers.all_inner_texts())
+        for address, ask, tell in (
+            ("campaigns/slates/front", "Ask for five slates", "Tell the totals"),
+            ("campaigns/centers/zones", "Ask for five distances", "Tell the distances"),
+            ("campaigns/centers/far", "Ask for five distances", "Tell the distances"),
+        ):
+            page = console.open(address)
+            page.get_by_role("button", name=ask).click()
+            labels = page.locator("form", has=page.get_by_role("button", name=tell)).locator("label")
+            expect(labels.first).to_have_text(
+                re.compile(r"[xyz] and [xyz]" if "far" in address else "Film number")
+            )
+        page = console.open("bandits/home/quotas")
+        row = page.get_by_role("region", name="Quotas").locator("tbody tr", has_text="star")
+        expect(row.first).to_contain_text("Film number 7")
+        client.delete_quota("home", "star")
+        console.check()
 
 
 def test_what_a_key_has_had_is_shown(browser: Browser, furnished: Service):

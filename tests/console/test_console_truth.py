@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from console_browser import console_of
 from console_world import furnish
 from service_process import Service, serving
+from shortlist_client import Client
 
 WEIGHTS = {"click": 1.0, "purchase": 10.0}
 LAST = 1_000
@@ -216,6 +217,22 @@ def test_a_line_has_gaps_where_nothing_was_decided_and_points_tell_of_how_many(
         paleness = [float(dot.get_attribute("opacity")) for dot in chart.locator("circle.dot").all()]
         assert sizes[0] == sizes[1] == sizes[4] > sizes[3] > sizes[2]
         assert paleness[0] == 1.0 > paleness[3] > paleness[2]
+
+
+def test_a_page_reads_the_whole_log_once_for_its_first_numbers(browser: Browser, furnished: Service):
+    """And what was known at earlier times once: later looks ask for one report more each."""
+    with console_of(browser, furnished) as console:
+        reports: list[str] = []
+        console.page.on("request", lambda each: "/report" in each.url and reports.append(each.url))
+        page = console.open("bandits/plain")
+        expect(page.locator("sl-lines svg")).to_have_count(2)
+        assert ["bucket_s" in each for each in reports] == [True] + 8 * [False]
+        with Client(furnished.url) as client, page.expect_response("**/report?*"):
+            client.choose("plain")
+        with page.expect_response("**/report?*"):
+            pass  # the look after the one that has seen the new decision
+        assert all("bucket_s" in each for each in reports[9:])
+        console.check()
 
 
 def test_one_choice_and_batches_have_a_p99_of_their_own(browser: Browser, furnished: Service):

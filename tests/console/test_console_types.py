@@ -1,5 +1,6 @@
 """The console's modules: each is read by Node, and their types are checked where there is a compiler."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,11 @@ from node import node
 
 ROOT = Path(__file__).parents[2]
 COMPILER = shutil.which("tsc")
+
+
+def test_the_page_names_every_module_so_that_none_is_waited_for_after_another():
+    named = re.findall(r'"console/([a-z-]+\.js)"', (ROOT / "app/console/index.html").read_text())
+    assert sorted(named) == sorted(path.name for path in (ROOT / "app/console").glob("*.js"))
 
 
 def test_every_module_can_be_parsed():

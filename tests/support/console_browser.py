@@ -14,7 +14,7 @@ from service_process import Service
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WAIT_MS = 30_000
-SIZES = {"wide": {"width": 1600, "height": 900}, "narrow": {"width": 360, "height": 740}}
+SIZES = {"wide": {"width": 1440, "height": 900}, "narrow": {"width": 360, "height": 740}}
 
 
 class Console:
