@@ -113,9 +113,13 @@ class QuotaFilters:
 
     def is_long(self, snapshot: Snapshot, rows: Rows) -> bool:
         """Whether ``found`` takes more than a few milliseconds."""
-        attributes, filters = snapshot.attributes, {**self._partly, **self._alone}
-        if len(filters) > MOST_AT_ONCE or _PER_ROW * len(rows) > LONG:
+        if not len(rows):
+            return False
+        # how many there are, before they are put together: this is asked for each change of a quota or an arm
+        is_many = len(self._partly) + len(self._evaluated) > MOST_AT_ONCE
+        if is_many or _PER_ROW * len(rows) > LONG:
             return True
+        attributes, filters = snapshot.attributes, {**self._partly, **self._alone}
         first = _first(attributes, attributes.entries_of(rows))
         return sum(attributes.work(each, first) for each in filters.values()) > LONG - _PER_ROW * len(rows)
 
