@@ -18,6 +18,7 @@ from app.filters.filter import MAX_CONDITIONS, MAX_MEMBERS
 from app.policies.registry import POLICIES
 from app.records.encoding import MAX_TEXTS_CHARS
 from load_tests.heavy_requests import TEXTS, Kind, Request, World, as_json, post
+from shortlist_client.bodies import QuotaBody
 
 DIM = 16
 TOGETHER = 10_000
@@ -116,7 +117,7 @@ SCOPES: Mapping[str, Json] = {
 INCLUDES: Sequence[Sequence[str]] = ([], ["metadata"], ["metadata.price", "metadata.genre"])
 
 
-def quota(rng: random.Random, number: int, count: int) -> Json:
+def quota(rng: random.Random, number: int, count: int) -> QuotaBody:
     """A quota with a filter of some shape over ``arms``, or of one arm.
 
     Those of few arms are used up soon, or hold their arms back. Those of most arms have plenty: else no arm
@@ -137,7 +138,8 @@ def quota(rng: random.Random, number: int, count: int) -> Json:
     )
     shape = [*of_few, *of_most][number % (len(of_few) + len(of_most))]
     most = rng.choice([5, 10**4, 10**9]) if shape in of_few else 10**12
-    return {**shape, "most": most, "per_s": 86_400, "pace": rng.choice(["none", "even"])}
+    body: QuotaBody = {"most": most, "per_s": 86_400, "pace": rng.choice(["none", "even"])}
+    return body | shape  # type: ignore[return-value]  # one of the shapes above
 
 
 def drawn(count: int, *, seed: int) -> Sequence[Kind]:
