@@ -389,11 +389,13 @@ def film_worlds(ratings: movielens.Ratings, described: Matrix) -> list[Callable[
 
 
 def rare_clicks(name: str, draw: int, *, dim: int = 16) -> People:
-    """Clicks with probability .01 exp(x.theta - 1 / 2), at most one half; 40 rounds of 100 decisions."""
+    """Clicks with probability .01 exp(z - .1), at most one half, for z of deviation .45, half of its variance
+    shared; 200 rounds of 20 decisions.
+    """
     rng = np.random.default_rng((SEED, 3, draw))
     features = rng.standard_normal((ARMS, dim)) / np.sqrt(dim)
     tastes = (rng.standard_normal(dim) + rng.standard_normal((20, dim))) / np.sqrt(2)
-    means = np.minimum(0.01 * np.exp(2.0 * tastes @ features.T - 0.5), 0.5)
+    means = np.minimum(0.01 * np.exp(0.45 * tastes @ features.T - 0.1), 0.5)
     return People(
         name,
         features,
