@@ -139,12 +139,13 @@ async function fieldsOf(catalogue, signal) {
 function arms(view, catalogue, fields, open) {
   const box = h("div", {}, skeleton(8));
   const at = path`/v1/catalogues/${catalogue.id}`;
-  const state = { cursor: /** @type {string | null} */ (null), sort: view.query.get("sort"), order: view.query.get("order") ?? "asc", items: /** @type {any[]} */ ([]), isFiltered: false };
+  const state = { cursor: /** @type {string | null} */ (null), sort: view.query.get("sort"), order: view.query.get("order") ?? "asc", items: /** @type {any[]} */ ([]), counted: /** @type {any[]} */ ([]), isFiltered: false, isRead: false };
   const more = action("Show more", () => page());
+  fields.then((all) => ((state.counted = all), state.isRead && draw()), () => null); // of many arms they take a while, and the arms are shown before
   const canSort = catalogue.size <= MOST_SORTED && catalogue.index.kind !== "milvus";
 
-  const draw = async () => {
-    const known = (await fields).filter((each) => each.field !== "tags" && !("none" in each.types && Object.keys(each.types).length === 1)).sort((a, b) => b.arms - a.arms).map((each) => each.field);
+  const draw = () => {
+    const known = state.counted.filter((each) => each.field !== "tags" && !("none" in each.types && Object.keys(each.types).length === 1)).sort((a, b) => b.arms - a.arms).map((each) => each.field);
     const columns = (known.length ? known : [...new Set(state.items.flatMap((each) => Object.keys(each.metadata)))]).filter((each) => each !== catalogue.display?.title).slice(0, MOST_COLUMNS);
     keeping(box, () => box.replaceChildren(armTable(catalogue, state, columns, open, canSort && !state.isFiltered ? sortBy : null)));
     if (!canSort || state.isFiltered) box.append(h("p", { class: "hint" }, state.isFiltered ? "Arms of a filter are not sorted." : `Columns are sorted in catalogues of at most ${count(MOST_SORTED)} arms.`));
@@ -158,10 +159,10 @@ function arms(view, catalogue, fields, open) {
   const page = async () => {
     const found = await get(`${at}/arms` + query({ limit: SHOWN, cursor: state.cursor, ...(state.sort && canSort ? { sort: state.sort, order: state.order } : {}) }), view.signal);
     state.cursor = found.next;
-    state.isFiltered = false;
+    [state.isFiltered, state.isRead] = [false, true];
     more.hidden = !found.next;
     state.items.push(...found.items);
-    await draw();
+    draw();
   };
   /** @param {any} filter */
   const filtered = async (filter) => {
@@ -169,8 +170,8 @@ function arms(view, catalogue, fields, open) {
     const body = { query: new Array(catalogue.dim).fill(0), k: SHOWN, method: catalogue.index.kind === "milvus" ? "hnsw" : "exact", filter };
     const found = await send({ method: "POST", path: `${at}/mips`, body }, view.signal);
     state.items = await Promise.all(found.arms.map((/** @type {any} */ each) => get(`${at}/arms/${encodeURIComponent(each.id)}`, view.signal)));
-    state.isFiltered = more.hidden = true;
-    await draw();
+    state.isFiltered = state.isRead = more.hidden = true;
+    draw();
     box.prepend(h("p", { class: "soft" }, state.items.length < SHOWN ? `${count(state.items.length)} arms.` : `${count(SHOWN)} of the ${found.eligible ? `${count(found.eligible)} ` : ""}arms that it lets in.`));
   };
   const form = new Form([{ name: "filter", label: "Filter", kind: "json", value: view.query.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}, "kind": {"$in": ["mug", "lamp"]}}', hint: "The filter language: $eq $ne $gt $gte $lt $lte $in $nin $exists $and $or $not." }], {
