@@ -128,9 +128,10 @@ format: $(VENV)/.installed-test
 demo: install
 	$(BIN)/python -m examples.demo --picture build/demo.svg $(if $(DATA),--data $(DATA)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-# A warning is an error: a link that leads nowhere, a page outside of the navigation.
+# A folder for each version, and a page that lists them. A warning is an error: a link that leads nowhere, a page outside of the navigation.
+docs: VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 docs: $(VENV)/.installed-docs
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --conf-dir docs --doctree-dir build/doctrees . build/site
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --conf-dir docs --doctree-dir build/doctrees . build/site/$(VERSION)
 	@echo "The site is at build/site/index.html"
 
 load: install

@@ -79,6 +79,14 @@ def test_an_example_that_is_no_longer_true_is_noticed():
     assert not api_examples.agree(shown, replace(shown, status=201))
 
 
+def test_the_versions_of_the_site_are_listed_the_newest_first(tmp_path: Path):
+    for name in ("1.9.0", "1.10.0", "0.1.0", "other"):
+        (tmp_path / name).mkdir()
+    conf.list_versions(tmp_path)
+    links = re.findall(r'href="(.+?)/index.html"', (tmp_path / "index.html").read_text())
+    assert links == ["1.10.0", "1.9.0", "0.1.0"]
+
+
 def build(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
     """As `make docs` does."""
     options = ["--fail-on-warning", "--keep-going", "--quiet", "--conf-dir", f"{source}/docs"]
@@ -94,9 +102,11 @@ def build(source: Path, target: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_it_builds_and_loads_nothing_from_other_hosts(tmp_path: Path):
     pytest.importorskip("sphinx", reason="the extra docs is not installed")
-    built = build(ROOT, tmp_path)
+    site = tmp_path / conf.release
+    built = build(ROOT, site)
     assert built.returncode == 0, built.stderr
-    made = {path.relative_to(tmp_path).with_suffix("").as_posix() for path in tmp_path.rglob("*.html")}
+    assert f'href="{conf.release}/index.html"' in (tmp_path / "index.html").read_text()
+    made = {path.relative_to(site).with_suffix("").as_posix() for path in site.rglob("*.html")}
     assert {conf.HOME, "index", *conf.pages()} <= made
     for path in [*tmp_path.rglob("*.html"), *tmp_path.rglob("*.css")]:
         text = path.read_text()
@@ -111,6 +121,8 @@ def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path):
     docs = tmp_path / "source/docs"
     docs.mkdir(parents=True)
     shutil.copy(ROOT / "docs/conf.py", docs)
+    shutil.copy(ROOT / "docs/versions.html", docs)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path / "source")
     (docs / "page.md").write_text("# A page\n\n## There\n")
     good = ("page.md", "page.md#there", "conf.py")
     broken = ("page.md#nowhere", "nothing.md", "../app/nothing.py", "#nowhere")
