@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DATA   ?=
 ROUNDS ?=
 
-# Tests start the service some hundred times; without its bytecode each start compiles it anew.
+# Tests start the service some hundred times; without its bytecode each start compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: api-examples console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean

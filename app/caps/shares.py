@@ -9,7 +9,7 @@ Notation
     share       what this process was granted in the window, spent or not
     number      of a quota: its place in ``slots`` and in all arrays
     out         a quota whose arms are not eligible now: it is used up, or it holds its arms back for a slice
-    slice       ``SLICE_S``: which quotas with an even pace hold back is drawn anew (``pace``)
+    slice       ``SLICE_S``: which quotas with an even pace hold back is drawn again (``pace``)
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def test_long_lists_go_in_several_calls(module: Path):
 
 
 def test_only_what_is_absent_has_a_default(module: Path):
-    """A value of 0 in the place of the options counted as 1; a batch of 0 was sent for ever."""
+    """A value of 0 in the place of the options counted as 1; a batch of 0 was sent forever."""
     assert node(HERE / "defaults.mjs", module, timeout_s=60.0) == ""
 
 

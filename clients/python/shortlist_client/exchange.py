@@ -45,7 +45,7 @@ class Pause(NamedTuple):
 class Retry:
     """How often and when a call that failed is sent again.
 
-    Before each further attempt it waits between half and all of ``first_wait_s``, which doubles every time up to
+    Before each new attempt it waits between half and all of ``first_wait_s``, which doubles every time up to
     ``longest_wait_s``, and besides for what the service asks for in Retry-After. If that is longer than
     ``longest_wait_s``, the call fails at once. ``attempts`` 1: nothing is sent again. After ``total_s`` no
     further attempt begins. By default the pauses add up to 6 to 13 s: a service that starts is waited for.
