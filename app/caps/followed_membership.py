@@ -185,7 +185,7 @@ class FollowedMembership:
 
     def _set_aside(self) -> None:
         if self._known is not None:
-            # Not for ever: it has an entry for each row of its catalogue.
+            # Not forever: it has an entry for each row of its catalogue.
             until = time.monotonic() + ASIDE_S
             self._aside[self._known.number] = _Aside(self._known, self.members, self._filters, until)
 

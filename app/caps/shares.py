@@ -294,7 +294,7 @@ class QuotaLedger:
         for arm, signal in rewarded:
             by_signal.setdefault(signal, []).append(arm)
         is_known = False
-        # A table may be numbered anew while filters are evaluated: then rows are looked up again.
+        # A table may be numbered again while filters are evaluated: then rows are looked up again.
         while not is_known:
             snapshot = current()
             rows_of = {signal: snapshot.table.row_of_each(arms) for signal, arms in by_signal.items()}

@@ -219,7 +219,7 @@ class OwnGraph:
             return None
         added, change, position = followed
         graph = self.graph if position is None else self.graph.moved(position, snapshot.table.rows)
-        # The graph is of this filter alone, so an arm that it lets in no longer is as good as dead.
+        # The graph is of this filter alone, so an arm that it matches no longer is as good as dead.
         graph.tombstone(change.went)
         return replace(self, graph=graph, eligible=eligible, added=added)
 
