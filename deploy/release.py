@@ -135,14 +135,31 @@ def try_library(folder: Path, work: Path) -> None:
     stranger.mkdir(parents=True)
     (stranger / "__init__.py").write_text("OWNER = 'somebody else'\n")
     for version in PYTHONS:
-        python = shutil.which(f"python{version}")
-        if python is None or subprocess.run([python, "-V"], capture_output=True, check=False).returncode:
+        python = interpreter_of(version)
+        if python is None:
             print(f"Python {version} is not here: library and client were not tried with it")
             continue
         own = (wheel(folder, "shortlist"), wheel(folder, "shortlist_client"))
         interpreter = installed(python, work / f"library-{version}", *own)
         run(interpreter, "-c", LIBRARY, cwd=work, PYTHONPATH=str(stranger.parent))
         print(f"library and client work with Python {version}")
+
+
+def interpreter_of(version: str) -> str | None:
+    """An interpreter of this version, from the PATH, pyenv or uv; None where there is none that runs."""
+    roots = (
+        Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions",
+        Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or Path.home() / ".local/share/uv/python"),
+    )
+    found = [sys.executable, *filter(None, [shutil.which(f"python{version}")])]
+    found += [str(path) for root in roots for path in sorted(root.glob(f"*{version}*/bin/python{version}"))]
+    words = ("-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])")
+    for python in found:
+        # a shim of pyenv is there for versions that it is not set to run
+        run = subprocess.run([python, *words], capture_output=True, text=True, check=False)
+        if run.stdout.strip() == version:
+            return python
+    return None
 
 
 def try_service(folder: Path, work: Path) -> None:

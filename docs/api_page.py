@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 from app.platform.settings import Settings
+from docs.api_examples import Example, by_call
 from server.application import create_app
 
 Json = Mapping[str, Any]
@@ -38,6 +40,7 @@ BOUNDS = {
     "maxItems": "at most {:,} items",
     "maxLength": "at most {:,} characters",
 }
+SHOWN = 2  # examples of a call, of those that do not fail
 IDENTIFIER = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 
 
@@ -57,11 +60,13 @@ def markdown(api: Json) -> str:
     ]
     order = list(dict.fromkeys([*GROUPS, *sorted(group for group, *_ in calls)]))
     calls.sort(key=lambda call: (order.index(call[0]), call[2]))
+    examples = by_call(api["paths"])
     lines: list[str] = []
     for group, own in groupby(calls, key=lambda call: call[0]):
         lines += ["", f"## {GROUPS.get(group, group.capitalize())}"]
         for _, verb, path, operation in own:
             lines += _call(verb, path, operation)
+            lines += _examples(examples[f"{verb} {path}"])
     lines += ["", "## Bodies and answers"]
     for name, schema in sorted(api["components"]["schemas"].items()):
         lines += _schema(name, schema)
@@ -84,6 +89,24 @@ def _call(verb: str, path: str, operation: Json) -> Iterator[str]:
         kinds = [_value(content["schema"]) for content in answer.get("content", {}).values()]
         said = "" if status[0] == "2" else f" {_prose(answer['description'])}"
         yield f"- {status}: {' or '.join(dict.fromkeys(kinds)) or 'no body'}.{said}"
+
+
+def _examples(examples: list[Example]) -> Iterator[str]:
+    """Some answers, whole; of errors the line that matters."""
+    for example in [example for example in examples if example.status < 400][:SHOWN]:
+        yield from ("", "```text", example.request, "```", "", f"answers {example.status}:", "")
+        yield from ("```json", example.answer, "```") if example.answer else ("(nothing)",)
+    failures = [example for example in examples if example.status >= 400]
+    if failures:
+        yield from ("", "| typical error | code | detail |", "|---|---|---|")
+    for example in failures:
+        problem = json.loads(example.answer)
+        cells = (
+            f"`{' '.join(example.request.split())}`",
+            f"{example.status} `{problem['code']}`",
+            problem["detail"],
+        )
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _schema(name: str, schema: Json) -> Iterator[str]:

@@ -5,7 +5,9 @@ The source folder is the repository, so the links between pages are the same her
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -116,12 +118,21 @@ def _add_what_is_generated(_: Sphinx, page: str, source: list[str]) -> None:
 
 
 def _lead_to_home(app: Sphinx, error: Exception | None) -> None:
-    """The top of the site leads to its home."""
+    """The top of the site leads to its home, and the folder above it to all versions that are there."""
     if error is None:
-        Path(app.outdir, "index.html").write_text(
-            f'<!doctype html><meta charset="utf-8"><title>{project}</title>'
-            f'<meta http-equiv="refresh" content="0; url={HOME}.html"><a href="{HOME}.html">{project}</a>\n'
-        )
+        folder = Path(app.outdir)
+        refresh = f'<meta http-equiv="refresh" content="0; url={HOME}.html">'
+        (folder / "index.html").write_text(f'{HEAD}{refresh}<a href="{HOME}.html">{project}</a>\n')
+        if folder.name == release:
+            list_versions(folder.parent)
+
+
+def list_versions(site: Path) -> None:
+    """Write the page of a site that leads to its versions, the newest first."""
+    found = [path.name for path in site.iterdir() if re.fullmatch(r"\d+(\.\d+)+", path.name)]
+    found.sort(key=lambda name: [int(part) for part in name.split(".")], reverse=True)
+    rows = "".join(f'<li><a href="{name}/index.html">{name}</a></li>\n' for name in found)
+    (site / "index.html").write_text(f"{HEAD}<h1>{project}</h1>\n<ul>\n{rows}</ul>\n")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -132,6 +143,8 @@ def setup(app: Sphinx) -> dict[str, bool]:
 
 
 project = "Shortlist"
+release = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+HEAD = f'<!doctype html><meta charset="utf-8"><title>{project}</title>\n'
 extensions = ["myst_parser"]
 root_doc = HOME
 include_patterns = [f"{page}.md" for page in (HOME, *pages())]
@@ -158,7 +171,18 @@ suppress_warnings = ["misc.highlighting_failure"]
 nitpicky = True
 
 html_theme = "furo"
-html_title = project
+html_title = f"{project} {release}"
+templates_path = ["."]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "versions.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_show_copyright = False

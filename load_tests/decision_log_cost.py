@@ -35,7 +35,7 @@ TARGETS = {"tenth": 0.97, "all": 0.85}
 
 @dataclass(frozen=True)
 class Logging:
-    """One run of wrk. ``cpu_us``: of a choice, in the service and its store; None where it is not told."""
+    """One run of wrk. ``cpu_us``: of a choice, in the service and its store; None where it is unknown."""
 
     run: Run
     cpu_us: float | None

@@ -40,7 +40,7 @@ from shortlist_client.bodies import ObservationItem
 from studies.measurement import report
 from waiting import wait_until_sync
 
-# A replica that was started anew does not know how old its data are: here it may be promoted all the same.
+# A replica that was started again does not know how old its data are: here it may be promoted all the same.
 ANY_AGE = {"cluster-replica-validity-factor": 0}
 SETTINGS: Sequence[Mapping[str, int]] = (
     ANY_AGE,

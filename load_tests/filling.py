@@ -18,7 +18,7 @@ OBSERVATIONS = 3
 BATCH = 1_000
 INDEX_S = 300.0
 POLL_S = 0.2
-QUIET_POLLS = 35  # an index at rest for five seconds is made anew if arms are beside it
+QUIET_POLLS = 35  # an index at rest for five seconds is made again if arms are beside it
 MOST_FRESH = 0.02  # arms beside the index that are too few to be folded into it
 
 

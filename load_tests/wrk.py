@@ -78,7 +78,7 @@ def finish(process: subprocess.Popen[str], server: Server, cpu_before: float | N
 
 
 def family_cpu_s(pid: int) -> float | None:
-    """The time of a process and of those it has started, such as its store; None where it is not told."""
+    """The time of a process and of those it has started, such as its store; None where it is unknown."""
     try:
         found = Path(f"/proc/{pid}/task").glob("*/children")
         children = [int(child) for path in found for child in path.read_text().split()]

@@ -14,7 +14,7 @@ from shortlist_client import Client
 Json = Mapping[str, Any]
 
 REASONS = {
-    "bandit": "the bandit's version of then is no longer kept",
+    "bandit": "the bandit's version of that time is no longer kept",
     "request": "the request was too large to be logged",
     "warm_up": "the bandit warms up new keys, and which slot it took is not known any more",
     "prior": "the pooled prior has no version",

@@ -1,6 +1,6 @@
 """uvicorn's HTTP protocol, with limits for slow clients, and with what it gets wrong put right.
 
-uvicorn waits for ever for the rest of a request, and for a client to read its answer: who opens connections
+uvicorn waits forever for the rest of a request, and for a client to read its answer: who opens connections
 and sends little, or reads nothing, could take all connections there are, and all memory.
 
 It also runs the body of a request that offers an upgrade as a request of its own, answers HTTP/1.0 in chunks,

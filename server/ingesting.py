@@ -71,7 +71,7 @@ class RefusedMessage:
 
 
 class _Stopped(Exception):
-    """It is to end, with the batch at hand not done."""
+    """It is to end, with the current batch not done."""
 
 
 def source_of(address: str, *, dead_letters: str | None = None, settings: Path | None = None) -> Source:
@@ -170,7 +170,7 @@ class Ingester:
         )
 
     def stop(self) -> None:
-        """Make ``run`` return after the batch at hand."""
+        """Make ``run`` return after the current batch."""
         self._stopping = True
 
     def run(self) -> None:

@@ -234,7 +234,7 @@ async def _work(settings: Settings, store: Store) -> None:
 
 
 async def _work_once(settings: Settings, store: Store) -> None:
-    """Apply what is in the log, without a lease. A worker with a lease may do the same work in vain."""
+    """Apply what is in the log, without a lease. A worker with a lease may do the same work for nothing."""
     expected = await _opened(settings, store)
     await _worker(settings, store, OnlyWorker().owns, Moves(store.moves)).drain()
     await expected.finish()

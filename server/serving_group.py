@@ -84,7 +84,7 @@ class _Group:
 
     def _stop(self) -> None:
         self._stopping.set()
-        self._listener.close()  # that of each process closes with it: then nobody connects to wait in vain
+        self._listener.close()  # that of each process closes with it: nobody connects and waits for nothing
         for process in self._processes.values():
             if process.returncode is None:
                 process.terminate()

@@ -23,7 +23,7 @@ BENCHMARKS = {
     "export": "the decision log as NDJSON and Parquet: rows a second, memory",
     "churn": "queries while 200 % of the arms are replaced",
     "evaluation": "policies evaluated on a log: decisions a second beside a plain loop, memory",
-    "filters": "searches among the arms that a filter lets in, beside numpy; churn; memory",
+    "filters": "searches among the arms that a filter matches, beside numpy; churn; memory",
     "elimination": "the most uncertain arm: sampled stages, indexes, exact scans; stage moves",
     "slates": "slate campaigns: time per decision, samples against Exhaustive",
     "sampling": "racing samplers: errors, reads, and time against exact vectorised sampling",

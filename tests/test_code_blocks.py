@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ NOT_RUN = {
         "algorithms/README.md",
         "$ pip install ./algorithms",
     ): "see tests/test_distributions.py",
-    ("docs/operations.md", "$ docker build -t shortlist:0.1.0 ."): "needs Docker; see tests/test_deploy.py",
+    ("docs/operations.md", "$ docker build -t shortlist:1.0.0 ."): "needs Docker; see tests/test_deploy.py",
     (
         "docs/operations.md",
         "$ kubectl create secret generic shortlist --from-literal redis-url=rediss://… --from-file api-keys",
@@ -244,9 +245,12 @@ def test_the_first_pages_run_one_after_the_other_on_one_store(url: str, client: 
 
 @pytest.mark.parametrize("page", pages_with("pycon"))
 def test_the_examples_of_a_page_are_true(page: str):
-    found = doctest.testfile(str(ROOT / page), module_relative=False)
-    assert found.attempted
-    assert not found.failed
+    runner, parser, names = doctest.DocTestRunner(), doctest.DocTestParser(), dict[str, Any]()
+    for block in in_languages(page, "pycon"):
+        example = parser.get_doctest(block.text, names, page, page, block.line)
+        assert example.examples
+        assert not runner.run(example, clear_globs=False).failed
+        names = example.globs
 
 
 def test_every_block_is_run_or_listed():

@@ -246,8 +246,15 @@ def test_redis_of_the_manifest_is_that_of_the_compose_file():
     assert container["image"] == SERVICES["redis"]["image"]
 
 
-def test_packages_and_tags_of_images_have_one_version():
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+def test_packages_pins_tags_of_images_and_the_changelog_have_one_version():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    version = project["version"]
+    pins = {pin for pin in project["dependencies"] if pin.startswith("shortlist")}
+    assert pins == {f"shortlist=={version}", f"shortlist-client[files]=={version}"}
+    released = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert released[:2] == ["Unreleased", version]
+    chart = yaml.safe_load((ROOT / "deploy/helm/shortlist/Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == version
     places = ("Dockerfile", "docker-compose.yml", "deploy/kubernetes.yaml", "deploy/smoke.sh", "README.md")
     for place in (*places, "docs/operations.md", "docs/upgrading.md"):
         text = (ROOT / place).read_text()

@@ -1,7 +1,7 @@
 """The HTTP interface, the keys of the store and the stored records are what the files in tests/golden say.
 
 A difference is a mistake, or a change that older clients and older stores must bear: then `make golden`
-writes the files anew.
+writes the files again.
 """
 
 from __future__ import annotations

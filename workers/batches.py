@@ -15,7 +15,7 @@ from app.storage.types import DeadLetter, FoldedCounts, LearnerId, LogEntry, Sto
 
 log = logging.getLogger("shortlist.worker")
 
-MOST_NUMBERS = 1 << 22  # in the states of all batches at hand, 32 MiB: at least one, whatever its dimension
+MOST_NUMBERS = 1 << 22  # in the states of all current batches, 32 MiB: at least one, whatever its dimension
 
 States = Mapping[LearnerId, LearnerState | None]
 

@@ -95,13 +95,13 @@ class SharedWorker:
         self._tasks = [asyncio.create_task(self._worker.run()), asyncio.create_task(self._leases.run())]
 
     async def stop(self) -> None:
-        """Finish the batch at hand, and leave the rest to other workers."""
+        """Finish the current batch, and leave the rest to other workers."""
         if self._tasks:
             working, holding = self._tasks
             self._worker.stop()
             await working
             await end([holding])
-            # after the last batch, so that no other worker folds the same entries in vain
+            # after the last batch, so that no other worker folds the same entries for nothing
             await self._leases.leave()
 
     def wake(self, partition: int) -> None:

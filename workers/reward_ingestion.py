@@ -139,7 +139,7 @@ class RewardWorker:
         self._moved: list[dict[str, int]] = [{} for _ in range(store.partitions)]
         self._awake = asyncio.Event()
         self._folding = asyncio.Lock()
-        self._memory = Budget(MOST_NUMBERS)  # of the batches at hand, in numbers
+        self._memory = Budget(MOST_NUMBERS)  # of the current batches, in numbers
         # All of them at first: nobody knows what was left when the last worker ended.
         self._due = set(range(store.partitions))
         self._cycle_began, self._cycle_s = -CYCLE_S, 0.0
@@ -155,7 +155,7 @@ class RewardWorker:
         self._awake.set()
 
     def stop(self) -> None:
-        """Finish the batch at hand, then return from ``run``."""
+        """Finish the current batch, then return from ``run``."""
         self._stopping = True
         self._awake.set()
         self._hurry.set()

@@ -127,7 +127,7 @@ class FilterView(BaseModel):
 
 
 class CatalogueView(BaseModel):
-    """``size``: its number of arms. ``filters``: those that were asked most often of late.
+    """``size``: its number of arms. ``filters``: those that were asked most often lately.
 
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain scan,
     and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.

@@ -51,7 +51,7 @@ BEARER = {
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """The document, made anew: that takes long."""
+    """The document, made again: that takes long."""
     routes = [route.documented() if isinstance(route, JsonRoute) else route for route in app.routes]
     result = get_openapi(title=app.title, version=app.version, description=app.description, routes=routes)
     result["components"]["schemas"] |= problems.schemas()

@@ -95,7 +95,7 @@ class Gateway:
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: bytes) -> None:
         route = getattr(scope.get("route"), "path", "none")
-        # Anybody may send any word as a method: each would be a series of its own for ever.
+        # Anybody may send any word as a method: each would be a series of its own forever.
         method = scope["method"] if scope["method"] in METHODS else "other"
         # Kept by us: ``labels`` of the library takes a lock and builds a key of texts at each call.
         seen = self._children.get((method, route, status))

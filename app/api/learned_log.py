@@ -176,7 +176,7 @@ async def terms(
     bandit: str, bandits: Provided[Bandits], learned_log: Provided[LearnedLog], moves: Provided[Moves]
 ) -> LearningTermsView:
     """How rewards become what learners know. It never changes, but when the bandit is moved: a bandit that is
-    made anew has another id.
+    made again has another id.
     """
     owner = await bandits.get(bandit)
     context, record = owner.context, owner.record

@@ -135,7 +135,7 @@ class MipsVectorView(BaseModel):
 
 
 class MipsView(BaseModel):
-    """The best arm first. ``eligible``: how many the filter lets in; null without one, and in Milvus."""
+    """The best arm first. ``eligible``: how many the filter matches; null without one, and in Milvus."""
 
     arms: list[MipsArmView]
     method: str

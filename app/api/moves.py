@@ -83,7 +83,7 @@ async def move(
 ) -> Response:
     """Move a bandit to another catalogue, and carry what its learners know. Repeated it changes nothing.
 
-    From then on every choice is from the new catalogue. Decisions of before can be rewarded as long as ever.
+    From then on every choice is from the new catalogue. Earlier decisions can be rewarded as before.
     """
     check_catalogue(request, body.catalogue, bandits)
     answer = await moving.move(bandit, body.catalogue, body.carry, dry_run=body.dry_run, by=key_name(request))

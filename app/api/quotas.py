@@ -43,7 +43,7 @@ class QuotaBody(StrictModel):
 
 
 class QuotaView(BaseModel):
-    """``used``: counted in the window of now, [from, to) in ms since 1970; ``reserved``: held by processes,
+    """``used``: counted in the current window, [from, to) in ms since 1970; ``reserved``: held by processes,
     which may spend it without asking; ``left``: the rest. ``ends``: when it is used up if it goes on as since
     the window began, null if not in this window. ``window`` null: it does not hold now.
     ``outstanding``: where rewards are counted, what was shown in the window and has none.
@@ -102,7 +102,7 @@ async def list_quotas(
 async def get_quota(
     bandit: str, quota: str, bandits: Provided[Bandits], quotas: Provided[Quotas]
 ) -> Response:
-    """A quota, and its counts in the window of now. What others spent in the last second may still be in
+    """A quota, and its counts in the current window. What others spent in the last second may still be in
     ``reserved``.
     """
     return reply(_view(await quotas.get(await bandits.get(bandit), quota)))

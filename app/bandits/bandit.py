@@ -33,7 +33,7 @@ GLOBAL_LEARNER = "_global"
 
 class FormerCatalogue(NamedTuple):
     """The catalogue of a bandit before it was moved. ``until``: the space that the bandit has now.
-    ``is_exact``: the move to it made the sums anew (``MoveRecord.is_exact``).
+    ``is_exact``: the move to it made the sums again (``MoveRecord.is_exact``).
     """
 
     uid: str

@@ -27,7 +27,7 @@ Carry = Literal["log", "map", "none"]
 
 
 class BanditMoved(Unavailable):
-    """This process has not heard of a move yet. Whoever has the bandit anew goes on."""
+    """This process has not heard of a move yet. Whoever has the bandit again goes on."""
 
     def __init__(self) -> None:
         super().__init__("the bandit has just been moved to another catalogue; safe to try again")
@@ -63,7 +63,7 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_exact(self) -> bool:
-        """Whether sums are made anew after the map has carried them."""
+        """Whether sums are computed again after the map has carried them."""
         return self.restores or self.carry == "log"
 
 

@@ -1,8 +1,8 @@
 """Keeps what is known of which arms quotas are for in step with a catalogue, and with the quotas.
 
-Filters are evaluated once for each quota that is new, and once for each arm that comes or is described anew,
+Filters are evaluated once for each quota that is new, and once for each arm that comes or is described again,
 in a thread where that takes long. What is not known yet is never shown: choices wait for a new quota, and for
-a table that numbers its rows anew; arms that came or changed are not eligible until their quotas are known.
+a table that numbers its rows again; arms that came or changed are not eligible until their quotas are known.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class FollowedMembership:
 
     def _set_aside(self) -> None:
         if self._known is not None:
-            # Not for ever: it has an entry for each row of its catalogue.
+            # Not forever: it has an entry for each row of its catalogue.
             until = time.monotonic() + ASIDE_S
             self._aside[self._known.number] = _Aside(self._known, self.members, self._filters, until)
 
@@ -257,7 +257,7 @@ class FollowedMembership:
         self._update = task_for_all(self._updated(snapshot))
 
     async def settled(self, snapshot: Snapshot, rows: Rows) -> bool:
-        """Know the quotas of these rows, which may have been described anew meanwhile; as ``ready``."""
+        """Know the quotas of these rows, which may have been described again meanwhile; as ``ready``."""
         if self.is_current(snapshot):
             return True
         while await self.ready(snapshot):
@@ -404,7 +404,7 @@ class FollowedMembership:
         # between everything is evaluated again.
         if known is not None and renumbered is not None and renumbered.number == known.number:
             self.members = await _last(before.moved(renumbered.positions, table.rows))
-            # What happened before the rows were numbered anew was noted by the stamps that went with them.
+            # What happened before the rows were numbered again was noted by the stamps that went with them.
             described = snapshot.attributes.given_since(known.stamp)
             self.members.waiting[described[described < table.rows]] = True
         else:

@@ -318,7 +318,7 @@ class Membership:
             self._of_quota[number].add(own_rows)
             self._change_size(number, len(own_rows), own_rows)
         changed = np.unique(np.concatenate((added, removed)) >> _BITS)
-        # The chain of a row is written anew as a whole: entries are never changed in place, since threads
+        # The chain of a row is written again as a whole: entries are never changed in place, since threads
         # read them.
         self._chains.newest[changed] = NONE
         self._garbage += int(had[rows.searchsorted(changed)].sum())

@@ -24,7 +24,7 @@ LOOK_AHEAD_S, LOOK_AHEAD = 1.0, 200  # a plan is looked at this far ahead, or a 
 SMOOTH, PART_SMOOTH = 0.5, 0.1  # weights of the last demand, and of the last slice
 LEAST_PART = 0.02  # of a round that a quota took part in: else it tells nothing of the demand
 
-MOST_CHANGED = 300_000  # arms that are let in or held back in a slice: about a millisecond
+MOST_CHANGED = 300_000  # arms that are released or held back in a slice: about a millisecond
 
 _COLUMNS = ("rate", "ahead", "began", "shown", "demand", "part", "looked_at", "looked")
 

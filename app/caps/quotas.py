@@ -35,7 +35,7 @@ LATEST_MS = 253_370_764_800_000  # the year 9999
 
 
 class QuotaState(msgspec.Struct, frozen=True):
-    """A quota, and its counts in the window of now. Times are ms since 1970; no ``window``: it does not hold.
+    """A quota, and its counts in the current window. Times: ms since 1970; no ``window``: it does not hold.
 
     ``outstanding``: what was shown and not rewarded; None of a quota that counts what is shown.
     ``ends_ms``: when it is used up if it goes on as since the window began; None: not in this window.

@@ -57,7 +57,7 @@ class QuotaRule(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What cannot be changed without counting anew."""
+        """What cannot be changed without counting from the start."""
         return self.filter, self.arm, self.per_s, self.counts, self.from_ms, self.signal
 
     def counts_reward_of(self, signal: str | None) -> bool:

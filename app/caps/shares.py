@@ -9,7 +9,7 @@ Notation
     share       what this process was granted in the window, spent or not
     number      of a quota: its place in ``slots`` and in all arrays
     out         a quota whose arms are not eligible now: it is used up, or it holds its arms back for a slice
-    slice       ``SLICE_S``: which quotas with an even pace hold back is drawn anew (``pace``)
+    slice       ``SLICE_S``: which quotas with an even pace hold back is drawn again (``pace``)
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class QuotaLedger:
         for arm, signal in rewarded:
             by_signal.setdefault(signal, []).append(arm)
         is_known = False
-        # A table may be numbered anew while filters are evaluated: then rows are looked up again.
+        # A table may be numbered again while filters are evaluated: then rows are looked up again.
         while not is_known:
             snapshot = current()
             rows_of = {signal: snapshot.table.row_of_each(arms) for signal, arms in by_signal.items()}

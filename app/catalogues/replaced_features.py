@@ -1,7 +1,7 @@
 """Notices that features were replaced in place by those of another space: bandits take them for the old.
 
 Of all arms of a catalogue whose features were replaced within an hour, each coordinate of the new features is
-regressed on the same coordinate of the old ones. A space that was trained anew is turned against the old one,
+regressed on the same coordinate of the old ones. A space that is trained again is turned against the old,
 so little of it is explained. Features that were corrected a little, or a price among them that changes every
 night, are explained in nearly all coordinates.
 """

@@ -1,4 +1,4 @@
-// Charts as custom elements. Each has its units, its table and its empty state, and is drawn anew when its data
+// Charts as custom elements. Each has its units, its table and its empty state, and is drawn again when its data
 // or its width has changed. Colours come from the style sheet, by class.
 
 import { empty, h, s, table } from "./dom.js";

@@ -62,7 +62,7 @@ function asNode(child) {
 const drawn = new WeakMap();
 
 /**
- * Fill an element anew, if what it shows has changed.
+ * Fill an element again, if what it shows has changed.
  * @param {Element} element
  * @param {unknown} data what is shown, as JSON
  * @param {() => Child | Child[]} make

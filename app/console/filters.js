@@ -1,4 +1,4 @@
-// A filter put together from fields, types and values, and how many arms it lets in.
+// A filter put together from fields, types and values, and how many arms it matches.
 
 import { get, list, path, Problem, send } from "./api.js";
 import { button, h, keeping, redraw, skeleton } from "./dom.js";
@@ -41,7 +41,7 @@ function conditionsOf(filter) {
 }
 
 /**
- * A builder for the JSON field `name` of a form: conditions as rows, and how many arms are let in, in the words of the service
+ * A builder for the JSON field `name` of a form: conditions as rows, and how many arms match, in the words of the service
  * where none is.
  * @param {import("./forms.js").Form} form @param {string} name @param {string} catalogue @param {AbortSignal} signal
  */
@@ -79,10 +79,10 @@ export function filterBuilder(form, name, catalogue, signal) {
     try {
       const body = { query: new Array(dim.dim).fill(0), k: 1, method: dim.index.kind === "milvus" ? "hnsw" : "exact", ...(now.filter === undefined ? {} : { filter: now.filter }) };
       const found = await send({ method: "POST", path: path`/v1/catalogues/${catalogue}/mips`, body }, signal);
-      let_in.textContent = now.filter === undefined ? `No filter: all ${count(dim.size)} arms.` : found.eligible === undefined || found.eligible === null ? "Some arms are let in." : `${count(found.eligible)} of ${count(dim.size)} arms are let in.`;
+      let_in.textContent = now.filter === undefined ? `No filter: all ${count(dim.size)} arms.` : found.eligible === undefined || found.eligible === null ? "Some arms match." : `${count(found.eligible)} of ${count(dim.size)} arms match.`;
     } catch (error) {
       if (signal.aborted) return undefined;
-      let_in.textContent = error instanceof Problem ? `${error.code === "no_arms" ? "No arm is let in: " : ""}${error.message}` : "Waiting for the service.";
+      let_in.textContent = error instanceof Problem ? `${error.code === "no_arms" ? "No arm matches: " : ""}${error.message}` : "Waiting for the service.";
     }
     return undefined;
   };

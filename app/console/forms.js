@@ -238,7 +238,7 @@ export function preview(call) {
   ]);
 }
 
-/** The calls of a form as it is filled in, and what draws them anew. @param {Form} form @param {(values: any) => Call[]} made @returns {[HTMLElement, () => void]} */
+/** The calls of a form as it is filled in, and what draws them again. @param {Form} form @param {(values: any) => Call[]} made @returns {[HTMLElement, () => void]} */
 export function previewOf(form, made) {
   const box = h("div", {});
   const draw = () => {

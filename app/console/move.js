@@ -34,7 +34,7 @@ export async function moving(view, body, bandit) {
       act: async (values) => {
         const found = await send(call(values, true), view.signal);
         second.replaceChildren(...told(found));
-        third.replaceChildren(destroy(`Move ${bandit.id} to ${values.catalogue}`, bandit.id, `From then on every choice is from ${values.catalogue}; decisions of before can be rewarded as long as ever. A move back before the last of them has expired restores what learners knew; later it is a move like any other.`, async () => {
+        third.replaceChildren(destroy(`Move ${bandit.id} to ${values.catalogue}`, bandit.id, `From then on every choice is from ${values.catalogue}; earlier decisions can be rewarded as long as ever. A move back before the last of them has expired restores what learners knew; later it is a move like any other.`, async () => {
           await send(call(values, false), view.signal);
           view.go(["bandits", bandit.id, "versions"]);
         }));

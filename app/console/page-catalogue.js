@@ -11,7 +11,7 @@ import { fieldOf, write } from "./json.js";
 import { components } from "./linear.js";
 import { lastDecisions, names, shownArms, titleIn, titlesOf } from "./measure.js";
 
-/** The arm that is looked at, its nearest arms, and what draws the picture anew. @typedef {{id: string, near: Set<string>, redraw: () => void}} Selected */
+/** The arm that is looked at, its nearest arms, and what draws the picture again. @typedef {{id: string, near: Set<string>, redraw: () => void}} Selected */
 
 const LOOK_MS = 5000;
 const SAMPLE = 1000;
@@ -107,7 +107,7 @@ function searched(now) {
     facts([["Asked for", now.index.requested], ["Serves", now.index.kind], ["Because", now.index.reason], ["Memory", bytes(now.index.memory_bytes)], ["Mean ratio to the best", number(now.index.ratio_mean, 4)], ["Breadth of a search", now.index.ef_search === null ? "–" : count(now.index.ef_search)]]),
     ...made(now),
     h("h3", {}, "Filters in use"),
-    table("Filters in use", ["filter", "#arms", "searched by", "#recall", "#a search", "#uses", "because"], filters, "No filter was asked for of late."),
+    table("Filters in use", ["filter", "#arms", "searched by", "#recall", "#a search", "#uses", "because"], filters, "No filter was asked for lately."),
   ];
 }
 
@@ -135,7 +135,7 @@ async function fieldsOf(catalogue, signal) {
   return (await list(path`/v1/catalogues/${catalogue.id}/fields`, MOST_FIELDS, signal)).items;
 }
 
-/** The arms, sorted by a column, or those that a filter lets in. @param {import("./main.js").View} view @param {any} catalogue @param {Promise<any[]>} fields @param {(id: string) => unknown} open */
+/** The arms, sorted by a column, or those that a filter matches. @param {import("./main.js").View} view @param {any} catalogue @param {Promise<any[]>} fields @param {(id: string) => unknown} open */
 function arms(view, catalogue, fields, open) {
   const box = h("div", {}, skeleton(8));
   const at = path`/v1/catalogues/${catalogue.id}`;
@@ -166,13 +166,13 @@ function arms(view, catalogue, fields, open) {
   };
   /** @param {any} filter */
   const filtered = async (filter) => {
-    // A search for the arms of largest product with zeros: any arms that the filter lets in.
+    // A search for the arms of largest product with zeros: any arms that the filter matches.
     const body = { query: new Array(catalogue.dim).fill(0), k: SHOWN, method: catalogue.index.kind === "milvus" ? "hnsw" : "exact", filter };
     const found = await send({ method: "POST", path: `${at}/mips`, body }, view.signal);
     state.items = await Promise.all(found.arms.map((/** @type {any} */ each) => get(`${at}/arms/${encodeURIComponent(each.id)}`, view.signal)));
     state.isFiltered = state.isRead = more.hidden = true;
     draw();
-    box.prepend(h("p", { class: "soft" }, state.items.length < SHOWN ? `${count(state.items.length)} arms.` : `${count(SHOWN)} of the ${found.eligible ? `${count(found.eligible)} ` : ""}arms that it lets in.`));
+    box.prepend(h("p", { class: "soft" }, state.items.length < SHOWN ? `${count(state.items.length)} arms.` : `${count(SHOWN)} of the ${found.eligible ? `${count(found.eligible)} ` : ""}arms that it matches.`));
   };
   const form = new Form([{ name: "filter", label: "Filter", kind: "json", value: view.query.get("filter") ?? "", placeholder: '{"price": {"$lte": 20}, "kind": {"$in": ["mug", "lamp"]}}', hint: "The filter language: $eq $ne $gt $gte $lt $lte $in $nin $exists $and $or $not." }], {
     submit: "Show arms",

@@ -104,10 +104,10 @@ const CHANGED = {
   learner: "the learner has had a reward since, so that its estimates are others now",
   catalogue: "arms came, went or changed since",
   barred: "it is not known which arms quotas and repeats did not allow",
-  bandit: "its version of then is no longer kept",
+  bandit: "its version of that time is no longer kept",
   request: "the request was too large to be logged",
   warm_up: "it is no longer known which slot of the warm-up it took",
-  prior: "the prior of then is no longer kept",
+  prior: "the prior of that time is no longer kept",
 };
 
 /** What can still be said of a choice that cannot be made again. @param {any} row @param {string[]} changed */
@@ -115,6 +115,6 @@ function whyNot(row, changed) {
   const shown = row.group === "holdout" ? "It is of the holdout: shown without the policy, as the setting holdout says." : (CHOSE[row.policy] ?? `The policy ${row.policy} chose it.`);
   return [
     h("p", {}, h("strong", {}, "What is known for good: "), shown, row.arms.some((/** @type {any} */ arm) => arm.pinned) ? " Pinned arms stand where the request wanted them." : ""),
-    h("p", {}, "The choice cannot be made again to compare it with what it left out: ", changed.map((each) => CHANGED[each] ?? each).join("; ") || "what it was made from has changed", ". Scores and propensities above are those of then."),
+    h("p", {}, "The choice cannot be made again to compare it with what it left out: ", changed.map((each) => CHANGED[each] ?? each).join("; ") || "what it was made from has changed", ". Scores and propensities above are those of that time."),
   ];
 }

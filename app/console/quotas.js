@@ -60,7 +60,7 @@ function line({ quota, word, kind, plan }, named, open) {
   const words = `${count(used)} used, ${count(reserved)} reserved, ${count(left)} left of ${count(most)}${plan === null ? "" : `; an even pace would be at ${count(Math.round(plan * most))}`}`;
   const bar = s("svg", { viewBox: `0 0 ${BAR} 18`, width: BAR, height: 18, role: "img", "aria-label": words },
     s("rect", { class: "bar left", x: 0, y: 3, width: BAR, height: 12, rx: 2 }), s("rect", { class: "bar policy", x: 0, y: 3, width: to(used), height: 12 }), s("rect", { class: "bar holdout", x: to(used), y: 3, width: to(reserved), height: 12 }), plan !== null && s("line", { class: "whisker", x1: plan * BAR, x2: plan * BAR, y1: 0, y2: 18 }), s("title", {}, words));
-  const window = quota.window === null ? "not now" : quota.window[1] === null ? "for ever" : `until ${time(quota.window[1])}`;
+  const window = quota.window === null ? "not now" : quota.window[1] === null ? "forever" : `until ${time(quota.window[1])}`;
   const counts = quota.signal ? `${quota.counts}: ${quota.signal}` : quota.counts;
   return [quota.id, h("span", {}, quota.filter ? code(quota.filter) : named(quota.arm), h("span", { class: "meaning" }, `${counts}, pace ${quota.pace}`)), h("span", {}, bar, `${count(used)}${most ? ` (${percent(used / most, 0)})` : ""}`), count(reserved), `${count(left)} of ${count(most)}`, window, h("span", { class: `tag wrap ${kind}` }, word), button("Change", () => open(quota), { class: "quiet", "aria-label": `Change ${quota.id}` })];
 }

@@ -1,4 +1,4 @@
-"""A snapshot of some arms of a catalogue: those that a filter lets in, or all but some rows."""
+"""A snapshot of some arms of a catalogue: those that a filter matches, or all but some rows."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class FilteredSnapshot(Snapshot):
         return search_exactly(self.table, self.among, query, k, self._inside(exclude))
 
     def rows_of(self, ids: Iterable[str]) -> Rows:
-        """Rows of the arms that are let in; others are left out, as unknown ids are."""
+        """Rows of the arms that match; others are left out, as unknown ids are."""
         return self._inside(self.all_arms.rows_of(ids))
 
     @property
@@ -139,7 +139,7 @@ def without_rows(base: Snapshot, gone: NDArray[np.bool_]) -> Snapshot:
         return base
     strategy: SearchStrategy | None = None
     if not base.is_scanned:  # a scan leaves them out for less than the time of asking it for more arms
-        strategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made anew
+        strategy = AskedForMore(base, left)  # type: ignore[assignment]  # never made again
     return FilteredSnapshot(
         table=base.table,
         structure=None,

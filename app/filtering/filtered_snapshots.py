@@ -30,7 +30,7 @@ SHOWN_CHARS = 4_096  # of a filter's key
 
 
 def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
-    """The arms of ``base`` that a filter lets in which is used once: nothing is kept of it.
+    """The arms of ``base`` that a filter matches that is used once: nothing is kept of it.
 
     Cost: that of the filter, and O(rows of the table).
     """
@@ -40,7 +40,7 @@ def among(base: Snapshot, arm_filter: Filter) -> Snapshot:
 def no_arms(catalogue: Catalogue, arm_filter: Filter | None, detail: str = "") -> NoArms:
     """The refusal where nothing is eligible. It names the fields of a filter that no arm can meet.
 
-    ``detail``: what else is said; by default that the filter, if there is one, lets in nothing.
+    ``detail``: what else is said; by default that the filter, if there is one, matches nothing.
     """
     is_empty = arm_filter is None or not len(catalogue.index)
     if not detail:

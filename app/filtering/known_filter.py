@@ -2,7 +2,7 @@
 
 When a filter is used the second time and lets in few arms, they are copied side by side. For more arms, the
 strategies to search them are measured after a few uses (``filtering.plan``), and the best one serves from
-then on. Until then every arm that is let in is compared. What was built is built again when it is stale.
+then on. Until then every arm that matches is compared. What was built is built again when it is stale.
 
 This is a state machine: nothing here waits, starts work or reads a clock.
 """
@@ -44,7 +44,7 @@ Work = Literal["plan", "renew", "renew_fallback"]
 
 @dataclass(frozen=True, slots=True)
 class FilterStatus:
-    """A filter in use: how many arms it lets in, how it is searched, and how good that was measured to be."""
+    """A filter in use: how many arms it matches, how it is searched, and how good that was measured to be."""
 
     filter: object
     eligible: int
@@ -62,8 +62,8 @@ class KnownFilter:
 
     ``strategy`` is of that moment. It may be there without a ``plan``, and may have been lost since the plan
     was made. ``fallback``: an exact strategy, which serves while ``strategy`` is a graph that changes have
-    degraded, or is lost. ``lost``: share of the probes of a graph whose best arm is let in no longer.
-    ``is_quick``: so few arms are let in that they are compared. ``is_busy``: work on it is under way.
+    degraded, or is lost. ``lost``: share of the probes of a graph whose best arm no longer matches.
+    ``is_quick``: so few arms match that they are compared. ``is_busy``: work on it is under way.
     Times are in seconds.
     """
 

@@ -1,13 +1,13 @@
 """Which strategy serves a filter, decided by measuring on probes.
 
 Notation
-    n, K        arms that the filter lets in, arms of the catalogue
+    n, K        arms that the filter matches, arms of the catalogue
     target      the recall that the catalogue's owner wants; what reaches it: see ``quality``
     speedup     time of the fastest exact strategy / time of a strategy, timed alternately
 
     1. The exact strategies are timed: gather, mask, and two sorts of copies if there is memory for them.
     2. If the fastest is quick enough already, it serves.
-    3. Otherwise the graph of the catalogue is asked for more and more arms, until what the filter lets in of
+    3. Otherwise the graph of the catalogue is asked for more and more arms, until what the filter matches of
        them reaches the target, or takes as long as the exact strategy.
     4. A filter that is used often, and is not served by 3, gets a graph of its own, if that reaches it.
     5. A graph serves if its speedup is at least 1.25.
@@ -81,7 +81,7 @@ class Winners:
         return Winners(table.number, tuple(positions[rows] for rows in self.groups))
 
     def lost(self, eligible: EligibleRows) -> float:
-        """The share of the worst group that is no longer let in: what is found for it was not measured."""
+        """The share of the worst group that no longer matches: what is found for it was not measured."""
         there = np.append(eligible.mask, False)
         return max(1.0 - float(np.count_nonzero(there[rows])) / len(rows) for rows in self.groups)
 
@@ -90,7 +90,7 @@ class Winners:
 class FilterPlan:
     """What serves a filter, and what was measured of it. Times are in microseconds.
 
-    ``strategy`` None: ``search_exactly``. ``count``: how many arms the filter let in. ``graph``: number of
+    ``strategy`` None: ``search_exactly``. ``count``: how many arms the filter matched. ``graph``: number of
     the graph of the catalogue then, None without one. ``wants_graph``: a graph of its own might be faster,
     and was not tried. ``is_refuted``: its recall was measured again, and was too low. ``fallback``: where a
     graph serves, the fastest exact strategy that was made, None if none was worth its memory.
@@ -255,7 +255,7 @@ class _Trials:
             ask *= 2
 
     def own_graph(self, graph: Index, make: MakeGraph) -> Iterator[tuple[str, SearchStrategy]]:
-        """A graph over the arms that are let in, searched with larger and larger ef, and a name for each."""
+        """A graph over the arms that match, searched with larger and larger ef, and a name for each."""
         for ef in LADDER[::2]:  # all are measured, up to the first that serves
             graph.tuned(ef, shortlist=GRAPH_SHORTLIST, most=graph.arms)
             yield f"a graph of its own at ef {ef}", OwnGraph(graph, self.eligible, GRAPH_SHORTLIST, make)

@@ -1,4 +1,4 @@
-"""A copy of some rows of a table side by side, which follows the rows that a filter lets in.
+"""A copy of some rows of a table side by side, which follows the rows that a filter matches.
 
 Notation
     m, d        rows that were ever copied, dimension
@@ -28,7 +28,7 @@ class RowCopy:
 
     rows, features      (capacity,), (capacity, d), of which ``size`` are in use
     positions           (rows of the table or more,), -1 for rows that are not copied
-    gone                (g,) positions of rows that are let in no longer, and are ignored
+    gone                (g,) positions of rows that no longer match, and are ignored
     Memory: 4 d + 8 bytes a row, and 4 bytes a row of the table.
     """
 

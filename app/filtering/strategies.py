@@ -1,17 +1,17 @@
-"""Strategies to search the arms that a filter lets in, by what was made for it.
+"""Strategies to search the arms that a filter matches, by what was made for it.
 
 Notation
     K, d        rows of the table, dimension
-    n           rows that the filter lets in
+    n           rows that the filter matches
     ask         how many arms a graph is asked for
 
     copy        the n rows side by side, copied once for a filter that is used often: n d reads in a row
     blocks      such a copy in the order of the norms, read until no later row can be among the best
-    graph       asks the graph of the catalogue for more arms and keeps those that the filter lets in
+    graph       asks the graph of the catalogue for more arms and keeps those that the filter matches
     own_graph   a graph over the n rows alone
 
-Copy and blocks compare every arm that is let in, so their answers are exact. What was made follows the
-changes: rows that were let in later are scanned in addition, and rows that are let in no longer are struck
+Copy and blocks compare every arm that matches, so their answers are exact. What was made follows the
+changes: rows that matched later are scanned in addition, and rows that no longer match are struck
 out. Every strategy checks what it returns against the filter.
 """
 
@@ -138,7 +138,7 @@ class OwnBlocks:
 class CatalogueGraph:
     """The graph of the catalogue, or whatever proposes arms there, asked for ``ask`` arms.
 
-    ``fresh``: how many of the rows that are let in came after the graph was built.
+    ``fresh``: how many of the rows that match came after the graph was built.
     """
 
     name: ClassVar[str] = "graph"
@@ -157,7 +157,7 @@ class CatalogueGraph:
 
     @property
     def staleness(self) -> float:
-        """Rows of a scan that looking through the fresh ones takes / rows that are let in."""
+        """Rows of a scan that looking through the fresh ones takes / rows that match."""
         rows = min(GATHER_ROWS * self._fresh, len(self._eligible.mask) - self._covered)
         return rows / max(self._eligible.count, 1)
 
@@ -219,7 +219,7 @@ class OwnGraph:
             return None
         added, change, position = followed
         graph = self.graph if position is None else self.graph.moved(position, snapshot.table.rows)
-        # The graph is of this filter alone, so an arm that it lets in no longer is as good as dead.
+        # The graph is of this filter alone, so an arm that it matches no longer is as good as dead.
         graph.tombstone(change.went)
         return replace(self, graph=graph, eligible=eligible, added=added)
 
@@ -238,15 +238,15 @@ class OwnGraph:
 
 
 SearchStrategy = OwnCopy | OwnBlocks | CatalogueGraph | OwnGraph
-"""One strategy to search the arms that one filter lets in, at one moment. It may be searched in any thread.
+"""One strategy to search the arms that one filter matches, at one moment. It may be searched in any thread.
 
-is_exact    every arm that is let in is compared, or cannot win; else its recall is measured
+is_exact    every arm that matches is compared, or cannot win; else its recall is measured
 is_borrowed it searches by what the catalogue has, and has built nothing itself
 staleness   rows that came or went since it was made, and make searches slower / rows that it was made of
 followed    the same at a later moment; None if it cannot follow. For one thread, once for each strategy.
             Cost: O(changed rows); O(K) after a compaction
 renewed     the same, made again, at the cost of the first time; None without memory for it. For any thread
-search      about the best ``k`` rows outside ``exclude``, which the filter lets in; None: it found too few
+search      about the best ``k`` rows outside ``exclude``, which the filter matches; None: it found too few
 """
 
 

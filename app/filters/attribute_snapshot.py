@@ -6,7 +6,7 @@ Notation
     path    a number for a field and a type of its values, see ``names``
 
 A condition compares the different values of a block of entries, or its numbers in a row: no loop runs over
-arms. How much work that is can be told before it is done.
+arms. How much work that is is known before it is done.
 """
 
 from __future__ import annotations

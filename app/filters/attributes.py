@@ -6,7 +6,7 @@ Notation
     path    a number for a field and a type of its values, see ``names``
 
 Entries are only ever appended, so a snapshot is a few references: it costs nothing and stays true whatever
-happens afterwards, and what a filter lets in is to be computed for new entries alone. A row that gets another
+happens afterwards, and what a filter matches is to be computed for new entries alone. A row that gets another
 document gets another entry, and the later one holds. Compactions renumber entries: which rows were given
 fields since an earlier moment is known by their stamps, which ascend from one call to the next.
 """

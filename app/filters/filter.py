@@ -141,7 +141,7 @@ class Filter:
         return _holds(self.expression, fields_of(tags, metadata))
 
     def both(self, other: Filter) -> Filter:
-        """The filter that lets in what both let in. It may be larger than ``parse`` allows."""
+        """The filter that matches what both match. It may be larger than ``parse`` allows."""
         if self == other or other.expression == AllOf(()):
             return self
         if self.expression == AllOf(()):
@@ -166,7 +166,7 @@ def compared(expression: Expression) -> Iterator[tuple[str, frozenset[ValueKind]
 
 
 def none_of(filters: Sequence[Filter]) -> Filter:
-    """The filter that lets in what none of these lets in. It may be larger than ``parse`` allows."""
+    """The filter that matches what none of these matches. It may be larger than ``parse`` allows."""
     expression = _negated(_any_of(each.expression for each in filters))
     document = {"$not": {"$or": [each.document for each in filters]}}
     return Filter(expression.key, document, sum(each.conditions for each in filters), expression)

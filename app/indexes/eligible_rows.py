@@ -1,4 +1,4 @@
-"""The arms that a filter lets in, as rows of a table, and how they follow a catalogue that changes.
+"""The arms that a filter matches, as rows of a table, and how they follow a catalogue that changes.
 
 Rows, tombstones and entries of attributes are only ever appended. So what was found for an earlier snapshot
 stays true but for what was appended since, and only that is looked at.
@@ -34,7 +34,7 @@ _SCRATCH = threading.local()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """Rows that a filter lets in that it did not before, and rows that it no longer lets in. Both ascend."""
+    """Rows that a filter matches that it did not before, and rows that it no longer matches. Both ascend."""
 
     came: Rows
     went: Rows
@@ -60,7 +60,7 @@ class _Moment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EligibleRows:
-    """The living rows that a filter lets in, at one moment. It never changes.
+    """The living rows that a filter matches, at one moment. It never changes.
 
     ``held``: the rows, ascending (count,), or a mask (K,) that is True for them.
     ``step`` is what changed since the one of number ``follows``, if it was made from that one.
@@ -169,7 +169,7 @@ def eligible_rows(
 def _of_all(
     arm_filter: Filter, table: TableSnapshot, attributes: AttributeSnapshot
 ) -> tuple[int, NDArray[Any]]:
-    """How many living rows are let in, and which: as ``held``.
+    """How many living rows match, and which: as ``held``.
 
     Few of them are looked for in words of eight rows, and then in the words that have any.
     """

@@ -1,8 +1,8 @@
-"""Exact searches of the arms that a filter lets in, for which nothing was made before.
+"""Exact searches of the arms that a filter matches, for which nothing was made before.
 
 Notation
     K, d        rows of the table, dimension
-    n           rows that the filter lets in
+    n           rows that the filter matches
 
     gather      copies the n rows side by side and multiplies: n d reads at random places
     mask        multiplies all K rows and strikes out the others: K d reads in a row
@@ -35,7 +35,7 @@ _SCRATCH = threading.local()
 def search_exactly(
     table: TableSnapshot, eligible: EligibleRows, query: Vector, k: int, exclude: Rows
 ) -> TopK:
-    """The best ``k`` rows that are let in, by gathering or by a mask, whichever should be faster."""
+    """The best ``k`` rows that match, by gathering or by a mask, whichever should be faster."""
     if is_gathered(table, eligible):
         return gather(table, eligible.rows, query, k, exclude)
     return mask(table, eligible, query, k, exclude)

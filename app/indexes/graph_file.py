@@ -186,7 +186,7 @@ def _rows(
     positions = known.searchsorted(revisions).clip(max=live.size - 1)
     alive = known[positions] == revisions
     rows = np.where(alive, live[positions], -1)
-    # With more dead a graph that is built anew is quicker, and finds more.
+    # With more dead a graph that is built again is quicker, and finds more.
     if alive.sum() < _LEAST_SHARE_ALIVE * header.arms:
         return None
     if not np.array_equal(_fingerprints(table, rows[alive]), fingerprints[alive]):

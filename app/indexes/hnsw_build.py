@@ -103,7 +103,7 @@ def huge_pages(size: int) -> Iterator[None]:
 
 
 def _mappings() -> list[Mapping]:
-    """The private, writable mappings without a file, ascending; none where it is not told."""
+    """The private, writable mappings without a file, ascending; none where it is unknown."""
     try:
         fields = [line.split() for line in _MAPS.read_text().splitlines()]
     except OSError:

@@ -179,7 +179,7 @@ def plan(
         if options.kind in ("auto", candidate.kind)
     ]
     found = [each for each in tried if each[1] is not None]
-    # what was tried in vain says why
+    # what was tried for nothing says why
     return min(found, key=lambda each: each[0].expected_us) if found else tried[0]
 
 

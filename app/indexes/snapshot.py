@@ -104,7 +104,7 @@ class Snapshot:
         return self
 
     def filtered(self, arm_filter: Filter) -> Snapshot:
-        """The arms that a filter lets in, of one that ``waits``."""
+        """The arms that a filter matches, of one that ``waits``."""
         raise NotImplementedError
 
     async def load(self, ids: Sequence[str]) -> None:

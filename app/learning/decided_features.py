@@ -1,10 +1,10 @@
 """What an arm of a decision teaches with: its features when it was chosen, in the context of the decision.
 
-After a move of the bandit a decision of before teaches with the features that its arm has in the new
-catalogue, as if they had been there from the start. With those of then, which the fold maps, where the new
+After a move of the bandit an earlier decision teaches with the features that its arm has in the new
+catalogue, as if they had been there from the start. With those of that time, mapped by the fold, if the new
 catalogue lacks the arm, and where one value may take the place of another (``wait_s``, signals, sums, the
-last): what replaces a value must have the features of what it replaces. Where sums were made anew after the
-move, those are the ones of now. A bandit that is back in the catalogue has the features of then in it.
+last): what replaces a value must have the features of what it replaces. Where sums were recomputed after the
+move, those are the ones of now. A bandit that is back in the catalogue has the features of that time in it.
 """
 
 from __future__ import annotations

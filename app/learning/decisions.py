@@ -166,7 +166,7 @@ class Decisions:
         return await self._activate(bandit, decision, token, now_ms) if decision.deferred else "duplicate"
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:
-        # First: an arm of which nothing is left in the window of now must not be activated at all.
+        # First: an arm of which nothing is left in the current window must not be activated at all.
         quotas = self._quotas.shares.get(bandit.uid)
         if quotas is not None:
             confirmed = await quotas.confirm(decision.id, expires_ms=decision.expires_ms)

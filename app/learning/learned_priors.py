@@ -63,7 +63,7 @@ class LearnedPriors:
             return bandit
         served = self._served.get(bandit.uid)
         # By identity: after any change of its settings the bandit is another object, and the prior is fitted
-        # to it anew.
+        # to it again.
         if served is None or served.bandit is not bandit:
             return bandit if not self._numbers.get(bandit.uid, 0) else None
         return served.with_prior if served.number == self._numbers.get(bandit.uid, 0) else None

@@ -198,7 +198,7 @@ def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
     if not 0 <= state.sums.weight <= state.sums.observations:
         raise Invalid("must hold observations that weigh at most 1 each", path=where)
     try:
-        # Numbers that are finite may still be no Gram matrix: a choice would fail on it later, and for ever.
+        # Numbers that are finite may still be no Gram matrix: a choice would fail on it later, and forever.
         ridge.posterior(state.sums, ridge=SMALLEST_RIDGE)
     except InvalidArgument:
         raise Invalid("must hold sums of products, which make a positive matrix", path=where) from None

@@ -87,7 +87,7 @@ def _of_weights(state: OffPolicyState) -> Iterator[str]:
         yield f"the policy would never have made {unused:.0%} of the decisions: they tell nothing of it"
     about = f"about {float(support.missing_share.max()):.0%} of what the policy would choose was never chosen"
     if state.lacking(TOO_MUCH_MISSING).any():
-        yield f"{about} when the log was written: what it would earn cannot be told"
+        yield f"{about} when the log was written: what it would earn is unknown"
     elif state.lacking(MUCH_MISSING).any():
         yield f"{about} when the log was written: intervals count it, values do not"
 
@@ -101,7 +101,7 @@ def _of_unshown_arms(policy: Evaluated) -> Iterator[str]:
             else f"{arms:,} arms that the policy would choose were"
         )
         told = (
-            "what it would earn cannot be told"
+            "what it would earn is unknown"
             if share > TOO_MUCH_MISSING
             else "intervals count it, values do not"
         )

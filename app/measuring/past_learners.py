@@ -235,9 +235,9 @@ class PastLearners:
     def _takes_back(self) -> bool:
         record = self._bandit.record
         if self._standing is not None and record.prior == "pooled":
-            self.why = "what its pooled prior knew then cannot be told"
+            self.why = "what its pooled prior knew then is unknown"
         elif self._standing is not None and record.half_life_s is not None:
-            self.why = "what its learners have faded out meanwhile cannot be told"
+            self.why = "what its learners have faded out meanwhile is unknown"
         return self._standing is not None and self.why is None
 
     async def _rewind(self, standing: StandingLearners, survey: _Survey) -> None:
@@ -258,7 +258,7 @@ class PastLearners:
         if known and complete and more <= LATE_TOLERANCE * known + survey.under_way:
             self._now, self.beginning = result, "known"
         elif known:
-            self.why = "what they knew before it cannot be told"
+            self.why = "what they knew before it is unknown"
 
     def _learn(self, rewards: Sequence[tuple[float, _Item]]) -> None:
         known_to = self.blocks.known_to(np.array([came_ms for came_ms, _ in rewards])).tolist()

@@ -160,7 +160,7 @@ class Report:
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
     ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
 
-    Of a bandit with signals groups and lift are of the sum by its ``weights`` of now. All intervals, of the
+    Of a bandit with signals groups and lift are of the sum by its current ``weights``. All intervals, of the
     sum and of each signal, hold together: each has an equal share of the 5 % to fail.
     """
 

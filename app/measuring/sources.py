@@ -41,7 +41,7 @@ class HeldSource:
     priors: Mapping[int, PriorVersion] = field(default_factory=dict)
 
     async def snapshot(self, bandit: Bandit, arm_filter: Filter | None) -> LearnerSnapshot:
-        """The arms that a filter lets in."""
+        """The arms that a filter matches."""
         return bandit.seen(await self.filtered.of(bandit.catalogue, arm_filter))
 
     async def features(self, bandit: Bandit, shown: ShownArms) -> tuple[Matrix, Sequence[bool]]:

@@ -9,7 +9,7 @@ false. So that expressions mean what filters mean, no value is stored in a row a
 
 Numbers are ordered exactly, integers of 64 bits too; of strings the first ``STRING_BYTES`` bytes are.
 
-An expression is true for every arm that its filter lets in. It may be true for another arm only where a row
+An expression is true for every arm that its filter matches. It may be true for another arm only where a row
 cannot say enough: where a bound is a long string, or an arm has more values than an array takes. Therefore
 every arm found is checked again by ``Filter.matches``. To keep that property through a negation there are two
 translations of each part: one that is true for all arms that fulfil it, and one that is true for none but
@@ -131,7 +131,7 @@ _NEVER = f'array_contains(terms, "{NEVER}")'
 
 @lru_cache(_KNOWN)
 def expression_of(arm_filter: Filter) -> str:
-    """The expression of a filter; "" where it lets in everything. Cost: O(its length), once."""
+    """The expression of a filter; "" where it matches everything. Cost: O(its length), once."""
     if arm_filter.expression == AllOf(()):
         return ""
     return _said(arm_filter.expression, above=True)

@@ -112,7 +112,7 @@ class MilvusSnapshot(Snapshot):
     lets_in = eligible = page = sample = _refuse  # type: ignore[assignment]
 
     def filtered(self, arm_filter: Filter) -> MilvusSnapshot:
-        """The arms that a filter lets in."""
+        """The arms that a filter matches."""
         return MilvusSnapshot(self._index, self._overlay, arm_filter)
 
     @property
@@ -146,7 +146,7 @@ class MilvusSnapshot(Snapshot):
 
     @property
     def size(self) -> int:
-        """Of the whole catalogue: how many of its arms a filter lets in is not known."""
+        """Of the whole catalogue: how many of its arms a filter matches is not known."""
         return len(self._index)
 
     @property
@@ -219,7 +219,7 @@ class MilvusSnapshot(Snapshot):
             raise Unavailable("Milvus did not answer in time") from None
 
     async def _found(self, query: Vector, k: int, exclude: Rows) -> TopK:
-        """Ask for more while too many proposals are gone, changed, or not let in after all."""
+        """Ask for more while too many proposals are gone, changed, or do not match after all."""
         index = self._index
         engine, barred = index.found_engine(), set(exclude.tolist())
         expression = "" if self._filter is None else expression_of(self._filter)

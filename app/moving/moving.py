@@ -4,7 +4,7 @@ plan        the arms that both catalogues have, the map between their features, 
 switch      one step in the store: from then on every choice is from the new catalogue
 carry       an entry in the reward log of each partition, which the fold meets; ``workers.carrying`` writes
 what is left. Meanwhile readers carry what they read, so nobody waits
-correct     where sums can be made anew (``sums_anew``), what the map made of learners is corrected
+correct     where sums can be computed again (``sums_anew``), what the map made of learners is corrected
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class Moving:
             await self._make_exact(plan, last)
         if carry == "log" and plan.carry != "log":
             why = plan.no_log or "the catalogues have no arm in common"
-            message = f"learners cannot be made anew from the decision log: {why}"
+            message = f"learners cannot be computed again from the decision log: {why}"
             plan.refusals.append(Invalid(message, path=("carry",)))
         rules = self._quotas.rules(bandit)
         policy = self._policies[record.policy]
@@ -264,7 +264,7 @@ class Moving:
             plan.record = replace(plan.record, directions=vector_to_bytes(directions.ravel()))
 
     async def _make_exact(self, plan: MovePlan, last: MoveRecord | None) -> None:
-        """Have the sums made anew, where they can be, and note why not."""
+        """Have the sums computed again, where they can be, and note why not."""
         if plan.asked in ("auto", "map") and last is not None and last.left_uid == plan.target.uid:
             await self._restore(plan, last)
         if plan.asked in ("auto", "log") and not plan.is_exact:
@@ -300,7 +300,7 @@ class Moving:
             plan.space_map = space_map
 
     async def _from_log(self, plan: MovePlan) -> None:
-        """Have learners made anew from the decision log, as of a bandit that is made in the catalogue."""
+        """Have learners recomputed from the decision log, as of a bandit that is made in the catalogue."""
         record, space_map = plan.record, plan.space_map
         try:
             if record.directions is not None:
@@ -323,7 +323,7 @@ class Moving:
     async def _examined(
         self, plan: MovePlan, record: BanditRecord, *, restores: bool
     ) -> Mapping[str, LearnerState]:
-        """Some of the learners made anew, as the bandit of this record has them, which the plan has then."""
+        """Some of the recomputed learners, as the bandit of this record has them, which the plan has then."""
         moved = self._as_moved(replace_plan(plan, record=record))
         if plan.found is not None:
             transform = moving_arms.transform_of(plan.found, plan.bandit, record.constant, moved)

@@ -31,7 +31,7 @@ class MovePlan:
 
     ``found``     the map between the features of the arms
     ``left_ms``   it goes back to where the bandit was moved from then, and learners are what they were
-    ``anew``      of some learners, what they will know if their sums are made anew
+    ``anew``      of some learners, what they will know if their sums are computed again
     ``no_log``    why that cannot be from the decision log; None: it can, or nobody asked
     """
 
@@ -56,7 +56,7 @@ class MovePlan:
 
     @property
     def is_exact(self) -> bool:
-        """Whether sums are made anew."""
+        """Whether sums are computed again."""
         return self.left_ms is not None or self.carry == "log"
 
     @property
@@ -81,7 +81,7 @@ def words_of(plan: MovePlan) -> list[str]:
     if plan.r2 is None:
         return []
     if plan.carry == "log":
-        return ["what was learned is made anew from the decision log: nothing of it is lost"]
+        return ["what was learned is computed again from the decision log: nothing of it is lost"]
     if plan.left_ms is not None:
         before = f"what they were in {plan.target.name} before the move of {shown_time(plan.left_ms)}"
         return [f"learners are {before}, and learn with its features what came since"]
@@ -89,12 +89,14 @@ def words_of(plan: MovePlan) -> list[str]:
     kept = "almost wholly" if told >= 0.8 else "in part" if told >= 0.3 else "hardly"
     found = [f"what was learned will be kept {kept}: the map explains {plan.r2:.0%} of the new features"]
     if plan.asked == "auto" and plan.no_log is not None:
-        found.append(f"learners are carried by the map, not made anew from the decision log: {plan.no_log}")
+        found.append(
+            f"learners are carried by the map, not computed again from the decision log: {plan.no_log}"
+        )
     return found
 
 
 def log_lacks(record: BanditRecord, policy: PolicyTerms) -> str | None:
-    """Why learners cannot be made anew from the decision log, as far as the settings tell."""
+    """Why learners cannot be computed again from the decision log, as far as the settings tell."""
     if record.log is None:
         return "the bandit has no decision log"
     if record.log.share < 1.0:
@@ -134,7 +136,7 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
     if target.holds_arms and target.index.status().state == "building":
         found.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
     if policy.eliminates:
-        found.append("elimination begins again: which arms are left is found anew")
+        found.append("elimination begins again: which arms are left is computed again")
     serve = getattr(bandit.record.holdout, "serve", None)
     named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
     named += [("the holdout", arm) for arm in (serve.arms if isinstance(serve, ServedArms) else ())]

@@ -1,4 +1,4 @@
-"""Sums of learners made anew, with the features that arms have in another catalogue.
+"""Sums of learners computed again, with the features that arms have in another catalogue.
 
     log     from all rows of the decision log, where it holds everything that learners know
     kept    from the states before the last move, and what came since: for a bandit that goes back
@@ -82,7 +82,7 @@ WAIT_S = 0.05
 
 
 class NotWhole(ShortlistError):
-    """The sums cannot be made anew. ``detail`` says what is missing."""
+    """The sums cannot be computed again. ``detail`` says what is missing."""
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class _Beginning:
 
 
 class SumsAnew:
-    """Makes sums of learners anew. ``moved``: the bandit in its new catalogue, maybe before it is moved."""
+    """Recomputes sums of learners. ``moved``: the bandit in its new catalogue, maybe before it is moved."""
 
     def __init__(
         self, store: Store, catalogues: Catalogues, bandits: Bandits, *, moves: Moves, workers: Workers
@@ -235,7 +235,7 @@ class SumsAnew:
     async def _learners(
         self, moved: Bandit, partition: int, spaces: Spaces, budget: Budget, *, restores: bool
     ) -> AsyncIterator[Sequence[MadeAnew | str]]:
-        """All learners of a partition; in place of one that cannot be made anew the reason."""
+        """All learners of a partition; in place of one that cannot be computed again the reason."""
         uid = moved.uid
         names = [each for each in await self._store.learners.names(partition, uid) if each != POOLED]
         if not names:
@@ -483,7 +483,7 @@ def _with_features(
 
 
 def _difference(now: LearnerState, anew: LearnerState | None) -> str:
-    """Why the sums made anew are not of the same rewards; "": they are."""
+    """Why the sums computed again are not of the same rewards; "": they are."""
     count = 0 if anew is None else anew.version
     if anew is None or count != now.version:
         return (

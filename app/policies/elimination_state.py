@@ -178,7 +178,7 @@ def pick_among(
     """Choose ``k`` of the arms that ``snapshot`` lets in: the widest living ones.
 
     When too few of them live, those of largest upper bound follow. ``limits``: arms that they do not allow
-    are passed over. Scores are widths. Work: d^2 for each living arm that is let in, and for the others where
+    are passed over. Scores are widths. Work: d^2 for each living arm that matches, and for the others where
     they are needed.
     """
     arms, rows = snapshot.arms, snapshot.arms.eligible(exclude)

@@ -124,7 +124,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     async def of(
         cls, learners: Learners, filtered: FilteredSnapshots, request: SelectionRequest
     ) -> ReadSnapshot:
-        """The snapshot of a request: ``now``, of the arms that its filter lets in."""
+        """The snapshot of a request: ``now``, of the arms that its filter matches."""
         snapshot = await cls.now(learners, request.bandit, request.learner, request.context)
         if request.arm_filter is not None or request.quotas is not None:
             snapshot = await snapshot.among(filtered, request)

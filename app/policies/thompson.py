@@ -149,7 +149,7 @@ class LinearTs(ThompsonSampling):
 def _adaptive(dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
     """The ladder of adaptive solvers (Yang et al. 2022, Algorithms 1 and 4), which never comes back empty.
 
-    The independent solvers know of no filter: with one, every arm that is let in is compared.
+    The independent solvers know of no filter: with one, every arm that matches is compared.
     """
     if arms.plain.is_filtered:
         return ExactSolver(arms)

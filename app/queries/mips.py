@@ -120,7 +120,7 @@ class VectorsJob:
 class MipsSearch:
     """A row of ``METHODS``: how a method answers either kind of request, and one with a filter.
 
-    ``among_arms`` None: the features of the arms that the filter lets in are vectors to search.
+    ``among_arms`` None: the features of the arms that the filter matches are vectors to search.
     ``proposed``: whether what an index proposes is enough, and no other arm is looked at.
     """
 

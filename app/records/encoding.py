@@ -9,7 +9,7 @@
 
 Words of a text are separated by white space, and A to Z count as a to z; anything else is part of its word.
 The slot of a word is told by its BLAKE2b hash. That knows no locale and no Unicode tables, so a text means
-the same numbers on every machine, for ever. Half of the words subtract, so that words which share a slot do
+the same numbers on every machine, forever. Half of the words subtract, so that words which share a slot do
 not look like more of the same (feature hashing: Weinberger et al. 2009).
 
 A field that is absent or null, and a value that is not among ``values``, are zeros; of a number that is the

@@ -50,13 +50,13 @@ class ChosenArm(Answer, frozen=True, omit_defaults=True, gc=False):
     score: float
     propensity: float | None = None
     pinned: bool = False
-    # Read anew for every answer, and not kept for an event.
+    # Read again for every answer, and not kept for an event.
     metadata: Annotated[msgspec.Raw | None, ShownAs(dict[str, Any] | None)] = None
 
 
 class Choice(Answer, frozen=True, omit_defaults=True, gc=False):
     """Arms, the best first. ``decision``: the token to reward them with. ``bandit_version``: of the settings
-    that it was made by. ``eligible``: how many arms the filters let in, where there is one. ``group``:
+    that it was made by. ``eligible``: how many arms the filters match, where there is one. ``group``:
     "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were weighed,
     of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none; absent
     of a bandit with another prior.

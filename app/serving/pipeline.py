@@ -75,7 +75,7 @@ KEPT_MORE_MS = 2 * 86_400_000  # what was left out, beyond the rows that name it
 
 
 class ConstraintRow(NamedTuple):
-    """A constraint, and whether it has a say in a choice of a bandit: asked for every choice."""
+    """A constraint, and whether it applies in a choice of a bandit: asked for every choice."""
 
     constraint: Constraint
     applies: Callable[[ConstraintFields, Bandit], bool]
@@ -107,7 +107,7 @@ def constraints_of(sync: Sync, caps: FrequencyCaps, quotas: Quotas) -> Sequence[
 class Allowed(msgspec.Struct, frozen=True, eq=False):
     """A selection that the constraints allow: ``request`` is what they left, ``applied`` what they charged.
 
-    ``shown``: what they were charged for; None: no constraint has a say.
+    ``shown``: what they were charged for; None: no constraint applies.
     """
 
     selection: Selection
@@ -180,7 +180,7 @@ class Pipeline:
         return left, await self._ranked(left, group)
 
     def _applying(self, choice: ChooseRequest, bandit: Bandit) -> Sequence[Constraint]:
-        """The constraints that have a say in a choice."""
+        """The constraints that apply in a choice."""
         return [constraint for constraint, applies in self._constraints if applies(choice, bandit)]
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:

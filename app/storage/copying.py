@@ -62,7 +62,7 @@ def _connected(url: str, name: str) -> Server:
 
 def _copy_key(old: Server, new: Server, key: bytes) -> None:
     kind = old.type(key).decode()
-    lives_ms = old.pttl(key)  # -1 for ever, -2 gone meanwhile
+    lives_ms = old.pttl(key)  # -1 forever, -2 gone meanwhile
     if kind == "none" or lives_ms == -2:
         return
     for arguments in READERS[kind](old, key):

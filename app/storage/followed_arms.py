@@ -68,7 +68,7 @@ class FollowedArms(RedisPart):
         return await self.follow(uid, "", 1)
 
     async def follow(self, uid: str, owner: str, ttl_ms: int) -> Followed:
-        """The same; and take the lease, or begin it anew, unless another owner holds it."""
+        """The same; and take the lease, or begin it again, unless another owner holds it."""
         names = [keys.counters(uid), keys.features(uid), keys.arm_changes(uid), keys.follower(uid)]
         answer = await self._redis.script("follow_arms", names, [owner, ttl_ms])
         ours, arms, pending, version, followed, arm, collection, quality = answer

@@ -27,7 +27,7 @@ class JobStore(RedisPart):
     async def keep(
         self, bandit_uid: str, job_id: str, head: bytes, *, lease_ms: int, keep_ms: int, result: bytes = b""
     ) -> KeptJob:
-        """Say how a job stands, and begin its lease and its time anew.
+        """Say how a job stands, and begin its lease and its time again.
 
         ``missing``: it was deleted, or its time is over. ``full``: there is no room for the result. Nothing
         is changed then.

@@ -21,7 +21,7 @@ _HEADER_BYTES = 24  # of a state: what they say changes with every entry that is
 class MoveProgress(NamedTuple):
     """Numbers of moves in one partition: the last one that the log has, that is folded, that is carried.
 
-    ``made``: the last one after which sums were made anew.
+    ``made``: the last one after which sums were computed again.
     """
 
     in_log: int
@@ -80,7 +80,7 @@ class MoveStore(RedisPart):
         await self._redis.command("HSET", keys.spaces(partition), bandit_uid + CARRIED, number)
 
     async def all_made(self, partition: int, bandit_uid: str, number: int) -> None:
-        """Note that the sums of every learner of the partition are made anew after the move."""
+        """Note that the sums of every learner of the partition are computed again after the move."""
         await self._redis.command("HSET", keys.spaces(partition), bandit_uid + MADE, number)
 
     async def begin_keeping(

@@ -9,7 +9,7 @@ a pipeliner of their own: a socket takes about 64 KiB at a time, and waits a tur
 
 Every exchange is a task of its own, which no caller can cancel. Within the driver a cancellation can get lost
 (``asyncio.wait_for`` of Python 3.11, around each write if the driver has timeouts), and then whoever waits
-for the end of the cancelled task waits for ever.
+for the end of the cancelled task waits forever.
 """
 
 from __future__ import annotations

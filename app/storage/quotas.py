@@ -39,7 +39,7 @@ class QuotaStore(RedisPart):
     ) -> bytes | None:
         """Store ``record`` in place of ``expected`` (b"": none); return what stands then.
 
-        Counts go on for the same ``terms.uid``, else they begin anew. None: there are ``most`` already.
+        Counts go on for the same ``terms.uid``, else they start again. None: there are ``most`` already.
         """
         names = [keys.quotas(bandit_uid), *_of_quota(bandit_uid, quota_id), keys.quota_changes(bandit_uid)]
         arguments: list[Argument] = [quota_id, record, expected, *terms, most, MOST_CHANGES]
@@ -71,7 +71,7 @@ class QuotaStore(RedisPart):
         return now_ms, [Share(bool(known), bool(holds), *rest) for known, holds, *rest in answers]
 
     async def reward(self, bandit_uid: str, counts: Mapping[str, int]) -> None:
-        """Count rewards of the arms of these quotas, in their windows of now; each call, repeated or not."""
+        """Count rewards of the arms of these quotas, in their current windows; each call, repeated or not."""
         names = [name for quota_id in counts for name in _of_quota(bandit_uid, quota_id)]
         await self._redis.script("reward_quotas", names, [*counts.values()])
 

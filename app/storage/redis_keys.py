@@ -1,10 +1,10 @@
 """Every key of the store: its name, its hash tag, its type and how long it lives.
 
     name, after ``shortlist:``                   type    holds                              lives
-    {registry}:partitions                        string  number of partitions               for ever
-    {registry}:catalogues                        hash    name -> record                     for ever
-    {registry}:bandits                           hash    name -> record                     for ever
-    {registry}:version                           string  number of changes of the two       for ever
+    {registry}:partitions                        string  number of partitions               forever
+    {registry}:catalogues                        hash    name -> record                     forever
+    {registry}:bandits                           hash    name -> record                     forever
+    {registry}:version                           string  number of changes of the two       forever
     {registry}:deleted                           hash    uid -> "bandit" or "catalogue"     until it is gone
     {registry}:workers                           zset    name -> ms of its last lease       while one lives
     {registry}:versions:<bandit uid>             hash    number of a version -> record      with the bandit
@@ -12,12 +12,12 @@
     {registry}:users:<catalogue name>            set     names of its bandits               while not empty
     {registry}:quotas                            hash    bandit uid -> changes of quotas    with the bandit
     {registry}:priors                            hash    bandit uid -> newest version       with the bandit
-    {registry}:prior-changes                     string  number of changes of priors        for ever
+    {registry}:prior-changes                     string  number of changes of priors        forever
     {registry}:prior-versions:<bandit uid>       hash    number of a version -> record      see below
     {registry}:prior-times:<bandit uid>          zset    number, ms when it was made        with these
-    {registry}:word:<name>                       string  a value written once               ttl_ms or for ever
+    {registry}:word:<name>                       string  a value written once               ttl_ms or forever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
-    {registry}:campaign-bytes                    hash    bytes reserved, by campaign; all   for ever
+    {registry}:campaign-bytes                    hash    bytes reserved, by campaign; all   forever
     {q:<uid>}:quotas                             hash    quota -> record                    with the bandit
     {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
     {q:<uid>}:shares:<quota>                     hash    process -> its share               with the window
@@ -34,9 +34,9 @@
     {c:<uid>}:changes                            zset    arm -> version that changed it     with the catalogue
     {c:<uid>}:retired:<revision>                 string  features replaced or deleted       keep_ms
     {p:<n>}:log                                  stream  b, l, f, p (see below)             until trimmed
-    {p:<n>}:watermark                            string  entry id                           for ever
+    {p:<n>}:watermark                            string  entry id                           forever
     {p:<n>}:dead                                 stream  b, l, f, p, r: what was left out   until replayed
-    {p:<n>}:changes                              zset    uid + learner -> number of entry   for ever
+    {p:<n>}:changes                              zset    uid + learner -> number of entry   forever
     {p:<n>}:deleted                              zset    bandit uid, when it was deleted    DELETED_KEPT_MS
     {p:<n>}:folded                               hash    bandit uid -> entries (see below)  with the bandit
     {p:<n>}:spaces                               hash    bandit uid -> moves (see below)    with the bandit
@@ -48,10 +48,10 @@
     {p:<n>}:seen-ends                            zset    the ms of seen-until keys          with these
     {p:<n>}:forgotten:<bandit uid>:<learner>     string  "<ms> <entry id>"                  see below
     {p:<n>}:forgotten-until                      zset    uid:learner, until when            with these
-    {p:<n>}:refused                              hash    bounds (see below)                 for ever
+    {p:<n>}:refused                              hash    bounds (see below)                 forever
     {p:<n>}:turns:<bandit uid>:<learner>         hash    taken, held, claim -> first       ttl_ms
     {p:<n>}:had:<bandit uid>/<learner>           zset    decision:arm of a key, when        ttl_ms
-    {p:<n>}:word:<name>                          string  a value written once               ttl_ms or for ever
+    {p:<n>}:word:<name>                          string  a value written once               ttl_ms or forever
     {jobs}:heads                                 hash    bandit uid/job -> how it stands    until it is over
     {jobs}:results                               hash    bandit uid/job -> its result       until it is over
     {jobs}:until                                 zset    job, until when it is kept         until it is over
@@ -67,7 +67,7 @@
     {p:<n>}:erase                                hash    member -> entry id                 until it is done
     {p:<n>}:event:<member>/<event>               string  the choice made for an event       ttl_ms
     {p:<n>}:events:<member>                      zset    event, until when it is kept       ttl_ms
-    {p:<n>}:ledger                               hash    bytes held, by kind (ledger.lua)   for ever
+    {p:<n>}:ledger                               hash    bytes held, by kind (ledger.lua)   forever
     {p:<n>}:rows:<bandit uid>/<learner>          hash    <ms>-<decision id> -> row          until trimmed
     {p:<n>}:row-times:<bandit uid>               zset    <field>/<learner> (see below)      until trimmed
     {p:<n>}:row-logs                             hash    bandit uid -> keep_ms (see below)  with the bandit
@@ -103,7 +103,7 @@ log may name. folded has two fields of a bandit: its uid holds how many entries 
 spaces has four fields of a bandit that was moved to another catalogue: its uid holds the number of the last
 move whose entry is folded, "<uid>:log" that of the last one in the log, "<uid>:carried" that of the last
 one through which every checkpoint of the partition was carried, and "<uid>:made" that of the last one after
-which the sums of its learners were made anew. kept has what learners knew before the last move, and under ""
+which the sums of its learners were recomputed. kept has what learners knew before the last move, and under ""
 the watermark from which on it was read.
 
 A key named changes holds, for each thing that changed, only its last change, and CHANGES_KEPT things at most.

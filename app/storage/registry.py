@@ -133,7 +133,7 @@ class WriteOnce(RedisPart):
     async def put(self, partition: int | None, name: str, value: bytes, *, ttl_ms: int | None) -> bytes:
         """Store ``value`` unless the name has one; return the one that it has now.
 
-        ``ttl_ms`` None: it stays for ever.
+        ``ttl_ms`` None: it stays forever.
         """
         if ttl_ms is not None:
             check_positive("ttl_ms", ttl_ms)
@@ -150,7 +150,7 @@ class WorkerLeases(RedisPart):
     """Leases of workers by name, by the clock of the store. A lease is no lock: it only saves work."""
 
     async def join(self, name: str, lease_ms: int) -> Sequence[str]:
-        """Begin a worker's lease, or begin it anew; return the names of all that hold one."""
+        """Begin a worker's lease, or begin it again; return the names of all that hold one."""
         names = await self._redis.script("join_workers", [keys.WORKERS], [name, lease_ms])
         return [name.decode() for name in names]
 

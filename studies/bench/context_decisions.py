@@ -8,7 +8,7 @@ Notation
     ratio       time / that of a decision without context: of the medians of a turn, the median over all turns
     extra_ms    difference of the same medians, the median over all turns
     cpu_ratio, cpu_extra_ms     the same of processor times: on a busy machine these are what counts
-    posterior   milliseconds to make the posterior anew, once after each batch of rewards that was learned.
+    posterior   milliseconds to make the posterior again, once after each batch of rewards that was learned.
                 From D = 256 on the service does that in a thread
 
 A decision is a draw of the query and a search of the index for it; with a context, that is first encoded from

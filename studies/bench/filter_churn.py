@@ -3,9 +3,9 @@
 
 Notation
     K, d        arms (at all times), their dimension, 32
-    share       of the arms that a filter lets in; the filters take turns
+    share       of the arms that a filter matches; the filters take turns
     answers     searches for the best arm while the arms were replaced
-    ineligible  answers that the filter does not let in; dead: answers that were deleted or replaced by then.
+    ineligible  answers that the filter does not match; dead: answers that were deleted or replaced by then.
                 Both are told from a list of the living arms that no index has a part in
     recall      of every twentieth answer, against an exact search at the same moment
     p99_ratio   99th percentile of the times of a search / that of the same filter in the quiet catalogue
@@ -151,7 +151,7 @@ class Searches:
         await asyncio.sleep(0)  # plans begin and end here, as between two requests
 
     def fresh(self) -> list[Tally]:
-        """Begin to count anew; returns what was counted."""
+        """Begin to count again; returns what was counted."""
         before, self.tallies, self.count = self.tallies, [Tally() for _ in SHARES], 0
         return before
 

@@ -1,4 +1,4 @@
-"""`shortlist bench filters`: searches among the arms that a filter lets in, beside plain numpy.
+"""`shortlist bench filters`: searches among the arms that a filter matches, beside plain numpy.
 
 Notation
     K, d         arms; their dimension, 32
@@ -8,11 +8,11 @@ Notation
     filter       new: never asked before, so it is evaluated first. known: asked often and planned, as by the
                  service, which is where both searches come from (``FilteredSnapshots``)
     exact        share of the answers that say so; false_exact: how many of them brute force contradicts
-    ineligible   answers that the filter does not let in
+    ineligible   answers that the filter does not match
     reported     recall as the service shows it
     numpy        the fastest of two float32 programs: a scan with a mask, or a gather of the eligible rows.
                  They give what our search gives: the row, the arm's id, and its score in float64. Of a known
-                 filter they are given what it lets in; for a new one they evaluate it on a column of numbers
+                 filter they are given what it matches; for a new one they evaluate it on a column of numbers
     vs_numpy     time / time of numpy; vs_unfiltered: / that of a search of all arms for the same queries
     missed       targets that the row misses, see ``TARGETS``
     prepare_ms   of a known filter: evaluation and plan; of a new one: evaluation, which its times contain
@@ -304,7 +304,7 @@ def fastest(programs: Mapping[str, Program], queries: Matrix) -> tuple[str, Prog
 
 
 def of_known(plain: Plain, let_in: NDArray[np.bool_]) -> Mapping[str, Program]:
-    """Programs in numpy that are given what a filter lets in (K,)."""
+    """Programs in numpy that are given what a filter matches (K,)."""
     rows, penalty, scores = np.flatnonzero(let_in), _penalty(let_in), _room(len(let_in))
     gathered, of_gathered = _room(len(rows), plain.working.shape[1]), _room(len(rows))
     return {
@@ -344,7 +344,7 @@ def _masked_scan(plain: Plain, penalty: Floats, query: Vector, scores: Floats) -
 def _gathering(
     plain: Plain, rows: NDArray[np.int64], query: Vector, gathered: Floats, scores: Floats
 ) -> Found:
-    """The rows that are let in, copied side by side for each query, into memory that is there already."""
+    """The rows that match, copied side by side for each query, into memory that is there already."""
     plain.working.take(rows, axis=0, out=gathered, mode="clip")
     np.dot(gathered, query.astype(np.float32), out=scores)
     return _scored(plain, int(rows[scores.argmax()]), query)

@@ -13,7 +13,7 @@ Notation
                     nothing. Likewise of 1,000; none where fewer were reached
 
 Each peer is used as its documentation says, with its defaults and with the best setting that it documents for
-this task. What none of its documented ways allow is in ``CANNOT``.
+this task. What it leaves to its user is in ``CANNOT``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -43,13 +44,13 @@ SLOW_S = 1.0
 CLICK_NOISE = 0.5  # standard deviation of a click, at most
 BATCH = 20_000  # items that are sent, or looked at, together
 CANNOT = {
-    "vowpal": "reads all items for each decision; no filters; rewards once",
-    "mabwiser": "learns each item alone; items come and go by rebuilding; no late rewards",
-    "bayesianbandits": "reads all items for each decision",
-    "contextualbandits": "learns each item alone; no late rewards",
-    "faiss": "twenty lines of one's own: no filters, late rewards, or restarts",
-    "library": "reads all items for each decision; the service has the index",
-    "service": "-",
+    "vowpal": "search (it reads every item), filters, rewards that come late or twice",
+    "mabwiser": "features of items (it learns each alone), filters, rewards that come late or twice",
+    "bayesianbandits": "search (it reads every item), filters, a store, rewards that come late or twice",
+    "contextualbandits": "features of items (it learns each alone), filters, rewards that come late or twice",
+    "faiss": "deletions, filters, a store, rewards that come late or twice",
+    "library": "search (this reads every item), filters, a store, rewards that come late or twice",
+    "service": "a process to run",
 }
 
 
@@ -99,7 +100,10 @@ def run(quick: bool) -> dict[str, Any]:
                 rows.append({"K": arms, "dim": dim, **row, "cannot": CANNOT[way.name]})
                 if row["decide_ms"] > 1e3 * SLOW_S:
                     slow.add((way.name, way.setting))
-    return report("peers", rows, seed=SEED)
+    found = report("peers", rows, seed=SEED)
+    modules = packages_distributions()
+    found["versions"] |= {name: version(name) for way in ways for name in modules.get(way.module, ())}
+    return found
 
 
 def installed() -> Iterator[Way]:

@@ -11,7 +11,7 @@ Notation
     us          that of a search of what was chosen
 
 A graph is built once for a seed and kept in a file. Next to every neighbour a new index loads it, measures
-and decides anew. BLAS and the build have one thread: a build of the same seed then makes the same graph.
+and decides again. BLAS and the build have one thread: a build of the same seed then makes the same graph.
 Which ef serves also depends on the measured ratio of times.
 """
 

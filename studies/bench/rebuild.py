@@ -1,4 +1,4 @@
-"""`shortlist bench rebuild`: learners made anew from a lake, beside a replay through the service.
+"""`shortlist bench rebuild`: learners computed again from a lake, beside a replay through the service.
 
 Notation
     rewards         observations of keys for arms of dimension 32; of one learner, or of 1,000 keys

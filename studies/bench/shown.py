@@ -102,7 +102,7 @@ def filled(count: int) -> LiveIndex:
 
 
 async def with_quotas(index: LiveIndex, count: int) -> list[dict[str, Any]]:
-    """The filter lets in a half of the arms, and was asked for often enough to have a plan."""
+    """The filter matches a half of the arms, and was asked for often enough to have a plan."""
     catalogue, wanted, views = served_catalogue(index, IndexOptions()), parse(HALF), new_views()
     await plan(views, catalogue, wanted, np.random.default_rng(SEED).standard_normal((ASKED, DIM)))
     return await quotas(index.snapshot(), await views.of(catalogue, wanted), count)

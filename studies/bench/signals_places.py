@@ -46,7 +46,7 @@ def rows(quick: bool) -> list[dict[str, Any]]:
 
 
 def row(p: Vector, arms: int, dim: int, runs: int, *, decisions: int = DECISIONS) -> dict[str, Any]:
-    """A world, drawn anew in each run."""
+    """A world, drawn again in each run."""
     worlds = [world(p, arms, dim, run) for run in range(runs)]
     regrets = np.array(
         [

@@ -30,7 +30,7 @@ _MOST_DEAD = 0.1
 
 
 class WidthScan:
-    """Proposes the most uncertain living arm: w^2 of each is kept in float32, and computed anew at times."""
+    """Proposes the most uncertain living arm: w^2 of each is kept in float32, and computed again at times."""
 
     def __init__(self, features: Matrix) -> None:
         self._features = features

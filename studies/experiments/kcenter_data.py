@@ -4,7 +4,7 @@ Notation
     n, m        number of points, of coordinates; m = 12,288 = 64 x 64 x 3 as in the paper
     d(i, j)     |x_i - x_j|^2 / m
 
-The paper's images (Tiny ImageNet, UT Zappos50K) are not at hand. Patches are cut from the two photographs
+The paper's images (Tiny ImageNet, UT Zappos50K) are not available. Patches are cut from the two photographs
 that ship with scikit-learn, if it is installed (`.venv/bin/pip install -e '.[images]'`).
 """
 

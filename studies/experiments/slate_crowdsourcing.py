@@ -1,6 +1,6 @@
 """`shortlist reproduce slates-crowdsourcing`: Table 2 of the full-bandit paper, on instances like its data.
 
-The crowdsourcing data of Li et al. is not at hand. Its sizes are: n workers, their average accuracy and the
+The crowdsourcing data of Li et al. is not available. Its sizes are: n workers, their average accuracy and the
 best one's. Accuracies are drawn from a Beta law and brought to that average and best; a total is the number
 of right answers of k workers. k, epsilon and delta are lost in the print: 10, 0.5 and 0.05 here. So orders of
 magnitude can be compared, and which method needs fewest; no more.

@@ -85,7 +85,7 @@ class LinearTs:
         return _first(sub_ts.choose(posterior, self._flat, k=1, exploration=self._exploration, rng=rng))
 
     def learned(self, _arm: int, _before: Posterior) -> None:
-        """Scores are computed anew every time."""
+        """Scores are computed again every time."""
 
     def scans(self, posterior: Posterior) -> dict[str, Callable[[], object]]:
         """The scan that is used, the best one, and the paper's: x.theta~ of every arm in float64."""

@@ -171,7 +171,7 @@ class WholeService(ComparedService):
 
     @rule(place=PLACES, drawn=some(of("quotas"), 1, 2, 3, 12))
     def put_quotas(self, place: int, drawn: list[tuple[str, Json, int]]) -> None:
-        """New ones, and those that are there with another ``most``; of another filter they are made anew."""
+        """New ones, and those that are there with another ``most``; of another filter they are made again."""
         bandit_name, bandit = self._nth(place)
         for name, document, most in drawn:
             path, known = f"bandits/{bandit_name}/quotas/{name}", bandit.quotas.get(name)

@@ -271,7 +271,7 @@ async def test_what_was_learned_is_kept_and_seen_by_the_new_ridge(world: Api):
     await world.bandit("same", "c", exploration=0, ridge=100)
     await world.observe("same", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 3} for i in range(20)))
     chosen = await world.choose("b")
-    assert chosen["arms"] == (await world.choose("same"))["arms"], "the posterior in memory was made anew"
+    assert chosen["arms"] == (await world.choose("same"))["arms"], "the posterior in memory was made again"
     assert chosen["arms"][0]["score"] != score
     assert after["theta"] == (await world.learner("same"))["theta"]
 

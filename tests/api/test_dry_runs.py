@@ -247,7 +247,7 @@ async def test_it_eliminates_nothing(api: Api):
     async def shares() -> bool:
         return not IS_GROUP or index._adopted is not None
 
-    await wait_until(shares, what="the arms are shared: that begins elimination anew")
+    await wait_until(shares, what="the arms are shared: that begins elimination again")
     names = ["b", "chosen", "untouched"]
     for name in names:
         await api.bandit(name, "c", policy="sub_elim", exploration=1.5, horizon=10**8)

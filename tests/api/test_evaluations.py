@@ -749,7 +749,7 @@ async def test_what_was_never_done_has_no_value(shared: Api):
     for estimate in answer["estimates"]:
         assert (estimate["value"], estimate["interval"]) == (None, None)
         assert (estimate["places"][0]["value"], estimate["places"][0]["interval"]) == (None, None)
-    assert any("what it would earn cannot be told" in text for text in answer["warnings"])
+    assert any("what it would earn is unknown" in text for text in answer["warnings"])
 
 
 async def test_a_log_of_at_most_rules_alone_is_refused(shared: Api):

@@ -150,7 +150,7 @@ async def test_what_has_changed_is_said_and_what_was_logged_is_shown(world: Api)
     choice = await world.choose("b")
     assert (await explained(world, choice))["repeated"] is True
     await world.ok("PATCH", "/v1/bandits/b", {"exploration": 9.0})
-    assert (await explained(world, choice))["repeated"] is True  # by the terms of then
+    assert (await explained(world, choice))["repeated"] is True  # by the terms of that time
     reward = {"decision": choice["decision"], "value": 0.5}
     await world.ok("POST", "/v1/rewards?wait=applied", {"rewards": [reward]})
     found = await explained(world, choice)

@@ -18,7 +18,7 @@ from service_process import Service, serving
 pytestmark = pytest.mark.anyio
 
 ANSWER_S = 30.0
-TOGETHER = 2_500  # requests to one service, which starts anew for the next
+TOGETHER = 2_500  # requests to one service, which starts again for the next
 
 
 class Fuzzed:

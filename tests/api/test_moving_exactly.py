@@ -1,4 +1,4 @@
-"""A bandit is moved, and its learners know what those know that had the new features all along."""
+"""A bandit is moved, and its learners know what those know that had the new features from the start."""
 
 import base64
 from collections.abc import AsyncIterator

@@ -441,7 +441,7 @@ async def test_the_replay_finds_the_stored_states(world: Api, store_url: str):
 
 
 async def test_propensities_and_estimates_are_of_the_weights_of_the_request(world: Api):
-    """Among the arms that a filter lets in; the holdout is served by chance whatever the weights are."""
+    """Among the arms that a filter matches; the holdout is served by chance whatever the weights are."""
     await world.ok(
         "PUT",
         "/v1/catalogues/c/arms",

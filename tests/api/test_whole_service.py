@@ -355,7 +355,7 @@ BROKEN: dict[str, tuple[Any, str, Any, Focus]] = {
             ("choose", "upsert_or_refuse"), {"quotas": is_looked_up, "requests": is_shown}, 6 * ["put_quotas"]
         ),
     ),
-    "an arm that is described anew counts as before": (
+    "an arm that is described again counts as before": (
         Membership,
         "describe",
         as_they_were,

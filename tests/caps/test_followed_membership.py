@@ -44,7 +44,7 @@ class Town:
         return self.index.snapshot()
 
     def write(self, count: int, *, is_new: bool) -> None:
-        """Arms that are new, or have other features, or are described anew alone."""
+        """Arms that are new, or have other features, or are described again alone."""
         names = [f"a{self.draw.randrange(ARMS)}" for _ in range(count)]
         names = [*dict.fromkeys(names)] if is_new else [name for name in names if name in self.arms]
         if is_new:

@@ -21,6 +21,20 @@ AT_ONCE = Retry(attempts=1)
 MANY = [2_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(1_200)])]
 
 
+def test_a_client_waits_as_long_as_a_service_takes_to_start(monkeypatch: pytest.MonkeyPatch):
+    """6 s, whatever is drawn; and no longer than a person would."""
+    drawn = {"least": lambda low, _: low, "most": lambda _, high: high}
+    waits = {}
+    for name, draw in drawn.items():
+        monkeypatch.setattr("shortlist_client.exchange.random.uniform", draw)
+        slept: list[float] = []
+        monkeypatch.setattr("shortlist_client.client.time.sleep", slept.append)
+        with Client("http://127.0.0.1:1") as client, pytest.raises(ConnectionFailed):
+            client.ready()
+        waits[name] = sum(slept)
+    assert 6.0 < waits["least"] < waits["most"] < 15.0
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("rewards")) as service:

@@ -3,6 +3,8 @@
 import gzip
 import json
 import re
+import shutil
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +16,7 @@ import pytest
 from app.api.api_keys import new_key
 from dropping_proxy import DroppingProxy
 from node import CLIENT as HOME
-from node import build, node
+from node import build, node, npm
 from openapi_document import openapi_document
 from service_process import Service, serving
 from shortlist_client import Client, visitor_pass
@@ -113,13 +115,28 @@ def test_passes(module: Path, tmp_path: Path):
         assert learned == {"ann": 3, "bob": 1}
 
 
+def test_npm_pack_works_from_a_clone(tmp_path: Path):
+    """What is built is not there before, nor made by hand."""
+    clone = tmp_path / "clone"
+    shutil.copytree(HOME, clone, ignore=shutil.ignore_patterns("dist", "node_modules", "*.tgz"))
+    npm("pack", "--silent", cwd=clone)
+    (package,) = clone.glob("*.tgz")
+    with tarfile.open(package) as files:
+        names = set(files.getnames())
+    assert {"package/dist/index.js", "package/dist/index.d.ts", "package/README.md"} <= names
+
+
 def test_long_lists_go_in_several_calls(module: Path):
     assert node(HERE / "batches.mjs", module) == ""
 
 
 def test_only_what_is_absent_has_a_default(module: Path):
-    """A value of 0 in the place of the options counted as 1; a batch of 0 was sent for ever."""
+    """A value of 0 in the place of the options counted as 1; a batch of 0 was sent forever."""
     assert node(HERE / "defaults.mjs", module, timeout_s=60.0) == ""
+
+
+def test_a_service_that_is_being_started_is_waited_for(module: Path):
+    assert node(HERE / "waits.mjs", module) == ""
 
 
 def test_the_readme_runs(module: Path, service: Service, tmp_path: Path):

@@ -118,7 +118,7 @@ def test_a_filter_is_built_and_a_quota_made_and_changed(browser: Browser, furnis
             page.keyboard.type("drama")
             page.keyboard.press("Tab")
             assert focused(page) == "Remove"
-            page.get_by_text("40 of 60 arms are let in.").wait_for()
+            page.get_by_text("40 of 60 arms match.").wait_for()
             if _ == 0:
                 page.keyboard.press("Enter")
                 assert focused(page) == "Add a condition"
@@ -138,7 +138,7 @@ def test_a_filter_is_built_and_a_quota_made_and_changed(browser: Browser, furnis
         client.put_quota(
             "home", "by-key", {"filter": {"genre": {"$ne": "drama"}}, "most": 88, "per_s": 86_400}
         )
-        expect(row).to_contain_text("88")  # the table was drawn anew
+        expect(row).to_contain_text("88")  # the table was drawn again
         assert focused(page) == "Change by-key"
         client.delete_quota("home", "by-key")
         console.check()

@@ -34,7 +34,7 @@ class Clicks:
 
     def __init__(self, console: Console) -> None:
         self.page = console.open("")
-        # The table is drawn anew as reports come; a click on what goes meanwhile is none.
+        # The table is drawn again as reports come; a click on what goes meanwhile is none.
         expect(self.page.locator("sl-spark svg")).to_have_count(2)
         self.count = 0
 
@@ -183,7 +183,7 @@ def test_a_quota_is_made_changed_and_deleted(browser: Browser, furnished: Servic
         condition.get_by_label("Comparison").select_option("at most")
         condition.get_by_label("Value").fill("4")
         condition.get_by_label("Value").blur()
-        form.get_by_text("4 of 60 arms are let in.").wait_for()
+        form.get_by_text("4 of 60 arms match.").wait_for()
         assert form.get_by_label("Filter", exact=True).input_value() == '{"price":{"$lte":4}}'
         form.get_by_role("button", name="Make a quota").click()
         page.get_by_text("Made: films-of-4").wait_for()
@@ -220,7 +220,7 @@ def test_a_filter_says_why_it_lets_in_nothing_as_the_service_does(browser: Brows
             )
             page.get_by_label("Filter", exact=True).blur()
             expect(condition.locator(".error")).to_have_text(words)
-            expect(page.locator(".builder")).to_contain_text("No arm is let in: ")
+            expect(page.locator(".builder")).to_contain_text("No arm matches: ")
             body = {"query": [0.0] * 4, "filter": {field: 7 if value == "7" else value}}
             told = httpx.post(f"{furnished.url}/v1/catalogues/films/mips", json=body).json()
             assert told["errors"] == [{"loc": ["body", "filter", field], "message": words}]

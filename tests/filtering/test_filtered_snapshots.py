@@ -227,7 +227,7 @@ def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monke
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_what_is_told_of_a_graph_falls_when_the_best_arms_of_its_probes_die(compacted, monkeypatch) -> None:
-    """Until it was measured again; where most of them died, every arm that is let in is compared."""
+    """Until it was measured again; where most of them died, every arm that matches is compared."""
     catalogue, views = graph_of_odd(monkeypatch)
     renewed = []
     monkeypatch.setattr(planning, "renew", lambda plan, *given, **rest: renewed.append(plan) or plan)
@@ -293,7 +293,7 @@ def test_a_copy_serves_while_a_graph_of_its_own_is_degraded(monkeypatch) -> None
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
     ask(views, catalogue, odd, 8)
     assert ask(views, catalogue, odd).strategy == "own_graph"
-    monkeypatch.setattr(planning, "renew", None)  # nothing is made anew
+    monkeypatch.setattr(planning, "renew", None)  # nothing is made again
     monkeypatch.setattr(known_filter.KnownFilter, "due", lambda *_: None)
     for last, strategy in ((1_600, "own_graph"), (2_000, "copy")):  # .6 and 1.0 of the graph's 500 arms
         upsert(catalogue, 1_000, last)
@@ -370,7 +370,7 @@ def test_a_stale_fallback_copy_is_made_anew_before_the_graph(monkeypatch) -> Non
 
 
 def planned_own_graph(monkeypatch, us: float, exact_us: float) -> None:
-    """Every plan is a graph of the arms that are let in, which was compared with a copy of them."""
+    """Every plan is a graph of the arms that match, which was compared with a copy of them."""
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
     shape = {"m": 8, "ef_construction": 50, "seed": 1, "threads": 1}

@@ -1,4 +1,4 @@
-"""Copies of rows follow what a filter lets in, and earlier copies stay true."""
+"""Copies of rows follow what a filter matches, and earlier copies stay true."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_a_scan_from_a_row_on(first, exclude, dead):
 @pytest.mark.parametrize("exclude", [NO_ROWS, EXCLUDED], ids=["all", "some"])
 @pytest.mark.parametrize("blocks", [1, 4, 1_024])
 def test_blocks_of_any_size_and_their_dead(blocks, exclude, monkeypatch):
-    """Built over half of the rows that live; more come, more die, all are numbered anew; old views too."""
+    """Built over half of the rows that live; more come, more die, all are numbered again; old views too."""
     monkeypatch.setattr(norm_pruned, "_FIRST_BLOCK", blocks)
     table = table_with(DEAD)
     before = table.snapshot()
@@ -268,7 +268,7 @@ def made(kind, snapshot, eligible):
 
 @pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
 def test_a_way_counts_what_came_and_went(kind):
-    """Ten arms are let in; then three come and two go, of which one dies; then all of it once more."""
+    """Ten arms match; then three come and two go, of which one dies; then all of it once more."""
     index, wanted = shop(), {"number": {"$lt": 10}}
     before = index.snapshot()
     eligible = let_in(before, wanted)

@@ -1,4 +1,4 @@
-"""Searches among the arms that a filter lets in, against brute force, while arms and documents change."""
+"""Searches among the arms that a filter matches, against brute force, while arms and documents change."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_catalogue_that_is_scanned_is_scanned_once_without_some_rows(k, monkey
 
 
 class Shop(RuleBasedStateMachine):
-    """Arms and documents come, change and go; what filters let in is searched by every strategy."""
+    """Arms and documents come, change and go; what filters match is searched by every strategy."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -82,7 +82,7 @@ async def kept(world: World, url: str, text: str) -> set[str]:
 
 
 async def test_a_key_that_returns_after_its_idle_time_is_shown_its_centres_again(world: World):
-    """It had taken turns, and had fewer rewards than centres; both begin anew."""
+    """It had taken turns, and had fewer rewards than centres; both start again."""
     await quiet(world)
     bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
     first = await shown(world, bandit, 2)
@@ -284,7 +284,7 @@ async def change_idle(world: World, idle_ttl_s: float | None) -> Bandit:
 @pytest.mark.parametrize(
     ("after_s", "lives_for_s"),
     [(None, None), (10 * IDLE_S, 10 * IDLE_S), (IDLE_S / 2, IDLE_S)],
-    ids=["for ever", "longer", "shorter"],
+    ids=["forever", "longer", "shorter"],
 )
 async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
     world: World, after_s: float | None, lives_for_s: float | None

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 def used(learners: Learners) -> int:
-    """What the cached learners take, counted anew."""
+    """What the cached learners take, counted again."""
     held = [(key, learners._cache.peek(key)) for key in learners._cache]
     return sum(memory_bytes(getattr(key, "name", ""), learner.dim) for key, learner in held if learner)
 

@@ -1,4 +1,4 @@
-"""Secrets of tokens: every process signs and accepts with the same ones, and none is kept for ever."""
+"""Secrets of tokens: every process signs and accepts with the same ones, and none is kept forever."""
 
 import asyncio
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ async def test_processes_that_start_together_share_their_secrets(store: Store, c
 
 
 async def test_a_token_is_accepted_as_long_as_it_lives_whoever_signed_it(store: Store, clock: Clock):
-    """Over eleven periods; one process looks only every other period, one begins anew each time."""
+    """Over eleven periods; one process looks only every other period, one starts again each time."""
     first, lazy = Process(store), Process(store)
     tokens: list[tuple[int, str]] = []
     numbers = set()
@@ -119,7 +119,7 @@ async def test_a_store_that_is_away_leaves_the_secrets_as_they_are(
 
 
 async def test_another_period_does_not_share_numbers_by_accident(store: Store, clock: Clock):
-    """A changed setting begins anew: secrets of other periods are never taken for one's own."""
+    """A changed setting starts again: secrets of other periods are never taken for one's own."""
     one, other = Process(store), Process(store, period_ms=2 * PERIOD_MS)
     await one.secrets.refresh()
     await other.secrets.refresh()

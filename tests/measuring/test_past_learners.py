@@ -251,7 +251,7 @@ async def test_rewards_that_had_just_come_need_not_have_been_known():
 
 @pytest.mark.parametrize("case", ["fading", "pooled", "given", "lost", "forgotten", "unlike", "tiny"])
 async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
-    """Observations or a state since, rows that are gone, a learner that began anew, nothing but rounding."""
+    """Observations or a state since, rows that are gone, a learner that began again, nothing but rounding."""
     more = {"ridge": 1e-13} if case == "tiny" else {}
     made = world(case if case in CASES else "keys", 60, seed=9, **more)
     taught(made)

@@ -1,4 +1,4 @@
-"""Filters as expressions of Milvus let in what they let in: by rules written anew, and in Milvus Lite."""
+"""Filters as expressions of Milvus let in what they let in: by rules written again, and in Milvus Lite."""
 
 import re
 from typing import Any

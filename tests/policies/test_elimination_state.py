@@ -1,4 +1,4 @@
-"""The state of a learner beside a catalogue that changes, against one made anew after every change."""
+"""The state of a learner beside a catalogue that changes, against one made again after every change."""
 
 from __future__ import annotations
 

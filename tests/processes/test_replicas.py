@@ -273,7 +273,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def test_a_process_that_cannot_start_ends_the_service(tmp_path: Path):
-    """It says why, and the parent does not try for ever."""
+    """It says why, and the parent does not try forever."""
     store = ("--redis-url", "redis://127.0.0.1:1")
     with pytest.raises(AssertionError, match="does not answer"), serving(tmp_path, "--workers", "2", *store):
         pass

@@ -1,4 +1,4 @@
-"""Contexts become numbers: the same ones for ever, and what cannot be encoded names its field."""
+"""Contexts become numbers: the same ones forever, and what cannot be encoded names its field."""
 
 from __future__ import annotations
 

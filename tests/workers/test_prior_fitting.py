@@ -1,4 +1,4 @@
-"""When learned priors are fitted anew: by what has come since, by the clock, and who does it."""
+"""When learned priors are fitted again: by what has come since, by the clock, and who does it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Notation
     K           number of eligible arms
     s_i         x_i.theta^, the score of arm i
-    eps         probability of exploring, drawn anew for each place of a list
+    eps         probability of exploring, drawn again for each place of a list
     n_j         arms that may still be taken at place j
 
 At each place the best arm that is left is taken with probability 1 - eps, and with probability eps one of

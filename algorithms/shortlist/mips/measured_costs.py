@@ -104,7 +104,7 @@ def costs_of(unit: float, *, picked: float, whole: float, search: float) -> Read
 
 
 def _ratio(time_s: float, usual_s: float) -> float:
-    """Return how many times longer than usual something takes; 1 where that cannot be told."""
+    """Return how many times longer than usual something takes; 1 where that is unknown."""
     return time_s / usual_s if time_s > 0.0 and usual_s > 0.0 else 1.0
 
 

@@ -103,7 +103,7 @@ def design_of(allocation: Allocation, matroid: Matroid, seed: int) -> Design:
     support = np.unique(slates(UNIFORM, matroid, seed, np.arange(_SUPPORT * n)), axis=0)
     hidden = unseen(matroid)
     weights, _ = row.weights(support, n, hidden)
-    # DEVIATION (App. D): rounded for one period, whose order is shuffled anew each time, not for every t.
+    # DEVIATION (App. D): rounded for one period, whose order is shuffled again each time, not for every t.
     counts = rounded(weights, _PERIOD * len(support))
     if allocation != "g":
         return Design(support, counts, 0.0)

@@ -194,7 +194,7 @@ def test_the_experimental_interval_promises_nothing():
 
 
 def test_thompson_sampling_never_draws_a_pair_that_is_known(always_sample, monkeypatch):
-    """The printed line 12 may choose a retired pair for ever; a pull of one would read nothing."""
+    """The printed line 12 may choose a retired pair forever; a pull of one would read nothing."""
     original = race_module.Race.pull
 
     def spy(race, rows, columns, blocks):

@@ -126,7 +126,7 @@ def test_the_orders_of_a_seed_stay_what_they_were():
 
 
 def test_the_design_of_xy_stays_what_it_was():
-    """A stored campaign makes its design anew: the steps must end where those of this version do."""
+    """A stored campaign makes its design again: the steps must end where those of this version do."""
     matroid = UniformMatroid(9, 4)
     support = np.unique(slates(UNIFORM, matroid, 1, np.arange(12 * 9)), axis=0)
     weights, value = xy_optimal(support, 9, np.zeros((9, 0)))

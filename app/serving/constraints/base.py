@@ -6,7 +6,7 @@ say. All else has a default. Policies need nothing: they take their arms from ``
 
 A choice calls its constraints in this order:
 
-1. The table says which have a say. A choice pays nothing for the others.
+1. The table says which apply. A choice pays nothing for the others.
 2. ``view``, in the order of the table: what the constraint leaves, within what those before it left.
 3. The policy ranks what is left.
 4. ``charge``, of those that count, in the opposite order: what is about to be shown is counted. If one
@@ -23,7 +23,7 @@ An evaluation reads what constraints left from the row too: filter, exclusions a
 ``record`` of those that count. What another one left (``at_most``: which arms were still allowed after the
 first) depends on attributes as they were, and is not in the row. So decisions in which it had a say are left
 out of evaluations, unless it says ``is_in_row``. What quotas and frequency caps would have left if another
-policy had chosen all along is in no row: an evaluation is of single choices, within what was left then.
+policy had chosen from the start is in no row: an evaluation is of single choices, within what was left then.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ConstraintFields(msgspec.Struct, frozen=True, kw_only=True):
 class View(msgspec.Struct, frozen=True, eq=False):
     """What one constraint leaves for a choice. ``combined`` says how several go together.
 
-    ``arm_filter``  arms that it does not let in are not eligible
+    ``arm_filter``  arms that it does not match are not eligible
     ``exclude``     ids of arms that are not eligible; unknown ones are ignored
     ``limits``      how many arms of some groups the list may have (``policies.limits.Limit``)
     ``pins``        arms that stand at their places, instead of as many that the policy chooses

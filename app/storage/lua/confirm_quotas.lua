@@ -1,7 +1,7 @@
 -- WITH   quota_window
 -- KEYS   held, held-until; stem of the quotas, stem of their shares
 -- ARGV   decision, when it expires in ms, margin in ms
--- Result 1: it counts, also when this is repeated; 0: it is too late; -1: nothing is left in the window of now
+-- Result 1: it counts, also when this is repeated; 0: it is too late; -1: nothing is left in the current window
 -- Effect in one step: nothing is given back of the decision, for it was shown. What it took in a window that is over
 --        counts in that of now.
 local now = server_ms()

@@ -3,7 +3,7 @@
 -- as a whole (drop_expired), and in the same step every decision is refused that could have had a key in it: so
 -- nothing is counted twice, whatever the clocks do. The newest entry of the log that was known to a decision
 -- ("known entry", '' until 0.1.0) orders it among drops and deletions, as no clock can.
--- Until 0.1.0 dedupe keys were keys, which expire by the clock of the server. They count for decisions of then.
+-- Until 0.1.0 dedupe keys were keys, which expire by the clock of the server. They count for decisions of that time.
 
 -- refusals(refused) -> function(expires_ms, known entry) that tells whether what is kept of a decision may be
 --   dropped already: its dedupe keys, or that its learner was forgotten.

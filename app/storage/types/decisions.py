@@ -32,7 +32,7 @@ class LearnerId(NamedTuple):
         return cls(uid, name)
 
     def partition(self, partitions: int) -> int:
-        """The one of ``partitions`` that holds the learner: the same in every process, for ever."""
+        """The one of ``partitions`` that holds the learner: the same in every process, forever."""
         return zlib.crc32(f"{self.bandit_uid}/{self.name}".encode()) % partitions
 
 

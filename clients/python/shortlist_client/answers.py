@@ -43,7 +43,7 @@ class ChosenArm:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Arms, the best first. ``decision``: the token to reward them with. ``bandit_version``: of the
-    settings that it was made by. ``eligible``: how many arms the filters let in, where there is one.
+    settings that it was made by. ``eligible``: how many arms the filters match, where there is one.
     ``group``: "policy" or "holdout", of a bandit that has a holdout. ``weights``: by which signals were
     weighed, of a bandit that has some. ``prior_version``: of the learned prior, 0 while there is none;
     absent of a bandit with another prior.
@@ -282,7 +282,7 @@ class Display:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """``size``: its number of arms. ``filters``: those that were asked most often of late.
+    """``size``: its number of arms. ``filters``: those that were asked most often lately.
 
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain
     scan, and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
@@ -497,7 +497,7 @@ class MipsGuarantee:
 
 @dataclass(frozen=True, slots=True)
 class MipsAnswer:
-    """The best arm first. ``eligible``: how many the filter lets in; None without one, and in Milvus."""
+    """The best arm first. ``eligible``: how many the filter matches; None without one, and in Milvus."""
 
     arms: tuple[MipsArm, ...]
     method: str
@@ -1052,7 +1052,7 @@ class Report:
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; None: as asked
     ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
 
-    Of a bandit with signals groups and lift are of the sum by its ``weights`` of now. All intervals, of
+    Of a bandit with signals groups and lift are of the sum by its current ``weights``. All intervals, of
     the sum and of each signal, hold together: each has an equal share of the 5 % to fail.
     """
 
@@ -1411,9 +1411,9 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """``used``: counted in the window of now, [from, to) in ms since 1970; ``reserved``: held by processes,
-    which may spend it without asking; ``left``: the rest. ``ends``: when it is used up if it goes on as
-    since the window began, None if not in this window. ``window`` None: it does not hold now.
+    """``used``: counted in the current window, [from, to) in ms since 1970; ``reserved``: held by
+    processes, which may spend it without asking; ``left``: the rest. ``ends``: when it is used up if it
+    goes on as since the window began, None if not in this window. ``window`` None: it does not hold now.
     ``outstanding``: where rewards are counted, what was shown in the window and has none.
     """
 

@@ -460,7 +460,7 @@ class Endpoints:
 
     @endpoint
     def get_quota(self, bandit: str, quota: str) -> Call[Quota]:
-        """A quota, and its counts in the window of now."""
+        """A quota, and its counts in the current window."""
         return routes.GET_QUOTA.call(bandit, quota)
 
     @endpoint

@@ -45,13 +45,13 @@ class Pause(NamedTuple):
 class Retry:
     """How often and when a call that failed is sent again.
 
-    Before each further attempt it waits for a random part of ``first_wait_s``, which doubles every time up to
+    Before each new attempt it waits between half and all of ``first_wait_s``, which doubles every time up to
     ``longest_wait_s``, and besides for what the service asks for in Retry-After. If that is longer than
     ``longest_wait_s``, the call fails at once. ``attempts`` 1: nothing is sent again. After ``total_s`` no
-    further attempt begins.
+    further attempt begins. By default the pauses add up to 6 to 13 s: a service that starts is waited for.
     """
 
-    attempts: int = 6
+    attempts: int = 8
     first_wait_s: float = 0.1
     longest_wait_s: float = 10.0
     total_s: float = 30.0
@@ -62,7 +62,7 @@ class Retry:
         if failures >= self.attempts or late or retry_after_s > self.longest_wait_s:
             return None
         most = min(self.first_wait_s * 2.0 ** (failures - 1), self.longest_wait_s)
-        return Pause(retry_after_s + random.uniform(0.0, most))  # noqa: S311 - so that clients spread
+        return Pause(retry_after_s + random.uniform(most / 2.0, most))  # noqa: S311 - so that clients spread
 
 
 def exchanges(plan: Call[T] | Steps[T], url: str, retry: Retry) -> Generator[Call[Any] | Pause, Any, T]:

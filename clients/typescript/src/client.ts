@@ -40,7 +40,7 @@ export class Client {
     this.url = url.replace(/\/+$/, "");
     this.#options = checked(options, '{ key: "sl_…" }');
     if (typeof options.key === "string") this.#key = options.key;
-    const { attempts = 6, firstWaitMs = 100, longestWaitMs = 10_000, totalMs = 30_000 } = options.retry ?? {};
+    const { attempts = 8, firstWaitMs = 100, longestWaitMs = 10_000, totalMs = 30_000 } = options.retry ?? {};
     this.#retry = { attempts, firstWaitMs, longestWaitMs, totalMs };
   }
 
@@ -164,7 +164,7 @@ export class Client {
       }
       if (!again || failures >= retry.attempts || Date.now() - began > retry.totalMs || wait > retry.longestWaitMs) throw error;
       const most = Math.min(retry.firstWaitMs * 2 ** (failures - 1), retry.longestWaitMs);
-      await new Promise((done) => setTimeout(done, wait + Math.random() * most));
+      await new Promise((done) => setTimeout(done, wait + (1 + Math.random()) * most / 2));
     }
   }
 

@@ -154,11 +154,11 @@ export interface Activation {
   rejected: Rejected[];
 }
 
-/** How often and when a call that failed is sent again. */
+/** How often and when a call that failed is sent again: by default the pauses add up to 6 to 13 s, and a service that starts is waited for. */
 export interface Retry {
-  /** 1: nothing is sent again. Default: 6. */
+  /** 1: nothing is sent again. Default: 8. */
   attempts?: number;
-  /** The first pause is a random part of this; it doubles every time. Default: 100. */
+  /** The first pause is between half and all of this; it doubles every time. Default: 100. */
   firstWaitMs?: number;
   /** No pause is longer; a service that asks for a longer one is not waited for. Default: 10000. */
   longestWaitMs?: number;

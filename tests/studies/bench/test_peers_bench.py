@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from shortlist.types import Matrix
-from studies.bench import peers
+from studies.bench import peers, peers_page
 
 WORLD = peers.World(300, 16)
 
@@ -59,3 +62,22 @@ def test_what_is_not_installed_is_named(monkeypatch, capsys):
 
 def test_each_peer_says_what_it_cannot_do():
     assert {way.name for way in peers.PEERS} == peers.CANNOT.keys()
+
+
+DOCS = Path(__file__).parents[3] / "docs"
+RECORD = json.loads((DOCS / "figures/peers.json").read_text())
+
+
+def test_the_table_and_the_picture_are_those_of_the_file():
+    """`python -m studies.bench.peers_page` renews both."""
+    assert (DOCS / "figures/peers.svg").read_text() == peers_page.picture(RECORD)
+    assert peers_page.table(RECORD) in (DOCS / "measurements.md").read_text()
+    assert {row["peer"] for row in RECORD["rows"]} <= peers_page.NAMES.keys()
+
+
+def test_a_peer_that_was_too_slow_for_many_items_has_one_bar():
+    rows = [{"K": arms, "peer": "library", "decide_ms": 0.2} for arms in (10, 20)]
+    drawn = peers_page.picture({"rows": [*rows, {"K": 10, "peer": "vowpal", "decide_ms": 2_000.0}]})
+    bars = [each for each in ET.fromstring(drawn) if each.tag.endswith("rect") and each.get("x")]
+    assert len(bars) == 3
+    assert drawn.count(">2 s</text>") == 1

@@ -180,7 +180,7 @@ class Column:
             # 03/04/2024 is of two formats: as nobody can tell, it stays a text
             best = max(count for count, _ in formats)
             names = [name for count, name in formats if count == best]
-            return ("date", names[0]) if len(names) == 1 else ("text", "a date whose month cannot be told")
+            return ("date", names[0]) if len(names) == 1 else ("text", "a date whose month is unknown")
         if counts["json"] >= enough:
             return "list", "json"
         if (
