@@ -41,6 +41,7 @@ from app.learning.learners import Learners
 from app.learning.prior_fits import FITTING, PriorFits, fit_sums
 from app.moving import arms as moving_arms
 from app.moving.plan import (
+    NOT_KEPT,
     Asked,
     MovePlan,
     check_numbers,
@@ -49,7 +50,7 @@ from app.moving.plan import (
     warnings_of,
     words_of,
 )
-from app.moving.sums_anew import NotWhole, SumsAnew
+from app.moving.sums_anew import NotWhole, SumsAnew, lacks_space
 from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent, shown_time
 from app.platform.long_work import MEASURING
 from app.records.records import MOVED, POOLED, LearnerState, move_payload, vector_to_bytes
@@ -202,6 +203,7 @@ class Moving:
         done: Carry = "none" if carry == "none" else "map"
         plan = MovePlan(bandit, target, carry, done, arms, record, None)
         plan.learners, names = await self._names(bandit)
+        plan.is_kept = not await lacks_space(self._store, bandit, plan.learners)
         if not arms.count:
             plan.refusals.append(
                 Invalid("the catalogues have no arm in common, by their ids", path=("catalogue",))
@@ -394,8 +396,9 @@ class Moving:
 
     async def _switch(self, plan: MovePlan, by: str | None) -> dict[str, Any]:
         bandit, target, uid = plan.bandit, plan.target, plan.bandit.uid
-        if plan.carry != "none":
-            await self._sums.keep(bandit, plan.record.moved_ms + self._rewarded_ms)
+        until_ms = plan.record.moved_ms + self._rewarded_ms
+        if plan.carry != "none" and plan.is_kept and not await self._sums.keep(bandit, until_ms):
+            plan.warnings.append(NOT_KEPT)
         prior, number = b"", 0
         if plan.prior is not None:
             newest, (counts,) = await self._priors.newest(bandit), await self._store.priors.folded([uid])

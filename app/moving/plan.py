@@ -23,6 +23,10 @@ from shortlist.linear.learned_prior import LearnedPrior
 Asked = Literal["auto", "log", "map", "none"]
 Quotas = Sequence[tuple[str, QuotaRule]]
 MOST_NAMED = 5
+NOT_KEPT = (
+    "what learners know now is not kept, as it is more than SHORTLIST_MAX_MOVES_MB leaves: moving back will "
+    "be a move like any other"
+)
 
 
 @dataclass(slots=True)
@@ -32,6 +36,7 @@ class MovePlan:
     ``found``     the map between the features of the arms
     ``left_ms``   it goes back to where the bandit was moved from then, and learners are what they were
     ``anew``      of some learners, what they will know if their sums are made anew
+    ``is_kept``   what learners know is kept for a while, to go back to
     ``no_log``    why that cannot be from the decision log; None: it can, or nobody asked
     """
 
@@ -51,6 +56,7 @@ class MovePlan:
     left_ms: int | None = None
     anew: Mapping[str, LearnerState] = field(default_factory=dict)
     no_log: str | None = None
+    is_kept: bool = True
     warnings: list[str] = field(default_factory=list)
     refusals: list[ShortlistError] = field(default_factory=list)
 
@@ -135,6 +141,8 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
         found.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
     if policy.eliminates:
         found.append("elimination begins again: which arms are left is found anew")
+    if plan.carry != "none" and not plan.is_kept:
+        found.append(NOT_KEPT)
     serve = getattr(bandit.record.holdout, "serve", None)
     named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
     named += [("the holdout", arm) for arm in (serve.arms if isinstance(serve, ServedArms) else ())]

@@ -36,7 +36,7 @@ from app.learning.checkpoints import Workers, restored
 from app.learning.entry_rows import Item
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
-from app.platform.errors import ShortlistError, Unavailable
+from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
 from app.records.records import (
     POOLED,
@@ -63,6 +63,7 @@ from app.storage.types import (
     StoredRow,
     entry_order,
 )
+from app.storage.types.registry import SIXTEENTHS
 from shortlist.linear.sum_algebra import minus
 from shortlist.types import Vector
 
@@ -74,6 +75,7 @@ ROW_BYTES = 1 << 20
 ENTRIES_TOGETHER = 1_000
 AT_ONCE_BYTES = 1 << 20  # of the states that are read together: at least one
 MOST_AT_ONCE = 64
+KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
 TOLERANCE = 1e-9  # by which counts that do not depend on features may differ: they are rounded
 MOST_EXAMINED = 300
 TRIES = 100  # to read learners between two steps of the worker
@@ -156,8 +158,20 @@ class SumsAnew:
         self._moves = moves
         self._workers = workers
 
-    async def keep(self, bandit: Bandit, until_ms: int) -> None:
-        """Keep what learners know, until then. Cost: each state is read and written once."""
+    async def keep(self, bandit: Bandit, until_ms: int) -> bool:
+        """Keep what learners know, until then. False: there is no space, and nothing is kept.
+
+        Cost: each state is read and written once.
+        """
+        try:
+            await self._keep(bandit, until_ms)
+        except StoreFull:  # others have taken it since the move was planned
+            for partition in range(self._store.partitions):
+                await self._store.moves.drop_kept(partition, bandit.uid, bandit.record.space)
+            return False
+        return True
+
+    async def _keep(self, bandit: Bandit, until_ms: int) -> None:
         uid = bandit.uid
         for partition in range(self._store.partitions):
             watermark = await self._store.learners.watermark(partition)
@@ -166,7 +180,7 @@ class SumsAnew:
             for some in _together(names, bandit):
                 stored = await self._store.learners.stored(partition, [LearnerId(uid, each) for each in some])
                 writes = await MEASURING.run(partial(_kept_writes, uid, some, stored))
-                await self._store.moves.keep(partition, uid, bandit.record.space, writes)
+                await self._store.moves.keep(partition, uid, bandit.record.space, writes, until_ms=until_ms)
 
     async def examine(self, moved: Bandit, spaces: Spaces, *, restores: bool) -> Mapping[str, LearnerState]:
         """Of at most ``MOST_EXAMINED`` learners what they would know. Raises NotWhole, Unavailable."""
@@ -369,6 +383,12 @@ class _LogOf:
 def _together(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
     count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // _size(bandit)))
     return [names[start : start + count] for start in range(0, len(names), count)]
+
+
+async def lacks_space(store: Store, bandit: Bandit, learners: int) -> bool:
+    """Whether what so many learners know is more than may be kept. Raises Unavailable."""
+    left = store.usage.bounds["moves"] * SIXTEENTHS // 16 - (await store.usage.read())["moves"]
+    return learners * (_size(bandit) * 9 // 8 + KEPT_BYTES) > left
 
 
 def _size(bandit: Bandit) -> int:
