@@ -451,7 +451,7 @@ class Moving:
             )
             return record, write
 
-        await self._quotas.prepare(uid, target)
+        await self._quotas.prepare(uid, lambda: target.index.snapshot())
         now = await self._bandits.move(bandit.name, bandit.stored, moved, by=by)
         for partition in range(self._store.partitions):
             await self._store.moves.append(
