@@ -90,7 +90,8 @@ class Quotas:
     async def prepare(self, bandit_uid: str, snapshot_of: Callable[[], Snapshot]) -> None:
         """Find the arms that count for the quotas of a bandit in a catalogue that it is about to be moved to.
 
-        ``snapshot_of`` is called if there are quotas; then the catalogue holds its arms. Choices go on meanwhile, and do not wait for it afterwards. Raises Unavailable.
+        ``snapshot_of`` is called where there are quotas. Choices go on meanwhile, and do not wait for it
+        afterwards. Raises Unavailable.
         """
         shares = self.shares.get(bandit_uid)
         if shares is not None:

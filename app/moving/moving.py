@@ -45,12 +45,13 @@ from app.moving.plan import (
     Asked,
     MovePlan,
     check_numbers,
+    lacks_space,
     log_lacks,
     refusals_of,
     warnings_of,
     words_of,
 )
-from app.moving.sums_anew import NotWhole, SumsAnew, lacks_space
+from app.moving.sums_anew import NotWhole, SumsAnew
 from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent, shown_time
 from app.platform.long_work import MEASURING
 from app.records.records import MOVED, POOLED, LearnerState, move_payload, vector_to_bytes
@@ -59,7 +60,6 @@ from app.storage.store import Store
 from app.storage.types import LearnerId, MoveWrite
 from shortlist.linear import feature_map
 from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.types import Matrix
 
 LEAST_R2 = 0.1  # below it, learners are not carried unless that is asked for
 MOST_ROWS = 20_000  # of the decision log, the newest, by which arms are weighed
@@ -260,7 +260,7 @@ class Moving:
         found = await MEASURING.run(partial(moving_arms.fitted, plan.arms, weights, plan.bandit))
         plan.found, plan.r2 = found, found.forward.r2
         transform = moving_arms.transform_of(found, plan.bandit, plan.record.constant)
-        plan.space_map = _space_map(plan, transform)
+        plan.space_map = plan.map_by(transform)
         directions = moving_arms.directions_of(found, plan.bandit)
         if directions is not None:
             plan.record = replace(plan.record, directions=vector_to_bytes(directions.ravel()))
@@ -329,7 +329,7 @@ class Moving:
         moved = self._as_moved(replace_plan(plan, record=record))
         if plan.found is not None:
             transform = moving_arms.transform_of(plan.found, plan.bandit, record.constant, moved)
-            plan.space_map = _space_map(plan, transform)
+            plan.space_map = plan.map_by(transform)
         found = await self._sums.examine(moved, await self._spaces(plan), restores=restores)
         plan.record = record
         return found
@@ -451,7 +451,8 @@ class Moving:
             )
             return record, write
 
-        await self._quotas.prepare(uid, lambda: target.index.snapshot())
+        if target.holds_arms:
+            await self._quotas.prepare(uid, target.index.snapshot)
         now = await self._bandits.move(bandit.name, bandit.stored, moved, by=by)
         for partition in range(self._store.partitions):
             await self._store.moves.append(
@@ -488,11 +489,6 @@ def _is_done(progress: MoveProgress, last: MoveRecord) -> bool:
 
 def _refusal(error: ShortlistError) -> str:
     return f"it would be refused: {error.detail}"
-
-
-def _space_map(plan: MovePlan, transform: Matrix) -> SpaceMap:
-    residual = None if plan.found is None else plan.found.forward.residual
-    return SpaceMap(plan.record.space, transform, residual, plan.bandit.catalogue.dim)
 
 
 def _bytes(space_map: SpaceMap) -> bytes:

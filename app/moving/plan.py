@@ -17,12 +17,16 @@ from app.catalogues.catalogue import Catalogue
 from app.filters.filter import Filter
 from app.moving.arms import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
-from app.records.records import LearnerState
+from app.records.records import LearnerState, state_bytes
+from app.storage.store import Store
+from app.storage.types.registry import SIXTEENTHS
 from shortlist.linear.learned_prior import LearnedPrior
+from shortlist.types import Matrix
 
 Asked = Literal["auto", "log", "map", "none"]
 Quotas = Sequence[tuple[str, QuotaRule]]
 MOST_NAMED = 5
+KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
 NOT_KEPT = (
     "what learners know now is not kept, as it is more than SHORTLIST_MAX_MOVES_MB leaves: moving back will "
     "be a move like any other"
@@ -59,6 +63,11 @@ class MovePlan:
     is_kept: bool = True
     warnings: list[str] = field(default_factory=list)
     refusals: list[ShortlistError] = field(default_factory=list)
+
+    def map_by(self, transform: Matrix) -> SpaceMap:
+        """The map of states with this T."""
+        residual = None if self.found is None else self.found.forward.residual
+        return SpaceMap(self.record.space, transform, residual, self.bandit.catalogue.dim)
 
     @property
     def is_exact(self) -> bool:
@@ -152,6 +161,18 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
     for field_name in _unknown_fields(target, bandit.arm_filter):
         found.append(f"no arm of {target.name} has the field {field_name} of the bandit's filter")
     return found
+
+
+async def lacks_space(store: Store, bandit: Bandit, learners: int) -> bool:
+    """Whether what so many learners know is more than may be kept. Raises Unavailable."""
+    left = store.usage.bounds["moves"] * SIXTEENTHS // 16 - (await store.usage.read())["moves"]
+    return learners * (state_size(bandit) * 9 // 8 + KEPT_BYTES) > left
+
+
+def state_size(bandit: Bandit) -> int:
+    """Bytes of the state of one learner."""
+    signals = len(bandit.record.signals or (0,))
+    return state_bytes(bandit.learner_dim, discounted=bandit.record.half_life_s is not None, signals=signals)
 
 
 def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str]:

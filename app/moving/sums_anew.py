@@ -36,6 +36,7 @@ from app.learning.checkpoints import Workers, restored
 from app.learning.entry_rows import Item
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
+from app.moving.plan import state_size
 from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
 from app.records.records import (
@@ -47,7 +48,6 @@ from app.records.records import (
     bytes_to_state,
     correction_payload,
     pack,
-    state_bytes,
     state_to_bytes,
     unpack,
     vector_to_bytes,
@@ -63,7 +63,6 @@ from app.storage.types import (
     StoredRow,
     entry_order,
 )
-from app.storage.types.registry import SIXTEENTHS
 from shortlist.linear.sum_algebra import minus
 from shortlist.types import Vector
 
@@ -75,7 +74,6 @@ ROW_BYTES = 1 << 20
 ENTRIES_TOGETHER = 1_000
 AT_ONCE_BYTES = 1 << 20  # of the states that are read together: at least one
 MOST_AT_ONCE = 64
-KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
 TOLERANCE = 1e-9  # by which counts that do not depend on features may differ: they are rounded
 MOST_EXAMINED = 300
 TRIES = 100  # to read learners between two steps of the worker
@@ -298,7 +296,7 @@ class SumsAnew:
 
     async def _logged(self, moved: Bandit, partition: int, budget: Budget) -> _Beginning:
         states, ends, newest, position = dict[str, LearnerState](), list[str](), list[int](), ""
-        size, records = _size(moved), dict[int, BanditRecord]()
+        size, records = state_size(moved), dict[int, BanditRecord]()
         while True:
             page = await self._store.rows.read(
                 partition, moved.uid, after=position, before="", count=ROWS_TOGETHER, most_bytes=ROW_BYTES
@@ -381,19 +379,8 @@ class _LogOf:
 
 
 def _together(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
-    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // _size(bandit)))
+    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // state_size(bandit)))
     return [names[start : start + count] for start in range(0, len(names), count)]
-
-
-async def lacks_space(store: Store, bandit: Bandit, learners: int) -> bool:
-    """Whether what so many learners know is more than may be kept. Raises Unavailable."""
-    left = store.usage.bounds["moves"] * SIXTEENTHS // 16 - (await store.usage.read())["moves"]
-    return learners * (_size(bandit) * 9 // 8 + KEPT_BYTES) > left
-
-
-def _size(bandit: Bandit) -> int:
-    signals = len(bandit.record.signals or (0,))
-    return state_bytes(bandit.learner_dim, discounted=bandit.record.half_life_s is not None, signals=signals)
 
 
 def _source(entry: LogEntry) -> RewardSource | None:
