@@ -30,6 +30,7 @@ BENCHMARKS = {
     "graphs": "a search of our graph beside one of faiss over 8-bit codes: time, recall, build, memory",
     "growth": "how the time of a decision grows with the number of arms, and the exponents",
     "milvus": "a choice from a catalogue in Milvus beside a bare search, and memory (extra `milvus`)",
+    "moving": "what is left of what was learned when a bandit moves to new features (--data; extra `text`)",
     "peers": "a decision, and what is earned, beside what a user would take instead (extra `peers`)",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "rebuild": "learners computed again from a lake beside a replay through the service",
@@ -121,6 +122,7 @@ QUICK_S = {
     "graphs": 50,
     "growth": 100,
     "milvus": 60,
+    "moving": 110,
     "peers": 120,
     "planner": 90,
     "rebuild": 60,
@@ -167,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
         "--data",
         type=Path,
         metavar="DIR",
-        help="context, defaults, bounded-me, signals: a MovieLens directory",
+        help="context, defaults, bounded-me, moving, signals: a MovieLens directory",
     )
     bench.add_argument("--json", type=writable, metavar="FILE", help="write machine, versions, seed and rows")
     bench.set_defaults(run=_bench)

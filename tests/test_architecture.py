@@ -31,17 +31,7 @@ ARROWS = {
     "catalogues": {"platform", "storage", "records", "filters", "indexes", "milvus", "shortlist"},
     "filtering": {"platform", "filters", "indexes", "catalogues", "shortlist"},
     "bandits": {"platform", "storage", "records", "filters", "indexes", "catalogues", "shortlist"},
-    "caps": {
-        "platform",
-        "storage",
-        "records",
-        "filters",
-        "indexes",
-        "catalogues",
-        "filtering",
-        "bandits",
-        "shortlist",
-    },
+    "caps": {"platform", "storage", "records", "filters", "indexes", "filtering", "bandits", "shortlist"},
     "learning": {"platform", "storage", "records", "catalogues", "bandits", "caps", "shortlist"},
     "decision_log": {"platform", "storage", "records", "bandits", "learning"},
     "policies": {

@@ -19,8 +19,8 @@ from app.caps.followed_membership import FollowedMembership
 from app.caps.membership import MAX_QUOTAS
 from app.caps.rules import BanditQuota, QuotaRule, QuotaShare
 from app.caps.shares import STATES, QuotaLedger
-from app.catalogues.catalogue import Catalogue
 from app.filters.overview import no_arm_has
+from app.indexes.snapshot import Snapshot
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
 from app.platform.metrics import Metrics
@@ -87,14 +87,15 @@ class Quotas:
             # Last: if a read fails, this bandit is read again in the next round.
             self._noted[uid] = number
 
-    async def prepare(self, bandit_uid: str, catalogue: Catalogue) -> None:
+    async def prepare(self, bandit_uid: str, snapshot_of: Callable[[], Snapshot]) -> None:
         """Find the arms that count for the quotas of a bandit in a catalogue that it is about to be moved to.
 
-        Choices go on meanwhile, and do not wait for it afterwards. Raises Unavailable.
+        ``snapshot_of`` is called where there are quotas. Choices go on meanwhile, and do not wait for it
+        afterwards. Raises Unavailable.
         """
         shares = self.shares.get(bandit_uid)
-        if shares is not None and catalogue.holds_arms:
-            await shares.membership.prepare(catalogue.index.snapshot())
+        if shares is not None:
+            await shares.membership.prepare(snapshot_of())
 
     async def put(self, bandit: Bandit, quota_id: str, rule: QuotaRule) -> tuple[QuotaState, bool]:
         """Make a quota, or change ``most``, ``pace`` and ``to`` of one; (it, whether it is new).

@@ -41,9 +41,11 @@ from app.learning.learners import Learners
 from app.learning.prior_fits import FITTING, PriorFits, fit_sums
 from app.moving import arms as moving_arms
 from app.moving.plan import (
+    NOT_KEPT,
     Asked,
     MovePlan,
     check_numbers,
+    lacks_space,
     log_lacks,
     refusals_of,
     warnings_of,
@@ -58,7 +60,6 @@ from app.storage.store import Store
 from app.storage.types import LearnerId, MoveWrite
 from shortlist.linear import feature_map
 from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.types import Matrix
 
 LEAST_R2 = 0.1  # below it, learners are not carried unless that is asked for
 MOST_ROWS = 20_000  # of the decision log, the newest, by which arms are weighed
@@ -202,6 +203,7 @@ class Moving:
         done: Carry = "none" if carry == "none" else "map"
         plan = MovePlan(bandit, target, carry, done, arms, record, None)
         plan.learners, names = await self._names(bandit)
+        plan.is_kept = not await lacks_space(self._store, bandit, plan.learners)
         if not arms.count:
             plan.refusals.append(
                 Invalid("the catalogues have no arm in common, by their ids", path=("catalogue",))
@@ -258,7 +260,7 @@ class Moving:
         found = await MEASURING.run(partial(moving_arms.fitted, plan.arms, weights, plan.bandit))
         plan.found, plan.r2 = found, found.forward.r2
         transform = moving_arms.transform_of(found, plan.bandit, plan.record.constant)
-        plan.space_map = _space_map(plan, transform)
+        plan.space_map = plan.map_by(transform)
         directions = moving_arms.directions_of(found, plan.bandit)
         if directions is not None:
             plan.record = replace(plan.record, directions=vector_to_bytes(directions.ravel()))
@@ -327,7 +329,7 @@ class Moving:
         moved = self._as_moved(replace_plan(plan, record=record))
         if plan.found is not None:
             transform = moving_arms.transform_of(plan.found, plan.bandit, record.constant, moved)
-            plan.space_map = _space_map(plan, transform)
+            plan.space_map = plan.map_by(transform)
         found = await self._sums.examine(moved, await self._spaces(plan), restores=restores)
         plan.record = record
         return found
@@ -394,8 +396,9 @@ class Moving:
 
     async def _switch(self, plan: MovePlan, by: str | None) -> dict[str, Any]:
         bandit, target, uid = plan.bandit, plan.target, plan.bandit.uid
-        if plan.carry != "none":
-            await self._sums.keep(bandit, plan.record.moved_ms + self._rewarded_ms)
+        until_ms = plan.record.moved_ms + self._rewarded_ms
+        if plan.carry != "none" and plan.is_kept and not await self._sums.keep(bandit, until_ms):
+            plan.warnings.append(NOT_KEPT)
         prior, number = b"", 0
         if plan.prior is not None:
             newest, (counts,) = await self._priors.newest(bandit), await self._store.priors.folded([uid])
@@ -448,7 +451,8 @@ class Moving:
             )
             return record, write
 
-        await self._quotas.prepare(uid, target)
+        if target.holds_arms:
+            await self._quotas.prepare(uid, target.index.snapshot)
         now = await self._bandits.move(bandit.name, bandit.stored, moved, by=by)
         for partition in range(self._store.partitions):
             await self._store.moves.append(
@@ -485,11 +489,6 @@ def _is_done(progress: MoveProgress, last: MoveRecord) -> bool:
 
 def _refusal(error: ShortlistError) -> str:
     return f"it would be refused: {error.detail}"
-
-
-def _space_map(plan: MovePlan, transform: Matrix) -> SpaceMap:
-    residual = None if plan.found is None else plan.found.forward.residual
-    return SpaceMap(plan.record.space, transform, residual, plan.bandit.catalogue.dim)
 
 
 def _bytes(space_map: SpaceMap) -> bytes:

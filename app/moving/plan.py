@@ -17,12 +17,20 @@ from app.catalogues.catalogue import Catalogue
 from app.filters.filter import Filter
 from app.moving.arms import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
-from app.records.records import LearnerState
+from app.records.records import LearnerState, state_bytes
+from app.storage.store import Store
+from app.storage.types.registry import SIXTEENTHS
 from shortlist.linear.learned_prior import LearnedPrior
+from shortlist.types import Matrix
 
 Asked = Literal["auto", "log", "map", "none"]
 Quotas = Sequence[tuple[str, QuotaRule]]
 MOST_NAMED = 5
+KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
+NOT_KEPT = (
+    "what learners know now is not kept, as it is more than SHORTLIST_MAX_MOVES_MB leaves: moving back will "
+    "be a move like any other"
+)
 
 
 @dataclass(slots=True)
@@ -32,6 +40,7 @@ class MovePlan:
     ``found``     the map between the features of the arms
     ``left_ms``   it goes back to where the bandit was moved from then, and learners are what they were
     ``anew``      of some learners, what they will know if their sums are computed again
+    ``is_kept``   what learners know is kept for a while, to go back to
     ``no_log``    why that cannot be from the decision log; None: it can, or nobody asked
     """
 
@@ -51,8 +60,14 @@ class MovePlan:
     left_ms: int | None = None
     anew: Mapping[str, LearnerState] = field(default_factory=dict)
     no_log: str | None = None
+    is_kept: bool = True
     warnings: list[str] = field(default_factory=list)
     refusals: list[ShortlistError] = field(default_factory=list)
+
+    def map_by(self, transform: Matrix) -> SpaceMap:
+        """The map of states with this T."""
+        residual = None if self.found is None else self.found.forward.residual
+        return SpaceMap(self.record.space, transform, residual, self.bandit.catalogue.dim)
 
     @property
     def is_exact(self) -> bool:
@@ -137,6 +152,8 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
         found.append(f"{target.name} has no index yet: it is scanned until it has one, which takes longer")
     if policy.eliminates:
         found.append("elimination begins again: which arms are left is computed again")
+    if plan.carry != "none" and not plan.is_kept:
+        found.append(NOT_KEPT)
     serve = getattr(bandit.record.holdout, "serve", None)
     named = [(f"the quota {quota_id}", rule.arm) for quota_id, rule in rules if rule.arm is not None]
     named += [("the holdout", arm) for arm in (serve.arms if isinstance(serve, ServedArms) else ())]
@@ -146,6 +163,18 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
     for field_name in _unknown_fields(target, bandit.arm_filter):
         found.append(f"no arm of {target.name} has the field {field_name} of the bandit's filter")
     return found
+
+
+async def lacks_space(store: Store, bandit: Bandit, learners: int) -> bool:
+    """Whether what so many learners know is more than may be kept. Raises Unavailable."""
+    left = store.usage.bounds["moves"] * SIXTEENTHS // 16 - (await store.usage.read())["moves"]
+    return learners * (state_size(bandit) * 9 // 8 + KEPT_BYTES) > left
+
+
+def state_size(bandit: Bandit) -> int:
+    """Bytes of the state of one learner."""
+    signals = len(bandit.record.signals or (0,))
+    return state_bytes(bandit.learner_dim, discounted=bandit.record.half_life_s is not None, signals=signals)
 
 
 def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str]:

@@ -36,7 +36,8 @@ from app.learning.checkpoints import Workers, restored
 from app.learning.entry_rows import Item
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
-from app.platform.errors import ShortlistError, Unavailable
+from app.moving.plan import state_size
+from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
 from app.records.records import (
     POOLED,
@@ -47,7 +48,6 @@ from app.records.records import (
     bytes_to_state,
     correction_payload,
     pack,
-    state_bytes,
     state_to_bytes,
     unpack,
     vector_to_bytes,
@@ -156,8 +156,20 @@ class SumsAnew:
         self._moves = moves
         self._workers = workers
 
-    async def keep(self, bandit: Bandit, until_ms: int) -> None:
-        """Keep what learners know, until then. Cost: each state is read and written once."""
+    async def keep(self, bandit: Bandit, until_ms: int) -> bool:
+        """Keep what learners know, until then. False: there is no space, and nothing is kept.
+
+        Cost: each state is read and written once.
+        """
+        try:
+            await self._keep(bandit, until_ms)
+        except StoreFull:  # others have taken it since the move was planned
+            for partition in range(self._store.partitions):
+                await self._store.moves.drop_kept(partition, bandit.uid, bandit.record.space)
+            return False
+        return True
+
+    async def _keep(self, bandit: Bandit, until_ms: int) -> None:
         uid = bandit.uid
         for partition in range(self._store.partitions):
             watermark = await self._store.learners.watermark(partition)
@@ -166,7 +178,7 @@ class SumsAnew:
             for some in _together(names, bandit):
                 stored = await self._store.learners.stored(partition, [LearnerId(uid, each) for each in some])
                 writes = await MEASURING.run(partial(_kept_writes, uid, some, stored))
-                await self._store.moves.keep(partition, uid, bandit.record.space, writes)
+                await self._store.moves.keep(partition, uid, bandit.record.space, writes, until_ms=until_ms)
 
     async def examine(self, moved: Bandit, spaces: Spaces, *, restores: bool) -> Mapping[str, LearnerState]:
         """Of at most ``MOST_EXAMINED`` learners what they would know. Raises NotWhole, Unavailable."""
@@ -284,7 +296,7 @@ class SumsAnew:
 
     async def _logged(self, moved: Bandit, partition: int, budget: Budget) -> _Beginning:
         states, ends, newest, position = dict[str, LearnerState](), list[str](), list[int](), ""
-        size, records = _size(moved), dict[int, BanditRecord]()
+        size, records = state_size(moved), dict[int, BanditRecord]()
         while True:
             page = await self._store.rows.read(
                 partition, moved.uid, after=position, before="", count=ROWS_TOGETHER, most_bytes=ROW_BYTES
@@ -367,13 +379,8 @@ class _LogOf:
 
 
 def _together(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
-    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // _size(bandit)))
+    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // state_size(bandit)))
     return [names[start : start + count] for start in range(0, len(names), count)]
-
-
-def _size(bandit: Bandit) -> int:
-    signals = len(bandit.record.signals or (0,))
-    return state_bytes(bandit.learner_dim, discounted=bandit.record.half_life_s is not None, signals=signals)
 
 
 def _source(entry: LogEntry) -> RewardSource | None:

@@ -148,6 +148,10 @@ class Settings(BaseSettings):
         1_024,
         description="Memory of the store for what keys have had (`repeats`). Beyond: not for new keys.",
     )
+    max_moves_mb: Annotated[int, Field(ge=1)] = Field(
+        1_024,
+        description="Memory of the store for what learners knew before moves. Beyond: it is not kept.",
+    )
     max_log_mb: Annotated[int, Field(ge=1)] = Field(
         2_048,
         description="Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",

@@ -92,9 +92,12 @@ class MoveStore(RedisPart):
             "begin_keeping", [key, keys.deleted(partition)], [bandit_uid, watermark, until_ms]
         )
 
-    async def keep(self, partition: int, bandit_uid: str, space: int, writes: Sequence[CarriedWrite]) -> int:
-        """Keep the states of those learners that are as they were read; how many were."""
-        arguments: list[Argument] = [bandit_uid, _HEADER_BYTES]
+    async def keep(
+        self, partition: int, bandit_uid: str, space: int, writes: Sequence[CarriedWrite], *, until_ms: int
+    ) -> None:
+        """Keep the states of those learners that are as they were read. Raises StoreFull."""
+        most = self._quota.of("moves", partition)
+        arguments: list[Argument] = [bandit_uid, _HEADER_BYTES, until_ms, most]
         for write in writes:
             arguments += (
                 write.name,
@@ -103,8 +106,14 @@ class MoveStore(RedisPart):
                 write.state or b"",
             )
         names = [keys.states(partition, bandit_uid), keys.tails(partition, bandit_uid)]
-        names += [keys.kept(partition, bandit_uid, space), keys.deleted(partition)]
-        return int(await self._redis.script("keep_states", names, arguments, bulk=True))
+        names += [keys.kept(partition, bandit_uid, space), keys.deleted(partition), keys.ledger(partition)]
+        held = int(await self._redis.script("keep_states", names, arguments, bulk=True))
+        if held:
+            self._quota.taken("moves", partition, held)
+
+    async def drop_kept(self, partition: int, bandit_uid: str, space: int) -> None:
+        """Forget what was kept of this space; it counts as held until it would have gone."""
+        await self._redis.command("UNLINK", keys.kept(partition, bandit_uid, space))
 
     async def kept_from(self, partition: int, bandit_uid: str, space: int) -> str | None:
         """The watermark from which on states were kept; None: none are any more."""

@@ -9,6 +9,7 @@ the user rated the movie 4 or more, and its regret is 1 when the rating is lower
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -71,17 +72,8 @@ def described(folder: Path, ratings: Ratings) -> Matrix:
     From ``u.item`` (100K) or ``movies.dat`` (1M); a movie without a year has 0 there.
     Shape: -> (K, genres + 1). Raises FileNotFoundError, ValueError.
     """
-    path = next((folder / name for name in ("u.item", "movies.dat") if (folder / name).is_file()), None)
-    if path is None:
-        raise FileNotFoundError(f"no MovieLens movies in {folder}: neither u.item nor movies.dat")
     found: dict[str, tuple[set[str], float]] = {}
-    for line in path.read_text("latin-1").splitlines():
-        if "::" in line:
-            number, title, listed = line.split("::")
-            genres = set(listed.split("|"))
-        else:
-            number, title, _, _, _, *flags = line.split("|")
-            genres = {str(place) for place, flag in enumerate(flags) if flag == "1"}
+    for number, title, genres in _movies(folder):
         year = re.search(r"\((\d{4})\)\s*$", title)
         found[f"movie-{number}"] = genres, (int(year[1]) - 1990) / 10 if year else 0.0
     names = sorted(set().union(*(genres for genres, _ in found.values())))
@@ -89,6 +81,28 @@ def described(folder: Path, ratings: Ratings) -> Matrix:
         [*(float(name in found[movie][0]) for name in names), found[movie][1]] for movie in ratings.movie_ids
     ]
     return np.array(rows)
+
+
+def titles(folder: Path) -> dict[str, str]:
+    """The titles of movies, with the year, from ``u.item`` (100K) or ``movies.dat`` (1M), by their ids.
+
+    Raises FileNotFoundError.
+    """
+    return {f"movie-{number}": title for number, title, _ in _movies(folder)}
+
+
+def _movies(folder: Path) -> Iterator[tuple[str, str, set[str]]]:
+    """Number, title and genres of each movie. Raises FileNotFoundError."""
+    path = next((folder / name for name in ("u.item", "movies.dat") if (folder / name).is_file()), None)
+    if path is None:
+        raise FileNotFoundError(f"no MovieLens movies in {folder}: neither u.item nor movies.dat")
+    for line in path.read_text("latin-1").splitlines():
+        if "::" in line:
+            number, title, listed = line.split("::")
+            yield number, title, set(listed.split("|"))
+        else:
+            number, title, _, _, _, *flags = line.split("|")
+            yield number, title, {str(place) for place, flag in enumerate(flags) if flag == "1"}
 
 
 def split(ratings: Ratings, held: int, *, seed: int) -> tuple[Rows, Rows, Rows]:
@@ -125,33 +139,35 @@ def clicked(ratings: Ratings, players: Rows, known: Rows) -> tuple[Matrix, Matri
     Shapes: -> (K, DIM), (players, K).
     """
     everyone = np.arange(int(ratings.users.max()) + 1)
-    left, right, centre = _factors(ratings, everyone, rank=CLICK_RANK)
+    left, right, centre = als_factors(ratings, everyone, rank=CLICK_RANK)
     chances: Matrix = 1.0 / (1.0 + np.exp(7.0 - 2.0 * (centre + left[players] @ right.T)))
-    return _factors(ratings, known, rank=DIM)[1], chances
+    return als_factors(ratings, known, rank=DIM)[1], chances
 
 
-def _factors(ratings: Ratings, users: Rows, *, rank: int) -> tuple[Matrix, Matrix, float]:
+def als_factors(
+    ratings: Ratings, users: Rows, *, rank: int, seed: int = ALS_SEED
+) -> tuple[Matrix, Matrix, float]:
     """Factors of users and films by alternating least squares, of ratings about their mean; and that mean.
 
     Shapes: -> (users, rank), (films, rank).
     """
     chosen = np.isin(ratings.users, users)
     shape = (int(ratings.users.max()) + 1, len(ratings.movie_ids))
-    values, seen = np.zeros(shape), np.zeros(shape)
     centre = float(ratings.values[chosen].mean())
-    values[ratings.users[chosen], ratings.movies[chosen]] = ratings.values[chosen] - centre
-    seen[ratings.users[chosen], ratings.movies[chosen]] = 1.0
-    left: Matrix = np.random.default_rng(ALS_SEED).normal(0.0, rank**-0.5, (shape[0], rank))
+    places = ratings.users[chosen], ratings.movies[chosen]
+    values = csr_array((ratings.values[chosen] - centre, places), shape=shape)
+    seen = csr_array((np.ones(len(places[0])), places), shape=shape)
+    left: Matrix = np.random.default_rng(seed).normal(0.0, rank**-0.5, (shape[0], rank))
     for _ in range(ALS_STEPS):
         right = _solved(values.T, seen.T, left)
         left = _solved(values, seen, right)
     return left, right, centre
 
 
-def _solved(values: Matrix, seen: Matrix, factors: Matrix) -> Matrix:
+def _solved(values: csr_array, seen: csr_array, factors: Matrix) -> Matrix:
     """Least squares of the values that are seen on the factors, for each row."""
     products = np.einsum("jd,je->jde", factors, factors).reshape(len(factors), -1)
-    grams: Matrix = (seen @ products).reshape(len(values), factors.shape[1], -1)
+    grams: Matrix = (seen @ products).reshape(values.shape[0], factors.shape[1], -1)
     np.einsum("ijj->ij", grams)[:] += ALS_RIDGE
     found = np.linalg.solve(grams, (values @ factors)[:, :, None])[:, :, 0]
     return np.asarray(found, dtype=np.float64)

@@ -1,7 +1,7 @@
 """A bandit is moved, and its learners know what those know that had the new features from the start."""
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -289,6 +289,37 @@ async def test_going_back_restores_and_learns_what_came_since(world: Api, store_
     await players.assert_alike("b", "c")
     await world.stored()
     await assert_replay(store_url)
+
+
+async def test_what_has_no_space_is_not_kept_and_a_warning_says_so(store_url: str, tmp_path: Path):
+    wide = 64  # 40 learners of 34 kB are more than one MB
+    features = {name: by_id(RNG.normal(size=(ARMS, wide))) for name in ("old", "new")}
+    async with running(store_url, tmp_path, max_moves_mb=1) as api:
+        for name, arms in features.items():
+            await api.catalogue(name, arms)
+        for bandit, keys in (("few", 2), ("many", 40)):
+            await api.bandit(bandit, "old", scope="per_key")
+            told = [{"id": f"{n}", "key": f"u{n}", "arm": f"a{n % ARMS}", "value": 1.0} for n in range(keys)]
+            await api.observe(bandit, *told)
+            move = {"catalogue": "new", "carry": "map"}
+            dry = await api.ok("POST", f"/v1/bandits/{bandit}/move", {**move, "dry_run": True})
+            done = await api.ok("POST", f"/v1/bandits/{bandit}/move", move)
+            for answer in (dry, done):
+                is_told = any("SHORTLIST_MAX_MOVES_MB" in warning for warning in answer["warnings"])
+                assert is_told == (bandit == "many")
+            await carried(api, bandit)
+            usage = await patient_usage(store_url)
+            assert 60_000 < usage["moves"] < 200_000  # of the few alone
+            back = await api.ok("POST", f"/v1/bandits/{bandit}/move", {"catalogue": "old", "carry": "map"})
+            assert ("before the move" in back["warnings"][0]) == (bandit == "few")
+
+
+async def patient_usage(store_url: str) -> Mapping[str, int]:
+    store = patient_store(store_url)
+    await store.open()
+    usage = await store.usage.read()
+    await store.close()
+    return usage
 
 
 async def test_what_is_kept_of_a_forgotten_learner_goes_with_it(world: Api):

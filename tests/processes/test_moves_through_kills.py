@@ -1,6 +1,8 @@
 """A process is killed while it moves a bandit, after ever more steps; another one serves and learns on."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,8 +11,10 @@ import numpy as np
 import pytest
 from traffic import ARMS, KEYS, LOST, Traffic
 
+from app.storage.store import Store
+from deployment import Town, town
 from service_process import run, serving
-from store_server import store_server
+from store_server import patient_store, store_server
 from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -98,6 +102,76 @@ async def kill_movers(folder: Path, carries: list[str], *, step: int) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
     assert traffic.statuses <= {200, 202, 503}
     assert traffic.acknowledged > len(KEYS)
+
+
+async def has_come(store: Store, uid: str, number: int, point: float) -> bool:
+    """Whether this share of the steps of a move is done. In each partition: its entry is in the log, it is
+    folded, all learners are carried, their sums are made anew.
+    """
+    progress = await store.moves.progress(uid)
+    return float(np.mean([step >= number for each in progress for step in each])) >= point
+
+
+async def kill_workers(folder: Path, carries: list[str], points: list[float], *, movers: bool) -> None:
+    """The only worker is killed once the steps of a move have come so far; another one goes on.
+
+    ``movers``: the replica that moves the bandit is killed and replaced at these points too.
+    """
+    traffic, stop = MovedTraffic(), asyncio.Event()
+    with town(folder, replicas=2) as made:
+        store = patient_store(made.redis.url)
+        await store.open()
+        async with made.replicas[0].client() as http:
+            await traffic.build(http)
+            visitors = [asyncio.create_task(traffic.run(http, key, stop, endure=True)) for key in KEYS]
+            uid = (await http.get("/v1/bandits/b/log/terms")).json()["id"]
+            for number, carry in enumerate(carries, 1):
+                body = {"catalogue": "cd"[number % 2], "carry": carry}
+                for point in points:
+                    come = partial(has_come, store, uid, number, point)
+                    await move_and_kill(made, body, come, movers=movers)
+                before = traffic.acknowledged
+                await wait_until(partial(moved, http, body), what="the move is done")
+
+                async def more(before: int = before) -> bool:
+                    return traffic.acknowledged > before
+
+                await wait_until(more, what="rewards come after it")
+            stop.set()
+            await asyncio.gather(*visitors)
+            async with made.replicas[1].client() as replica:
+                await traffic.finish(http, replica)
+        await store.close()
+        await asyncio.to_thread(made.check_replay)
+    assert traffic.statuses <= {200, 202, 503}
+
+
+async def move_and_kill(
+    made: Town, body: dict[str, str], point: Callable[[], Awaitable[bool]], *, movers: bool
+) -> None:
+    async with made.replicas[1].client() as other:
+        move = asyncio.create_task(moved(other, body))
+
+        async def is_there() -> bool:
+            return move.done() or await point()
+
+        await wait_until(is_there, what="the move comes so far")
+        made.crew.kill(made.crew.pids[0])
+        if movers:
+            made.replace(1)
+        made.crew.hire()
+        await move
+
+
+async def test_a_killed_worker_loses_no_reward(tmp_path: Path):
+    await kill_workers(tmp_path, ["auto", "map"], [0.3], movers=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("movers", [False, True], ids=["workers", "workers and movers"])
+async def test_workers_that_are_killed_at_every_step_lose_no_reward(tmp_path: Path, movers: bool):
+    points = [0.0, 0.05, 0.25, 0.3, 0.5, 0.55, 0.75, 0.8]
+    await kill_workers(tmp_path, ["map", "auto", "log", "map"], points, movers=movers)
 
 
 async def test_a_killed_mover_loses_no_reward(tmp_path: Path):

@@ -134,10 +134,14 @@ async def move(store):
     assert await store.moves.append(0, MOVED_UID, learner="_moved", number=1, payload=b"p")
     assert not await store.moves.append(0, MOVED_UID, learner="_moved", number=1, payload=b"p")
     until_ms = time.time_ns() // 1_000_000 + 600_000
-    assert await store.moves.keep(0, MOVED_UID, 0, [CarriedWrite("ann", None, 0, b"state")]) == 0
+    await store.moves.keep(0, MOVED_UID, 0, [CarriedWrite("ann", None, 0, b"state")], until_ms=until_ms)
+    assert await store.moves.kept(0, MOVED_UID, 0, ["ann"]) == [None]
     await store.moves.begin_keeping(0, MOVED_UID, 0, "7-7", until_ms)
-    assert await store.moves.keep(0, MOVED_UID, 0, [CarriedWrite("ann", b"read before", 0, b"state")]) == 0
-    assert await store.moves.keep(0, MOVED_UID, 0, [CarriedWrite("ann", None, 0, b"state")]) == 1
+    changed = CarriedWrite("ann", b"read before", 0, b"state")
+    await store.moves.keep(0, MOVED_UID, 0, [changed], until_ms=until_ms)
+    assert await store.moves.kept(0, MOVED_UID, 0, ["ann"]) == [None]
+    await store.moves.keep(0, MOVED_UID, 0, [CarriedWrite("ann", None, 0, b"state")], until_ms=until_ms)
+    assert (await store.usage.read())["moves"] > 100
     assert await store.moves.kept(0, MOVED_UID, 0, ["ann", "bob"]) == [b"state", None]
     assert await store.moves.kept_from(0, MOVED_UID, 0) == "7-7"
     assert await store.moves.kept_from(0, MOVED_UID, 1) is None

@@ -50,7 +50,7 @@ class BanditChange:
     move: MoveWrite | None = None
 
 
-Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns", "log", "repeats"]
+Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns", "log", "repeats", "moves"]
 
 # Each process lets a partition hold so much of a bound, in sixteenths: the rest is for what other processes
 # write to other partitions meanwhile. Of repeats a quarter is for keys of whom something is remembered. Of
@@ -70,6 +70,7 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
         "campaigns": "campaigns and results of campaigns",
         "log": "rows of the decision log",
         "repeats": "arms that keys and visitors have had",
+        "moves": "states of learners from before moves",
     }
 )
 

@@ -1,0 +1,57 @@
+"""The benchmark of moves, on a few generated users: a row for each pair, and what each figure must be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.platform.errors import ShortlistError
+from studies.bench import moving
+
+
+def test_every_pair_is_measured(
+    movielens_100k: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for name, value in (("QUICK_VISITORS", 6), ("RATED", 20), ("SHOWN", 3), ("SHOWN_AFTER", 2)):
+        monkeypatch.setattr(moving, name, value)
+    rng = np.random.default_rng(1)
+    monkeypatch.setattr(moving, "title_features", lambda titles: rng.normal(size=(len(titles), 8)))
+    found = moving.run(quick=True, data=movielens_100k)
+    again, wider, titles = found["rows"]
+    assert [row["pair"] for row in found["rows"]] == ["trained again", "32 to 64", "titles"]
+    assert [(row["d"], row["d'"]) for row in found["rows"]] == [(16, 16), (32, 64), (8, 16)]
+    for row in found["rows"]:
+        assert row["none"] == 0.0
+        assert row["log"] == pytest.approx(
+            row["new"], abs=1e-6
+        )  # learners made anew are those of the ratings
+        assert row["map/new"] == pytest.approx(row["map"] / row["new"])
+        assert 0.0 < row["start"] < 1.0
+    assert again["unmoved"] is not None
+    assert wider["unmoved"] is None
+    assert titles["kept"] == "hardly, refused"
+    assert titles["r2"] < 0.1 < again["r2"]
+    assert isinstance(found["failed"], bool)
+    assert "map/new" in capsys.readouterr().out
+
+
+def test_the_text_of_titles_is_embedded_offline(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("wordllama", reason="the extra `text` is not installed")
+    monkeypatch.setattr(moving, "TITLE_NUMBERS", 3)
+    titles = ["Toy Story", "Toy Story 2", "The Godfather", "The Godfather: Part II", "Alien", "Aliens"]
+    rows = moving.title_features(titles)
+    assert rows.shape == (6, 3)
+    near = np.linalg.norm(rows[:, None] - rows, axis=2) + 1e9 * np.eye(6)
+    assert near.argmin(axis=1)[:4].tolist() == [1, 0, 3, 2]
+
+
+def test_what_is_missing_is_said(tmp_path: Path, movielens_100k: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(ShortlistError, match="--data"):
+        moving.run(quick=True)
+    with pytest.raises(ShortlistError, match="no MovieLens"):
+        moving.run(quick=True, data=tmp_path)
+    monkeypatch.setattr(moving, "find_spec", lambda name: None)
+    with pytest.raises(ShortlistError, match="extra `text`"):
+        moving.title_features(["Alien"])
