@@ -152,7 +152,8 @@ async def test_a_choice_of_every_way_keeps_to_it(api: Api, constraint: type[Cons
     async def evaluated() -> Json | None:
         body = {"policy": {"temperature": 0.5}, "learners": "now"}
         answer = await api.call("POST", "/v1/bandits/b/evaluations", body)
-        found: Json = answer.json().get("logged", {"decisions": 0})
+        estimates = answer.json().get("estimates", [])
+        found: Json = {"estimates": estimates, **answer.json().get("logged", {"decisions": 0})}
         if f"none of the {len(logged_tokens)} decisions" in answer.json().get("detail", ""):
             found["left_out"] = len(logged_tokens)
         is_whole = found["decisions"] + found.get("left_out", 0) == len(logged_tokens) + plain
@@ -161,6 +162,9 @@ async def test_a_choice_of_every_way_keeps_to_it(api: Api, constraint: type[Cons
     logged = await wait_until(evaluated, what="all rows are written")
     assert logged is not None
     assert logged["left_out"] == (unknown if constraint.is_in_row else len(logged_tokens))
+    # the policy that chose: each decision has the weight 1, if what it was drawn from is known
+    for estimate in logged["estimates"]:
+        assert estimate["effective_sample_size"] == pytest.approx(logged["decisions"])
 
 
 async def test_every_constraint_has_a_case(api: Api):
