@@ -201,9 +201,7 @@ def _act(item: Item) -> Act:
         return _learn
     if entry.learner.name == MOVED:
         return _move
-    if payload.corrects:
-        return _correct
-    return _restore if payload.state else _forget
+    return _give if payload.state else _forget
 
 
 def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
@@ -215,7 +213,7 @@ def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spac
         leave_out(entry, reason)
 
     yield from _add_to(now, items, lambda entry: entry.learner, note, spaces)
-    pooled = [i for i in items if i[1].terms and i[1].terms.pooled and i[0].entry_id not in left_out]
+    pooled = [i for i in items if _is_pooled(i[1]) and i[0].entry_id not in left_out]
     if pooled:
         # Not ``leave_out``: the entry has counted for its learner. As a dead letter it could be put back, and
         # count twice.
@@ -317,43 +315,25 @@ def _forget(
         yield learner
 
 
-def _restore(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
-    """Only a learner without any reward takes a state: what it has learned is never replaced."""
+def _give(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
+    """Give learners states, which only those without any reward take: what was learned is never replaced.
+
+    What was found after a move corrects a state: the sums with the right features, less those that the map
+    made, are added.
+    """
     for entry, payload in items:
         learner, pooled = entry.learner, pooled_of(entry.learner)
-        if now.get(learner) is not None:
+        if now.get(learner) is not None and not payload.corrects:
             continue
         try:
-            state, total = bytes_to_state(payload.state), None
-            own, others = _in_one_space(learner, state, now.get(pooled), spaces)
-            if own is None:
+            own, given = _in_one_space(learner, now.get(learner), bytes_to_state(payload.state), spaces)
+            if given is None or (own is None and payload.corrects):
                 continue  # nothing of its space is carried
-            state = own
-            if payload.terms and payload.terms.pooled:
+            known, total = merged(own, given), None
+            if _is_pooled(payload):
                 # Before anything is written to ``now``: an entry counts in both or in neither.
-                total = merged(others, state)
-        except Exception as error:  # as in ``_add``
-            leave_out(entry, reason_of(error))
-            continue
-        now[learner] = state
-        yield learner
-        if total is not None:
-            now[pooled] = total
-            yield pooled
-
-
-def _correct(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
-    """Add what was found after a move: the sums with the right features, less those that the map made."""
-    for entry, payload in items:
-        learner, pooled = entry.learner, pooled_of(entry.learner)
-        try:
-            own, change = _in_one_space(learner, now.get(learner), bytes_to_state(payload.state), spaces)
-            if own is None or change is None:
-                continue
-            known, total = merged(own, change), None
-            if payload.terms and payload.terms.pooled:
-                others, change = _in_one_space(learner, now.get(pooled), change, spaces)
-                total = None if change is None else merged(others, change)
+                others, given = _in_one_space(learner, now.get(pooled), given, spaces)
+                total = None if given is None else merged(others, given)
         except Exception as error:  # as in ``_add``
             leave_out(entry, reason_of(error))
             continue
@@ -362,6 +342,10 @@ def _correct(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Sp
         if total is not None:
             now[pooled] = total
             yield pooled
+
+
+def _is_pooled(payload: RewardPayload) -> bool:
+    return payload.terms is not None and payload.terms.pooled
 
 
 def _in_one_space(

@@ -63,6 +63,8 @@ SPECIAL_OPTIONS: Mapping[str, object] = {
 # Why some policies do not have an option.
 REASONS: Mapping[str, str] = {
     "context": "an arm that is eliminated in one context may be the best one in another",
+    "prior": "what it eliminates is so for good, and a learned prior changes",
+    "half_life_s": "what it eliminates is so for good",
 }
 ANY_PRIOR = frozenset({"prior", "half_life_s"})
 
@@ -139,8 +141,8 @@ class Policy(ABC):
         """What is wrong with the settings of a bandit of this policy: field and rule."""
         for option, absent in SPECIAL_OPTIONS.items():
             if option not in self.options and getattr(record, option) != absent:
-                reason = f": {REASONS[option]}" if option in REASONS else ""
-                yield (option,), f"{option} cannot be combined with the policy {self.name}{reason}"
+                reason = REASONS.get(option, "it has no such option")
+                yield (option,), f"{option} cannot be combined with the policy {self.name}: {reason}"
         if self.needs_exploration and record.exploration == 0:
             yield ("exploration",), f"exploration must be > 0 for the policy {self.name}"
         if record.exploration == "theory" and record.ridge == AUTO:
@@ -259,7 +261,8 @@ class Policy(ABC):
     def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:  # noqa: ARG002
         """About how many microseconds ``rank`` takes without constraints; above 2,000 it runs in a thread.
 
-        The default: one search of the index.
+        ``arms.size``: how many there are; ``arms.table.dim``: of their features. The default: one search of
+        the index, ``arms.expected_us``.
         """
         return arms.expected_us
 
@@ -275,13 +278,23 @@ class Policy(ABC):
         """The k arms to show, the best first or in the order in which they were drawn; fewer if fewer are
         left. Pure, for any thread.
 
-        ``posterior``   the estimate and a root of its covariance, in the context of the request
-        ``candidates``  the arms that it may take: ``search``, or ``scan`` and
-                        ``arms.features_of(rows) @ posterior.theta``. The settings are in ``bandit.record``;
-                        ``bandit.observed(hits)`` converts estimates to the unit of rewards, in which scores
-                        are answered
+        ``posterior``   ``theta`` (D,), the estimate in the context of the request; ``ridge.draw`` and
+                        ``ridge.widths`` of ``shortlist.linear`` use its covariance
+        ``candidates``  the arms that it may take, as below
         ``rng``         numpy's generator, the only source of chance
         ``prepared``    what ``prepare`` returned
+
+        ``candidates.search(query, k)``  the k arms of largest x.query that may be taken together, the best
+                        first: a ``TopK`` of ``rows``, ``scores`` and ``exact``. Or, of all arms:
+        ``candidates.scan()``  their rows (n,); ``candidates.arms.features_of(rows)`` are (n, D)
+        ``candidates.limits``  None, or what a list of rows from ``scan`` has to keep to besides:
+                        ``limits.over(rows)``, made once, has ``barred`` (n,), and ``take(position)`` after
+                        each arm, which answers the positions that are barred from then on, itself first
+        ``candidates.bandit``  its settings are in ``record``; ``observed(hits)`` converts estimates to the
+                        unit of rewards, in which scores are answered
+
+        Returns ``Ranking(TopK(rows, scores, exact), propensities)``. The propensity of an arm is its
+        probability given those before it in the list.
         """
 
     # An evaluation on a log.

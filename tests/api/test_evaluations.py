@@ -760,7 +760,7 @@ async def test_a_log_of_at_most_rules_alone_is_refused(shared: Api):
         body = {"policy": {}, "learners": learners}
         found = await shared.refused("POST", path, body, loc=["path", "bandit"])
         assert "none of the 4 decisions" in found["detail"]
-        assert "limited how many arms" in found["detail"]
+        assert "with the rules at_most and diverse" in found["detail"]
     bad = {"policy": {}, "learners": "then"}
     await shared.refused("POST", path, bad, loc=["body", "learners"])
 

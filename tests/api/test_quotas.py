@@ -597,6 +597,13 @@ async def test_evaluations_know_which_arms_were_left_out(api: Api):
     assert found is not None
     mean = sum(reward["value"] for reward in rewards) / 150
     assert found["logged"]["left_out"] == 0
+    first = [each["arms"][0]["id"] for each in choices]
+    capped = sum(
+        first[:n].count("a11") == 20 or sum(ARMS[arm] == 0 for arm in first[:n]) == 30 for n in range(150)
+    )
+    assert 0 < capped < 150
+    (warning,) = (text for text in found["warnings"] if "quotas or repeats" in text)
+    assert f"some arms in {capped} of 150 decisions" in warning
     assert found["logged"]["value"] == pytest.approx(mean)
     for estimate in found["estimates"]:
         assert estimate["effective_sample_size"] > 100

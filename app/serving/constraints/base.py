@@ -65,7 +65,9 @@ class View(msgspec.Struct, frozen=True, eq=False):
 
     ``arm_filter``  arms that it does not match are not eligible
     ``exclude``     ids of arms that are not eligible; unknown ones are ignored
-    ``limits``      how many arms of some groups the list may have (``policies.limits.Limit``)
+    ``limits``      how many arms of some groups the list may have: of ``policies.limits``, ``AtMost`` of each
+                    value of a field, ``CappedValues`` of some values, or another ``Limit``
+                    (of a list as a whole: which arms stand beside each other is nothing that a view says)
     ``pins``        arms that stand at their places, instead of as many that the policy chooses
     ``unpinned``    ids of pinned arms that may not stand there: the policy chooses for their places
     ``quotas``      quotas at one moment: arms of those used up are not eligible
