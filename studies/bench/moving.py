@@ -124,7 +124,7 @@ def world(
     """Visitors, and pairs of features that know nothing of them."""
     rng = np.random.default_rng((SEED, draw))
     held, _, known = movielens.split(ratings, count, seed=draw)
-    rated, others = [], []
+    rated, others = list[tuple[Rows, Vector]](), list[tuple[Rows, Vector]]()
     for user in held.tolist():
         own = rng.permutation(np.flatnonzero(ratings.users == user))
         for found, some in ((rated, own[:RATED]), (others, own[RATED:])):
@@ -178,12 +178,11 @@ def measured(
         client.upsert_arms(name, features, ids=[str(arm) for arm in range(len(features))])
     names = [f"{what}-{carry}" for what in ("learns", "earns") for carry in (*CARRIES, "new")]
     for name in names:
-        log = {"log": {"keep_s": KEEP_S}} if name.endswith("log") else {}
-        repeats = {"repeats": {"most": 1, "within_s": KEEP_S}} if name.startswith("earns") else {}
+        more: dict[str, Any] = {"log": {"keep_s": KEEP_S}} if name.endswith("log") else {}
+        if name.startswith("earns"):
+            more["repeats"] = {"most": 1, "within_s": KEEP_S}
         catalogue = AFTER if name.endswith("new") else BEFORE
-        client.put_bandit(
-            name, catalogue=catalogue, policy="sub_ts", scope="per_key", **settings, **log, **repeats
-        )
+        client.put_bandit(name, catalogue=catalogue, policy="sub_ts", scope="per_key", **settings, **more)
     found = {
         **_learned(client, pair, visitors, learns_prior="prior" not in settings),
         **_earned(client, visitors, draw),

@@ -159,7 +159,7 @@ def als_factors(
     seen = csr_array((np.ones(len(places[0])), places), shape=shape)
     left: Matrix = np.random.default_rng(seed).normal(0.0, rank**-0.5, (shape[0], rank))
     for _ in range(ALS_STEPS):
-        right = _solved(values.T, seen.T, left)
+        right = _solved(values.T.tocsr(), seen.T.tocsr(), left)
         left = _solved(values, seen, right)
     return left, right, centre
 
