@@ -178,8 +178,10 @@ def measured(
         client.upsert_arms(name, features, ids=[str(arm) for arm in range(len(features))])
     names = [f"{what}-{carry}" for what in ("learns", "earns") for carry in (*CARRIES, "new")]
     for name in names:
-        log = {"log": {"keep_s": KEEP_S}} if name.endswith("log") else {}
-        repeats = {"repeats": {"most": 1, "within_s": KEEP_S}} if name.startswith("earns") else {}
+        log: dict[str, Any] = {"log": {"keep_s": KEEP_S}} if name.endswith("log") else {}
+        repeats: dict[str, Any] = (
+            {"repeats": {"most": 1, "within_s": KEEP_S}} if name.startswith("earns") else {}
+        )
         catalogue = AFTER if name.endswith("new") else BEFORE
         client.put_bandit(
             name, catalogue=catalogue, policy="sub_ts", scope="per_key", **settings, **log, **repeats
