@@ -373,6 +373,7 @@ async def test_quotas_and_frequency_caps_go_on(world: Api):
     await world.ok("PUT", "/v1/bandits/b/quotas/q2", {"arm": "a2", "most": 1}, 201)
 
 
+@pytest.mark.slow
 async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(store_url: str, tmp_path: Path):
     """Two processes choose without a pause while the bandit moves there and back; rows have other numbers."""
     most, described = 30, {"brand": "x"}
