@@ -8,6 +8,7 @@ store, comes within ``AGAIN_MS``, or with its first reward: so what may have com
 from __future__ import annotations
 
 import copy
+import json
 import sys
 import time
 from collections import defaultdict
@@ -214,7 +215,9 @@ def export_lake(client: Client, name: str, out: str) -> str:
 
 def terms_of(client: Client, name: str) -> Mapping[str, Any]:
     """How rewards of a bandit become what learners know."""
-    return asdict(client.get_terms(name))
+    # As it is read from a manifest again, which is compared with it: JSON has lists in place of tuples.
+    terms: Mapping[str, Any] = json.loads(json.dumps(asdict(client.get_terms(name))))
+    return terms
 
 
 def tell_missing(lake: Lake) -> None:
