@@ -70,21 +70,20 @@ async def test_the_page_may_load_and_call_this_service_alone_and_nothing_inline(
     assert set(rules.values()) == {"'self'"}
 
 
-def test_the_page_names_the_modules_that_the_first_page_needs_and_all_others_are_loaded_later():
+def test_the_page_names_the_modules_of_the_first_page_and_then_all_others_at_low_priority():
     page = (FOLDER / "index.html").read_text()
-    named = set(re.findall(r'(?:href|src)="console/([\w.-]+)"', page))
-    first, later = set(), set()
+    named = dict(re.findall(r'(?:href|src)="console/([\w.-]+)"([^>]*)', page))
+    first, others = set(), {path.name for path in FOLDER.glob("*.js")}
     waiting = ["main.js"]
     while waiting:
         name = waiting.pop()
         first.add(name)
-        text = (FOLDER / name).read_text()
-        waiting += set(re.findall(r'from "\./([\w.-]+)"', text)) - first
-        later |= set(re.findall(r'import\("\./([\w.-]+)"\)', text))
-    assert named == first | {"console.css", "icon.svg"}
-    assert {path.name for path in FOLDER.glob("page-*.js")} <= first | later
+        waiting += set(re.findall(r'from "\./([\w.-]+)"', (FOLDER / name).read_text())) - first
+    others -= first
+    assert named.keys() == first | others | {"console.css", "icon.svg"}
+    assert {name for name, more in named.items() if 'fetchpriority="low"' in more} == others
     for path in FOLDER.glob("*.js"):
-        for name in re.findall(r'from "\./([\w.-]+)"', path.read_text()):
+        for name in re.findall(r'(?:from |import\()"\./([\w.-]+)"', path.read_text()):
             assert (FOLDER / name).exists(), f"{path.name}: {name}"
 
 

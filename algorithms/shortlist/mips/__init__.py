@@ -9,9 +9,8 @@ The vectors are laid out once; a search reads what it needs of them:
     >>> vectors[7] += 0.2
     >>> query = np.ones(20_000, dtype=np.float32)
     >>> arms = blocked.build(vectors, rng=rng)
-    >>> found = bounded_me.bounded_me(
-    ...     rewards.blocked_rewards(arms, query), k=1, epsilon=0.1, delta=0.05
-    ... )
+    >>> asked = rewards.blocked_rewards(arms, query)
+    >>> found = bounded_me.bounded_me(asked, k=1, epsilon=0.1, delta=0.05)
     >>> int(found.rows[0]), found.reads < 0.5 * vectors.size, found.guarantee.kind
     (7, True, 'pac')
 """
