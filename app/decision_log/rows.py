@@ -87,7 +87,13 @@ def counted_of(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, flo
     or the signals that had come.
     """
     defaults, sums = dict[str, float | None](), dict[str, float]()
-    for place, reward in enumerate(row.rewards):
+    signals = dict[str, dict[str, float]]()  # that came of each arm so far
+    for reward in row.rewards:
+        had: Mapping[str, float] = {}
+        if reward.signal is not None:
+            came = signals.setdefault(reward.arm, {})
+            had = dict(came)
+            came[reward.signal] = came.get(reward.signal, 0.0) + reward.value
         is_first = reward.arm not in defaults
         if reward.default and not is_first:
             continue
@@ -95,14 +101,4 @@ def counted_of(row: Row) -> Iterator[tuple[LoggedReward, bool, float | None, flo
         defaults[reward.arm] = reward.value if reward.default else None
         before = sums.get(reward.arm, 0.0)
         sums[reward.arm] = 0.0 if reward.default else before + reward.value
-        had = {} if reward.signal is None else _signals_before(row, reward, place)
         yield reward, is_first, replaced, before, had
-
-
-def _signals_before(row: Row, reward: LoggedReward, place: int) -> dict[str, float]:
-    """What had come of the signals of the arm of the reward at this place before it."""
-    came = dict[str, float]()
-    for each in row.rewards[:place]:
-        if each.arm == reward.arm and each.signal is not None:
-            came[each.signal] = came.get(each.signal, 0.0) + each.value
-    return came

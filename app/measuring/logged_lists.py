@@ -211,13 +211,13 @@ def asked_in(row: Row) -> LoggedRequest | None:
     return asked_of(logged.asked)
 
 
-def revision_in(row: Row, arm: str) -> int | None:
-    """Which features the arm had when it was shown, by the token of the decision; None: it does not say."""
+def revisions_in(row: Row) -> Mapping[str, int]:
+    """Which features each arm had when it was shown, by the token of the decision, if it says so."""
     try:
         decision = decision_of(raw_of(row.decision))
-        return decision.revisions[decision.arms.index(arm)]
     except (ValueError, msgspec.DecodeError):
-        return None
+        return {}
+    return dict(zip(decision.arms, decision.revisions, strict=False))
 
 
 def _pinned_places(arms: Sequence[LoggedArm]) -> tuple[tuple[int, ...], bool]:

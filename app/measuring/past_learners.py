@@ -285,7 +285,7 @@ class PastLearners:
 
     async def _rewards(self, rows: Sequence[Row]) -> tuple[Sequence[tuple[float, _Item]], bool]:
         """When each reward of some decisions came, as it is folded, and whether all of them can be."""
-        counted = [(row, *each) for row in rows for each in counted_of(row)]
+        counted = await MEASURING.run(lambda: [(row, *each) for row in rows for each in counted_of(row)])
         if not counted:
             return [], True
         features, known = await self._source.features(

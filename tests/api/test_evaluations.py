@@ -16,8 +16,8 @@ from estimators.bandits import snips as vw_snips
 from api_client import Api, Json
 from app.api.strict_json import encoded
 from app.bandits.bandit import GLOBAL_LEARNER
-from app.decision_log.rows import Row
-from app.measuring import evaluations, logged_lists
+from app.decision_log.rows import LoggedReward, Row
+from app.measuring import evaluations, logged_lists, past_learners
 from app.measuring import evaluator as evaluators
 from app.policies import thompson
 from app.policies.selection import SelectionRequest
@@ -942,3 +942,38 @@ async def test_weights_times_signals_times_places_are_bounded(shared: Api, monke
             "POST", "/v1/bandits/many-weights/evaluations", {"policy": {"weights": wrong}}
         )
         assert "or a list of 1 to 50 such objects" in found["detail"]
+
+
+async def test_rewards_of_long_lists_are_read_in_threads_a_token_once(
+    shared: Api, monkeypatch: pytest.MonkeyPatch
+):
+    """Not once for each of its rewards: of many signals at many places that held up everybody."""
+    await stocked(shared, "long-rewards", signals={"s0": {}, "s1": {}})
+    log = logged(shared, MemoryLog())
+    for number in range(6):
+        answer = await shared.choose("long-rewards", k=5, seed=number)
+        row = row_of(answer, time=START_MS + number)
+        sent = [
+            LoggedReward(arm.id, 1.0, row.time + 1, signal=signal, default=False)
+            for arm in row.arms
+            for signal in ("s0", "s1")
+        ]
+        log.rows.append(msgspec.structs.replace(row, rewards=sent))
+    arms = [{"id": arm, "features": (1.0 - row).tolist()} for arm, row in ARMS.items()]
+    await shared.ok("PUT", "/v1/catalogues/long-rewards/arms", {"arms": arms})
+    read: list[str] = []
+    counted: list[str] = []
+
+    def noting(names: list[str], whole: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(given: Any) -> Any:
+            names.append(threading.current_thread().name)
+            return whole(given)
+
+        return noted
+
+    monkeypatch.setattr(logged_lists, "decision_of", noting(read, logged_lists.decision_of))
+    monkeypatch.setattr(past_learners, "counted_of", noting(counted, past_learners.counted_of))
+    await evaluate(shared, "long-rewards", {}, learners="before")
+    assert 6 <= len(read) <= 3 * 6, "in the survey, in the evaluation, and for what was asked"
+    assert len(counted) >= 6
+    assert all(name.startswith("measuring") for name in read + counted)
