@@ -36,6 +36,7 @@ DRAWS = 1_000
 BATCH_SIZE = 2_000_000  # arms in the draws of decisions that are weighed at once
 SCANNED = 2_000_000  # numbers of the features that are compared with many draws at once, faster than an index
 SCORES = 500_000  # of draws that are compared at once
+ONE_BY_ONE = 20  # places of a list: up to here their arms are found faster one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,11 +243,17 @@ class ThompsonTarget:
 
 
 def _best(scores: Matrix, count: int) -> Rows:
-    """Slots of the largest scores of each row, the largest first. Shapes: (n, K) -> (n, count)."""
-    if count == 1:  # many times as fast
-        top: Rows = scores.argmax(axis=1)[:, None]
-        return top
-    some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
-    order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1)
-    best: Rows = np.take_along_axis(some, order, axis=1)
+    """Slots of the largest scores of each row, the largest first; of equal ones the first, in short lists.
+
+    ``scores`` are overwritten. Shapes: (n, K) -> (n, count).
+    """
+    if count > ONE_BY_ONE:
+        some = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+        order = np.argsort(-np.take_along_axis(scores, some, axis=1), axis=1)
+        sorted_best: Rows = np.take_along_axis(some, order, axis=1)
+        return sorted_best
+    best, lines = np.empty((len(scores), count), dtype=np.int64), np.arange(len(scores))
+    for place in range(count):
+        best[:, place] = scores.argmax(axis=1)
+        scores[lines, best[:, place]] = -np.inf
     return best

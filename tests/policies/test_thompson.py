@@ -12,7 +12,7 @@ from shortlist.types import NO_ROWS
 ARMS, DIM = 60, 4
 
 
-@pytest.mark.parametrize("k", [1, 3, 15])
+@pytest.mark.parametrize("k", [1, 3, 15, 30])
 def test_a_comparison_of_all_arms_finds_what_searches_find(k: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(thompson, "SCORES", 7 * ARMS)
     rng = np.random.default_rng(3)
@@ -37,3 +37,14 @@ def test_where_no_arm_is_left_none_is_found():
     queries = np.ones((5, DIM))
     assert (target._scanned(queries, view.rows_of(["a", "b"]), lambda: None) == NO_ARM).all()
     assert target._scanned(queries, view.rows_of(["a"]), lambda: None).tolist() == [[1, NO_ARM, NO_ARM]] * 5
+
+
+@pytest.mark.parametrize("k", [1, 2, 10, 20])
+def test_of_equal_arms_lists_have_the_first(k: int):
+    index = LiveIndex(DIM, IndexOptions(kind="exact"))
+    index.upsert(
+        [f"a{n}" for n in range(120)], np.ones((120, DIM)) * [[n % 3] for n in range(120)], range(120)
+    )
+    target = ThompsonTarget(index.snapshot(), index.snapshot(), k, 5)
+    best = list(range(2, 120, 3))[:k]
+    assert target._scanned(np.ones((5, DIM)), NO_ROWS, lambda: None).tolist() == [best] * 5
