@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -69,14 +69,14 @@ def _files(folder: Path, arms: int, dim: int) -> list[Path]:
     return [folder / "arms.npy", folder / "arms.parquet"]
 
 
-def _row(path: Path, arms: int, dim: int, kind: str) -> dict[str, Any]:
+def _row(path: Path, arms: int, dim: int, kind: Literal["auto", "exact", "hnsw"]) -> dict[str, Any]:
     """One import into a service of its own."""
     with temporary_service() as server:
         url = server.url
         with Client(url) as client:
             client.put_catalogue("c", dim=dim, index={"kind": kind})
             began = time.perf_counter()
-            command = [sys.executable, "-c", COMMAND, "import", "c", path, "--url", url]
+            command = [sys.executable, "-c", COMMAND, "import", "c", str(path), "--url", url]
             ended = subprocess.run(command, check=True, capture_output=True, text=True)
             seconds = time.perf_counter() - began
             assert client.get_catalogue("c").size == arms

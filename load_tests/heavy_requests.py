@@ -40,10 +40,6 @@ class Request:
     chunked: int = 0
     fields: Sequence[str] = ()
 
-    @property
-    def bytes(self) -> int:
-        return len(self.body)
-
     def pieces(self) -> Iterator[bytes]:
         """The request as it goes over the wire."""
         head = [f"{self.method} {self.path} HTTP/1.1", "host: 127.0.0.1", f"content-type: {self.kind}"]

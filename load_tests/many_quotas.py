@@ -12,7 +12,8 @@ chosen and quotas are deleted, a process of its own probes ``/healthz`` and choi
     added_us                time of a choice with quotas - that of one without, at the tenth quantile; at the
                             median: added_p50_us. Blocks of both take turns. added_cpu_us: CPU of the service
     service_gb              memory of the service (proportional set size), before and after
-    rest_cores              what the service uses of a core while nobody asks, without and with the quotas
+    rest_cores              what the service uses of a core while nobody asks, without and with the quotas,
+                            once the work that changes of arms have left, such as graphs, is done
     paced_rest_cores        likewise, with 100 campaigns with an even pace and one over all of their arms,
                             which make up half of the catalogue; paced_added_us of a choice with those
 """
@@ -48,6 +49,7 @@ TOGETHER = 4  # steps that are under way at once
 TURNS, TURN = 150, 20
 CAMPAIGNS = 100
 REST_S, SETTLE_S = 5.0, 900.0
+WINDOW_S, QUIET_WINDOWS, QUIET_CORES = 0.5, 10, 0.1  # at rest: so many windows, with less than that in each
 WORDS = ("new", "sale", "old", "late")
 
 
@@ -101,8 +103,7 @@ def measured(arms: int, quotas: int, dim: int) -> dict[str, Any]:
         client.import_arms("c", (line for line in _lines(arms, quotas, dim, rng)))
         for bandit in ("plain", "many", "paced"):
             client.put_bandit(bandit, catalogue="c", policy="sub_ts")
-        _settle(client)
-        note(service_gb_before=_pss(service.pid) / 2**30, rest_cores_before=_rest_cores(service))
+        note(service_gb_before=_pss(service.pid) / 2**30, rest_cores_before=_rest_cores(service, client))
         probes = {"healthz": _request("GET", "/healthz"), "choose": _choose("many")}
         with probing(service, probes) as prober:
             phases = _phases(client, arms, quotas, dim, rng)
@@ -112,7 +113,7 @@ def measured(arms: int, quotas: int, dim: int) -> dict[str, Any]:
                 found = waits[0]._asdict() | {"each_ms": float(np.median(each)), "most_ms": max(each)}
                 note(**{f"{name}_{figure}": value for figure, value in found.items()})
                 if name == "put":
-                    note(service_gb=_pss(service.pid) / 2**30, rest_cores=_rest_cores(service))
+                    note(service_gb=_pss(service.pid) / 2**30, rest_cores=_rest_cores(service, client))
                     note(**_added(service, "many"))
         half: list[tuple[float, float, int]] = [
             (number * quotas / 200, (number + 1) * quotas / 200, 10**4) for number in range(CAMPAIGNS)
@@ -121,7 +122,7 @@ def measured(arms: int, quotas: int, dim: int) -> dict[str, Any]:
             body: QuotaBody = {"filter": {"price": {"$gte": low, "$lt": high}}, "most": most, "per_s": DAY_S}
             body["pace"], body["from"] = "even", datetime.now(UTC).isoformat()
             client.put_quota("paced", f"p{number}", body)
-        note(paced_rest_cores=_rest_cores(service))
+        note(paced_rest_cores=_rest_cores(service, client))
         note(**{f"paced_{name}": value for name, value in _added(service, "paced").items()})
     return row
 
@@ -217,18 +218,33 @@ def _added(service: Server, bandit: str) -> dict[str, float]:
     return {"added_us": low, "added_p50_us": middle, "added_cpu_us": 1e6 * cpu}
 
 
-def _rest_cores(service: Server) -> float:
-    time.sleep(2.0)
-    before = cpu_s(service.pid)
+def _rest_cores(service: Server, client: Client) -> float:
+    used_s = partial(cpu_s, service.pid)
+    if not settled(lambda: client.get_catalogue("c").index["state"] == "ready", used_s, time.sleep):
+        print(
+            f"no rest within {SETTLE_S:.0f} s: what follows was measured beside other work", file=sys.stderr
+        )
+    before = used_s()
     time.sleep(REST_S)
-    return (cpu_s(service.pid) - before) / REST_S
+    return (used_s() - before) / REST_S
 
 
-def _settle(client: Client) -> None:
-    deadline, quiet = time.monotonic() + SETTLE_S, 0
-    while quiet < 10 and time.monotonic() < deadline:
-        time.sleep(0.5)
-        quiet = quiet + 1 if client.get_catalogue("c").index["state"] == "ready" else 0
+def settled(
+    is_ready: Callable[[], bool], used_s: Callable[[], float], sleep: Callable[[float], object]
+) -> bool:
+    """Wait until an index is ready and the process rests; False if it does not within ``SETTLE_S``.
+
+    ``used_s``: its CPU time so far. An index that is ready may be built anew in the background all the same.
+    """
+    quiet = 0
+    for _ in range(round(SETTLE_S / WINDOW_S)):
+        before = used_s()
+        sleep(WINDOW_S)
+        is_quiet = used_s() - before < QUIET_CORES * WINDOW_S
+        quiet = quiet + 1 if is_quiet and is_ready() else 0
+        if quiet == QUIET_WINDOWS:
+            return True
+    return False
 
 
 def _choose(bandit: str) -> bytes:

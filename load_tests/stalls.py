@@ -122,7 +122,7 @@ def _measured(
     found, idle = waits[0], control[0]
     return {
         "request": name,
-        "sent": request.bytes,
+        "sent": len(request.body),
         "status": status,
         "received": received,
         "answer_ms": seconds * 1e3,

@@ -158,7 +158,7 @@ class Stepped:
         scale = 1.0 if max(found) < MOST_MS else self.ask(slowness)
         return {
             "request": kind.name,
-            "sent": request.bytes,
+            "sent": len(request.body),
             "status": status,
             "received": received,
             **found._asdict(),

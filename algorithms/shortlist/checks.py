@@ -39,14 +39,15 @@ def in_range(
     below: float | None = None,
     least: float | None = None,
     most: float | None = None,
+    whole: bool = False,
 ) -> None:
     """Raise InvalidParameter unless above < value < below, least <= value <= most, and it is finite.
 
-    Bounds that are not given are not checked.
+    Bounds that are not given are not checked. ``whole``: it must be an integer, which 2.0 is not.
     """
     given: object = value
-    if not isinstance(given, numbers.Real):
-        raise InvalidParameter(f"{name} must be a number", argument=name)
+    if not isinstance(given, numbers.Integral if whole else numbers.Real):
+        raise InvalidParameter(f"{name} must be {'an integer' if whole else 'a number'}", argument=name)
     good = (
         math.isfinite(value)
         and (above is None or value > above)

@@ -12,6 +12,7 @@ from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.guarantee import exactly
 from shortlist.kcenter import ns_tands, ns_ts, ns_ucb
 from shortlist.slates import exhaustive, icb, sa_foa, saqm
+from shortlist.slates.matroids import PartitionMatroid
 
 
 @pytest.mark.parametrize("expected", [(2, 3), (None, 3), (2, None), (None, None)])
@@ -100,3 +101,26 @@ def test_options_have_defaults_and_those_that_are_missing_or_unknown_are_named(m
             method.start(**own, **needed, **{name: 1})
     with pytest.raises(InvalidParameter, match="delta must be a number"):
         method.start(**own, **(needed | {"delta": "0.1"}))
+
+
+@pytest.mark.parametrize(("method", "needed"), STARTS, ids=[method.__name__ for method, _ in STARTS])
+def test_options_of_another_kind_are_named(method, needed):
+    own = {} if needed is SLATES else {"rng": np.random.default_rng(0)}
+    method.start(**own, **(needed | {"n": np.int64(6), "k": np.int32(2)}))
+    bad = {"n": 6.5, "k": 2.0}
+    bad |= {"seed": 1.5} if needed is SLATES else {"first": 0.5}
+    for name, value in bad.items():
+        with pytest.raises(InvalidParameter, match=f"^{name} must be an integer$") as caught:
+            method.start(**own, **(needed | {name: value}))
+        assert caught.value.paths == [(name,)]
+
+
+@pytest.mark.parametrize("method", [saqm, icb, exhaustive], ids=lambda method: method.__name__)
+def test_a_matroid_is_one_of_the_arms_of_the_campaign(method):
+    groups, limits = (0, 0, 1, 1, 2, 2), (1, 1, 1)
+    method.start(**SLATES, matroid=PartitionMatroid(groups, limits, 2))
+    for bad in ("rules", [1], PartitionMatroid(groups, limits, 3), PartitionMatroid(groups[:4], limits, 2)):
+        with pytest.raises(InvalidParameter, match="matroid must be a PartitionMatroid of 2 of 6 arms"):
+            method.start(**SLATES, matroid=bad)
+    with pytest.raises(InvalidParameter, match="limits must be an integer"):
+        method.start(**SLATES, matroid=PartitionMatroid(groups, (1, 1, 1.5), 2))

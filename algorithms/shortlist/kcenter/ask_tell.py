@@ -88,7 +88,7 @@ def ask(state: NoisyState, count: int, *, rng: np.random.Generator) -> tuple[Noi
     The oldest open queries beyond 100,000 are forgotten: an answer to one of them is ignored.
     Raises: InvalidParameter (count not in 1..10,000, more than 10,000,000 queries in all).
     """
-    checks.in_range("count", count, least=1, most=MOST_ASKED)
+    checks.in_range("count", count, least=1, most=MOST_ASKED, whole=True)
     if not state.observed:  # every other state comes from ``tell``
         state = settled(state)
     if state.done:

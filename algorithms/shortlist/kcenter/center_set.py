@@ -67,12 +67,12 @@ def check_points(points: Points) -> None:
 
 def check_count(k: int, n: int) -> None:
     """Raise InvalidParameter unless 1 <= k <= n."""
-    checks.in_range("k", k, least=1, most=n)
+    checks.in_range("k", k, least=1, most=n, whole=True)
 
 
 def first_center(first: int | None, n: int, rng: np.random.Generator) -> int:
     """Return ``first`` if it is a row, a random row if it is None. Raises InvalidParameter."""
     if first is None:
         return int(rng.integers(n))
-    checks.in_range("first", first, least=0, most=n - 1)
+    checks.in_range("first", first, least=0, most=n - 1, whole=True)
     return first

@@ -105,7 +105,7 @@ def check_options(options: NoisyOptions) -> None:
 def begin(settings: NoisySettings, first: int | None, rng: np.random.Generator) -> NoisyState:
     """Return the state before any query. Raises InvalidParameter, naming the setting that is out of range."""
     n, k = settings.n, settings.k
-    checks.in_range("n", n, least=1)
+    checks.in_range("n", n, least=1, whole=True)
     check_count(k, n)
     checks.delta(settings.delta)
     if settings.epsilon is not None:

@@ -83,7 +83,7 @@ def ask(state: SlateState, count: int) -> tuple[SlateState, Pulls]:
 
     Raises: InvalidParameter (count not in 1..10,000; more than 10,000,000 pulls).
     """
-    checks.in_range("count", count, least=1, most=MOST_ASKED)
+    checks.in_range("count", count, least=1, most=MOST_ASKED, whole=True)
     if state.done:
         return state, Pulls(range(0), slates_of(state, np.arange(0)))
     if state.issued + count > MOST_PULLS:

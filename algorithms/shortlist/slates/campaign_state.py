@@ -134,22 +134,22 @@ def begin(method: SlateMethod, /, **options: Unpack[SlateOptions]) -> SlateState
     checks.options(SlateSettings, options, but=("method",))
     settings = SlateSettings(method, **options)
     n, k = settings.n, settings.k
-    checks.in_range("n", n, least=2)
-    checks.in_range("k", k, least=1, most=n)
+    checks.in_range("n", n, least=2, whole=True)
+    checks.in_range("k", k, least=1, most=n, whole=True)
     if k == n:
         text = "k must be less than the number of arms: with one slate only, no design tells arms apart"
         raise InvalidParameter(text, argument="k")
     checks.in_range("epsilon", settings.epsilon, above=0.0)
     checks.delta(settings.delta)
     checks.in_range("noise_std", settings.noise_std, above=0.0)
-    checks.in_range("seed", settings.seed, least=0)
+    checks.in_range("seed", settings.seed, least=0, whole=True)
     if settings.reach is not None:
         checks.in_range("reach", settings.reach, above=0.0)
     _one_of("method", method, ("saqm", "sa_foa", "icb", "exhaustive"))
     _one_of("allocation", settings.allocation, ("uniform", "g", "xy"))
     _one_of("bound", settings.bound, ("certified", "paper"))
     if settings.matroid is not None:
-        check(settings.matroid)
+        check(settings.matroid, n, k)
     return SlateState(
         settings=settings,
         design=design_of(settings.allocation, settings.slates, settings.seed),

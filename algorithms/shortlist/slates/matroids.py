@@ -131,15 +131,18 @@ class PartitionMatroid:
         return np.asarray((sets @ members <= self._limits).all(axis=1))
 
 
-def check(matroid: PartitionMatroid) -> None:
-    """Raise InvalidParameter for limits below 1, or so low that no slate has k arms.
+def check(matroid: PartitionMatroid, n: int, k: int) -> None:
+    """Raise InvalidParameter for one of other arms, limits below 1, or so low that no slate has k arms.
 
     Otherwise every arm is in some slate, and for k < n there are two slates at least.
     """
+    given: object = matroid
+    if not isinstance(given, PartitionMatroid) or (given.n, given.k) != (n, k):
+        raise InvalidParameter(f"matroid must be a PartitionMatroid of {k} of {n} arms", argument="matroid")
     for limit in matroid.limits:
-        checks.in_range("limits", limit, least=1)
+        checks.in_range("limits", limit, least=1, whole=True)
     for group in matroid.groups:
-        checks.in_range("groups", group, least=0, most=len(matroid.limits) - 1)
+        checks.in_range("groups", group, least=0, most=len(matroid.limits) - 1, whole=True)
     if matroid.rank < matroid.k:
         text = f"the rules let at most {matroid.rank} of the arms into one slate, which is fewer than k"
         raise InvalidParameter(text, argument="rules")
