@@ -353,7 +353,7 @@ async def test_whoever_repeats_the_call_finishes_what_was_begun(
         return 0
 
     with monkeypatch.context() as patched:
-        patched.setattr("app.moving.sums_anew.SumsAnew.correct", killed)
+        patched.setattr("app.moving.recomputed_sums.RecomputedSums.correct", killed)
         first = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
     await players.play(3)
     assert "move" in await world.ok("GET", "/v1/bandits/b")
