@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from app.caps.followed_membership import FollowedMembership
 from app.caps.membership_filters import QuotaFilters
 from app.caps.quotas import Quotas
+from app.caps.shares import QuotaLedger
 from app.indexes.snapshot import Snapshot
 from app.learning.replay import compare
 from app.replication.sync import Sync
@@ -447,6 +449,59 @@ async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
     found = await wait_until(is_told, what="all that was shown is counted")
     assert 0 < of_quota <= found["used"] <= 30
     assert found["used"] + found["reserved"] + found["left"] == 30
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (QuotaLedger, "stock", "choice"),
+        (Quotas, "rewarded", "reward"),
+    ],
+    ids=["choice", "reward"],
+)
+async def test_what_began_before_the_switch_ends_after_it(
+    pair: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: str
+):
+    """Meanwhile another choice has followed the quotas to the arms of the new catalogue."""
+    api, _ = pair
+    await api.ok("PUT", "/v1/bandits/b/quotas/r", {"arm": "a3", "most": 9, "counts": "rewarded"}, 201)
+    await api.ok("PUT", "/v1/bandits/b/quotas/s", {"arm": "a45", "most": 1}, 201)
+    decision = (await api.choose("b", key="u0", k=ARMS))["decision"]
+    calls: dict[str, tuple[str, str, Json, int]] = {
+        "choice": ("POST", "/v1/bandits/b/choose", {"key": "u1", "k": 5}, 200),
+        "reward": (
+            "POST",
+            "/v1/rewards",
+            {"rewards": [{"decision": decision, "arm": "a3", "value": 1.0}]},
+            202,
+        ),
+    }
+    begun, go_on, looks = asyncio.Event(), asyncio.Event(), 0
+    step, ready = getattr(owner, name), FollowedMembership.ready
+
+    async def waits(*args: Any, **options: Any) -> Any:
+        if not begun.is_set():
+            begun.set()
+            await go_on.wait()
+        return await step(*args, **options)
+
+    async def counted(self: FollowedMembership, snapshot: Snapshot) -> bool:
+        nonlocal looks
+        looks += 1
+        assert looks < 1_000, "it asks for ever for the quotas of arms that are not followed any more"
+        return await ready(self, snapshot)
+
+    monkeypatch.setattr(owner, name, waits)
+    monkeypatch.setattr(FollowedMembership, "ready", counted)
+    method, path, body, status = calls[call]
+    old = asyncio.create_task(api.ok(method, path, body, status))
+    await begun.wait()
+    await api.ok("POST", MOVE, {"catalogue": "new", "carry": "map"})
+    assert (await api.choose("b", key="u2"))["bandit_version"] == 2
+    go_on.set()
+    await old
+    shown = (await api.choose("b", key="u3", k=ARMS))["arms"]
+    assert len({arm["id"] for arm in shown}) == len(shown) >= 40 - 1
 
 
 async def test_no_choice_looks_for_the_arms_of_quotas_after_a_move(
