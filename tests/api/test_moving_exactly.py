@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from app.learning import pooled_prior
 from app.learning.replay import compare
 from app.policies.computing import generator
 from app.records.records import LearnerState, bytes_to_state
@@ -45,8 +46,12 @@ def by_id(features: np.ndarray) -> dict[str, list[float]]:
 
 @pytest.fixture
 async def world(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    """Draws depend on the name of a bandit: here two of them draw alike."""
+    """Draws depend on the name of a bandit, and pooled priors on when they were read: here two of them choose
+    alike.
+    """
     monkeypatch.setattr(pipeline, "generator", lambda seed, _, key: generator(seed, "b", key))
+    monkeypatch.setattr(pooled_prior, "MAX_AGE_S", -1.0)
+    monkeypatch.setattr(pooled_prior, "PATIENCE_S", 60.0)
     async with running(store_url, tmp_path) as api:
         await api.catalogue("old", by_id(OLD))
         await api.catalogue("new", by_id(NEW))
