@@ -10,11 +10,13 @@ import doctest
 import os
 import random
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from code_blocks import COMMAND_S, ROOT, Block, blocks_of, commands_of, pages, run_python, run_session
@@ -277,6 +279,43 @@ def test_a_recipe_says_when_to_use_it_runs_and_shows_what_comes_back(recipe: str
     assert {"python", "text"} <= languages <= {"python", "text", "console", "js"}
     assert f"recipes/{recipe}" in (ROOT / "docs/index.md").read_text()
     assert f"docs/recipes/{recipe}" in (ROOT / "README.md").read_text()
+
+
+def test_the_job_of_new_embeddings_runs_and_can_be_repeated(url: str, client: Client, tmp_path: Path):
+    """As cron runs it: each part is a script with the catalogues of last week and of this one."""
+    _, _, job = (ROOT / "docs/recipes/new-embeddings.md").read_text().partition("\n    # Monday: ")
+    lines = [line.removeprefix("    ") for line in job.partition("\n\n")[0].splitlines()[1:]]
+    tuesday = next(place for place, line in enumerate(lines) if line.startswith("# Tuesday: "))
+    rng = np.random.default_rng(1)
+    features, ids = rng.normal(size=(50, 10)), [f"film-{number}" for number in range(50)]
+    client.put_catalogue("films-w30", dim=10)
+    client.upsert_arms("films-w30", features, ids=ids)
+    for name in ("home", "similar", "mail"):
+        client.put_bandit(name, catalogue="films-w30", policy="sub_ts")
+        client.reward(client.choose(name).decision, wait=True)
+    np.save(tmp_path / "embeddings.npy", features @ np.linalg.qr(rng.normal(size=(10, 10)))[0])
+    (tmp_path / "embeddings.ids").write_text("\n".join(ids) + "\n")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def ran(script: list[str]) -> None:
+        done = subprocess.run(
+            ["sh", "-c", "\n".join(script), "job", "films-w30", "films-w31"],
+            cwd=tmp_path,
+            env=os.environ | {"SHORTLIST_URL": url, "SHORTLIST_KEY": "none", "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "stays with" not in done.stdout
+
+    for _ in range(2):
+        ran(lines[:tuesday])
+        assert {bandit.catalogue for bandit in client.bandits()} == {"films-w31"}
+        assert {catalogue.size for catalogue in client.catalogues()} == {50}
+    ran(lines[tuesday:])
+    assert [each.id for each in client.catalogues()] == ["films-w31"]
 
 
 # The checks themselves --------------------------------------------------------------------------------

@@ -17,9 +17,8 @@ import msgspec
 import numpy as np
 
 from app.platform.errors import Unavailable
-from app.records.records import LearnerState, RewardPayload, bytes_to_vector, vector_to_bytes
+from app.records.records import LearnerState, bytes_to_vector
 from app.storage.moves import MoveStore
-from shortlist.errors import InvalidShape
 from shortlist.linear.feature_map import carried
 from shortlist.types import Matrix
 
@@ -99,13 +98,6 @@ class SpaceMap:
         sums = carried(state.sums, transform, self.residual, self.left_dim)
         return replace(state, sums=sums, space=self.number)
 
-    def features(self, features: bytes) -> bytes:
-        """The features of an entry of the space before. Raises InvalidShape."""
-        vector = bytes_to_vector(features)
-        if self.transform is None or len(vector) != self.transform.shape[1]:
-            raise InvalidShape("features must be of the space before the move", argument="features")
-        return vector_to_bytes(self.transform @ vector)
-
     @cached_property
     def _with_constant(self) -> Matrix:
         new, old = (0, 0) if self.transform is None else self.transform.shape
@@ -129,16 +121,6 @@ class Spaces:
         while state is not None and state.space < to:
             state = self.maps[uid][state.space + 1].state(state)
         return state
-
-    def payload(self, uid: str, payload: RewardPayload, to: int) -> RewardPayload | None:
-        """The entry as one of a later space; None: nothing of earlier ones is carried. Raises as above."""
-        features = payload.features
-        for number in range(payload.space + 1, to + 1):
-            space_map = self.maps[uid][number]
-            if space_map.transform is None:
-                return None
-            features = space_map.features(features)
-        return msgspec.structs.replace(payload, features=features, space=to)
 
 
 NO_SPACES = Spaces({}, {})

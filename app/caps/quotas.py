@@ -130,11 +130,12 @@ class Quotas:
         await self._changed(bandit.uid)
         shares = self.shares.get(bandit.uid)
         if shares is not None:
-            shares.membership.follow(bandit.catalogue.index.snapshot())
             # Whoever has an answer may count on the quota: from here on no choice of this process shows an
             # arm that it bars.
-            while not await shares.membership.ready(bandit.catalogue.index.snapshot()):
-                pass
+            is_known = False
+            while not is_known:
+                shares.membership.follow(snapshot := bandit.catalogue.index.snapshot())
+                is_known = await shares.membership.ready(snapshot)
         return await self.get(bandit, quota_id), known is None
 
     async def get(self, bandit: Bandit, quota_id: str) -> QuotaState:

@@ -296,7 +296,7 @@ class QuotaLedger:
         is_known = False
         # A table may be numbered again while filters are evaluated: then rows are looked up again.
         while not is_known:
-            snapshot = current()
+            self.membership.follow(snapshot := current())
             rows_of = {signal: snapshot.table.row_of_each(arms) for signal, arms in by_signal.items()}
             is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
         counts = Counter[QuotaShare]()

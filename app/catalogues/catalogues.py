@@ -231,7 +231,7 @@ class Catalogues:
         async with self.changing, catalogue.lock:
             outcome = await self._store.registry.delete_catalogue(name, catalogue.uid)
             if outcome == "in_use":
-                raise Conflict("a bandit uses this catalogue; delete the bandit first")
+                raise Conflict("a bandit uses this catalogue; move or delete the bandit first")
             if self._served.get(name) is catalogue:
                 del self._served[name]
             await self._drop(catalogue.uid)

@@ -184,7 +184,10 @@ class LiveIndex:
     def snapshot(self) -> Snapshot:
         """The catalogue as it is now, in constant time."""
         if self._snapshot is None:
-            self._snapshot = self._take_snapshot()
+            now = self._now
+            if now.structure is not None:
+                now.structure.refresh(now.table)
+            self._snapshot = now.snapshot(self._recent, self._attributes.snapshot())
         return self._snapshot
 
     def begin_maintenance(self) -> Maintenance | None:
@@ -453,12 +456,6 @@ class LiveIndex:
         made.follow(self._attributes, positions)
         self._attributes = made
         self._described = described.after(job.version, positions)
-
-    def _take_snapshot(self) -> Snapshot:
-        now = self._now
-        if now.structure is not None:
-            now.structure.refresh(now.table)
-        return now.snapshot(self._recent, self._attributes.snapshot())
 
     @property
     def _now(self) -> Serving:

@@ -4,7 +4,7 @@ plan        the arms that both catalogues have, the map between their features, 
 switch      one step in the store: from then on every choice is from the new catalogue
 carry       an entry in the reward log of each partition, which the fold meets; ``workers.carrying`` writes
 what is left. Meanwhile readers carry what they read, so nobody waits
-correct     where sums can be computed again (``sums_anew``), what the map made of learners is corrected
+correct     where sums can be computed again (``recomputed_sums``), what the map made of learners is corrected
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from app.moving.plan import (
     warnings_of,
     words_of,
 )
-from app.moving.sums_anew import NotWhole, SumsAnew
+from app.moving.recomputed_sums import NotWhole, RecomputedSums
 from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent, shown_time
 from app.platform.long_work import MEASURING
 from app.records.records import MOVED, POOLED, LearnerState, move_payload, vector_to_bytes
@@ -107,7 +107,7 @@ class Moving:
         self._priors = priors
         self._fits = fits
         self._workers = workers
-        self._sums = SumsAnew(store, catalogues, bandits, moves=moves, workers=workers)
+        self._sums = RecomputedSums(store, catalogues, bandits, moves=moves, workers=workers)
         self._rewarded_ms = rewarded_ms
         self._policies = policies
         self._carried: dict[str, int] = {}  # by uid, moves that are known to be carried out
@@ -296,7 +296,7 @@ class Moving:
         own = {name: getattr(then.record, name) for name in ("constant", "mean_square", "directions")}
         record, space_map = replace(plan.record, **own), plan.space_map
         with contextlib.suppress(NotWhole):
-            plan.anew = await self._examined(plan, record, restores=True)
+            plan.recomputed = await self._examined(plan, record, restores=True)
             plan.left_ms = last.moved_ms
         if plan.left_ms is None:
             plan.space_map = space_map
@@ -308,7 +308,7 @@ class Moving:
             if record.directions is not None:
                 record = replace(record, directions=await self._directions(plan))
             check_numbers(replace_plan(plan, record=record))
-            plan.anew = await self._examined(plan, record, restores=False)
+            plan.recomputed = await self._examined(plan, record, restores=False)
             plan.carry = "log"
         except (Invalid, NotWhole) as error:
             plan.no_log, plan.space_map = error.detail, space_map
@@ -347,7 +347,7 @@ class Moving:
         moved = self._as_moved(plan)
         spaces = await self._spaces(plan)
         if plan.record.prior == "learned":
-            sums: Sequence[RidgeSums] = [state.sums for state in plan.anew.values()]
+            sums: Sequence[RidgeSums] = [state.sums for state in plan.recomputed.values()]
             if not plan.is_exact:
                 sums, _ = await self._fits.sums(_Moved(moved), most=KEYS_FITTED, spaces=spaces)
             signals = len(bandit.record.signals or (0,))
@@ -369,7 +369,7 @@ class Moving:
             every = np.linspace(0, len(plan.arms.ids) - 1, min(len(plan.arms.ids), moving_arms.MOST_COMPARED))
             rows = every.astype(int)
             for name, state in states:
-                later = plan.anew.get(name) or space_map.state(state)
+                later = plan.recomputed.get(name) or space_map.state(state)
                 if later is None:
                     continue
                 for made, owner, features in (

@@ -39,7 +39,7 @@ class MovePlan:
 
     ``found``     the map between the features of the arms
     ``left_ms``   it goes back to where the bandit was moved from then, and learners are what they were
-    ``anew``      of some learners, what they will know if their sums are computed again
+    ``recomputed``  of some learners, what they will know if their sums are computed again
     ``is_kept``   what learners know is kept for a while, to go back to
     ``no_log``    why that cannot be from the decision log; None: it can, or nobody asked
     """
@@ -58,7 +58,7 @@ class MovePlan:
     learners: int = 0
     prior: LearnedPrior | None = None
     left_ms: int | None = None
-    anew: Mapping[str, LearnerState] = field(default_factory=dict)
+    recomputed: Mapping[str, LearnerState] = field(default_factory=dict)
     no_log: str | None = None
     is_kept: bool = True
     warnings: list[str] = field(default_factory=list)

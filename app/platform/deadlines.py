@@ -63,6 +63,7 @@ def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 
 SLICE_S = 0.002
+MOST_TURNS = 500  # of others: about a second
 
 
 class _Slice:
@@ -73,9 +74,12 @@ class _Slice:
 
 async def yield_to_others() -> None:
     """Return at once within the slice; after it, let others go first, and begin another one."""
-    while time.perf_counter() >= _Slice.ends:
+    for _ in range(MOST_TURNS):
+        if time.perf_counter() < _Slice.ends:
+            return
         ended = _Slice.ends
         await asyncio.sleep(0)
         if _Slice.ends == ended:  # else another task has begun the slice, and may have used it up
-            _Slice.ends = time.perf_counter() + SLICE_S
-            return
+            break
+    # Not until it has a slice of its own: where many calls come in it would wait for ever.
+    _Slice.ends = time.perf_counter() + SLICE_S

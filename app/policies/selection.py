@@ -141,6 +141,8 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
             if eligible is not None:
                 arms = eligible
                 break
+            # a choice that began before a move goes on with the arms of then
+            request.quotas.membership.follow(request.bandit.catalogue.index.snapshot())
             arms = await filtered.of(request.bandit.catalogue, request.arm_filter)
         seen, version = request.bandit.seen(arms), request.bandit.catalogue.index.version
         return msgspec.structs.replace(self, arms=seen, catalogue_version=version)

@@ -4,13 +4,20 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from app.caps.followed_membership import FollowedMembership
+from app.caps.membership_filters import QuotaFilters
+from app.caps.quotas import Quotas
+from app.caps.shares import QuotaLedger
+from app.indexes.snapshot import Snapshot
 from app.learning.replay import compare
 from app.replication.sync import Sync
+from shortlist.types import Rows
 from store_server import patient_store
 from waiting import wait_until
 
@@ -373,47 +380,150 @@ async def test_quotas_and_frequency_caps_go_on(world: Api):
     await world.ok("PUT", "/v1/bandits/b/quotas/q2", {"arm": "a2", "most": 1}, 201)
 
 
-@pytest.mark.slow
-async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(store_url: str, tmp_path: Path):
-    """Two processes choose without a pause while the bandit moves there and back; rows have other numbers."""
-    most, described = 30, {"brand": "x"}
+@pytest.fixture
+async def pair(store_url: str, tmp_path: Path) -> AsyncIterator[tuple[Api, Api]]:
+    """Two processes, and a bandit with a quota on 20 arms, whose rows are others in the new catalogue."""
+    arms = {
+        name: [
+            {
+                "id": f"a{place}",
+                "features": row.tolist(),
+                **({"metadata": {"brand": "x"}} if place < 20 else {}),
+            }
+            for place, row in enumerate(features)
+        ]
+        for name, features in (("old", OLD), ("new", NEW))
+    }
     async with running(store_url, tmp_path / "one") as api:
-        for name, features in (("old", OLD), ("new", NEW[::-1])):
-            rows = enumerate(features if name == "old" else features[::-1])
-            arms = [
-                {
-                    "id": f"a{place}",
-                    "features": row.tolist(),
-                    **({"metadata": described} if place < 20 else {}),
-                }
-                for place, row in rows
-            ]
-            await api.catalogue(name, {"z": [0.0] * D})
-            await api.ok(
-                "PUT", f"/v1/catalogues/{name}/arms", {"arms": arms if name == "old" else arms[::-1]}
-            )
-            await api.ok("POST", f"/v1/catalogues/{name}/arms/delete", {"ids": ["z"]})
+        for name, own in arms.items():
+            await api.ok("PUT", f"/v1/catalogues/{name}", {"dim": D}, 201)
+            await api.ok("PUT", f"/v1/catalogues/{name}/arms", {"arms": own if name == "old" else own[::-1]})
         await api.bandit("b", "old", scope="per_key")
-        await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"brand": "x"}, "most": most}, 201)
+        await api.ok("PUT", "/v1/bandits/b/quotas/q", {"filter": {"brand": "x"}, "most": 30}, 201)
         async with running(store_url, tmp_path / "two", empty=False, worker=False) as other:
-            shown, versions = Counter[str](), set[int]()
+            yield api, other
 
-            async def visit(each: Api, key: str, moving: asyncio.Task[Json]) -> None:
-                while not moving.done():
-                    answer = await each.choose("b", key=key, k=2)
-                    shown.update(arm["id"] for arm in answer["arms"])
-                    versions.add(answer["bandit_version"])
 
-            for catalogue in ("new", "old"):
-                moving = asyncio.create_task(api.ok("POST", MOVE, {"catalogue": catalogue, "carry": "map"}))
-                await asyncio.gather(visit(api, "u0", moving), visit(other, "u1", moving))
-                await carried(api)
-            assert len(versions) > 1
-            await asyncio.gather(*(each.choose("b", key="u2", k=most) for each in (api, other)))
-        of_quota = sum(count for arm, count in shown.items() if int(arm[1:]) < 20)
-        found = await api.ok("GET", "/v1/bandits/b/quotas/q")
-        assert of_quota <= found["used"] <= most
-        assert found["used"] + found["reserved"] + found["left"] == most
+async def has_moved(api: Api, catalogue: str) -> None:
+    async def is_there() -> bool:
+        return bool((await api.ok("GET", "/v1/bandits/b"))["catalogue"] == catalogue)
+
+    await wait_until(is_there, what="the process has heard of the move")
+
+
+async def test_no_more_is_shown_than_a_quota_allows_while_a_bandit_moves(
+    pair: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
+):
+    """Two processes choose from just before the switch until they have heard of it, there and back."""
+    shown, switching, prepare = Counter[str](), asyncio.Event(), Quotas.prepare
+
+    async def about_to_switch(*args: Any) -> None:
+        switching.set()
+        await prepare(*args)
+
+    monkeypatch.setattr(Quotas, "prepare", about_to_switch)
+
+    async def visit(each: Api, key: str) -> None:
+        await switching.wait()
+        versions = Counter[int]()
+        # five choices of the new version: the other process may still choose by the old one
+        while len(versions) < 2 or versions[max(versions)] < 5:
+            answer = await each.choose("b", key=key, k=2)
+            shown.update(arm["id"] for arm in answer["arms"])
+            versions[answer["bandit_version"]] += 1
+
+    for catalogue in ("new", "old"):
+        switching.clear()
+        visits = [asyncio.create_task(visit(each, f"u{place}")) for place, each in enumerate(pair)]
+        await pair[0].ok("POST", MOVE, {"catalogue": catalogue, "carry": "map"})
+        await asyncio.gather(*visits)
+        await carried(pair[0])
+    for each in pair:
+        shown.update(arm["id"] for arm in (await each.choose("b", key="u2", k=30))["arms"])
+    of_quota = sum(count for arm, count in shown.items() if int(arm[1:]) < 20)
+
+    async def is_told() -> Json | None:  # each process tells every second what it has shown
+        found: Json = await pair[0].ok("GET", "/v1/bandits/b/quotas/q")
+        return found if found["used"] >= of_quota else None
+
+    found = await wait_until(is_told, what="all that was shown is counted")
+    assert 0 < of_quota <= found["used"] <= 30
+    assert found["used"] + found["reserved"] + found["left"] == 30
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "call"),
+    [
+        (QuotaLedger, "stock", "choice"),
+        (Quotas, "rewarded", "reward"),
+    ],
+    ids=["choice", "reward"],
+)
+async def test_what_began_before_the_switch_ends_after_it(
+    pair: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch, owner: type, name: str, call: str
+):
+    """Meanwhile another choice has followed the quotas to the arms of the new catalogue."""
+    api, _ = pair
+    await api.ok("PUT", "/v1/bandits/b/quotas/r", {"arm": "a3", "most": 9, "counts": "rewarded"}, 201)
+    await api.ok("PUT", "/v1/bandits/b/quotas/s", {"arm": "a45", "most": 1}, 201)
+    decision = (await api.choose("b", key="u0", k=ARMS))["decision"]
+    calls: dict[str, tuple[str, str, Json, int]] = {
+        "choice": ("POST", "/v1/bandits/b/choose", {"key": "u1", "k": 5}, 200),
+        "reward": (
+            "POST",
+            "/v1/rewards",
+            {"rewards": [{"decision": decision, "arm": "a3", "value": 1.0}]},
+            202,
+        ),
+    }
+    begun, go_on, looks = asyncio.Event(), asyncio.Event(), 0
+    step, ready = getattr(owner, name), FollowedMembership.ready
+
+    async def waits(*args: Any, **options: Any) -> Any:
+        if not begun.is_set():
+            begun.set()
+            await go_on.wait()
+        return await step(*args, **options)
+
+    async def counted(self: FollowedMembership, snapshot: Snapshot) -> bool:
+        nonlocal looks
+        looks += 1
+        assert looks < 1_000, "it asks for ever for the quotas of arms that are not followed any more"
+        return await ready(self, snapshot)
+
+    monkeypatch.setattr(owner, name, waits)
+    monkeypatch.setattr(FollowedMembership, "ready", counted)
+    method, path, body, status = calls[call]
+    old = asyncio.create_task(api.ok(method, path, body, status))
+    await begun.wait()
+    await api.ok("POST", MOVE, {"catalogue": "new", "carry": "map"})
+    assert (await api.choose("b", key="u2"))["bandit_version"] == 2
+    go_on.set()
+    await old
+    shown = (await api.choose("b", key="u3", k=ARMS))["arms"]
+    assert len({arm["id"] for arm in shown}) == len(shown) >= 40 - 1
+
+
+async def test_no_choice_looks_for_the_arms_of_quotas_after_a_move(
+    pair: tuple[Api, Api], monkeypatch: pytest.MonkeyPatch
+):
+    """The process that moves the bandit and one that hears of it know them before they switch."""
+    looks, found = list[int](), QuotaFilters.found
+
+    def noted(self: QuotaFilters, snapshot: Snapshot, rows: Rows) -> Any:
+        looks.extend([len(rows)] * bool(len(rows)))
+        return found(self, snapshot, rows)
+
+    monkeypatch.setattr(QuotaFilters, "found", noted)
+    for each in pair:
+        await each.choose("b", key="u0")
+    looks.clear()
+    await pair[0].ok("POST", MOVE, {"catalogue": "new", "carry": "map"})
+    await has_moved(pair[1], "new")
+    assert looks == [ARMS, ARMS]  # each process once
+    for each in pair:
+        assert (await each.choose("b", key="u0"))["bandit_version"] == 2
+    assert looks == [ARMS, ARMS]
 
 
 async def test_a_quota_on_a_field_that_no_arm_has_is_refused(world: Api):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, Json, running
+from app.learning import pooled_prior
 from app.learning.replay import compare
 from app.policies.computing import generator
 from app.records.records import LearnerState, bytes_to_state
@@ -45,8 +46,12 @@ def by_id(features: np.ndarray) -> dict[str, list[float]]:
 
 @pytest.fixture
 async def world(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
-    """Draws depend on the name of a bandit: here two of them draw alike."""
+    """Draws depend on the name of a bandit, and pooled priors on when they were read: here two of them choose
+    alike.
+    """
     monkeypatch.setattr(pipeline, "generator", lambda seed, _, key: generator(seed, "b", key))
+    monkeypatch.setattr(pooled_prior, "MAX_AGE_S", -1.0)
+    monkeypatch.setattr(pooled_prior, "PATIENCE_S", 60.0)
     async with running(store_url, tmp_path) as api:
         await api.catalogue("old", by_id(OLD))
         await api.catalogue("new", by_id(NEW))
@@ -291,6 +296,32 @@ async def test_going_back_restores_and_learns_what_came_since(world: Api, store_
     await assert_replay(store_url)
 
 
+async def test_who_goes_back_keeps_what_an_arm_taught_that_was_not_there_before(world: Api):
+    """Its features are mapped as those of states are, with what the map leaves open."""
+    extra = RNG.normal(size=WIDE)
+    near = np.hstack((OLD, RNG.normal(size=(ARMS, WIDE - D)))) + 0.5 * RNG.normal(size=(ARMS, WIDE))
+    await world.catalogue("near", {**by_id(near), "extra": extra.tolist()})
+    players = Players(world, {})
+    await players.make("b", "old")
+    await players.play(8)
+    before = (await players.states("b"))["u1"]
+    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "near", "carry": "map"})
+    await carried(world)
+    await world.observe("b", {"id": "o", "key": "u1", "arm": "extra", "value": 0.5})
+    answer = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "old"})
+    assert "before the move of" in answer["warnings"][0]
+    await carried(world)
+    after = (await players.states("b"))["u1"]
+    assert after.version == before.version + 1
+    move = (await world.ok("GET", "/v1/bandits/b/log/terms"))["moves"][-1]
+    assert move["features"] == WIDE
+    mapped, left_open = np.array(move["transform"]) @ extra, np.array(move["residual"])
+    assert np.trace(left_open) > 0.01
+    added = np.outer(mapped, mapped) + extra @ extra * left_open
+    np.testing.assert_allclose(after.sums.gram, before.sums.gram + added, atol=1e-9)
+    np.testing.assert_allclose(after.sums.moments[0], before.sums.moments[0] + 0.5 * mapped, atol=1e-9)
+
+
 async def test_what_has_no_space_is_not_kept_and_a_warning_says_so(store_url: str, tmp_path: Path):
     wide = 64  # 40 learners of 34 kB are more than one MB
     features = {name: by_id(RNG.normal(size=(ARMS, wide))) for name in ("old", "new")}
@@ -353,7 +384,7 @@ async def test_whoever_repeats_the_call_finishes_what_was_begun(
         return 0
 
     with monkeypatch.context() as patched:
-        patched.setattr("app.moving.sums_anew.SumsAnew.correct", killed)
+        patched.setattr("app.moving.recomputed_sums.RecomputedSums.correct", killed)
         first = await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
     await players.play(3)
     assert "move" in await world.ok("GET", "/v1/bandits/b")

@@ -104,13 +104,13 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeAnew:
+class Recomputed:
     """A learner as it is at a watermark, and as it should be, in the space of the target."""
 
     learner: LearnerId
     watermark: str
     now: LearnerState
-    anew: LearnerState
+    wanted: LearnerState
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class _Beginning:
         return entries[len(entries) - count :]
 
 
-class SumsAnew:
+class RecomputedSums:
     """Recomputes sums of learners. ``moved``: the bandit in its new catalogue, maybe before it is moved."""
 
     def __init__(
@@ -186,10 +186,10 @@ class SumsAnew:
         for partition in range(self._store.partitions):
             async for some in self._learners(moved, partition, spaces, budget, restores=restores):
                 for each in some:
-                    if not isinstance(each, MadeAnew):
+                    if not isinstance(each, Recomputed):
                         raise NotWhole(each)
                     if len(found) < MOST_EXAMINED:
-                        found[each.learner.name] = each.anew
+                        found[each.learner.name] = each.wanted
         return found
 
     async def correct(self, moved: Bandit, *, restores: bool) -> int:
@@ -206,7 +206,7 @@ class SumsAnew:
             try:
                 last = ""
                 async for some in self._learners(moved, partition, spaces, budget, restores=restores):
-                    made = [one for one in some if isinstance(one, MadeAnew)]
+                    made = [one for one in some if isinstance(one, Recomputed)]
                     left += len(some) - len(made)
                     last = await self._append(moved, partition, made) or last
                 if last:  # what no worker folds in time is in the log
@@ -217,27 +217,21 @@ class SumsAnew:
             await self._store.moves.all_made(partition, uid, number)
         return left
 
-    async def _append(self, moved: Bandit, partition: int, made: Sequence[MadeAnew]) -> str:
+    async def _append(self, moved: Bandit, partition: int, made: Sequence[Recomputed]) -> str:
         """Append what is to be added to learners; the id of the last entry, or ""."""
         now_ms, pooled = time.time_ns() // 1_000_000, moved.record.prior == "pooled"
 
         def writes() -> list[RewardWrite]:
             found = list[RewardWrite]()
             for each in made:
-                sums = minus(each.anew.sums, each.now.sums)
+                sums = minus(each.wanted.sums, each.now.sums)
                 # these do not depend on features: what is left of them is rounding
                 sums = replace(sums, observations=0, weight=0.0, squares=0.0, squares_error=0.0)
                 change = LearnerState(0, sums, each.now.time_ms, each.now.half_life_s, moved.record.space)
+                payload, number = correction_payload(change, pooled=pooled), entry_order(each.watermark)[1]
+                name = f"m/{moved.record.space}"
                 found.append(
-                    RewardWrite(
-                        each.learner,
-                        f"m/{moved.record.space}",
-                        None,
-                        now_ms,
-                        DEDUPE_MS,
-                        correction_payload(change, pooled=pooled),
-                        known_entry=entry_order(each.watermark)[1],
-                    )
+                    RewardWrite(each.learner, name, None, now_ms, DEDUPE_MS, payload, known_entry=number)
                 )
             return found
 
@@ -246,7 +240,7 @@ class SumsAnew:
 
     async def _learners(
         self, moved: Bandit, partition: int, spaces: Spaces, budget: Budget, *, restores: bool
-    ) -> AsyncIterator[Sequence[MadeAnew | str]]:
+    ) -> AsyncIterator[Sequence[Recomputed | str]]:
         """All learners of a partition; in place of one that cannot be computed again the reason."""
         uid = moved.uid
         names = [each for each in await self._store.learners.names(partition, uid) if each != POOLED]
@@ -447,34 +441,34 @@ def _made(  # noqa: PLR0917 - one call, in a thread
     log: Mapping[LearnerId, Sequence[LogEntry]],
     features: Mapping[str, Vector],
     watermark: str,
-) -> Sequence[MadeAnew | str]:
+) -> Sequence[Recomputed | str]:
     """The learners that are there, as they are and as they should be, or why that is not known."""
-    found = list[MadeAnew | str]()
+    found, after = list[Recomputed | str](), Spaces({moved.uid: moved.record.space}, spaces.maps)
     for learner, each in zip(learners, stored, strict=True):
         try:
             now = spaces.carried(moved.uid, restored(learner, each), moved.record.space)
             if now is None:
                 continue
             since = beginning.since(learner.name, log[learner], now)
-            entries = [_with_features(entry, moved, spaces, beginning.spaces, features) for entry in since]
+            entries = [_with_features(entry, moved, beginning.spaces, features) for entry in since]
             begins = {learner: beginning.states.get(learner.name)}
-            anew = fold(begins, entries, _pass_over).get(learner, begins[learner])
+            # a dead letter was one before too: it is passed over
+            wanted = fold(begins, entries, lambda *_: None, after).get(learner, begins[learner])
         except NotWhole as error:
             found.append(error.detail)
             continue
-        reason = _difference(now, anew)
-        found.append(MadeAnew(learner, watermark, now, anew) if anew is not None and not reason else reason)
+        reason = _difference(now, wanted)
+        found.append(reason if wanted is None or reason else Recomputed(learner, watermark, now, wanted))
     return found
 
 
-def _pass_over(entry: LogEntry, reason: str) -> None:
-    """A dead letter, as it was one before: else the learner has another number of rewards."""
-
-
 def _with_features(
-    entry: LogEntry, moved: Bandit, spaces: Spaces, own: frozenset[int], features: Mapping[str, Vector]
+    entry: LogEntry, moved: Bandit, own: frozenset[int], features: Mapping[str, Vector]
 ) -> LogEntry:
-    """An entry with the features that its arm has in the catalogue; by the map where that lacks the arm."""
+    """An entry with the features that its arm has in the catalogue; as it is where that lacks the arm.
+
+    Then the fold maps it as it maps states.
+    """
     payload, source, space = unpack(entry.payload, RewardPayload), _source(entry), moved.record.space
     if payload.space in own:
         payload = replace_fields(payload, space=space)
@@ -484,23 +478,21 @@ def _with_features(
         if source.examined is not None:
             joint = source.examined * joint
         payload = replace_fields(payload, features=vector_to_bytes(joint), space=space)
-    elif (mapped := spaces.payload(moved.uid, payload, space)) is not None:
-        payload = mapped
     return replace(entry, payload=pack(payload), source=b"")
 
 
-def _difference(now: LearnerState, anew: LearnerState | None) -> str:
+def _difference(now: LearnerState, wanted: LearnerState | None) -> str:
     """Why the sums computed again are not of the same rewards; "": they are."""
-    count = 0 if anew is None else anew.version
-    if anew is None or count != now.version:
+    count = 0 if wanted is None else wanted.version
+    if wanted is None or count != now.version:
         return (
             f"of the {now.version:,} rewards of a learner {count:,} are there; the others are observations, "
             "an imported state, or of decisions that were not logged"
         )
-    pairs = [(now.sums.observations, anew.sums.observations), (now.sums.weight, anew.sums.weight)]
-    if now.sums.has_squares and anew.sums.has_squares:
-        pairs.append((now.sums.squares, anew.sums.squares))
-    if now.time_ms != anew.time_ms or not all(
+    pairs = [(now.sums.observations, wanted.sums.observations), (now.sums.weight, wanted.sums.weight)]
+    if now.sums.has_squares and wanted.sums.has_squares:
+        pairs.append((now.sums.squares, wanted.sums.squares))
+    if now.time_ms != wanted.time_ms or not all(
         math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE) for one, other in pairs
     ):
         return "the rewards of a learner are not those that it has learned from"
