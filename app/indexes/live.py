@@ -401,8 +401,7 @@ class LiveIndex:
             self._segments = ()  # a scan is better
         table, positions = self._table.snapshot(), self._job_positions
         if structure is not None and positions is not None:
-            # Arms that died before a compaction have no row after it: the structure is told by their old
-            # rows.
+            # Arms that died before a compaction have no row after it: the structure knows their old rows.
             structure.tombstone(np.flatnonzero(since.is_alive(np.arange(since.rows)) & (positions < 0)))
             structure = structure.moved(positions, end_of(positions[: structure.covered]))
         if structure is not None:
