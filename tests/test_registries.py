@@ -19,9 +19,15 @@ from app.serving.constraints.base import Constraint
 ROOT = Path(__file__).parent.parent
 REGISTRIES = {
     "app/indexes/planner.py",
+    "app/indexes/segments.py",
     "app/catalogues/kinds.py",
     "app/policies/registry.py",
     "app/serving/pipeline.py",
+}
+# Structures are named by their own files, by registries, and where one is a step of another search.
+OWN_FILES = {
+    "app/indexes/graph_file.py": {"hnsw"},
+    "app/filtering/strategies.py": {"norm_pruned"},  # the rows that a filter lets in, in blocks
 }
 EXAMPLES = {"app/api/documentation.py", "server/cli.py"}  # they name a policy for the reader
 
@@ -62,6 +68,33 @@ def questions(path: str, source: str) -> list[str]:
     return found
 
 
+def structures_imported(path: str, source: str) -> list[str]:
+    """Modules of single structures, and of their files, that a source of the service imports."""
+    if path in REGISTRIES:
+        return []
+    modules = {file.removesuffix(".py").rsplit("/", 1)[1] for file in structure_files()}
+    found = list[str]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "app.indexes":
+            found += [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("app.indexes."):
+            found.append((node.module or "").rsplit(".", 1)[1])
+        elif isinstance(node, ast.Import):
+            found += [
+                name.name.rsplit(".", 1)[1] for name in node.names if name.name.startswith("app.indexes.")
+            ]
+    return sorted({*found} & (modules | {"graph_file"}) - OWN_FILES.get(path, set()))
+
+
+@cache
+def structure_files() -> frozenset[str]:
+    """The files of the structures of ``app/indexes``, without those of the contract."""
+    return frozenset(file for file in registered().values() if file.startswith("app/indexes/")) - {
+        "app/indexes/index.py",
+        "app/indexes/live.py",
+    }
+
+
 def is_kind(node: ast.expr) -> bool:
     """Whether it is the kind of a structure. What an owner asked for is an option, and may be compared."""
     text = ast.unparse(node)
@@ -74,12 +107,38 @@ def names_a_kind(node: ast.expr) -> bool:
     return bool(values & {*get_args(IndexKind)}) or (isinstance(node, ast.Name) and node.id == "MILVUS")
 
 
-def test_nothing_asks_which_structure_policy_or_constraint_it_is():
+def sources() -> dict[str, str]:
     paths = [path for folder in ("app", "workers", "server") for path in ROOT.glob(f"{folder}/**/*.py")]
-    names = {str(path.relative_to(ROOT)): path for path in paths}
-    assert len(names) > 200
-    found = {name: questions(name, path.read_text()) for name, path in names.items()}
+    assert len(paths) > 200
+    return {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+
+
+def test_nothing_asks_which_structure_policy_or_constraint_it_is():
+    found = {name: questions(name, source) for name, source in sources().items()}
     assert {name: each for name, each in found.items() if each} == {}
+
+
+def test_only_registries_import_a_structure():
+    assert structure_files() == {
+        f"app/indexes/{name}.py" for name in ("hnsw", "inverted_file", "norm_pruned")
+    }
+    found = {name: structures_imported(name, source) for name, source in sources().items()}
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+IMPORTING = [
+    ("app/indexes/publishing.py", "from app.indexes.hnsw import GraphTuning", ["hnsw"]),
+    ("app/indexes/publishing.py", "from app.indexes import graph_file, shared_files", ["graph_file"]),
+    ("workers/a.py", "import app.indexes.norm_pruned", ["norm_pruned"]),
+    ("app/indexes/graph_file.py", "from app.indexes.hnsw import HnswGraph", []),
+    ("app/indexes/planner.py", "from app.indexes.hnsw import HnswGraph", []),
+    ("app/indexes/live.py", "from app.indexes.planner import IndexOptions", []),
+]
+
+
+def test_the_check_sees_an_import():
+    for path, source, found in IMPORTING:
+        assert structures_imported(path, source) == found, source
 
 
 ASKING = [

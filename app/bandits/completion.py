@@ -38,8 +38,11 @@ class PolicyTerms(Protocol):
     @property
     def eliminates(self) -> bool: ...
 
-    def completed(self, record: BanditRecord) -> BanditRecord:
-        """The record with the policy's defaults. Raises Invalid, naming every field that it refuses."""
+    def completed(self, record: BanditRecord, standing: BanditRecord | None = None) -> BanditRecord:
+        """The record with the policy's defaults. Raises Invalid, naming every field that it refuses.
+
+        ``standing``: the bandit as it is; None: it is new.
+        """
         ...
 
     def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
@@ -64,8 +67,13 @@ MOST_MEASURED = 1 << 20  # numbers of features
 NEW_WHERE_ABSENT = (*BEFORE_AUTO, "intercept")  # settings that are other ones in new bandits
 
 
-def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> BanditRecord:
-    """The record with the defaults of its policy and of its context. Raises Invalid."""
+def completed(
+    record: BanditRecord, policies: Mapping[str, PolicyTerms], standing: BanditRecord | None = None
+) -> BanditRecord:
+    """The record with the defaults of its policy and of its context. Raises Invalid.
+
+    ``standing``: the bandit as it is; None: it is new.
+    """
     if record.prior == "pooled" and record.scope == "global":
         reason = "prior: pooled needs scope: per_key; a global bandit has one learner"
         raise Invalid(reason, path=("prior",))
@@ -76,7 +84,7 @@ def completed(record: BanditRecord, policies: Mapping[str, PolicyTerms]) -> Band
         raise Invalid(f"prior: learned {missing}", path=("prior",))
     signals.check(record, most=policies[record.policy].max_signals)
     _check_position(record, policies[record.policy])
-    return contexts.completed(policies[record.policy].completed(record))
+    return contexts.completed(policies[record.policy].completed(record, standing))
 
 
 def default_prior(record: BanditRecord, *, takes_prior: bool) -> Literal["learned", "plain"]:

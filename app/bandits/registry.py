@@ -121,7 +121,8 @@ class Bandits:
         ``absent``: settings that nobody asked for: ridge and exploration are then what stands. ``by``: the
         name of the API key that asks for it.
         """
-        record = self._completed(record)
+        served = self._served.get(name)
+        record = self._completed(record, None if served is None else served.record)
         catalogue = await self._catalogues.get(record.catalogue)
         contexts.check_size(record, catalogue.dim)
         record = await self._measured(record)
@@ -188,7 +189,7 @@ class Bandits:
         arms = await self._catalogues.sampled(catalogue)
 
         def completed(uid: str, version: BanditVersion) -> BanditRecord:
-            record = self._completed(changed(uid, version))
+            record = self._completed(changed(uid, version), version.record)
             signals.check_change(version.record, record)
             self._policies[record.policy].check_arms(record, catalogue)
             return with_unit(record, version.record, arms)
@@ -202,7 +203,8 @@ class Bandits:
     async def as_if(self, name: str, changed: Changed) -> Bandit:
         """The bandit as ``change`` would make it, beside the one that is served. Raises NotFound, Invalid."""
         bandit = await self.get(name)
-        record = self._completed(changed(bandit.uid, bandit.version))
+        asked = changed(bandit.uid, bandit.version)
+        record = self._completed(asked, standing=asked)  # it is compared, not made
         self._policies[record.policy].check_arms(record, bandit.catalogue)
         record = with_unit(record, bandit.record, await self._catalogues.sampled(bandit.catalogue))
         version = replace(bandit.version, record=record)
@@ -373,14 +375,14 @@ class Bandits:
         except KeyError:
             raise NotFound("there is no bandit with this name") from None
 
-    def _completed(self, record: BanditRecord) -> BanditRecord:
+    def _completed(self, record: BanditRecord, standing: BanditRecord | None) -> BanditRecord:
         """The record with its policy's defaults, and those of its context. Raises Invalid."""
         if (record.reward.wait_s or 0.0) > self._most_wait_s:
             raise Invalid(
                 f"wait_s must not be longer than a decision can be rewarded, {self._most_wait_s:g} s",
                 path=("reward", "wait_s"),
             )
-        return completed(record, self._policies)
+        return completed(record, self._policies, standing)
 
     def _current(self, name: str, stored: bytes, catalogue: Catalogue) -> Bandit:
         """The bandit as it is stored, which is served from now on. The caller holds ``changing``."""

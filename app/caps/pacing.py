@@ -136,6 +136,28 @@ class PacedQuotas:
             self._free.append(quota.paced)
             quota.paced = -1
 
+    def refresh(self, quota: QuotaShare, most: int, moment: float, *, is_new: bool) -> None:
+        """What the store told of a quota that allows ``most``. ``is_new``: another window has begun."""
+        if quota.paced < 0:
+            return
+        if not quota.holds or quota.ends_ms is None:
+            self.pace.stop(quota.paced)
+            return
+        self.pace.refresh(
+            quota.paced,
+            most=most,
+            began=quota.began,
+            until=quota.until,
+            shown=quota.others + quota.spent,
+            moment=moment,
+            is_new=is_new,
+        )
+
+    def stop(self, quota: QuotaShare) -> None:
+        """Its window is over."""
+        if quota.paced >= 0:
+            self.pace.stop(quota.paced)
+
     def draw(
         self,
         moment: float,

@@ -11,7 +11,7 @@ import msgspec
 from app.filters.filter import Filter, parse
 from app.platform.errors import Invalid
 from app.records.records import pack, split_uid
-from app.storage.types import QuotaTerms
+from app.storage.types import QuotaTerms, Share, ShareAsked
 
 MAX_MOST = 10**12
 MAX_PER_S = 3_650 * 86_400
@@ -91,6 +91,7 @@ class BanditQuota(msgspec.Struct, frozen=True):
 
 NEVER = float("inf")
 UNBOUNDED = 2**31 - 1
+FOREVER_MS = 2**52
 IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what a round uses
 
 
@@ -146,6 +147,34 @@ class QuotaShare:
             return UNBOUNDED
         left = self.left if self.used_up else self.left + self.free
         return min(left, self.deferrable) if deferred else left
+
+    def refresh(self, sent: ShareAsked, share: Share, moment: float, now_ms: int) -> None:
+        """Take what the store answered. ``moment``: when it was asked; ``now_ms``: its time then."""
+        if share.start_ms != self.window:
+            self.begin_window(share.start_ms)
+        # Not known: the quota was deleted, and this process has not heard of it yet.
+        self.hold(share.known and share.holds)
+        self.ends_ms = share.until_ms if share.until_ms < FOREVER_MS else None
+        self.until = moment + (share.until_ms - now_ms) / 1_000 if share.known else NEVER
+        self.began = moment + (share.start_ms - now_ms) / 1_000
+        own = sent.spent if sent.window_ms == share.start_ms else 0
+        self.share, self.granted, self.rewarded = share.mine, share.granted, share.rewarded
+        # What the store counts has the part that this process reported; the rest was spent by others.
+        self.others, self.reported = share.spent - own, own
+        self.free, self.fair = max(share.most - share.granted, 0), share.fair
+        self.deferrable = share.deferrable
+        # It never grows beyond its part of what is left: else the last of a quota would lie with a process
+        # that does not need it. Only a choice that waits asks for more.
+        self.size = min(self.size, share.fair) if share.holds else 0
+        counted = share.rewarded if self.quota.rule.counts == "rewarded" else share.granted
+        # By what is granted, not by what is shown: what others hold may still be shown there, but not here.
+        self.used_up = self.holds and counted >= share.most
+
+    @property
+    def is_out(self) -> bool:
+        """Whether its arms are not eligible: it is used up, and nothing of the share is left."""
+        # Where rewards are counted the share limits nothing, so none may be left to spend.
+        return self.used_up and self.holds and (self.quota.rule.counts == "rewarded" or self.left <= 0)
 
     def shrink(self) -> None:
         """A round is over: hold less if little was spent in it."""

@@ -28,12 +28,12 @@ from numpy.typing import NDArray
 from app.caps.followed_membership import FollowedMembership
 from app.caps.pacing import SLICE_S, PacedQuotas
 from app.caps.rules import NEVER, UNBOUNDED, BanditQuota, QuotaShare, Taken
-from app.caps.snapshot import QuotaBlockNames, QuotaSnapshot, RemainingQuotas
+from app.caps.snapshot import QuotaArrays, QuotaBlockNames, QuotaSnapshot, RemainingQuotas
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import QuotaReached, Unavailable
 from app.storage.quotas import QuotaStore
 from app.storage.registry import WriteOnce
-from app.storage.types import LEAVES, Confirmed, Held, Share, ShareAsked
+from app.storage.types import LEAVES, Confirmed, Held, ShareAsked
 
 T = TypeVar("T")
 
@@ -45,7 +45,6 @@ MOST_HELD = 100_000  # of one quota, by one process, besides what it needs
 BATCH_SIZE = 500  # quotas that one script counts for
 RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
-FOREVER_MS = 2**52
 ASKS = 20  # for one choice
 REMEMBERED_S = 10.0  # the longest list that was asked for
 FEW_ROWS = 40  # are asked one by one for their quotas
@@ -95,10 +94,7 @@ class QuotaLedger:
         self._lists = 0, -NEVER  # the longest list that was asked for lately, and until when it is remembered
         self._paced = PacedQuotas()
         self._blocks = QuotaBlockNames(words, bandit_uid, low, self.slots)
-        self._used_up = np.zeros(1, dtype=np.bool_)
-        self._held_back = np.zeros(1, dtype=np.bool_)
-        self._left = np.full(1, UNBOUNDED, dtype=np.int32)  # of the share, where a quota limits
-        self._deferrable = np.full(1, UNBOUNDED, dtype=np.int32)
+        self._arrays = QuotaArrays()
         self._now: QuotaSnapshot | None = None
 
     async def change(self, quotas: Sequence[BanditQuota], gone: Iterable[str]) -> None:
@@ -111,7 +107,7 @@ class QuotaLedger:
                 self._remove(quota_id)
             changed = [self._put(quota) for quota in quotas]
             for live in changed:
-                self._paced.follow(live, self._held_back)
+                self._paced.follow(live, self._arrays.held_back)
             self._forget()
             for some in _batches(changed, BATCH_SIZE):
                 await self._ask(dict.fromkeys(some, 0), grows=False)
@@ -131,26 +127,18 @@ class QuotaLedger:
         number = self.membership.add(quota.rule)
         if number >= len(self.slots):
             self.slots += [None] * (number + 1 - len(self.slots))
-            # Half as much again, so that the arrays are copied O(log n) times while quotas are added one by
-            # one. One place is beyond all numbers: an array of none would need a case of its own.
-            more = max(number + 2, 3 * number // 2) - len(self._left)
-            self._used_up = np.pad(self._used_up, (0, more))
-            self._held_back = np.pad(self._held_back, (0, more))
-            self._left = np.pad(self._left, (0, more), constant_values=UNBOUNDED)
-            self._deferrable = np.pad(self._deferrable, (0, more), constant_values=UNBOUNDED)
+            self._arrays.grow(number)
         live = self.by_id[quota.id] = self.slots[number] = QuotaShare(quota, number)
         self._blocks.changed(number)
         return live
 
     def _remove(self, quota_id: str) -> None:
-        live = self.by_id.pop(quota_id, None)
-        if live is None:
+        if (live := self.by_id.pop(quota_id, None)) is None:
             return
         number = live.number
         self.slots[number] = None
-        self._paced.leave(live, self._held_back)
-        self._used_up[number] = False
-        self._left[number] = self._deferrable[number] = UNBOUNDED
+        self._paced.leave(live, self._arrays.held_back)
+        self._arrays.clear(number)
         self._low.discard(live)
         self.membership.remove(number)
         self._blocks.changed(number)
@@ -170,19 +158,17 @@ class QuotaLedger:
         self._end_windows()
         # Without an even pace nothing changes by itself, and not even the clock is read.
         if len(self._paced) and (moment := self._clock()) >= self._slice_ends:
-            if self._paced.draw(moment, self._rng, self._held_back, self.membership.members.sizes):
+            if self._paced.draw(moment, self._rng, self._arrays.held_back, self.membership.members.sizes):
                 self._now = None
             self._slice_ends = moment + SLICE_S
         if self._now is None:
-            out = self._used_up | self._held_back
-            self._now = QuotaSnapshot(self._blocks, self.membership, self.slots, out)
+            self._now = QuotaSnapshot(self._blocks, self.membership, self.slots, self._arrays.out)
         return self._now
 
     def states(self) -> Mapping[str, int]:
         """How many quotas are in which state in this process."""
-        used_up, held_back = self._used_up, self._held_back & ~self._used_up
-        counts = int(used_up.sum()), int(held_back.sum())
-        return {"used_up": counts[0], "held_back": counts[1], "open": len(self.by_id) - sum(counts)}
+        used_up, out = (int(each.sum()) for each in (self._arrays.used_up, self._arrays.out))
+        return {"used_up": used_up, "held_back": out - used_up, "open": len(self.by_id) - out}
 
     async def stock(self, k: int) -> None:
         """Hold as much of every quota as a list of k may take, where there is plenty: before it is drawn.
@@ -215,16 +201,13 @@ class QuotaLedger:
     def _lacks(self, k: int) -> dict[QuotaShare, int]:
         """What to ask for before a list of k."""
         self._end_windows()
-        short = ((live, self._most_taken(live, k)) for live in self._short(k, self._left))
+        short = ((live, self._most_taken(live, k)) for live in self._short(k, self._arrays.left))
         return {live: count for live, count in short if not live.used_up and live.fair > count}
 
     def _short(self, k: int, left: NDArray[np.int32]) -> list[QuotaShare]:
         """Quotas that are not out, and that a list of k may take more of than is left."""
-        sizes = self.membership.members.sizes[: len(left)]
-        short = left[: len(sizes)] < np.minimum(sizes, k)
-        # Arms of these are not eligible at all, so no list can take any of them.
-        short &= ~(self._used_up | self._held_back)[: len(sizes)]
-        return [live for number in np.flatnonzero(short).tolist() if (live := self.slots[number]) is not None]
+        short = self._arrays.short(left, np.minimum(self.membership.members.sizes, k))
+        return [live for number in short.tolist() if (live := self.slots[number]) is not None]
 
     def _most_taken(self, live: QuotaShare, k: int) -> int:
         """How much a list of k may take of a quota."""
@@ -233,9 +216,9 @@ class QuotaLedger:
 
     def few(self, k: int, *, deferred: bool) -> RemainingQuotas | None:
         """The quotas of which fewer than k may be left, and how much that is."""
-        short = self._short(k, self._left) if k > 1 else []
+        short = self._short(k, self._arrays.left) if k > 1 else []
         if deferred:
-            short += self._short(k, self._deferrable)
+            short += self._short(k, self._arrays.deferrable)
         if not short:
             return None
         # Then nothing more can be had: what is here is all that a list may take.
@@ -326,9 +309,7 @@ class QuotaLedger:
         if deferrable is None:
             self.give_back(taken)
             raise QuotaReached("as many deferred decisions wait as may wait: activate them")
-        is_held = (
-            all(most >= count for most, (_, count, _) in zip(deferrable, taken, strict=True)) or not held
-        )
+        is_held = all(most >= count for most, (_, count, _) in zip(deferrable, taken, strict=True))
         for most, (live, count, window) in zip(deferrable, taken, strict=True):
             if live.window == window:
                 # What the store said is from before this decision was noted.
@@ -350,7 +331,7 @@ class QuotaLedger:
             self.give_back(taken)
 
     def _spend(self, taken: Taken) -> None:
-        slots, left_of = self.slots, self._left
+        slots, left_of = self.slots, self._arrays.left
         for live, count, _ in taken:
             live.spent += count
             # The quota may have been deleted since the arms were chosen, and its number be another's.
@@ -470,7 +451,8 @@ class QuotaLedger:
             # If the answer is lost, the store may have taken back what was offered: to spend it then would be
             # to show more than is allowed. To hold too little only costs another question.
             live.share = min(live.share, live.spent + wanted)
-            self._note_left(live)
+            if self.slots[live.number] is live:
+                self._arrays.note_left(live)
             asked.append(ShareAsked(live.quota.id, live.quota.uid, live.window, live.spent, wanted, count))
         self._number += 1
         moment = self._clock()
@@ -479,60 +461,16 @@ class QuotaLedger:
         now_ms, shares = await self._store.share(self._uid, self._process, self._number, asked)
         self._time = now_ms, moment
         for live, sent, share in zip(needed, asked, shares, strict=True):
-            self._hear(live, sent, share, moment, now_ms)
+            is_new = share.start_ms != live.window
+            live.refresh(sent, share, moment, now_ms)
+            self._paced.refresh(live, share.most, moment, is_new=is_new)
+            self._due = min(self._due, live.until)
             self._note(live)
 
-    def _hear(self, live: QuotaShare, sent: ShareAsked, share: Share, moment: float, now_ms: int) -> None:
-        is_new = share.start_ms != live.window
-        if is_new:
-            live.begin_window(share.start_ms)
-        # Not known: the quota was deleted, and this process has not heard of it yet.
-        live.hold(share.known and share.holds)
-        live.ends_ms = share.until_ms if share.until_ms < FOREVER_MS else None
-        live.until = moment + (share.until_ms - now_ms) / 1_000 if share.known else NEVER
-        self._due = min(self._due, live.until)
-        live.began = moment + (share.start_ms - now_ms) / 1_000
-        own = sent.spent if sent.window_ms == share.start_ms else 0
-        live.share, live.granted, live.rewarded = share.mine, share.granted, share.rewarded
-        # What the store counts has the part that this process reported; the rest was spent by others.
-        live.others, live.reported = share.spent - own, own
-        live.free, live.fair = max(share.most - share.granted, 0), share.fair
-        live.deferrable = share.deferrable
-        # It never grows beyond its part of what is left: else the last of a quota would lie with a process
-        # that does not need it. Only a choice that waits asks for more.
-        live.size = min(live.size, share.fair) if share.holds else 0
-        counted = share.rewarded if live.quota.rule.counts == "rewarded" else share.granted
-        # By what is granted, not by what is shown: what others hold may still be shown there, but not here.
-        live.used_up = live.holds and counted >= share.most
-        if live.paced >= 0 and live.holds and live.ends_ms is not None:
-            self._paced.pace.refresh(
-                live.paced,
-                most=share.most,
-                began=live.began,
-                until=live.until,
-                shown=live.others + live.spent,
-                moment=moment,
-                is_new=is_new,
-            )
-        elif live.paced >= 0:
-            self._paced.pace.stop(live.paced)
-
     def _note(self, live: QuotaShare) -> None:
-        """Whether a quota is out now, and what is left of it."""
-        number = live.number
-        if self.slots[number] is not live:
-            return  # it was deleted
-        # Where rewards are counted the share limits nothing, so none may be left to spend.
-        is_out = live.used_up and live.holds and (live.quota.rule.counts == "rewarded" or live.left <= 0)
-        if is_out != self._used_up[number]:
-            self._used_up[number] = is_out
+        """Whether a quota is out now, and what is left of it, unless it was deleted."""
+        if self.slots[live.number] is live and self._arrays.note(live):
             self._now = None
-        self._deferrable[number] = min(live.deferrable, UNBOUNDED) if live.limits else UNBOUNDED
-        self._note_left(live)
-
-    def _note_left(self, live: QuotaShare) -> None:
-        if self.slots[live.number] is live:
-            self._left[live.number] = live.left if live.limits else UNBOUNDED
 
     def _runs_low(self, live: QuotaShare) -> None:
         if live.used_up:
@@ -552,8 +490,7 @@ class QuotaLedger:
             if moment >= live.until:
                 live.end_window()
                 self._note(live)
-                if live.paced >= 0:
-                    self._paced.pace.stop(live.paced)
+                self._paced.stop(live)
         self._due = min((live.until for live in self.by_id.values()), default=NEVER)
 
 

@@ -1,4 +1,6 @@
-"""Graph files: a cache of one HNSW graph that is used only if every byte and every arm of it agrees.
+"""Files of HNSW graphs: between runs, and for other processes. A graph is made here, or read.
+
+A file has one graph, which is used only if every byte and every arm of it agrees.
 
 Layout (little-endian)
     8       magic and format version
@@ -19,18 +21,19 @@ import hashlib
 import json
 import os
 import struct
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.hnsw import HnswGraph
+from app.indexes.hnsw import GraphTuning, HnswGraph
+from app.indexes.index import Build, PublicationReader, PublicationWriter, Saving
+from app.indexes.mapped_file import ArrayPlace, linked, private_file
 from app.indexes.table import TableSnapshot
 from shortlist.mips.exact import row_scores
 from shortlist.types import Rows, Vector
@@ -60,19 +63,19 @@ class GraphHeader:
     payload_bytes: int
 
 
-def write(path: Path, graph: HnswGraph, table: TableSnapshot, *, m: int, ef_construction: int) -> None:
+def write(path: Path, graph: HnswGraph, table: TableSnapshot) -> None:
     """Write the graph over ``table``, atomically, for the owner's eyes only. Raises OSError.
 
     The graph knows the ``checksum`` of its file from then on.
     """
     left_out = table.norms[np.setdiff1d(table.live_rows, graph.rows, assume_unique=True)]
-    with _private_file(path) as payload, _private_file(path) as whole:
+    with private_file(path) as payload, private_file(path) as whole:
         graph.save(payload)
         header = GraphHeader(
             dim=table.dim,
             arms=graph.arms,
-            m=m,
-            ef_construction=ef_construction,
+            m=graph.m,
+            ef_construction=graph.ef_construction,
             last_revision=int(table.revisions.max()),
             cut_norm=float(left_out.max(initial=0.0)),
             payload_bytes=payload.stat().st_size,
@@ -97,7 +100,7 @@ def write(path: Path, graph: HnswGraph, table: TableSnapshot, *, m: int, ef_cons
 def read(path: Path, table: TableSnapshot, *, m: int, ef_construction: int) -> HnswGraph | None:
     """The graph in the file, its dead arms marked; None when it does not fit the catalogue or was changed."""
     try:
-        with path.open("rb") as source, _private_file(path) as payload:
+        with path.open("rb") as source, private_file(path) as payload:
             header, revisions, fingerprints, checksum = _unpack(source, payload)
             if (header.dim, header.m, header.ef_construction) != (table.dim, m, ef_construction):
                 return None
@@ -105,26 +108,118 @@ def read(path: Path, table: TableSnapshot, *, m: int, ef_construction: int) -> H
             if rows is None:
                 return None
             covered = int(table.revisions.searchsorted(header.last_revision, side="right"))
-            graph = HnswGraph.load_verified(payload, rows, dim=table.dim, covered=covered, m=m)
-            graph.checksum = checksum
-            return graph
+            return _loaded(payload, header, checksum, rows, covered)
     # Whatever is wrong with a cache, the graph is built again. To say which would help nobody.
     except (OSError, ValueError, TypeError, RuntimeError):
         return None
 
 
-def load(path: Path, checksum: str, rows: Rows, *, dim: int, covered: int, m: int) -> HnswGraph:
+def load(path: Path, checksum: str, rows: Rows, *, dim: int, covered: int) -> HnswGraph:
     """The graph of this checksum. ``rows``: of its labels, -1 for the dead.
 
     Raises OSError, ValueError, TypeError, RuntimeError (it was changed, or is another one).
     """
-    with path.open("rb") as source, _private_file(path) as payload:
+    with path.open("rb") as source, private_file(path) as payload:
         header, _, _, found = _unpack(source, payload)
-        if found != checksum or (header.dim, header.m, header.arms) != (dim, m, len(rows)):
+        if found != checksum or (header.dim, header.arms) != (dim, len(rows)):
             raise ValueError("the graph is another one")
-        graph = HnswGraph.load_verified(payload, rows, dim=dim, covered=covered, m=m)
+        return _loaded(payload, header, checksum, rows, covered)
+
+
+def _loaded(payload: Path, header: GraphHeader, checksum: str, rows: Rows, covered: int) -> HnswGraph:
+    shape = {"dim": header.dim, "m": header.m, "ef_construction": header.ef_construction}
+    graph = HnswGraph.load_verified(payload, rows, covered=covered, **shape)
     graph.checksum = checksum
     return graph
+
+
+def make(table: TableSnapshot, rows: Rows, build: Build, *, m: int, ef_construction: int) -> HnswGraph:
+    """The graph in the file of ``build`` if there is one of these arms, else one over live ``rows`` (n,).
+
+    It is written to the file, but for an interim one: that depends on when arms came, and is replaced soon.
+    """
+    if build.load_from is not None:
+        loaded = read(build.load_from, table, m=m, ef_construction=ef_construction)
+        if loaded is not None:
+            return loaded
+        with suppress(OSError):  # nobody is to wait for it
+            build.load_from.unlink(missing_ok=True)
+    graph = HnswGraph.grown_from(build.growing, table, rows, threads=build.threads, check=build.check)
+    if graph is None:
+        graph = HnswGraph.build(
+            table, rows, m=m, ef_construction=ef_construction, seed=build.seed, threads=build.threads,
+            check=build.check,
+        )  # fmt: skip
+    graph.is_interim = build.growing is not None
+    if build.save_to is not None and not graph.is_interim:
+        # If the cache cannot be written, the next start builds the graph again.
+        with suppress(OSError):
+            write(build.save_to, graph, table)
+    return graph
+
+
+_NAME = "graph"  # in the folder of a publication
+
+
+class GraphPlaces(msgspec.Struct, frozen=True):
+    """A published graph: how it is searched, and its file. ``rows``: of its labels, -1 for the dead."""
+
+    tuning: GraphTuning
+    checksum: str
+    rows: ArrayPlace
+    substitutes: ArrayPlace
+    appearances: ArrayPlace
+    winners: ArrayPlace
+    groups: ArrayPlace
+
+
+def _save(graph: HnswGraph, to: PublicationWriter) -> GraphPlaces:
+    _link_or_write(graph, to)
+    position, place = np.append(to.positions, -1), to.arrays.place
+    substitutes = position[graph.substitutes]
+    return GraphPlaces(
+        tuning=graph.tuning,
+        checksum=graph.checksum,
+        rows=place(position[graph.rows]),
+        substitutes=place(substitutes[substitutes >= 0]),
+        appearances=place(graph.degradation.appearances),
+        winners=place(graph.degradation.winners),
+        groups=place(graph.degradation.groups),
+    )
+
+
+def _link_or_write(graph: HnswGraph, to: PublicationWriter) -> None:
+    """Mostly its file was written when it was made, or is in the last publication."""
+    path, last = to.folder / _NAME, None if to.last is None else to.last / _NAME
+    for source in (last, to.cache):
+        if source is None:
+            continue
+        with suppress(FileNotFoundError):
+            # A second name of the same bytes: a graph of hundreds of megabytes is not written again.
+            linked(source, path)
+            # The cache may have been replaced by a newer graph since this one was read from it.
+            if checksum_of(path) == graph.checksum:
+                return
+            path.unlink()
+    write(path, graph, to.table)
+
+
+def _load(at: PublicationReader) -> HnswGraph:
+    places, data = msgspec.convert(at.saved, GraphPlaces), at.data
+    rows = places.rows.of(data)
+    graph = load(at.folder / _NAME, places.checksum, rows, dim=at.table.dim, covered=at.covered)
+    graph.with_tuning(
+        at.table,
+        places.tuning,
+        substitutes=places.substitutes.of(data),
+        appearances=places.appearances.of(data),
+        winners=places.winners.of(data),
+        groups=places.groups.of(data),
+    )
+    return graph
+
+
+SAVING = Saving(_save, _load)
 
 
 def checksum_of(path: Path) -> str:
@@ -132,12 +227,6 @@ def checksum_of(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - _DIGEST_BYTES, 0))
         return file.read().hex()
-
-
-def sweep(path: Path) -> None:
-    """Remove the private files that an interrupted ``write`` or ``read`` left in the folder of ``path``."""
-    for left in path.parent.glob(f"{path.name}.*.part"):
-        left.unlink(missing_ok=True)
 
 
 def _unpack(source: IO[bytes], payload: Path) -> tuple[GraphHeader, NDArray[np.int64], Vector, str]:
@@ -205,14 +294,3 @@ def _fingerprints(table: TableSnapshot, rows: Rows) -> Vector:
         for start in range(0, len(rows), _CHUNK_ROWS)
     ]
     return np.concatenate(parts) if parts else np.empty(0)
-
-
-@contextmanager
-def _private_file(path: Path) -> Iterator[Path]:
-    """A temporary file in the folder of ``path`` for the owner only (0600), removed unless it was renamed."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
-    os.close(handle)
-    try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)

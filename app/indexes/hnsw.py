@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from app.indexes.exact import ExactOverlay
 from app.indexes.hnsw_build import copied, huge_pages, insert, padded
-from app.indexes.index import Index, IndexKind, Publisher
+from app.indexes.index import Index, IndexKind
 from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality
 from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot, longest_first, not_in, positions_of
@@ -78,22 +78,22 @@ class HnswGraph(Index):
     """A graph over some rows of a table. Call ``tuned`` before searching it.
 
     ``rows`` (n,): the row of every label. ``covered``: rows of the snapshot it was built over; later rows are
-    fresh. ``m``: links of an arm in the upper layers, twice as many in the lowest. ``number``: every graph
-    that is built or loaded has its own. ``is_interim``: it was made for a catalogue that was growing.
+    fresh. ``m``: links of an arm in the upper layers, twice as many in the lowest. ``ef_construction``: see
+    ``build``. ``number``: every graph that is built or loaded has its own. ``is_interim``: it was made for a
+    catalogue that was growing.
     """
 
     kind: ClassVar[IndexKind] = "hnsw"
     proposes = True
-    is_published = True
     is_remeasured = True
 
-    def __init__(self, index: Any, rows: Rows, *, covered: int, m: int) -> None:
+    def __init__(self, index: Any, rows: Rows, *, covered: int, m: int, ef_construction: int) -> None:
         super().__init__(covered, Degradation(len(rows)))
         self.checksum = ""  # of its file
         self._index = index
         self._rows = rows
         self._labels = positions_of(rows, covered)
-        self._m = m
+        self.m, self.ef_construction = m, ef_construction
         self._shortlist = self._most = 1
         self._list = 0
         self._substitutes = self._head = ExactOverlay.empty()
@@ -131,7 +131,7 @@ class HnswGraph(Index):
         few, labels = rows[:_SERIAL_ARMS], np.arange(len(rows))
         insert(index, table, few, labels[: len(few)], exponent, threads=1, check=check)
         insert(index, table, rows[len(few) :], labels[len(few) :], exponent, threads=threads, check=check)
-        return cls(index, rows, covered=table.rows, m=m)
+        return cls(index, rows, covered=table.rows, m=m, ef_construction=ef_construction)
 
     def grown(
         self, table: TableSnapshot, rows: Rows, *, threads: int, check: Callable[[], None]
@@ -159,10 +159,14 @@ class HnswGraph(Index):
         labels = len(in_order) + np.cumsum(~known) - 1  # those of the dead follow
         labels[known] = position[old]
         total = len(in_order) + int(np.count_nonzero(~known))
-        with huge_pages(total * lowest_layer_bytes(table.dim, self._m)):
+        with huge_pages(total * lowest_layer_bytes(table.dim, self.m)):
             index = hnswlib.Index(params=copied(self._index, labels, total))
         insert(index, table, new, position[new], exponent, threads=threads, check=check)
-        graph = HnswGraph(index, np.append(in_order, self._rows[~known]), covered=table.rows, m=self._m)
+        rows, shape = (
+            np.append(in_order, self._rows[~known]),
+            {"m": self.m, "ef_construction": self.ef_construction},
+        )
+        graph = HnswGraph(index, rows, covered=table.rows, **shape)
         graph._tombstone_labels(np.arange(len(in_order), total))
         return graph
 
@@ -183,12 +187,14 @@ class HnswGraph(Index):
         return index.grown(table, rows, threads=threads, check=check)
 
     @classmethod
-    def load_verified(cls, path: Path, rows: Rows, *, dim: int, covered: int, m: int) -> HnswGraph:
+    def load_verified(
+        cls, path: Path, rows: Rows, *, dim: int, covered: int, m: int, ef_construction: int
+    ) -> HnswGraph:
         """Read what ``save`` wrote. The caller vouches for every byte: hnswlib checks nothing (#673)."""
         index = hnswlib.Index(space="ip", dim=padded(dim))
         with huge_pages(len(rows) * lowest_layer_bytes(dim, m)):
             index.load_index(os.fspath(path), max_elements=len(rows))
-        graph = cls(index, rows, covered=covered, m=m)
+        graph = cls(index, rows, covered=covered, m=m, ef_construction=ef_construction)
         graph._tombstone_labels(np.flatnonzero(rows < 0))
         return graph
 
@@ -226,7 +232,7 @@ class HnswGraph(Index):
     @property
     def memory_bytes(self) -> int:
         overlays = self._substitutes.memory_bytes + self._head.memory_bytes
-        return len(self._rows) * arm_bytes(self._index.dim, self._m) + self._labels.nbytes + overlays
+        return len(self._rows) * arm_bytes(self._index.dim, self.m) + self._labels.nbytes + overlays
 
     def with_head(self, table: TableSnapshot) -> None:
         """Scan the longest living arms in every search, for a graph whose first arms are the longest."""
@@ -280,9 +286,6 @@ class HnswGraph(Index):
 
     def scan_lists(self) -> None:
         self.tuned_for_lists(None)
-
-    def publish(self, publisher: Publisher) -> None:
-        publisher.with_graph(self)
 
     @property
     def tuning(self) -> GraphTuning:

@@ -3,7 +3,8 @@
 A structure finds the rows of a table with the largest inner product. It has the rows that were alive when it
 was built, below ``covered``; ``Snapshot`` searches later rows beside it. To write one: make a subclass of
 ``Index`` in a file of this folder, and add a row to ``planner.CANDIDATES``. What has a default below is a
-capability: without it the structure serves all the same, and less is done for it.
+capability: without it the structure serves all the same, and less is done for it. The row says how it is
+written for the other processes of a service (``Saving``); without that they scan their arms where it serves.
 
 Who calls it:
 
@@ -18,12 +19,16 @@ Who calls it:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count as counting
-from typing import Any, ClassVar, Literal, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from app.indexes.mapped_file import Array, ArrayWriter
 from app.indexes.probes import ExactLists, Probes, Quality
 from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot
@@ -35,11 +40,66 @@ IndexKind = Literal["exact", "norm_pruned", "inverted_file", "hnsw", "milvus"]
 _NUMBERS = counting()
 
 
-class Publisher(Protocol):
-    """Writes a structure into files that the processes of one service share."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """How a structure is built. One that needs nothing of it may ignore it.
 
-    def with_graph(self, graph: Any) -> None:
-        """The structure is this HNSW graph."""
+    ``seed``    fixes what is drawn. ``threads``: to build with
+    ``check``   is to be called now and then, and may raise to stop
+    ``load_from``, ``save_to``  the file that keeps it between runs; None: it is not read, or not written
+    ``growing``  what serves a catalogue that grows, to be added to where that can be; None: it is at rest
+    """
+
+    seed: int
+    threads: int
+    check: Callable[[], None]
+    load_from: Path | None = None
+    save_to: Path | None = None
+    growing: Index | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationWriter:
+    """Where a structure is written for the other processes of a service.
+
+    ``table``: whose rows it has; ``positions``: of these rows among those that the others have, -1 if gone.
+    ``folder``: for files of its own. ``last``: folder of the last publication; ``cache``: the file that keeps
+    a structure between runs. Both may have the same bytes already.
+    """
+
+    arrays: ArrayWriter
+    folder: Path
+    table: TableSnapshot
+    positions: Rows
+    last: Path | None
+    cache: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationReader:
+    """Where a structure is read that another process wrote. ``table``: its rows are numbered as there.
+
+    ``saved``: what ``Saving.save`` returned, of JSON types. ``data``: the bytes of its arrays.
+    ``covered``: see ``Index``.
+    """
+
+    saved: Any
+    data: Array
+    folder: Path
+    table: TableSnapshot
+    covered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """How a structure is shared between processes.
+
+    ``save``: write it, and return what msgspec encodes. Raises OSError. ``load``: the structure as it
+    served. Raises OSError, RuntimeError: there is no room; ValueError, TypeError: it was changed.
+    """
+
+    save: Callable[[Any, PublicationWriter], Any]
+    load: Callable[[PublicationReader], Index]
 
 
 class Index(ABC):
@@ -55,8 +115,6 @@ class Index(ABC):
     ``is_exact``       every answer has the best arms. Then it is measured only for its speed
     ``proposes``       its searches propose arms that are scored again, so that asking for more finds more.
                        It has ``search_among``, so that filters may use it
-    ``is_published``   it can be written into shared files. Else the other processes of a service scan their
-                       arms where this one serves
     ``is_remeasured``  it is measured again by other probes after arms died (``is_gone``, ``scan_lists``)
     ``is_interim``     it was made in a hurry while the catalogue was growing, and is to be replaced
     """
@@ -64,7 +122,6 @@ class Index(ABC):
     kind: ClassVar[IndexKind]
     is_exact: ClassVar[bool] = False
     proposes: ClassVar[bool] = False
-    is_published: ClassVar[bool] = False
     is_remeasured: ClassVar[bool] = False
     is_interim: bool = False
 
@@ -137,7 +194,7 @@ class Index(ABC):
         """Whether arms that came can be added to a copy of it, by whoever builds its kind."""
         return False
 
-    # Being built over some rows alone, measured again, and shared.
+    # Being built over some rows alone, and measured again.
 
     def tuned(self, ef: int, *, shortlist: int, most: int) -> None:
         """Look at ``ef`` arms in a search, score ``shortlist`` again, never propose more than ``most``.
@@ -153,9 +210,6 @@ class Index(ABC):
     def scan_lists(self) -> None:
         """Too little of lists of ten was found: let them be scanned."""
         raise NotImplementedError(f"{self.kind} is not measured again")
-
-    def publish(self, publisher: Publisher) -> None:  # noqa: B027
-        """Hand over what is more than its rows."""
 
 
 class SegmentIndex(Index):

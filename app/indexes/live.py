@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attributes import AttributeTable, Compaction, Document
-from app.indexes import graph_file
 from app.indexes.arm_rows import DescribedRows
 from app.indexes.index import Index
-from app.indexes.maintenance import Maintenance, Measurement, Measuring, SegmentBuild
+from app.indexes.maintenance import Maintenance, Measurement, Measuring
+from app.indexes.mapped_file import sweep
 from app.indexes.planner import SMALL_NUMBERS, IndexOptions, Plan
 from app.indexes.publishing import Adoption, Publishing
-from app.indexes.segments import Segment, end_of, fitting
+from app.indexes.segments import Segment, SegmentBuild, end_of, fitting
 from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
 from app.indexes.snapshot import Snapshot
@@ -59,8 +59,8 @@ _FRESH_ALONE = 0.15
 class LiveIndex:
     """See the module. Everything but ``Maintenance.run`` and searching is for one thread.
 
-    ``cache``: the file that keeps the graph between runs. ``seed`` fixes graphs and probes. ``threads``: of a
-    build, by default all cores but one. ``shared``: what several processes share, None: there is only one.
+    ``cache``: the file that keeps a structure between runs. ``seed`` fixes graphs and probes. ``threads``: of
+    a build, by default all cores but one. ``shared``: what several processes share, None: there is only one.
     ``version``: of the catalogue, all of whose changes are here.
     """
 
@@ -105,7 +105,7 @@ class LiveIndex:
         self._written_at = self._died_at = 0.0
         self._recent: deque[Vector] = deque(maxlen=_RECENT_QUERIES)
         if cache is not None:
-            graph_file.sweep(cache)
+            sweep(cache)
 
     @property
     def version(self) -> int:
@@ -341,7 +341,6 @@ class LiveIndex:
             table=self._table.snapshot(),
             own=self._attributes.snapshot(),
             described=self._described.until_now(),
-            options=self._options,
             from_start=self._is_untouched,
         )
 
@@ -351,7 +350,6 @@ class LiveIndex:
             table=self._table.snapshot(),
             own=self._attributes.snapshot(),
             described=self._described.until_now(),
-            options=self._options,
             version=self.version,
             plan=self._plan,
             structure=self._structure,
@@ -406,8 +404,7 @@ class LiveIndex:
             self._segments = ()  # a scan is better
         table, positions = self._table.snapshot(), self._job_positions
         if structure is not None and positions is not None:
-            # Arms that died before a compaction have no row after it: the structure is told by their old
-            # rows.
+            # Arms that died before a compaction have no row after it: the structure knows their old rows.
             structure.tombstone(np.flatnonzero(since.is_alive(np.arange(since.rows)) & (positions < 0)))
             structure = structure.moved(positions, end_of(positions[: structure.covered]))
         if structure is not None:

@@ -1,11 +1,11 @@
 """Long work on one catalogue's index, in a thread, over a frozen snapshot.
 
-There are three kinds: ``Maintenance`` compacts the table, or plans and builds an index; ``SegmentBuild``
-makes a segment of arms that came since; ``Measurement`` measures again how good a graph is after arms died. A
-graph is measured when it is built, by probes whose best arms are known. When such an arm dies, another one is
-the best, and nobody knows whether the graph finds it. So new probes are answered: random ones, and queries
-that were served lately, among them those of users who ask in one narrow range. If the graph finds less than
-before, the index is told.
+``Maintenance`` compacts the table, or plans and builds an index. ``Measurement`` measures again how good a
+graph is after arms died. (``segments`` and ``publishing`` have the other kinds of work.) A graph is measured
+when it is built, by probes whose best arms are known. When such an arm dies, another one is the best, and
+nobody knows whether the graph finds it. So new probes are answered: random ones, and queries that were served
+lately, among them those of users who ask in one narrow range. If the graph finds less than before, the index
+is told.
 """
 
 from __future__ import annotations
@@ -16,32 +16,22 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from app.filters.attributes import Compaction
-from app.indexes import graph_file
-from app.indexes.exact import scan
-from app.indexes.hnsw import HnswGraph
-from app.indexes.hnsw_build import build_lock
-from app.indexes.index import Index, SegmentIndex
-from app.indexes.inverted_file import Centroids, InvertedFile, batched, centroids_of, known_labels
-from app.indexes.norm_pruned import NormBlocks
+from app.indexes.index import Build, Index
 from app.indexes.planner import IndexOptions, Plan, find, plan
 from app.indexes.probes import (
     ExactLists,
     Probes,
     Quality,
-    compare,
-    make_queries,
     quality_of,
     queries_like,
     solve,
     worst_of,
 )
-from app.indexes.segments import Segment
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows, Vector
 
@@ -121,38 +111,18 @@ class Maintenance(Cancellation):
             self.seconds = time.monotonic() - started
 
     def _measure_and_build(self) -> None:
-        rng = probe_generator(self.seed)
-        chosen, structure = plan(
-            self.table,
-            self.options,
-            self._graph,
-            recent=self.recent,
-            rng=rng,
-            is_growing=self.growing is not None,
+        build = Build(
+            seed=self.seed,
+            threads=self.threads,
+            check=self.check,
+            load_from=self.load_from,
+            save_to=self.save_to,
+            growing=self.growing,
         )
+        rng = probe_generator(self.seed)
+        chosen, structure = plan(self.table, self.options, build, recent=self.recent, rng=rng)
         self.check()
         self.plan, self.structure = chosen, structure
-
-    def _graph(self, rows: Rows) -> HnswGraph:
-        shape = {"m": self.options.m, "ef_construction": self.options.ef_construction}
-        if self.load_from is not None:
-            loaded = graph_file.read(self.load_from, self.table, **shape)
-            if loaded is not None:
-                return loaded
-            with suppress(OSError):  # nobody is to wait for it
-                self.load_from.unlink(missing_ok=True)
-        graph = HnswGraph.grown_from(self.growing, self.table, rows, threads=self.threads, check=self.check)
-        if graph is None:
-            graph = HnswGraph.build(
-                self.table, rows, seed=self.seed, threads=self.threads, check=self.check, **shape
-            )
-        graph.is_interim = self.growing is not None
-        # an interim graph is kept in no file: it depends on when arms came, and is replaced soon
-        if self.save_to is not None and not graph.is_interim:
-            # If the cache cannot be written, the next start builds the graph again.
-            with suppress(OSError):
-                graph_file.write(self.save_to, graph, self.table, **shape)
-        return graph
 
 
 _MEASURING_PROBES, _MEASURING_LISTS = 400, 100
@@ -253,82 +223,3 @@ class Measuring:
             graph.scan_lists()
             quality = replace(quality, recall_at_10=1.0)
         job.graph.answered(quality, probes, lists)
-
-
-_SEGMENT_PROBES, _SEGMENT_LISTS = 256, 40
-
-
-@dataclass(kw_only=True, slots=True, eq=False)
-class SegmentBuild(Cancellation):
-    """Call ``run`` in any thread, then ``LiveIndex.finish_segment`` in the thread of the event loop.
-
-    ``first``: where the segment begins. ``cut``: shorter arms are left out. ``joined``: segments with rows
-    from there on, which it replaces. ``last``: the structure of the last segment, whose centroids are taken
-    if it has some. ``target``: share of the probes whose best arm is to be found. ``recent``: queries served
-    lately, each (d,). After ``run``: ``segment``, None if it was cancelled.
-
-    Cost: m n d multiply-adds for m new rows and n centroids, and m' d reads and writes for m' rows in all.
-    """
-
-    table: TableSnapshot
-    structure: Index | None
-    joined: Sequence[Segment]
-    last: SegmentIndex | None
-    first: int
-    cut: float
-    target: float
-    seed: int
-    recent: Sequence[Vector]
-    segment: Segment | None = None
-
-    def __post_init__(self) -> None:
-        Cancellation.__init__(self)
-
-    def run(self) -> None:
-        # One build at a time, as of graphs: a core stays with the event loop.
-        with suppress(Cancelled), build_lock(self.check):
-            self.segment = self._built()
-
-    def _built(self) -> Segment:
-        self.check()
-        table, cut = self.table, self.cut
-        rows = np.arange(self.first, table.rows)
-        rows = rows[table.is_alive(rows) & (table.norms[rows] >= cut)]
-        rng = np.random.default_rng((self.seed, table.rows))
-        if not len(rows):
-            return Segment(NormBlocks(table, rows), self.first, cut, 0.0)
-        queries, groups = make_queries(table.dim, _SEGMENT_PROBES, self.recent, rng)
-        probes = solve(table, queries, first=self.first, groups=groups)
-        lists = ExactLists.of(table, queries[:_SEGMENT_LISTS], groups[:_SEGMENT_LISTS], first=self.first)
-        made: InvertedFile | NormBlocks
-        if self.structure is not None and self.structure.is_exact:
-            made = NormBlocks(table, rows)
-        else:
-            made = self._inverted_file(rows, rng)
-            made.tune(table, probes, self.target)
-            made.tuned_for_lists(lists, self.target)
-        trial = compare(
-            lambda query: made.search(table, query, 1),
-            lambda query: scan(table, query, 1, first=self.first),
-            probes,
-        )
-        made.answered(lists.measured(trial.least, partial(made.search, table)), probes, lists)
-        return Segment(made, self.first, cut, 1.0 / trial.speedup)
-
-    def _inverted_file(self, rows: Rows, rng: np.random.Generator) -> InvertedFile:
-        """An inverted file over ``rows`` (m,). Those of joined segments stay in their lists."""
-        table, first, centroids = self.table, self.first, centroids_of(self.last)
-        if centroids is None:
-            centroids = Centroids.trained(table, _known(self.structure, rows), rng)
-        parts = [segment.structure for segment in self.joined]
-        labels = known_labels(parts, centroids, first, table.rows)[rows - first]
-        for new in batched(np.flatnonzero(labels < 0)):
-            self.check()
-            labels[new] = centroids.nearest(table.features[rows[new]].astype(table.working.dtype))
-        return InvertedFile(table, centroids, rows, labels, first=first, check=self.check)
-
-
-def _known(structure: Index | None, rows: Rows) -> Rows:
-    """Rows to train centroids on: the arms of the structure, or ``rows`` if there are more of them."""
-    known = structure.rows[structure.rows >= 0] if structure is not None else rows
-    return known if len(known) > len(rows) else rows

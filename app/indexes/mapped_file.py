@@ -10,7 +10,9 @@ import hashlib
 import mmap
 import os
 import shutil
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -71,6 +73,23 @@ def linked(source: Path, path: Path) -> None:
     except OSError:
         with source.open("rb") as read, created(path) as file:
             shutil.copyfileobj(read, file, 1 << 20)
+
+
+@contextmanager
+def private_file(path: Path) -> Iterator[Path]:
+    """A temporary file in the folder of ``path`` for the owner only (0600), removed unless it was renamed."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def sweep(path: Path) -> None:
+    """Remove the private files that an interruption left in the folder of ``path``."""
+    for left in path.parent.glob(f"{path.name}.*.part"):
+        left.unlink(missing_ok=True)
 
 
 def digest_of(*parts: bytes | Array) -> str:

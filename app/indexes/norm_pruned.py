@@ -40,7 +40,6 @@ class NormBlocks(SegmentIndex):
 
     kind: ClassVar[IndexKind] = "norm_pruned"
     is_exact = True
-    is_published = True
 
     def __init__(self, table: TableSnapshot, rows: Rows | None = None, *, covered: int | None = None) -> None:
         live = table.live_rows if rows is None else rows

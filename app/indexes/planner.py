@@ -27,10 +27,11 @@ from typing import Literal
 
 import numpy as np
 
+from app.indexes import graph_file
 from app.indexes import quality as ef_choice
 from app.indexes.exact import scan
 from app.indexes.hnsw import FEW_DEAD, HnswGraph, arm_bytes
-from app.indexes.index import Index, IndexKind
+from app.indexes.index import Build, Index, IndexKind, PublicationReader, Saving
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import (
     LIST,
@@ -48,8 +49,6 @@ from app.indexes.quality import LADDER, LARGEST_TARGET, LEAST_TARGET, TARGET_REC
 from app.indexes.table import TableSnapshot, longest_first
 from shortlist import checks
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
-
-MakeGraph = Callable[[Rows], HnswGraph]
 
 SMALL = "small enough to be scanned"
 SMALL_NUMBERS = 500_000
@@ -148,17 +147,17 @@ def is_small(table: TableSnapshot) -> bool:
 def plan(
     table: TableSnapshot,
     options: IndexOptions,
-    make: MakeGraph,
+    build: Build,
     *,
     recent: Sequence[Vector],
     rng: np.random.Generator,
-    is_growing: bool = False,
 ) -> tuple[Plan, Index | None]:
-    """Measure, build what is needed, decide. ``make`` builds a graph over given rows.
+    """Measure, build what is needed as ``build`` says, decide.
 
     ``recent``: queries that were served lately, each (d,); half of the probes are taken from them.
-    ``is_growing``: this plan serves for a short while only. So it is quick, and its graph is small.
+    Of a catalogue that grows the plan serves for a short while only. So it is quick, and its graph is small.
     """
+    is_growing = build.growing is not None
     queries, groups = make_queries(table.dim, _probes_for(table, is_growing), recent, rng)
     scan_us = typical_us(lambda query: scan(table, query, 1), queries[:_TIMED])
     recent_probes = int(np.count_nonzero(groups == SERVED))
@@ -174,7 +173,7 @@ def plan(
         if exact.numbers < SMALL_NUMBERS:
             return exact.plan, exact.blocks
     tried = [
-        candidate.attempt(Task(table, options, make, exact, probes))
+        candidate.attempt(Task(table, options, build, exact, probes))
         for candidate in CANDIDATES
         if options.kind in ("auto", candidate.kind)
     ]
@@ -217,12 +216,12 @@ def _faster_exact(table: TableSnapshot, plain: ExactSearch, probes: Probes) -> E
 class Task:
     """What a structure is built for: arms, what their owner asked for, and probes whose best arms are known.
 
-    ``exact``: the search that it has to be faster than. ``make``: builds a graph, for those that are graphs.
+    ``build``: how. ``exact``: the search that it has to be faster than.
     """
 
     table: TableSnapshot
     options: IndexOptions
-    make: MakeGraph
+    build: Build
     exact: ExactSearch
     probes: Probes
 
@@ -254,10 +253,12 @@ class Candidate:
 
     ``attempt`` builds and measures one. It returns its plan and it, or the plan of the exact search, with the
     reason, and that search's own structure. ``measured`` does that for a structure without tuning.
+    ``saving``: how other processes get it; None: they scan their arms where it serves.
     """
 
     kind: IndexKind
     attempt: Callable[[Task], tuple[Plan, Index | None]]
+    saving: Saving | None = None
 
 
 def _with_graph(task: Task) -> tuple[Plan, Index | None]:
@@ -267,7 +268,8 @@ def _with_graph(task: Task) -> tuple[Plan, Index | None]:
         return replace(exact.plan, reason="norms out of range"), exact.blocks
     started = time.perf_counter()
     chosen = core(table, probes)
-    graph, substitutes = task.make(chosen.rows), chosen.substitutes
+    shape = {"m": options.m, "ef_construction": options.ef_construction}
+    graph, substitutes = graph_file.make(table, chosen.rows, task.build, **shape), chosen.substitutes
     if graph.covered < table.rows:  # of an earlier run: arms that came since are searched beside it
         covered = np.arange(table.rows) < graph.covered
         probes = solve(table, probes.queries, among=covered, groups=probes.groups)
@@ -399,7 +401,7 @@ def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
     return max(1, int((FEW_DEAD if is_growing else _RESERVE) * table.live))
 
 
-CANDIDATES: list[Candidate] = [Candidate("hnsw", _with_graph)]
+CANDIDATES: list[Candidate] = [Candidate("hnsw", _with_graph, graph_file.SAVING)]
 
 
 def build_over(
@@ -421,3 +423,17 @@ def bytes_over(count: int, dim: int, options: IndexOptions) -> int:
 
 
 """All structures that are tried where no exact search is quick enough; the fastest that may serve does."""
+
+
+def _load_blocks(at: PublicationReader) -> NormBlocks:
+    return NormBlocks(at.table, np.arange(at.covered), covered=at.covered)
+
+
+def saving_of(kind: IndexKind) -> Saving | None:
+    """How a structure of this kind is shared between processes; None: it is not."""
+    known = {each.kind: each.saving for each in CANDIDATES}
+    # Blocks need nothing but the arms, and are quickly made.
+    return known.get(kind, _BLOCKS if kind == NormBlocks.kind else None)
+
+
+_BLOCKS = Saving(lambda _blocks, _to: None, _load_blocks)

@@ -19,15 +19,45 @@ again when the best arms of its probes died: then its recall is unknown.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
+import msgspec
+import numpy as np
+
+from app.indexes.exact import scan
+from app.indexes.hnsw_build import build_lock
 from app.indexes.index import Index, SegmentIndex
-from app.indexes.probes import Quality
+from app.indexes.inverted_file import (
+    Centroids,
+    InvertedFile,
+    ListPlaces,
+    batched,
+    centroids_of,
+    known_labels,
+)
+from app.indexes.maintenance import Cancellation, Cancelled
+from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
+from app.indexes.norm_pruned import NormBlocks
+from app.indexes.probes import ExactLists, Quality, compare, make_queries, solve
 from app.indexes.table import TableSnapshot
 from shortlist.types import Rows, Vector
 
 _RATIO = 4
 _LOST = 0.05  # of the probes of a segment: it is made again
+
+
+class SegmentPlaces(msgspec.Struct, frozen=True):
+    """A ``Segment``. ``lists``: its inverted file; ``rows``: of its norm blocks, where it has these."""
+
+    first: int
+    covered: int
+    cut: float
+    cost: float
+    quality: Quality
+    lists: ListPlaces | None
+    rows: ArrayPlace | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +110,34 @@ class Segment:
             self, structure=self.structure.moved(position, covered), first=end_of(position[: self.first])
         )
 
+    def packed(self, writer: ArrayWriter) -> SegmentPlaces:
+        """Write it for other processes, once it was ``moved`` to their rows. Raises OSError."""
+        structure = self.structure
+        lists: ListPlaces | None = structure.packed(writer)
+        return SegmentPlaces(
+            first=self.first,
+            covered=self.covered,
+            cut=self.cut,
+            cost=self.cost,
+            quality=structure.degradation.measured,
+            lists=lists,
+            rows=writer.place(structure.rows) if lists is None else None,
+        )
+
+    @classmethod
+    def of(cls, at: SegmentPlaces, data: Array, base: TableSnapshot) -> Segment:
+        """The one that ``packed`` wrote. Raises ValueError: it has no rows."""
+        made: SegmentIndex
+        if at.lists is not None:
+            made = InvertedFile.of(at.lists, data, covered=at.covered)
+        elif at.rows is not None:
+            rows = at.rows.of(data)
+            made = NormBlocks(base, np.sort(rows[rows >= 0]), covered=at.covered)
+        else:
+            raise ValueError("a segment has no rows")
+        made.degradation.measured = at.quality
+        return cls(made, at.first, at.cut, at.cost)
+
 
 def joined(segments: Sequence[Segment], fresh: int) -> Sequence[Segment]:
     """The last segments that are joined with so many fresh rows: those not much larger than what follows."""
@@ -105,3 +163,82 @@ def fitting(segments: Sequence[Segment], structure: Index | None) -> tuple[Segme
         # An exact structure beside an approximate segment would be told as exact.
         if segment.covered > covered and (segment.structure.is_exact or not is_exact)
     )
+
+
+_SEGMENT_PROBES, _SEGMENT_LISTS = 256, 40
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class SegmentBuild(Cancellation):
+    """Call ``run`` in any thread, then ``LiveIndex.finish_segment`` in the thread of the event loop.
+
+    ``first``: where the segment begins. ``cut``: shorter arms are left out. ``joined``: segments with rows
+    from there on, which it replaces. ``last``: the structure of the last segment, whose centroids are taken
+    if it has some. ``target``: share of the probes whose best arm is to be found. ``recent``: queries served
+    lately, each (d,). After ``run``: ``segment``, None if it was cancelled.
+
+    Cost: m n d multiply-adds for m new rows and n centroids, and m' d reads and writes for m' rows in all.
+    """
+
+    table: TableSnapshot
+    structure: Index | None
+    joined: Sequence[Segment]
+    last: SegmentIndex | None
+    first: int
+    cut: float
+    target: float
+    seed: int
+    recent: Sequence[Vector]
+    segment: Segment | None = None
+
+    def __post_init__(self) -> None:
+        Cancellation.__init__(self)
+
+    def run(self) -> None:
+        # One build at a time, as of graphs: a core stays with the event loop.
+        with suppress(Cancelled), build_lock(self.check):
+            self.segment = self._built()
+
+    def _built(self) -> Segment:
+        self.check()
+        table, cut = self.table, self.cut
+        rows = np.arange(self.first, table.rows)
+        rows = rows[table.is_alive(rows) & (table.norms[rows] >= cut)]
+        rng = np.random.default_rng((self.seed, table.rows))
+        if not len(rows):
+            return Segment(NormBlocks(table, rows), self.first, cut, 0.0)
+        queries, groups = make_queries(table.dim, _SEGMENT_PROBES, self.recent, rng)
+        probes = solve(table, queries, first=self.first, groups=groups)
+        lists = ExactLists.of(table, queries[:_SEGMENT_LISTS], groups[:_SEGMENT_LISTS], first=self.first)
+        made: InvertedFile | NormBlocks
+        if self.structure is not None and self.structure.is_exact:
+            made = NormBlocks(table, rows)
+        else:
+            made = self._inverted_file(rows, rng)
+            made.tune(table, probes, self.target)
+            made.tuned_for_lists(lists, self.target)
+        trial = compare(
+            lambda query: made.search(table, query, 1),
+            lambda query: scan(table, query, 1, first=self.first),
+            probes,
+        )
+        made.answered(lists.measured(trial.least, partial(made.search, table)), probes, lists)
+        return Segment(made, self.first, cut, 1.0 / trial.speedup)
+
+    def _inverted_file(self, rows: Rows, rng: np.random.Generator) -> InvertedFile:
+        """An inverted file over ``rows`` (m,). Those of joined segments stay in their lists."""
+        table, first, centroids = self.table, self.first, centroids_of(self.last)
+        if centroids is None:
+            centroids = Centroids.trained(table, _known(self.structure, rows), rng)
+        parts = [segment.structure for segment in self.joined]
+        labels = known_labels(parts, centroids, first, table.rows)[rows - first]
+        for new in batched(np.flatnonzero(labels < 0)):
+            self.check()
+            labels[new] = centroids.nearest(table.features[rows[new]].astype(table.working.dtype))
+        return InvertedFile(table, centroids, rows, labels, first=first, check=self.check)
+
+
+def _known(structure: Index | None, rows: Rows) -> Rows:
+    """Rows to train centroids on: the arms of the structure, or ``rows`` if there are more of them."""
+    known = structure.rows[structure.rows >= 0] if structure is not None else rows
+    return known if len(known) > len(rows) else rows

@@ -14,10 +14,9 @@ import numpy as np
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.indexes.exact import measured_scan_cost
 from app.indexes.index import Index, IndexKind
-from app.indexes.maintenance import SegmentBuild
 from app.indexes.planner import SMALL, SMALL_NUMBERS, IndexOptions, Plan, is_small
 from app.indexes.quality import falls_short
-from app.indexes.segments import Segment, joined
+from app.indexes.segments import Segment, SegmentBuild, joined
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import TableSnapshot
 from shortlist.types import Vector

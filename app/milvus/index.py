@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
-from app.indexes.maintenance import Measurement, SegmentBuild
+from app.indexes.maintenance import Measurement
+from app.indexes.segments import SegmentBuild
 from app.milvus.engine import Engine
 from app.milvus.snapshot import MilvusSnapshot, asked_for
 from app.platform.deadlines import yield_to_others

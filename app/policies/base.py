@@ -129,9 +129,17 @@ class Policy(ABC):
 
     # When a bandit is made or changed.
 
-    def completed(self, record: BanditRecord) -> BanditRecord:
-        """The record with this policy's defaults. Raises Invalid, naming every field that it refuses."""
+    def completed(self, record: BanditRecord, standing: BanditRecord | None = None) -> BanditRecord:
+        """The record with this policy's defaults. Raises Invalid, naming every field that it refuses.
+
+        ``standing``: the bandit as it is. What it has without effect it may keep: once that was accepted.
+        """
         refused = list(self.check(record))
+        if standing is None or standing.policy != self.name:
+            refused += self.check_unread(record)
+        else:
+            known = {path for path, _ in self.check_unread(standing)}
+            refused += [each for each in self.check_unread(record) if each[0] not in known]
         if refused:
             raise Invalid.many(refused)
         absent = {name: value for name, value in self.defaults.items() if getattr(record, name) is None}
@@ -147,6 +155,24 @@ class Policy(ABC):
             yield ("exploration",), f"exploration must be > 0 for the policy {self.name}"
         if record.exploration == "theory" and record.ridge == AUTO:
             yield ("ridge",), 'ridge must be a number where exploration is "theory"'
+
+    def check_unread(self, record: BanditRecord) -> Iterator[tuple[FieldPath, str]]:
+        """Settings that promise something, and that this policy does not read: field and why.
+
+        Numbers that merely have no effect now are kept: they hold again under another policy.
+        """
+        if "exploration" not in self.reads and record.exploration == "theory":
+            why = "the guarantee is of policies that read exploration"
+            yield ("exploration",), f'exploration: "theory" promises nothing of the policy {self.name}: {why}'
+        if record.eta is not None and not self.reads_eta(record):
+            why = 'it is of elimination, and of sub_ts with solver: "adaptive"'
+            yield ("eta",), f"eta has no effect on the policy {self.name} with these settings: {why}"
+
+    def reads_eta(self, record: BanditRecord) -> bool:
+        """``eta`` is of the adaptive solver, where a policy has it."""
+        if "eta" not in self.reads:
+            return False
+        return "solver" not in self.options or record.solver == "adaptive"
 
     def check_arms(self, record: BanditRecord, catalogue: Catalogue) -> None:
         """Raise Invalid when the arms are too many or have more dimensions than this policy can serve;

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.indexes.live import LiveIndex, Maintenance
-from app.indexes.maintenance import Measurement, SegmentBuild
+from app.indexes.maintenance import Measurement
+from app.indexes.segments import SegmentBuild
 
 LOOK_EVERY_S = 0.2
 CHECK_EVERY = 4

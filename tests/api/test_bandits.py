@@ -9,6 +9,8 @@ import pytest
 
 from api_client import Api, Json, running
 from app.bandits import completion
+from app.policies.base import Policy
+from app.policies.registry import POLICIES
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +57,8 @@ async def test_a_bandit_is_made_once(world: Api):
         fixed = {"ridge": 1} if value == "theory" else {}
         if name == "shift_rewards":
             fixed["intercept"] = False
+        if name == "eta":
+            fixed["solver"] = "adaptive"
         changed = {**FULL, **keyed, **fixed, name: value}
         told = await world.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
         assert re.search(rf"exists and has another ([\w, ]*, )?{name}\b.*: PATCH changes it", told["detail"])
@@ -89,6 +93,10 @@ IMPOSSIBLE: list[Any] = [
         ({"policy": "sub_elim", "half_life_s": 60, "intercept": False}, ["half_life_s"]),
         ({"policy": "linear_elim", "scope": "per_key", "prior": "pooled", "intercept": False}, ["prior"]),
         ({"half_life_s": 0.5}, ["half_life_s"]), ({"idle_ttl_s": 0}, ["idle_ttl_s"]),
+        ({"eta": 0.5}, ["eta"]), ({"policy": "linear_ts", "eta": 0.5}, ["eta"]),
+        ({"policy": "softmax", "temperature": 1, "eta": 0.5}, ["eta"]),
+        ({"policy": "softmax", "exploration": "theory", "ridge": 1}, ["exploration"]),
+        ({"policy": "linucb", "exploration": "theory", "ridge": 1}, ["exploration"]),
     ]  # fmt: skip
 
 
@@ -96,6 +104,34 @@ async def test_what_a_bandit_cannot_be(world: Api):
     for change, field in IMPOSSIBLE:
         await world.refused("PUT", "/v1/bandits/b", {**FULL, **change}, loc=["body", *field])
         await world.refused("GET", "/v1/bandits/b", status=404, code="not_found")
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+async def test_what_a_policy_does_not_read_promises_nothing(world: Api, policy: str):
+    """``theory`` is of the policies that read ``exploration``, as ``GET /v1/policies`` lists them."""
+    items = (await world.ok("GET", "/v1/policies"))["items"]
+    listed = {each["name"]: each["options"]["properties"] for each in items}
+    body = {"catalogue": "c", "policy": policy, "exploration": "theory"}
+    if "exploration" in listed[policy]:
+        await world.ok("PUT", "/v1/bandits/b", body, 201)
+    else:
+        told = await world.refused("PUT", "/v1/bandits/b", body, loc=["body", "exploration"])
+        assert policy in told["detail"]
+
+
+async def test_a_bandit_keeps_what_it_was_made_with_and_has_no_effect(
+    world: Api, monkeypatch: pytest.MonkeyPatch
+):
+    """As bandits of before: other settings of them change, and the same request finds them."""
+    body = {"catalogue": "c", "policy": "softmax", "exploration": "theory"}
+    with monkeypatch.context() as before:
+        before.setattr(Policy, "check_unread", lambda *_: iter(()))
+        await world.ok("PUT", "/v1/bandits/b", body, 201)
+    await world.ok("PUT", "/v1/bandits/b", body, 200)
+    assert (await world.ok("PATCH", "/v1/bandits/b", {"temperature": 2}))["exploration"] == "theory"
+    await world.refused("PATCH", "/v1/bandits/b", {"policy": "linucb"}, loc=["body", "exploration"])
+    await world.refused("PATCH", "/v1/bandits/b", {"eta": 0.5}, loc=["body", "eta"])
+    await world.ok("PATCH", "/v1/bandits/b", {"policy": "linucb", "exploration": "auto"})
 
 
 async def test_a_bandit_needs_its_catalogue(world: Api):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -18,8 +19,9 @@ from app.filtering.plan import PlanOptions, plan_filter
 from app.filters.filter import parse
 from app.indexes import live, planner, serving
 from app.indexes.eligible_rows import eligible_rows
-from app.indexes.index import Index
+from app.indexes.index import Index, PublicationReader, PublicationWriter, Saving
 from app.indexes.live import IndexOptions, LiveIndex
+from app.indexes.mapped_file import ArrayPlace
 from app.indexes.planner import Candidate, Plan, Task, measured
 from app.indexes.probes import ExactLists, Probes, Quality, Trial
 from app.indexes.publishing import Adoption, Publishing
@@ -84,7 +86,7 @@ class FlatIndex(Index):
         self.degradation.tombstone(places[~self.degradation.gone[places]])
 
     def moved(self, position: Rows, covered: int) -> FlatIndex:
-        other = object.__new__(FlatIndex)
+        other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.covered, other._rows = covered, np.append(position, -1)[self._rows]
         other._places = positions_of(other._rows, covered)
@@ -254,6 +256,61 @@ def test_filters_ask_it_for_arms_that_they_let_in() -> None:
         assert all(int(arm) % 2 for arm in ids)
         found += ids == best_ids(odd, query, 1)[0]
     assert found >= 57
+
+
+class SavedIndex(FlatIndex):
+    """The same, under a kind that answers know, and written for the other processes."""
+
+    kind: ClassVar[Any] = "inverted_file"
+
+    @staticmethod
+    def save(index: SavedIndex, to: PublicationWriter) -> Any:
+        rows = np.append(to.positions, -1)[index.rows]
+        places = [to.arrays.place(each) for each in (rows, index._codes, index._scales)]
+        return places, index.degradation.measured
+
+    @staticmethod
+    def load(at: PublicationReader) -> Index:
+        places, quality = msgspec.convert(at.saved, tuple[list[ArrayPlace], Quality])
+        rows, codes, scales = (place.of(at.data) for place in places)
+        index = object.__new__(SavedIndex)
+        Index.__init__(index, at.covered, Degradation(len(rows)))
+        index._rows, index._codes, index._scales = rows, codes.reshape(-1, DIM), scales
+        index._places = positions_of(rows, at.covered)
+        index.degradation.measured = quality
+        index.degradation.tombstone(np.flatnonzero(rows < 0))
+        return index
+
+
+def test_one_that_says_how_it_is_saved_serves_in_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def attempt(task: Task) -> tuple[Plan, Index | None]:
+        return measured(task, SavedIndex(task.table, task.table.live_rows), build_s=0.0)
+
+    saving = Saving(SavedIndex.save, SavedIndex.load)
+    monkeypatch.setattr(planner, "CANDIDATES", [Candidate(SavedIndex.kind, attempt, saving)])
+    features, indexes = gaussian(ARMS), list[LiveIndex]()
+    for is_maker in (True, False):
+        shared = SharedArms(tmp_path / "shared", lambda is_maker=is_maker: is_maker)
+        index = filled(features, IndexOptions(), shared=shared)
+        index.version = 1
+        indexes.append(index)
+    maker, other = indexes
+    done(maker)
+    maker.remove(["7"])
+    done(maker, "sharing")
+    done(other, "sharing")
+    made, adopted = (index.snapshot().structure for index in indexes)
+    assert isinstance(made, SavedIndex)
+    assert isinstance(adopted, SavedIndex)
+    assert adopted is not made
+    other.remove(["7"])
+    left = {arm: each for arm, each in of(features).items() if arm != "7"}
+    for index in indexes:
+        assert index.status().kind == "inverted_file"
+        check(index, left, seed=11)
+    assert indexes[0].status().recall_at_1 == pytest.approx(indexes[1].status().recall_at_1)
 
 
 def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: Path) -> None:

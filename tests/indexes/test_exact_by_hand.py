@@ -19,6 +19,7 @@ from app.indexes import filtered_search, norm_pruned, planner
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.exact import ExactOverlay, contenders, scan
 from app.indexes.hnsw import HnswGraph
+from app.indexes.index import Build
 from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.planner import core, plan, reserve_of
@@ -717,8 +718,9 @@ def test_blocks_serve_that_are_a_tenth_faster(monkeypatch, us, scan_us, kind):
     features = np.vstack((10 * np.eye(2), -10 * np.eye(2), features_of(96, 2) / 10))
     no_graph = planner.Candidate("hnsw", lambda task: (task.exact.plan, task.exact.blocks))
     monkeypatch.setattr(planner, "CANDIDATES", [no_graph])
+    build = Build(seed=0, threads=1, check=lambda: None)
     decided, structure = plan(
-        filled(features).snapshot().table, IndexOptions(), None, recent=(), rng=np.random.default_rng(1)
+        filled(features).snapshot().table, IndexOptions(), build, recent=(), rng=np.random.default_rng(1)
     )
     assert decided.kind == kind
     assert (structure is None) == (kind == "exact")

@@ -201,7 +201,7 @@ def test_its_file_gives_it_back(tmp_path):
     view = index.snapshot().table
     other = grown(graph, view)
     shape = {"m": 8, "ef_construction": 40}
-    graph_file.write(tmp_path / "graph", other, view, **shape)
+    graph_file.write(tmp_path / "graph", other, view)
     read = tuned(graph_file.read(tmp_path / "graph", view, **shape))
     assert (read.arms, read.degradation.dead) == (1_300, 20)
     for query in gaussian(20, 8, seed=2):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from app.filters.attributes import AttributeTable
-from app.indexes import planner
+from app.indexes import graph_file, planner
 from app.indexes import quality as ef_choice
 from app.indexes.hnsw import HnswGraph
+from app.indexes.index import Build
 from app.indexes.planner import IndexOptions, core, plan, reserve_of
 from app.indexes.probes import SERVED, Quality, Trial, compare, make_queries, queries_like, solve
 from app.indexes.snapshot import Snapshot
@@ -44,11 +45,16 @@ def measured_as(monkeypatch, recall, speedup):
     monkeypatch.setattr(planner, "compare", lambda *_: Trial(quality, us=10.0, exact_us=10.0 * speedup))
 
 
+BUILD = Build(seed=0, threads=1, check=lambda: None)
+
+
 def decide(view, *, wanted=False, make=None, ef_search=None, target=0.95):
     options = IndexOptions(
         "hnsw" if wanted else "auto", ef_search=ef_search, shortlist=10, target_recall=target
     )
-    return plan(view, options, make or no_graph, recent=(), rng=np.random.default_rng(1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_file, "make", lambda table, rows, build, **shape: (make or no_graph)(rows))
+        return plan(view, options, BUILD, recent=(), rng=np.random.default_rng(1))
 
 
 def no_graph(rows):
@@ -84,7 +90,7 @@ def test_how_many_numbers_are_small_says_whether_a_graph_is_built(monkeypatch, n
 
 def test_an_exact_index_is_only_timed(any_size):
     view = view_of(gaussian(300, 8))
-    decided, structure = plan(view, IndexOptions("exact"), no_graph, recent=(), rng=np.random.default_rng(1))
+    decided, structure = plan(view, IndexOptions("exact"), BUILD, recent=(), rng=np.random.default_rng(1))
     assert (decided.kind, structure) == ("exact", None)
     assert decided.expected_us > 0
 

@@ -20,8 +20,8 @@ from app.indexes import arm_rows, live, mapped_file, shared_files
 from app.indexes.arm_rows import ArmIds
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
-from app.indexes.maintenance import SegmentBuild
 from app.indexes.publishing import Adoption, Publishing
+from app.indexes.segments import SegmentBuild
 from app.indexes.shared_arms import SharedArms
 from app.indexes.table import ArmTable
 

@@ -30,7 +30,17 @@ from app.bandits import prior_version, settings, spaces, versions
 from app.campaigns import fold as campaign_records
 from app.campaigns import noisy_centers, slates
 from app.caps import rules
-from app.indexes import hnsw, inverted_file, mapped_file, planner, probes, publishing, shared_files
+from app.indexes import (
+    graph_file,
+    hnsw,
+    inverted_file,
+    mapped_file,
+    planner,
+    probes,
+    publishing,
+    segments,
+    shared_files,
+)
 from app.learning import tokens
 from app.measuring import evaluation_jobs
 from app.milvus import index
@@ -104,8 +114,8 @@ RECORDS: dict[str, type] = {
     "shared attributes, column": shared_files.ColumnPlaces,
     "shared attributes, strings": shared_files.StringPlaces,
     "shared index": publishing.SearchPlaces,
-    "shared index, segment": publishing.SegmentPlaces,
-    "shared index, graph": publishing.GraphPlaces,
+    "shared index, segment": segments.SegmentPlaces,
+    "shared index, graph": graph_file.GraphPlaces,
     "shared index, lists": inverted_file.ListPlaces,
     "shared index, tuning": hnsw.GraphTuning,
     "shared index, plan": planner.Plan,
