@@ -20,7 +20,7 @@ from shortlist import checks
 from shortlist.mips.exact import ranked
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
-_NOTHING = TopK(NO_ROWS, np.empty(0), exact=False)
+_NOTHING = TopK(NO_ROWS, np.empty(0), exact=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +135,8 @@ class Snapshot:
         # the arms that lack are there, but were not proposed: a list is never shorter for that
         if len(rows) < k:
             return scan(table, query, k, exclude)
-        return ranked(rows, k, table.features, query, exact=found.exact)
+        is_exact = found.exact and all(segment.structure.is_exact for segment in self.segments)
+        return ranked(rows, k, table.features, query, exact=is_exact)
 
     def _newer(self, query: Vector, k: int, exclude: Rows) -> Iterator[Rows]:
         """Rows outside of the structure that could be the best ``k``: of each segment, and the fresh ones."""

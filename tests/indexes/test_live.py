@@ -237,6 +237,20 @@ def test_hnsw_against_a_dict():
     run(HnswMachine)
 
 
+def test_a_search_of_exact_segments_is_exact():
+    index = LiveIndex(1, HnswMachine.options)
+    index.upsert(["a"], np.array([[1.0]]), [1])
+    index.remove(["a"])
+    segment = index.begin_segment()
+    segment.run()
+    index.finish_segment(segment)
+    index.upsert(["a"], np.array([[1.0]]), [2])
+    snapshot = index.snapshot()
+    assert snapshot.is_exact
+    assert not snapshot.is_scanned
+    assert snapshot.search(np.array([1.0]), 1).exact
+
+
 def test_an_old_snapshot_excludes_what_was_replaced_and_removed_since():
     index = filled(np.eye(3))
     snapshot = index.snapshot()
