@@ -323,12 +323,12 @@ def test_compaction_forgets_the_dead():
     assert status.memory_bytes < 0.6 * memory
 
 
-def test_failed_work_changes_nothing_and_is_due_again():
+def test_failed_work_changes_nothing_and_is_due_again(monkeypatch):
     index = filled(np.random.default_rng(0).standard_normal((100, 4)), IndexOptions(kind="hnsw"))
     before = index.snapshot()
     job = index.begin_maintenance()
-    job._graph = lambda rows: 1 / 0
-    with pytest.raises(ZeroDivisionError):
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(maintenance, "plan", lambda *_, **__: 1 / 0)
         job.run()
     index.finish_maintenance(job)
     assert index.snapshot().structure is before.structure is None
