@@ -63,7 +63,7 @@ def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 
 SLICE_S = 0.002
-MOST_TURNS = 500  # of others: about a second
+MOST_TURNS = 500  # of others, before a step goes on all the same
 
 
 class _Slice:

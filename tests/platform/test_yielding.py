@@ -41,6 +41,24 @@ async def test_one_step_is_made_between_two_looks_at_the_network_whatever_the_nu
     assert all("look" in pair for pair in pairwise(seen)), seen
 
 
+@pytest.mark.usefixtures("no_time")
+async def test_a_step_goes_on_in_the_end_though_others_use_up_each_slice():
+    turns, done = 0, asyncio.Event()
+
+    async def others() -> None:
+        nonlocal turns
+        while not done.is_set() and turns < 2 * deadlines.MOST_TURNS:
+            turns += 1
+            deadlines._Slice.ends = -turns  # begun, and used up
+            await asyncio.sleep(0)
+
+    busy = asyncio.create_task(others())
+    await yield_to_others()
+    done.set()
+    await busy
+    assert 1 < turns <= deadlines.MOST_TURNS + 1
+
+
 async def test_steps_follow_each_other_within_a_slice(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(deadlines._Slice, "ends", float("inf"))
     others = asyncio.get_running_loop().create_future()
