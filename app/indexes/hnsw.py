@@ -162,11 +162,8 @@ class HnswGraph(Index):
         with huge_pages(total * lowest_layer_bytes(table.dim, self.m)):
             index = hnswlib.Index(params=copied(self._index, labels, total))
         insert(index, table, new, position[new], exponent, threads=threads, check=check)
-        rows, shape = (
-            np.append(in_order, self._rows[~known]),
-            {"m": self.m, "ef_construction": self.ef_construction},
-        )
-        graph = HnswGraph(index, rows, covered=table.rows, **shape)
+        rows = np.append(in_order, self._rows[~known])
+        graph = HnswGraph(index, rows, covered=table.rows, m=self.m, ef_construction=self.ef_construction)
         graph._tombstone_labels(np.arange(len(in_order), total))
         return graph
 
@@ -264,6 +261,9 @@ class HnswGraph(Index):
         ``cut``: the norm from which on an arm can win while few have died. The labels of the substitutes
         follow those of the core.
         """
+        # A graph that was added to keeps arms that the core no longer has: with two labels a death would be
+        # counted for one of them alone.
+        substitutes = substitutes[not_in(substitutes, self._rows)]
         self._substitutes = ExactOverlay.copied(table, substitutes, len(self._rows))
         self._labels = positions_of(np.append(self._rows, self._substitutes.rows), self.covered)
         self.degradation.with_reserve(reserve, len(substitutes))

@@ -137,8 +137,8 @@ class Measurement(Cancellation):
     """Call ``run`` in any thread, then ``LiveIndex.finish_measurement`` in the thread of the event loop.
 
     ``graph``: of ``table``, both of one moment. ``recent``: queries served lately, each (d,). ``seed`` fixes
-    the probes that are drawn. After ``run``: ``answers``, their quality and the probes, and the lists; None
-    if it was cancelled, or no arm of the graph is alive.
+    the probes that are drawn. Some arm of the graph is alive. After ``run``: ``answers``, their quality and
+    the probes, and the lists; None if it was cancelled.
 
     Cost: a search and K d multiply-adds for each of 400 probes.
     """
@@ -162,8 +162,6 @@ class Measurement(Cancellation):
     def _measure(self) -> None:
         table, graph = self.table, self.graph
         among = np.arange(table.rows) < graph.covered
-        if not table.is_alive(np.flatnonzero(among)).any():
-            return  # all of them died, and a compaction may have taken their rows
         rng = np.random.default_rng((self.seed, len(table.dead)))
         queries, groups = queries_like(table.dim, _MEASURING_PROBES, self.recent, rng)
         probes, answers = solve(table, queries, among=among, groups=groups), []

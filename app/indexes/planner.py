@@ -402,6 +402,7 @@ def reserve_of(table: TableSnapshot, *, is_growing: bool = False) -> int:
 
 
 CANDIDATES: list[Candidate] = [Candidate("hnsw", _with_graph, graph_file.SAVING)]
+"""All structures that are tried where no exact search is quick enough; the fastest that may serve does."""
 
 
 def build_over(
@@ -420,9 +421,6 @@ def build_over(
 def bytes_over(count: int, dim: int, options: IndexOptions) -> int:
     """About how much memory ``build_over`` takes for so many rows."""
     return count * arm_bytes(dim, options.m)
-
-
-"""All structures that are tried where no exact search is quick enough; the fastest that may serve does."""
 
 
 def _load_blocks(at: PublicationReader) -> NormBlocks:

@@ -257,3 +257,16 @@ def test_what_is_kept_between_runs_is_the_last_graph_that_was_built(restless, tm
     maintain(index)
     assert index.snapshot().structure.is_interim
     assert (tmp_path / "graph").read_bytes() == kept
+
+
+def test_arms_that_a_graph_keeps_are_no_substitutes_too():
+    """Each death is counted once: a graph of which no arm is left knows that."""
+    index = filled(gaussian(100, 4), HNSW)
+    view = index.snapshot().table
+    kept = longest_first(view, view.live_rows)[60:]  # the core has them no longer
+    made = tuned(
+        built(view).grown(view, longest_first(view, view.live_rows)[:60], threads=1, check=lambda: None)
+    )
+    made.with_reserve(view, 5, kept, 1.0)
+    made.tombstone(view.live_rows)
+    assert made.degradation.dead == made.arms == 100

@@ -323,15 +323,6 @@ def test_compaction_forgets_the_dead():
     assert status.memory_bytes < 0.6 * memory
 
 
-def test_a_graph_is_not_measured_where_none_of_its_arms_is_left():
-    index = filled(np.random.default_rng(0).standard_normal((100, 4)), IndexOptions(kind="hnsw"))
-    maintain(index)
-    graph, empty = index.snapshot().structure, LiveIndex(4, IndexOptions()).snapshot().table
-    job = maintenance.Measurement(table=empty, graph=graph, recent=(), seed=0)
-    job.run()
-    assert job.answers is None
-
-
 def test_failed_work_changes_nothing_and_is_due_again(monkeypatch):
     index = filled(np.random.default_rng(0).standard_normal((100, 4)), IndexOptions(kind="hnsw"))
     before = index.snapshot()
