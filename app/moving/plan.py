@@ -19,7 +19,6 @@ from app.moving.arms import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
 from app.records.records import LearnerState, state_bytes
 from app.storage.store import Store
-from app.storage.types.registry import SIXTEENTHS
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix
 
@@ -167,8 +166,8 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
 
 async def lacks_space(store: Store, bandit: Bandit, learners: int) -> bool:
     """Whether what so many learners know is more than may be kept. Raises Unavailable."""
-    left = store.usage.bounds["moves"] * SIXTEENTHS // 16 - (await store.usage.read())["moves"]
-    return learners * (state_size(bandit) * 9 // 8 + KEPT_BYTES) > left
+    needed = learners * (state_size(bandit) * 9 // 8 + KEPT_BYTES)
+    return needed > await store.usage.left("moves")
 
 
 def state_size(bandit: Bandit) -> int:

@@ -46,9 +46,16 @@ class SpaceBudget:
     def of(self, kind: Kind, partition: int, sixteenths: int = SIXTEENTHS) -> int:
         """The bytes that the partition may hold; none if that is negative. ``sixteenths``: of the bound."""
         others = self._total[kind] - (self._held[kind][partition] if self._held else 0)
+        return self._most(kind, sixteenths) - others
+
+    def left(self, kind: Kind) -> int:
+        """The bytes that all partitions together may still take, by what is known here."""
+        return self._most(kind, SIXTEENTHS) - self._total[kind]
+
+    def _most(self, kind: Kind, sixteenths: int) -> int:
         bound = self.bounds[kind]
         # In integers and rounded down: no process allows a byte more than another.
-        return bound - bound * (16 - sixteenths) // 16 - others
+        return bound - bound * (16 - sixteenths) // 16
 
 
 def campaigns_full() -> QuotaReached:

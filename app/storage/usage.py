@@ -39,6 +39,11 @@ class Usage(RedisPart):
         self._quota.seen(dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True)))
         return {**self._quota.total, "campaigns": int(campaigns or 0)}
 
+    async def left(self, kind: Kind) -> int:
+        """The bytes that may still be taken of a kind that expires. Cost: that of ``read``."""
+        await self.read()
+        return self._quota.left(kind)
+
     async def _held_by(self, partition: int) -> Sequence[int]:
         names = keys.of_partition(partition, keys.ledger, keys.decisions)
         held: Sequence[int] = await self._redis.script("usage", names, list(_EXPIRING))
