@@ -88,7 +88,6 @@ class FrequencyCaps(Constraint):
         if subject is None:
             return View()
         counts = await self.exposures(subject, dry_run=request.dry_run)
-        await yield_to_others()  # one read of the store may bring what many choices waited for
         return view_of(subject, counts, request, request.bandit.catalogue.index.snapshot())
 
     async def exposures(self, subject: FrequencyCapKey, *, dry_run: bool) -> Mapping[str, int]:
@@ -96,6 +95,7 @@ class FrequencyCaps(Constraint):
         if dry_run or subject.rule.counts == "rewarded":
             # With nothing to write: the same script reads, so both have one form of the answer.
             self._refresh(subject, await self._store.take_repeats(subject.key, [], **_terms(subject.rule)))
+            await yield_to_others()  # one read of the store may bring what many choices waited for
         moment = time.monotonic()
         # By this process's clock: what it knows is only a first guess, and the script decides by the store's.
         return Counter(what for what, until in self._known.get(subject.key) or () if until > moment)
