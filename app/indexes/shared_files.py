@@ -27,7 +27,6 @@ from app.indexes.mapped_file import (
     created,
     digest_of,
     mapped,
-    packed_names,
     read_packed,
     write,
     write_all,
@@ -155,7 +154,6 @@ def _digest(header: ArmHeader, columns: ArmColumns, ids: MappedStrings) -> str:
 
 
 _COLUMN_NAME, _COLUMN_FORMAT = "columns", 1
-COLUMN_FILES = packed_names(_COLUMN_NAME)
 
 
 class ColumnPlaces(msgspec.Struct, frozen=True, array_like=True):
