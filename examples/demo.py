@@ -90,7 +90,7 @@ def _draw(game: Environment, outcome: Outcome, path: Path) -> None:
     rounds = next(iter(outcome.regrets.values())).shape[1]
     best = np.repeat(game.best, game.block, axis=1)[:, :rounds]
     rewards = {name: best - regrets for name, regrets in outcome.regrets.items()}
-    what = "clicks a film shown, none shown twice" if game.clicks else "mean reward a round"
+    what = "drawn clicks a film shown, none shown twice" if game.clicks else "mean reward a round"
     picture.draw(path, game.title, f"{what}; Sub-TS has no settings", rewards)
     print(f"\na picture of it: {path.absolute()}")
 

@@ -86,6 +86,8 @@ def evaluate(
             settings = _as_learned(settings, index, first, learners_from)
         bandit = _bandit(settings, index, first)
         evaluated_policy(bandit)
+        if priors is not None and bandit.record.prior != "learned":
+            raise Invalid(f"--priors: the policy has the prior {bandit.record.prior}, which has no versions")
         source = HeldSource(priors={} if priors is None else priors_of(priors, bandit))
         work = _evaluated(bandit, log, names, learners, source=source, learners_from=learners_from)
         evaluation = asyncio.run(work)

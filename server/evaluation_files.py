@@ -91,12 +91,18 @@ def priors_of(path: Path, bandit: Bandit) -> Mapping[int, PriorVersion]:
             if not line.strip():
                 continue
             try:
-                version = imported(json.loads(line))
-            except (ValueError, KeyError, TypeError, RecursionError):
-                wrong(path, row, None, "is not a version of a prior, as export writes them")
+                version = imported(line)
+            except (ValueError, RecursionError) as error:
+                wrong(path, row, None, f"is not a version of a prior, as export writes them: {error}")
             if version.learned is not None and version.learned.dim != bandit.learner_dim:
                 wrong(path, row, "mean", f"is of {version.learned.dim} numbers, not {bandit.learner_dim}")
-            found[version.number] = version
+            signals = len(bandit.record.signals or (0,))
+            if version.learned is not None and len(version.learned.mean) > signals:
+                wrong(path, row, "mean", f"is of {len(version.learned.mean)} signals, not {signals}")
+            if found.setdefault(version.number, version).record != version.record:
+                wrong(path, row, "version", f"{version.number} was there before, with other numbers")
+    if not found:
+        raise FileError(f"{path}: has no version of a prior")
     return found
 
 

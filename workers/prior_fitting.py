@@ -10,8 +10,9 @@ needed is saved, ``SAVED_S`` at most: the first fits of a bandit follow one anot
 
 The folds of this process and the polls of the store say what has changed (``changed``), and start a round at
 once: the first version of a bandit is there some hundredths of a second after five keys have a reward, and
-improves the choices of all others. While nothing is learned a round costs nothing. A bandit that was given a
-learned prior is found within ``LOOK_AGAIN_S``, or with its next reward.
+improves the choices of all others. After a round in which no fit was due the next one comes half a second
+later: a look costs more than a reward. While nothing is learned a round costs nothing. A bandit that was
+given a learned prior is found within ``LOOK_AGAIN_S``, or with its next reward.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from app.storage.priors import PriorStore
 from app.storage.types import FoldedCounts
 
 IDLE_S = 2.0  # without news: others may have lost the partition
-PAUSE_S = 0.05  # after a round, for each bandit that was looked at: it takes some calls of the store
-LONGEST_PAUSE_S = 0.5
+PAUSE_S = 0.05  # after a fit, for each bandit that was looked at: it takes some calls of the store
+LONGEST_PAUSE_S = 0.5  # also after a round in which no fit was due: priors age slower than rewards come
 SHARE = 0.05
 SAVED_S = 60.0  # three seconds of a core
 GROWTH = 0.1  # of the rewards that the newest version was made of
@@ -77,6 +78,7 @@ class PriorFitting:
         self._tried: dict[str, FoldedCounts] = {}  # by uid, of fits that gave no version
         self._rest_until, self._look_again = -math.inf, 0.0
         self._news = asyncio.Event()
+        self._was_due = False  # any bandit, in the last round
 
     def changed(self, uids: Iterable[str] | None) -> None:
         """Learners of these bandits have changed; None: it is not known of which."""
@@ -104,12 +106,14 @@ class PriorFitting:
         pause_s = LONGEST_PAUSE_S
         try:
             await self.round()
-            pause_s = min(PAUSE_S * looked_at, LONGEST_PAUSE_S)
+            if self._was_due:
+                pause_s = min(PAUSE_S * looked_at, LONGEST_PAUSE_S)
         finally:
             await asyncio.sleep(pause_s)
 
     async def round(self) -> bool:
         """Fit what is due, and what the rest allows; False: there was nothing to do."""
+        self._was_due = False
         # one worker fits for all: the one that folds partition 0
         if not self._owns(0):
             self._knows_all = False  # what changes meanwhile is looked at with all others
@@ -149,6 +153,7 @@ class PriorFitting:
             if newest is not None and counts.entries != newest.record.rewards:
                 self._waiting.add(uid)
             return
+        self._was_due = True
         started, used_s = time.thread_time(), 0.0
         try:
             done = await self._fits.fit(bandit, is_due=partial(self._is_due, uid))

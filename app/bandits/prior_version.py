@@ -6,15 +6,16 @@ nothing, as after keys were forgotten: everything is then as with the plain prio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
 from app.records.records import bytes_to_vector, vector_to_bytes
+from shortlist import checks
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix, Vector
 
@@ -163,28 +164,51 @@ def exported(version: PriorVersion) -> dict[str, Any]:
     }
 
 
-def imported(item: Mapping[str, Any]) -> PriorVersion:
-    """A version that was exported. Raises ValueError, KeyError, TypeError: it is none."""
-    number, since_ms, keys = int(item["version"]), int(item["since_ms"]), int(item["keys"])
-    if item["mean"] is None:
-        return version_of(number, since_ms, rewards=0, replaced=0, learned=None)
-    mean, residuals = np.array(item["mean"], dtype=float), np.array(item["residuals"], dtype=float)
-    if mean.ndim != 2:
-        raise ValueError("mean must be of each signal")
-    precision = _whole(np.array(item["precision"], dtype=float), mean.shape[1])
+class _Exported(msgspec.Struct):
+    """What ``exported`` writes."""
+
+    version: Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
+    since_ms: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+    keys: Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+    observations: Annotated[float, msgspec.Meta(ge=0)]
+    mean: list[list[float]] | None
+    precision: list[float] | None
+    residuals: list[list[float]] | None
+    variation: float | None = None  # older versions: not known
+
+
+def imported(line: bytes) -> PriorVersion:
+    """A version that was exported, as JSON. Raises ValueError, which says what it is not.
+
+    Cost: O(D^3).
+    """
+    item = msgspec.json.decode(line, type=_Exported)
+    if item.mean is None or item.precision is None or item.residuals is None:
+        return version_of(item.version, item.since_ms, rewards=0, replaced=0, learned=None)
+    mean, residuals = _table("mean", item.mean), _table("residuals", item.residuals)
+    dim = mean.shape[1]
+    checks.shape("precision", np.array(item.precision), (dim * (dim + 1) // 2,))
+    checks.in_range("keys", item.keys, least=1)
     learned = LearnedPrior.of(
         mean,
-        precision,
+        _whole(np.array(item.precision), dim),
         residuals,
-        keys=keys,
-        observations=float(item["observations"]),
-        variation=1.0 if item.get("variation") is None else float(item["variation"]),  # older: not known
+        keys=item.keys,
+        observations=item.observations,
+        variation=1.0 if item.variation is None else item.variation,
     )
-    return version_of(number, since_ms, rewards=0, replaced=0, learned=learned)
+    return version_of(item.version, item.since_ms, rewards=0, replaced=0, learned=learned)
+
+
+def _table(name: str, rows: Sequence[Sequence[float]]) -> Matrix:
+    """Raises ValueError: there is none, or they are of several lengths."""
+    if len({len(row) for row in rows}) != 1:
+        raise ValueError(f"{name} must have rows of one length")
+    return np.array(rows, dtype=float)
 
 
 def _whole(lower: Vector, dim: int) -> Matrix:
-    """A symmetric matrix from its lower triangle. Raises ValueError: it is none of this dimension."""
+    """A symmetric matrix from its lower triangle."""
     whole = np.zeros((dim, dim))
     whole[np.tril_indices(dim)] = lower
     whole += np.tril(whole, -1).T

@@ -39,6 +39,9 @@ from shortlist.types import Matrix, Vector
 
 MOST_CANDIDATES = 100
 MOST_TERMS = 10
+NOT_LOGGED = (
+    "the decision is not in the log of this bandit; a new one is there about half a second after its choice"
+)
 
 ChangedInput = Literal["bandit", "request", "warm_up", "prior", "learner", "catalogue", "barred"]
 
@@ -101,7 +104,7 @@ class Explanations:
         """
         logged = await self._log.find(bandit, token)
         if logged is None:
-            raise NotFound("the decision is not in the log of this bandit")
+            raise NotFound(NOT_LOGGED)
         changed, again, candidates = await self._again(bandit, logged)
         return Explanation(
             row=logged.row,

@@ -77,7 +77,7 @@ log = logging.getLogger("shortlist.sync")
 BOUND_S = 1.0
 PATIENCE_S = 0.2
 NEWS_S = 5.0  # without an answer by then nobody knows whether what is asked for exists
-IDLE_S = 0.5  # well within ``BOUND_S``
+IDLE_S = 0.25  # half of what is promised: a poll, and a busy machine, take time too
 
 
 class Sync:

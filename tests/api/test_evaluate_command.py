@@ -175,10 +175,32 @@ async def test_a_learned_prior_is_that_of_the_rows_or_fitted_from_those_before(
     assert await support("--priors", str(others)) != await support("--priors", str(priors))
     capsys.readouterr()
     narrow = {**kept["items"][0], "mean": [[1.0]], "precision": [1.0]}
-    for line in ("{", '{"version": 1}', json.dumps(narrow), json.dumps(narrow | {"precision": [-1.0]})):
+    good = kept["items"][-1]
+    for line, reason in {
+        "": "has no version",
+        "{": "is not a version of a prior",
+        '{"version": 1}': "since_ms",
+        json.dumps(narrow): "numbers",
+        json.dumps(narrow | {"precision": [-1.0]}): "precision",
+        json.dumps(good | {"version": "1"}): "$.version",
+        json.dumps(good | {"keys": -3}): "$.keys",
+        json.dumps(good | {"keys": 0}): "keys",
+        json.dumps(good | {"mean": [[1.0], [1.0, 2.0]]}): "mean",
+        json.dumps(good | {"mean": [[1e308] * len(good["mean"][0])]}): "mean",
+        json.dumps(good | {"precision": [1.0]}): "precision",
+        json.dumps(good | {"mean": 2 * good["mean"], "residuals": [[1, 0], [0, 1]]}): "is of 2 signals",
+        json.dumps(good | {"residuals": [[0.0]]}): "residuals",
+        json.dumps(good | {"variation": -1.0}): "variation",
+        "\n".join(json.dumps(good | {"keys": keys}) for keys in (5, 6)): "other numbers",
+    }.items():
         priors.write_text(line + "\n")
         assert await asyncio.to_thread(run, log, arms, policy, "--priors", str(priors)) == 2
-        assert str(priors) in line_of(capsys)
+        told = line_of(capsys)
+        assert str(priors) in told
+        assert reason in told, line
+    plain = policy | {"prior": "plain"}
+    assert await asyncio.to_thread(run, log, arms, plain, "--priors", str(others)) == 2
+    assert "--priors: the policy has the prior plain" in line_of(capsys)
 
 
 @pytest.fixture

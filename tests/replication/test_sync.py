@@ -290,6 +290,31 @@ async def forgotten(world: World, bandit: Bandit) -> bool:
     return not (await world.service.learners.report(bandit, bandit.learner_for("new"))).theta.any()
 
 
+async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_new_version(
+    teacher_and_pupil: tuple[World, World],
+):
+    """Half a second is promised. Pauses are counted, not time: a machine may be busy."""
+    one, two = teacher_and_pupil
+    bandit = await one.bandit(prior="learned", ridge="auto", exploration="auto")
+    items = [Observation(f"{n}-{arm}", f"a{arm}", 1.0 + arm, f"k{n}") for n in range(8) for arm in range(4)]
+    await one.service.rewards.wait(await one.service.rewards.observe(bandit, items))
+    sync = two.service.sync
+    sync._every_s = Settings().follow_s
+    await sync.poll()
+    there = await two.service.bandits.get("b")
+    pauses = list[float]()
+    for _ in range(8):  # nobody asks, and nothing changes
+        pauses.append(sync._pause())
+        await sync.poll()
+    assert pauses[-1] == pauses[-2] == max(pauses) > sync._every_s, "it polls less often when it is quiet"
+    made = (await one.service.prior_fits.fit(bandit)).version
+    assert made is not None
+    pause_s = sync._pause()
+    await sync.poll()
+    assert (await two.choose(there, key="new")).prior_version == made.number
+    assert pause_s <= 0.25
+
+
 async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
     pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch
 ):

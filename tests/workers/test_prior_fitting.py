@@ -325,6 +325,26 @@ async def test_what_is_learned_is_looked_at_at_once(clock: Clock, monkeypatch: p
         await background.end([running])
 
 
+async def test_rewards_after_which_nothing_is_due_are_looked_at_now_and_then(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    """A look costs a call of each partition, more than a reward does: its pauses are counted here."""
+    town = Town({UID: FoldedCounts(100)})
+    fitting, pauses = worker(town, clock), list[float]()
+
+    async def slept(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(prior_fitting.asyncio, "sleep", slept)
+    for entries, due in ((100, True), (101, False), (105, False), (110, True), (111, False)):
+        town.counts[UID] = FoldedCounts(entries)
+        fitting.changed([UID])
+        await fitting._next_round()
+        expected = prior_fitting.PAUSE_S if due else prior_fitting.LONGEST_PAUSE_S
+        assert pauses[-1] == expected, entries
+    assert town.fitted == [UID] * 2
+
+
 async def test_what_came_while_others_held_the_partition_is_looked_at_when_it_is_back(clock: Clock):
     town, owned = Town({UID: FoldedCounts(100)}), {0: True}
     fitting = worker(town, clock, owned=owned)

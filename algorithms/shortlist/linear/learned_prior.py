@@ -106,7 +106,11 @@ class LearnedPrior:
         checks.shape("residuals", residuals, (signals, signals))
         for name, array in (("mean", mean), ("precision", precision), ("residuals", residuals)):
             checks.finite(name, array)
-        pull = mean @ precision
+        for number in residuals.diagonal().tolist():
+            checks.in_range("residuals", number, above=0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            pull = mean @ precision
+        checks.finite("mean times precision", pull)
         eigenvalues = np.linalg.eigvalsh(precision)
         least = float(eigenvalues[0])
         checks.in_range("precision", least, above=0.0)
