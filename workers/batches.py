@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from app.bandits.spaces import NO_SPACES, Spaces
 from app.learning.checkpoints import is_due, restored, tail_bytes
 from app.learning.fold import fold, is_of_space, moves_of, pooled_of, reason_of, replaces_state
-from app.records.records import LearnerState, state_to_bytes
+from app.records.records import LearnerState, about_dim, state_to_bytes
 from app.storage.types import DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
@@ -58,8 +58,7 @@ def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
     start, numbers = 0, 0
     learners = set[LearnerId]()
     for place, entry in enumerate(entries):
-        # a payload is mostly the d features; the state of its learner has about d^2 numbers
-        learner, needed = entry.learner, (len(entry.payload) // 8) ** 2
+        learner, needed = entry.learner, about_dim(entry.payload) ** 2
         # At least one learner, however large: else nothing would ever be folded.
         if learner not in learners and learners and numbers + needed > MOST_NUMBERS:
             yield entries[start:place]
@@ -73,7 +72,7 @@ def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
 
 def numbers_of(entries: Sequence[LogEntry]) -> int:
     """How many numbers the states of a batch have, about."""
-    dims = {entry.learner: len(entry.payload) // 8 for entry in entries}
+    dims = {entry.learner: about_dim(entry.payload) for entry in entries}
     return sum(dim**2 for dim in dims.values())
 
 

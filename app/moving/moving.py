@@ -369,7 +369,7 @@ class Moving:
             every = np.linspace(0, len(plan.arms.ids) - 1, min(len(plan.arms.ids), moving_arms.MOST_COMPARED))
             rows = every.astype(int)
             for name, state in states:
-                later = plan.recomputed.get(name) or space_map.state(state)
+                later = plan.recomputed.get(name) or space_map.states([state])[0]
                 if later is None:
                     continue
                 for made, owner, features in (
