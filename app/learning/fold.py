@@ -152,6 +152,11 @@ def replaces_state(entry: LogEntry) -> bool:
     return not unpack(entry.payload, RewardPayload).features
 
 
+def is_of_move(entry: LogEntry) -> bool:
+    """Whether the entry, which can be folded, moves all learners, or corrects one after that."""
+    return entry.learner.name == MOVED or unpack(entry.payload, RewardPayload).corrects
+
+
 def moves_of(entries: Iterable[LogEntry]) -> dict[str, int]:
     """Of each bandit the last of its moves whose entries are among these."""
     found = dict[str, int]()

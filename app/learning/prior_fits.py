@@ -188,18 +188,17 @@ class PriorFits:
         return Fitted(newest, bool(stands), len(sums), seconds)
 
     async def sums(
-        self, bandit: Fittable, *, most: int | None = None, spaces: Spaces | None = None
+        self, bandit: Fittable, *, spaces: Spaces | None = None
     ) -> tuple[Sequence[RidgeSums], float]:
         """Of the keys that are drawn, and the seconds that it took to compute.
 
-        ``most``: keys at most; None: as many as a fit takes. ``spaces``: by which they are carried to the
-        space of the bandit; None: by the moves that are stored.
+        ``spaces``: by which they are carried to the space of the bandit; None: by the moves that are stored.
         """
         space = bandit.record.space
         if spaces is None:
             spaces = Spaces({}, await self._moves.maps({bandit.uid: space}) if space else {})
         dim, discounted = bandit.learner_dim, bandit.record.half_life_s is not None
-        sample = _Sample(_most_keys(dim) if most is None else min(most, _most_keys(dim)))
+        sample = _Sample(_most_keys(dim))
         size = state_bytes(dim, discounted=discounted, signals=len(bandit.record.signals or (0,)))
         together, seconds = max(1, TOGETHER_BYTES // size), 0.0
         drawn, drawing_s = await self._drawn(bandit)

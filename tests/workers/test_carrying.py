@@ -15,18 +15,28 @@ from api_client import Api, running
 from app.bandits.spaces import SpaceMap, Spaces
 from app.learning import prior_fits
 from app.learning.replay import compare
-from app.moving import moving
 from app.platform.background import Pace
-from app.records.records import LearnerState, correction_payload, state_bytes, state_payload, state_to_bytes
+from app.records.records import (
+    MOVED,
+    LearnerState,
+    RewardPayload,
+    correction_payload,
+    move_payload,
+    pack,
+    state_bytes,
+    state_payload,
+    state_to_bytes,
+    vector_to_bytes,
+)
 from app.storage.learner_states import LearnerStates
 from app.storage.moves import MoveStore
 from app.storage.reward_log import RewardLog
-from app.storage.types import CarriedWrite, LearnerId, LogEntry, RewardWrite, StoredLearner
+from app.storage.types import CarriedWrite, FoldedCounts, LearnerId, LogEntry, RewardWrite, StoredLearner
 from shortlist.linear import ridge_sums
 from store_server import patient_store
 from waiting import wait_until
 from workers import carrying
-from workers.batches import batches
+from workers.batches import CheckpointedLearner, batches, fold_stored
 
 pytestmark = pytest.mark.anyio
 
@@ -152,7 +162,7 @@ async def test_a_plan_carries_only_those_keys_of_which_it_fits_a_prior(
         return carry(spaces, uid, states, space)
 
     monkeypatch.setattr(prior_fits, "_carried", carried)
-    monkeypatch.setattr(moving, "KEYS_FITTED", 12)
+    monkeypatch.setattr(prior_fits, "MOST_KEYS", 12)
     automatic = {"prior": "learned", "ridge": "auto", "exploration": "auto"}
     await world.bandit("c", "old", scope="per_key", **automatic)
     await observe(world, "c")
@@ -182,3 +192,15 @@ def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimensi
     data = correction_payload(state, pooled=False) if corrects else state_payload(state_to_bytes(state))
     log = [LogEntry(f"1-{n}", LearnerId(UID, f"u{n}"), True, data) for n in range(500)]
     assert [len(each) for each in batches(log)] == [500]
+
+
+def test_entries_of_a_move_make_no_prior_due():
+    """A fit for each partition would make every process read every learner again."""
+    state, terms = a_state(1), Spaces({}, {UID: {1: SpaceMap(1, np.eye(3))}})
+    reward = pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0))
+    payloads = [(MOVED, move_payload(1)), ("u", reward), ("u", state_payload())]
+    payloads += [(f"u{n}", correction_payload(state, pooled=False)) for n in range(3)]
+    log = [LogEntry(f"1-{n}", LearnerId(UID, name), True, data) for n, (name, data) in enumerate(payloads)]
+    before = {LearnerId(UID, f"u{n}"): CheckpointedLearner(a_state(n)) for n in range(3)}
+    assert fold_stored(before, log, terms).counts == {UID: FoldedCounts(2, 1)}
+    assert UID not in fold_stored(before, log[:1], terms).counts
