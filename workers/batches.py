@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from app.bandits.spaces import NO_SPACES, Spaces
 from app.learning.checkpoints import is_due, restored, tail_bytes
-from app.learning.fold import fold, is_of_space, moves_of, pooled_of, reason_of, replaces_state
-from app.records.records import LearnerState, state_to_bytes
+from app.learning.fold import fold, is_of_move, is_of_space, moves_of, pooled_of, reason_of, replaces_state
+from app.records.records import LearnerState, about_dim, state_to_bytes
 from app.storage.types import DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
@@ -40,7 +40,7 @@ class Folded:
     ``tails``        of the others, the entries that are put at the end of their tails
     ``dead``         the entries that were left out
     ``kept``         the learners of the batch as they are afterwards, save small ones that are new
-    ``counts``       of each bandit, how many entries were folded
+    ``counts``       of each bandit, how many entries were folded that are not of a move
     ``moved``        of each bandit that was moved, the last move that was folded
     """
 
@@ -58,8 +58,7 @@ def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
     start, numbers = 0, 0
     learners = set[LearnerId]()
     for place, entry in enumerate(entries):
-        # a payload is mostly the d features; the state of its learner has about d^2 numbers
-        learner, needed = entry.learner, (len(entry.payload) // 8) ** 2
+        learner, needed = entry.learner, about_dim(entry.payload) ** 2
         # At least one learner, however large: else nothing would ever be folded.
         if learner not in learners and learners and numbers + needed > MOST_NUMBERS:
             yield entries[start:place]
@@ -73,7 +72,7 @@ def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
 
 def numbers_of(entries: Sequence[LogEntry]) -> int:
     """How many numbers the states of a batch have, about."""
-    dims = {entry.learner: len(entry.payload) // 8 for entry in entries}
+    dims = {entry.learner: about_dim(entry.payload) for entry in entries}
     return sum(dim**2 for dim in dims.values())
 
 
@@ -136,7 +135,7 @@ def _added(
     entries: Sequence[LogEntry],
 ) -> tuple[Mapping[LearnerId, Sequence[LogEntry]], Mapping[str, FoldedCounts]]:
     """What was folded into each learner and pooled prior; nothing for those of which a part was forgotten, or
-    that were given a state. And how many entries were folded for each bandit.
+    that were given a state. And how many entries, but for those of moves, were folded for each bandit.
 
     The entries of a forgotten learner are going to be erased: no tail may need them, nor the pooled prior's.
     """
@@ -144,10 +143,14 @@ def _added(
     whole, folded, replaced = set[LearnerId](), Counter[str](), Counter[str]()
     for entry in entries:
         both = entry.learner, pooled_of(entry.learner)
-        folded[entry.learner.bandit_uid] += 1
-        if replaces_state(entry):
-            replaced[entry.learner.bandit_uid] += 1
+        replaces = replaces_state(entry)
+        if replaces:
             whole.update(both)
+        # Whoever moves a bandit fits its prior. To fit it again for each entry of a move, in each partition,
+        # would make every process read every learner once more.
+        if not (replaces and is_of_move(entry)):
+            folded[entry.learner.bandit_uid] += 1
+            replaced[entry.learner.bandit_uid] += replaces
         for learner in both:
             added.setdefault(learner, []).append(entry)
     counts = {uid: FoldedCounts(count, replaced[uid]) for uid, count in folded.items()}

@@ -14,7 +14,7 @@ from functools import partial
 from app.bandits.spaces import Moves, Spaces
 from app.bandits.versions import StoredVersions
 from app.learning.checkpoints import restored
-from app.platform.background import repeat
+from app.platform.background import Pace, repeat
 from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
 from app.records.records import MOVED, move_payload, state_to_bytes
@@ -24,8 +24,11 @@ from app.storage.types import CarriedWrite, LearnerId, StoredLearner
 log = logging.getLogger("shortlist.worker")
 
 EVERY_S = 0.5
-AT_ONCE_BYTES = 1 << 20  # of the states that are read together: at least one
+# Of the states that are read together, at least one. The store syncs as much to disk in one step, and whoever
+# reads a learner waits for that.
+AT_ONCE_BYTES = 1 << 17
 MOST_AT_ONCE = 64
+SHARE = 0.3  # of the time that is spent on it: meanwhile choices come in
 CARRYING = LongWork(threads=1, waiting=4, name="carrying")
 
 
@@ -71,13 +74,16 @@ class Carrying:
 
     async def _carry_out(self, uid: str, number: int) -> None:
         progress = await self._store.moves.progress(uid)
+        last = (await self._moves.of(uid, number)).get(number)
         for partition, each in enumerate(progress):
             for missing in range(each.in_log + 1, number + 1):
                 payload = move_payload(missing)
                 await self._store.moves.append(partition, uid, learner=MOVED, number=missing, payload=payload)
                 self._wake(partition)
+            # What corrects learners carries them too: to do it before would be for nothing.
+            corrected = each.made if last is not None and last.is_exact else number
             # Only once the entry of the move is folded: until then rewards of the earlier space still come.
-            if each.folded >= number > each.carried and self._owns(partition):
+            if min(each.folded, corrected) >= number > each.carried and self._owns(partition):
                 await self._carry(partition, uid, number)
         if min(each.carried for each in progress) >= number:
             self._done[uid] = number
@@ -86,7 +92,7 @@ class Carrying:
         """Write every learner of a partition that is of an earlier space, and note that all are carried."""
         spaces = Spaces({}, await self._moves.maps({uid: number}))
         names = await self._store.learners.names(partition, uid)
-        together, is_whole = 1, True
+        together, is_whole, pace = 1, True, Pace(SHARE)
         while names:
             some, names = names[:together], names[together:]
             stored = await self._store.learners.stored(partition, [LearnerId(uid, name) for name in some])
@@ -95,9 +101,12 @@ class Carrying:
                 written = await self._store.moves.carry(partition, uid, writes)
                 self._carried.inc(written)
                 is_whole &= written == len(writes)  # others changed meanwhile: they are looked at again
-            size = max((len(each.checkpoint or b"") for each in stored), default=0)
             # By what the last ones took: learners of a bandit have one dimension, so the first tells it.
+            # Not by checkpoints alone: what was learned may all be in tails.
+            datas = (*(each.checkpoint for each in stored), *(each.state for each in writes))
+            size = max((len(each or b"") for each in datas), default=0)
             together = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // (size + 1)))
+            await pace.rest()
         if is_whole:
             await self._store.moves.all_carried(partition, uid, number)
 
@@ -106,16 +115,17 @@ def _writes(
     uid: str, names: Sequence[str], stored: Sequence[StoredLearner], spaces: Spaces, number: int
 ) -> list[CarriedWrite]:
     """What is to be written. A learner that cannot be read stays as it is: it knows nothing either way."""
-    writes = list[CarriedWrite]()
-    for name, each in zip(names, stored, strict=True):
-        try:
-            state = restored(LearnerId(uid, name), each)
-            if state is None or state.space >= number:
-                continue
-            later = spaces.carried(uid, state, number)
-        except Exception:
-            log.exception("a learner cannot be carried to the new catalogue of its bandit")
-            continue
-        data = None if later is None else state_to_bytes(later)
-        writes.append(CarriedWrite(name, each.checkpoint, len(each.tail), data))
-    return writes
+    try:
+        read = [restored(LearnerId(uid, name), each) for name, each in zip(names, stored, strict=True)]
+        later = spaces.carried_each(uid, read, number)
+    except Exception:
+        if len(names) > 1:  # the others are carried
+            pairs = zip(names, stored, strict=True)
+            return [write for name, each in pairs for write in _writes(uid, [name], [each], spaces, number)]
+        log.exception("a learner cannot be carried to the new catalogue of its bandit")
+        return []
+    return [
+        CarriedWrite(name, each.checkpoint, len(each.tail), None if new is None else state_to_bytes(new))
+        for name, each, state, new in zip(names, stored, read, later, strict=True)
+        if state is not None and state.space < number
+    ]

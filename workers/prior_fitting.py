@@ -149,14 +149,15 @@ class PriorFitting:
             self._tried.pop(uid, None)
             return
         newest = await self._priors.newest(bandit)
-        if not self._is_due(uid, counts, newest):
+        is_due = partial(self._is_due, uid, bandit.record.space)
+        if not is_due(counts, newest):
             if newest is not None and counts.entries != newest.record.rewards:
                 self._waiting.add(uid)
             return
         self._was_due = True
         started, used_s = time.thread_time(), 0.0
         try:
-            done = await self._fits.fit(bandit, is_due=partial(self._is_due, uid))
+            done = await self._fits.fit(bandit, is_due=is_due)
             used_s = done.seconds
         except NotFound:
             return
@@ -172,12 +173,14 @@ class PriorFitting:
             # with too few keys every further reward is worth a try, else only GROWTH as many more
             self._tried[uid] = FoldedCounts() if done.is_of_few else counts
 
-    def _is_due(self, uid: str, counts: FoldedCounts, newest: PriorVersion | None) -> bool:
+    def _is_due(self, uid: str, space: int, counts: FoldedCounts, newest: PriorVersion | None) -> bool:
         if newest is None or newest.learned is None:
             tried = self._tried.get(uid)
             if tried is None:
                 return True
             return _has_grown(counts, tried.entries) or counts.replaced != tried.replaced
+        if newest.record.space != space:  # a move has left no prior, or this process has not heard of it yet
+            return newest.record.space < space
         made, age_s = newest.record, self._now_s() - newest.record.since_ms / 1_000.0
         if counts.entries < made.rewards or counts.replaced != made.replaced:
             return True

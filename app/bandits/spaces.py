@@ -8,7 +8,7 @@ does to states and features. The fold carries a learner where the log has the en
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -19,7 +19,7 @@ import numpy as np
 from app.platform.errors import Unavailable
 from app.records.records import LearnerState, bytes_to_vector
 from app.storage.moves import MoveStore
-from shortlist.linear.feature_map import carried
+from shortlist.linear.feature_map import carried_each
 from shortlist.types import Matrix
 
 Carry = Literal["log", "map", "none"]
@@ -88,15 +88,20 @@ class SpaceMap:
         transform = bytes_to_vector(record.transform).reshape(record.dim, -1)
         return cls(record.number, transform, residual, record.left_dim)
 
-    def state(self, state: LearnerState) -> LearnerState | None:
-        """The state after the move. Raises InvalidShape, NonFinite."""
+    def states(self, states: Sequence[LearnerState]) -> list[LearnerState | None]:
+        """The states of learners of a bandit after the move. Raises InvalidShape, NonFinite."""
         if self.transform is None:
-            return None
-        # shifted sums have a constant besides, which stays one
-        shifted = state.sums.dim == self.transform.shape[1] + 1
-        transform = self._with_constant if shifted else self.transform
-        sums = carried(state.sums, transform, self.residual, self.left_dim)
-        return replace(state, sums=sums, space=self.number)
+            return [None] * len(states)
+        found, dims = list[LearnerState | None](states), [state.sums.dim for state in states]
+        for dim in set(dims):
+            places = [place for place, own in enumerate(dims) if own == dim]
+            # shifted sums have a constant besides, which stays one
+            transform = self._with_constant if dim == self.transform.shape[1] + 1 else self.transform
+            sums = [states[place].sums for place in places]
+            moved = carried_each(sums, transform, self.residual, self.left_dim)
+            for place, own in zip(places, moved, strict=True):
+                found[place] = replace(states[place], sums=own, space=self.number)
+        return found
 
     @cached_property
     def _with_constant(self) -> Matrix:
@@ -118,9 +123,23 @@ class Spaces:
 
     def carried(self, uid: str, state: LearnerState | None, to: int) -> LearnerState | None:
         """The state in a later space. Raises KeyError (the move is not known here), InvalidShape."""
-        while state is not None and state.space < to:
-            state = self.maps[uid][state.space + 1].state(state)
-        return state
+        return self.carried_each(uid, [state], to)[0]
+
+    def carried_each(
+        self, uid: str, states: Sequence[LearnerState | None], to: int
+    ) -> Sequence[LearnerState | None]:
+        """The states of learners of a bandit in a later space, as ``carried`` has each, to the bit.
+
+        Several times as fast. Raises as ``carried``, for any of them.
+        """
+        now = list(states)
+        first = min((state.space for state in now if state is not None), default=to)
+        for number in range(first + 1, to + 1):
+            due = [(place, each) for place, each in enumerate(now) if each and each.space == number - 1]
+            later = self.maps[uid][number].states([each for _, each in due])
+            for (place, _), state in zip(due, later, strict=True):
+                now[place] = state
+        return now
 
 
 NO_SPACES = Spaces({}, {})

@@ -23,6 +23,7 @@ from app.records.records import (
     POOLED,
     LearnerState,
     RewardPayload,
+    about_dim,
     bytes_to_state,
     unpack,
 )
@@ -35,7 +36,7 @@ log = logging.getLogger("shortlist.fold")
 States = dict[LearnerId, LearnerState | None]
 LeaveOut = Callable[[LogEntry, str], None]
 Act = Callable[[States, Sequence[Item], LeaveOut, Spaces], Iterator[LearnerId]]
-SHORT_FOLD = 4_000_000  # sum of squared payload bytes: about 55 entries of dimension 32, or 4 of 128
+SHORT_FOLD = 62_500  # sum of squared dimensions: about 55 entries of dimension 32, or 4 of 128
 
 
 def pooled_of(learner: LearnerId) -> LearnerId:
@@ -50,7 +51,7 @@ def learners_of(entries: Sequence[LogEntry]) -> list[LearnerId]:
 
 def is_short(entries: Iterable[LogEntry]) -> bool:
     """Whether folding takes about a millisecond: then handing it to a thread would cost more."""
-    return sum(len(entry.payload) ** 2 for entry in entries) <= SHORT_FOLD
+    return sum(about_dim(entry.payload) ** 2 for entry in entries) <= SHORT_FOLD
 
 
 def log_only(entry: LogEntry, reason: str) -> None:
@@ -149,6 +150,11 @@ def _ignore(entry: LogEntry, reason: str) -> None:
 def replaces_state(entry: LogEntry) -> bool:
     """Whether the entry, which can be folded, forgets its learner, gives it a state or corrects that."""
     return not unpack(entry.payload, RewardPayload).features
+
+
+def is_of_move(entry: LogEntry) -> bool:
+    """Whether the entry, which can be folded, moves all learners, or corrects one after that."""
+    return entry.learner.name == MOVED or unpack(entry.payload, RewardPayload).corrects
 
 
 def moves_of(entries: Iterable[LogEntry]) -> dict[str, int]:

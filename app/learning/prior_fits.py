@@ -93,11 +93,11 @@ class Fitted:
 
 @dataclass(slots=True)
 class _Sample:
-    """The sums that were taken, and those that may fill what places are left."""
+    """The states that were taken, and those that may fill what places are left."""
 
     most: int
-    taken: list[RidgeSums] = field(default_factory=list)
-    others: list[RidgeSums] = field(default_factory=list)
+    taken: list[LearnerState] = field(default_factory=list)
+    others: list[LearnerState] = field(default_factory=list)
 
     def add(self, states: Sequence[LearnerState | None]) -> None:
         for state in states:
@@ -107,16 +107,16 @@ class _Sample:
             if self.is_full:
                 return
             if is_any or state.sums.observations >= ENOUGH_REWARDS:
-                self.taken.append(state.sums)
+                self.taken.append(state)
             elif len(self.others) < self.most:
-                self.others.append(state.sums)
+                self.others.append(state)
 
     @property
     def is_full(self) -> bool:
         return len(self.taken) >= self.most
 
     @property
-    def all(self) -> Sequence[RidgeSums]:
+    def all(self) -> Sequence[LearnerState]:
         return [*self.taken, *self.others[: self.most - len(self.taken)]]
 
 
@@ -188,28 +188,34 @@ class PriorFits:
         return Fitted(newest, bool(stands), len(sums), seconds)
 
     async def sums(
-        self, bandit: Fittable, *, most: int | None = None, spaces: Spaces | None = None
+        self, bandit: Fittable, *, spaces: Spaces | None = None
     ) -> tuple[Sequence[RidgeSums], float]:
         """Of the keys that are drawn, and the seconds that it took to compute.
 
-        ``most``: keys at most; None: as many as a fit takes. ``spaces``: by which they are carried to the
-        space of the bandit; None: by the moves that are stored.
+        ``spaces``: by which they are carried to the space of the bandit; None: by the moves that are stored.
         """
         space = bandit.record.space
         if spaces is None:
             spaces = Spaces({}, await self._moves.maps({bandit.uid: space}) if space else {})
         dim, discounted = bandit.learner_dim, bandit.record.half_life_s is not None
-        sample = _Sample(_most_keys(dim) if most is None else min(most, _most_keys(dim)))
+        sample = _Sample(_most_keys(dim))
         size = state_bytes(dim, discounted=discounted, signals=len(bandit.record.signals or (0,)))
         together, seconds = max(1, TOGETHER_BYTES // size), 0.0
         drawn, drawing_s = await self._drawn(bandit)
         async for some in self._read(drawn, together, space):
-            states, read_s = await FITTING.run(partial(some, spaces))
+            states, read_s = await FITTING.run(some)
             sample.add(states)
             seconds += read_s
             if sample.is_full:
                 break
-        return sample.all, seconds + drawing_s
+        # Only those that are used, which may be a few of many: what they were drawn by stays when they move.
+        taken, sums = sample.all, list[RidgeSums]()
+        for start in range(0, len(taken), together):
+            carry = partial(_carried, spaces, bandit.uid, taken[start : start + together], space)
+            carried, carry_s = await FITTING.run(carry)
+            sums += carried
+            seconds += carry_s
+        return sums, seconds + drawing_s
 
     async def _drawn(self, bandit: Fittable) -> tuple[Sequence[LearnerId], float]:
         """The keys in the order of their hashes, as many as may be read."""
@@ -224,7 +230,7 @@ class PriorFits:
 
     async def _read(
         self, drawn: Sequence[LearnerId], together: int, space: int
-    ) -> AsyncIterator[Callable[[Spaces], tuple[Sequence[LearnerState | None], float]]]:
+    ) -> AsyncIterator[Callable[[], tuple[Sequence[LearnerState | None], float]]]:
         for start in range(0, len(drawn), together):
             some = drawn[start : start + together]
             by_partition: dict[int, list[LearnerId]] = {}
@@ -237,14 +243,10 @@ class PriorFits:
             for learners, found in zip(by_partition.values(), parts, strict=True):
                 stored.update(zip(learners, found, strict=True))
 
-            def work(spaces: Spaces) -> tuple[Sequence[LearnerState | None], float]:
+            def work() -> tuple[Sequence[LearnerState | None], float]:
                 began = time.thread_time()
-                found = [restored(learner, stored[learner]) for learner in some]  # noqa: B023 - used at once
-                states = [
-                    _only_of(space, spaces.carried(learner.bandit_uid, state, space))
-                    for learner, state in zip(some, found, strict=True)  # noqa: B023 - used at once
-                ]
-                return states, time.thread_time() - began
+                found = (restored(learner, stored[learner]) for learner in some)  # noqa: B023 - used at once
+                return [_known_at(space, state) for state in found], time.thread_time() - began
 
             yield work
 
@@ -256,9 +258,17 @@ class PriorFits:
         return self._secret
 
 
-def _only_of(space: int, state: LearnerState | None) -> LearnerState | None:
+def _known_at(space: int, state: LearnerState | None) -> LearnerState | None:
     """None of a state of a later space: this process has not heard of the move."""
-    return state if state is None or state.space == space else None
+    return state if state is None or state.space <= space else None
+
+
+def _carried(
+    spaces: Spaces, uid: str, states: Sequence[LearnerState], space: int
+) -> tuple[list[RidgeSums], float]:
+    began = time.thread_time()
+    carried = spaces.carried_each(uid, states, space)
+    return [state.sums for state in carried if state is not None], time.thread_time() - began
 
 
 def _nearest(
@@ -283,7 +293,7 @@ def fit_sample(states: Mapping[str, LearnerState], bandit: Bandit) -> LearnedPri
     sample = _Sample(_most_keys(bandit.learner_dim))
     names, _ = _nearest([], list(states), b"")
     sample.add([states[name] for _, name in names])
-    return fit_sums(sample.all, len(bandit.record.signals or (0,)))
+    return fit_sums([state.sums for state in sample.all], len(bandit.record.signals or (0,)))
 
 
 def _most_keys(dim: int) -> int:

@@ -65,7 +65,6 @@ LEAST_R2 = 0.1  # below it, learners are not carried unless that is asked for
 MOST_ROWS = 20_000  # of the decision log, the newest, by which arms are weighed
 ROWS_TOGETHER = 1_000
 KEYS_COMPARED = 100
-KEYS_FITTED = 300  # by which the prior begins in the new catalogue; the worker fits it again from more
 READ_TOGETHER = 10
 
 
@@ -349,7 +348,7 @@ class Moving:
         if plan.record.prior == "learned":
             sums: Sequence[RidgeSums] = [state.sums for state in plan.recomputed.values()]
             if not plan.is_exact:
-                sums, _ = await self._fits.sums(_Moved(moved), most=KEYS_FITTED, spaces=spaces)
+                sums, _ = await self._fits.sums(_Moved(moved), spaces=spaces)
             signals = len(bandit.record.signals or (0,))
             plan.prior = await FITTING.run(partial(fit_sums, sums, signals)) if sums else None
             bandit = await self._priors.serving(bandit)
@@ -369,7 +368,7 @@ class Moving:
             every = np.linspace(0, len(plan.arms.ids) - 1, min(len(plan.arms.ids), moving_arms.MOST_COMPARED))
             rows = every.astype(int)
             for name, state in states:
-                later = plan.recomputed.get(name) or space_map.state(state)
+                later = plan.recomputed.get(name) or space_map.states([state])[0]
                 if later is None:
                     continue
                 for made, owner, features in (

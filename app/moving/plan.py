@@ -25,6 +25,10 @@ from shortlist.types import Matrix
 Asked = Literal["auto", "log", "map", "none"]
 Quotas = Sequence[tuple[str, QuotaRule]]
 MOST_NAMED = 5
+# Of the states that are read together, at least one. The store syncs as much to disk in one step, and whoever
+# reads a learner waits for that.
+AT_ONCE_BYTES = 1 << 17
+MOST_AT_ONCE = 64
 KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
 NOT_KEPT = (
     "what learners know now is not kept, as it is more than SHORTLIST_MAX_MOVES_MB leaves: moving back will "
@@ -168,6 +172,12 @@ async def lacks_space(store: Store, bandit: Bandit, learners: int) -> bool:
     """Whether what so many learners know is more than may be kept. Raises Unavailable."""
     needed = learners * (state_size(bandit) * 9 // 8 + KEPT_BYTES)
     return needed > await store.usage.left("moves")
+
+
+def read_together(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
+    """The names of learners, by as many as are read together."""
+    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // state_size(bandit)))
+    return [names[start : start + count] for start in range(0, len(names), count)]
 
 
 def state_size(bandit: Bandit) -> int:

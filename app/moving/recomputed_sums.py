@@ -36,7 +36,8 @@ from app.learning.checkpoints import Workers, restored
 from app.learning.entry_rows import Item
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
-from app.moving.plan import state_size
+from app.moving.plan import read_together, state_size
+from app.platform.background import Pace
 from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
 from app.records.records import (
@@ -72,12 +73,11 @@ MOST_BYTES = 256 << 20  # of the learners of one partition
 ROWS_TOGETHER = 500
 ROW_BYTES = 1 << 20
 ENTRIES_TOGETHER = 1_000
-AT_ONCE_BYTES = 1 << 20  # of the states that are read together: at least one
-MOST_AT_ONCE = 64
 TOLERANCE = 1e-9  # by which counts that do not depend on features may differ: they are rounded
 MOST_EXAMINED = 300
 TRIES = 100  # to read learners between two steps of the worker
 DEDUPE_MS = 3_600_000
+SHARE = 0.5  # of the time that is spent on it: meanwhile choices come in
 WAIT_S = 0.05
 
 
@@ -105,7 +105,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """A learner as it is at a watermark, and as it should be, in the space of the target."""
+    """A learner as it is at a watermark, in any space, and as it should be, in that of the target."""
 
     learner: LearnerId
     watermark: str
@@ -175,16 +175,17 @@ class RecomputedSums:
             watermark = await self._store.learners.watermark(partition)
             await self._store.moves.begin_keeping(partition, uid, bandit.record.space, watermark, until_ms)
             names = [each for each in await self._store.learners.names(partition, uid) if each != POOLED]
-            for some in _together(names, bandit):
+            for some in read_together(names, bandit):
                 stored = await self._store.learners.stored(partition, [LearnerId(uid, each) for each in some])
                 writes = await MEASURING.run(partial(_kept_writes, uid, some, stored))
                 await self._store.moves.keep(partition, uid, bandit.record.space, writes, until_ms=until_ms)
 
     async def examine(self, moved: Bandit, spaces: Spaces, *, restores: bool) -> Mapping[str, LearnerState]:
         """Of at most ``MOST_EXAMINED`` learners what they would know. Raises NotWhole, Unavailable."""
-        found, budget = dict[str, LearnerState](), Budget()
+        found, budget, pace = dict[str, LearnerState](), Budget(), Pace(SHARE)
         for partition in range(self._store.partitions):
             async for some in self._learners(moved, partition, spaces, budget, restores=restores):
+                await pace.rest()
                 for each in some:
                     if not isinstance(each, Recomputed):
                         raise NotWhole(each)
@@ -198,36 +199,40 @@ class RecomputedSums:
         Repeated, it changes nothing. Raises Unavailable.
         """
         uid, number, left = moved.uid, moved.record.space, 0
-        spaces, budget = Spaces({}, await self._moves.maps({uid: number})), Budget()
+        spaces, budget, pace = Spaces({}, await self._moves.maps({uid: number})), Budget(), Pace(SHARE)
         progress = await self._store.moves.progress(uid)
         for partition, each in enumerate(progress):
             if each.made >= number:
                 continue
             try:
-                last = ""
+                is_applied = True
                 async for some in self._learners(moved, partition, spaces, budget, restores=restores):
                     made = [one for one in some if isinstance(one, Recomputed)]
                     left += len(some) - len(made)
-                    last = await self._append(moved, partition, made) or last
-                if last:  # what no worker folds in time is in the log
+                    last = await self._append(moved, partition, made, spaces)
                     self._workers.wake(partition)
-                    await self._workers.wait_applied(partition, last)
+                    if last and is_applied:  # what no worker folds in time is in the log
+                        is_applied = await self._workers.wait_applied(partition, last)
+                    await pace.rest()
             except NotWhole:
                 left += len(await self._store.learners.names(partition, uid))
             await self._store.moves.all_made(partition, uid, number)
         return left
 
-    async def _append(self, moved: Bandit, partition: int, made: Sequence[Recomputed]) -> str:
+    async def _append(self, moved: Bandit, partition: int, made: Sequence[Recomputed], spaces: Spaces) -> str:
         """Append what is to be added to learners; the id of the last entry, or ""."""
         now_ms, pooled = time.time_ns() // 1_000_000, moved.record.prior == "pooled"
 
         def writes() -> list[RewardWrite]:
             found = list[RewardWrite]()
-            for each in made:
-                sums = minus(each.wanted.sums, each.now.sums)
+            carried = spaces.carried_each(moved.uid, [each.now for each in made], moved.record.space)
+            for each, now in zip(made, carried, strict=True):
+                if now is None:
+                    continue
+                sums = minus(each.wanted.sums, now.sums)
                 # these do not depend on features: what is left of them is rounding
                 sums = replace(sums, observations=0, weight=0.0, squares=0.0, squares_error=0.0)
-                change = LearnerState(0, sums, each.now.time_ms, each.now.half_life_s, moved.record.space)
+                change = LearnerState(0, sums, now.time_ms, now.half_life_s, moved.record.space)
                 payload, number = correction_payload(change, pooled=pooled), entry_order(each.watermark)[1]
                 name = f"m/{moved.record.space}"
                 found.append(
@@ -251,7 +256,7 @@ class RecomputedSums:
         else:
             beginning = await self._logged(moved, partition, budget)
         log = _LogOf(self._store, partition, uid, beginning.after)
-        for some in _together(names, moved):
+        for some in read_together(names, moved):
             learners = [LearnerId(uid, name) for name in some]
             watermark, stored = await self._at_watermark(partition, learners, beginning.newest)
             own = await log.up_to(watermark, learners, budget)
@@ -281,7 +286,7 @@ class RecomputedSums:
         after = await self._store.moves.kept_from(partition, moved.uid, space - 2)
         if after is None:
             raise NotWhole("what learners knew before the move is not kept any more")
-        for some in _together(names, moved):
+        for some in read_together(names, moved):
             found = await self._store.moves.kept(partition, moved.uid, space - 2, some)
             for name, data in zip(some, found, strict=True):
                 if data is not None and (state := bytes_to_state(data)).space == space - 2:
@@ -345,10 +350,7 @@ class _LogOf:
         last = entry_order(watermark)[1]
         while entry_order(self._after)[1] < last:
             page = await self._store.rewards.read(self._partition, self._after, ENTRIES_TOGETHER)
-            budget.take_entries(len(page))
-            for entry in page:
-                if entry.learner.bandit_uid == self._uid:
-                    self._add(entry)
+            budget.take_entries(sum(map(self._add, page)))
             if not page:
                 break
             self._after = page[-1].entry_id
@@ -361,20 +363,19 @@ class _LogOf:
             for learner in learners
         }
 
-    def _add(self, entry: LogEntry) -> None:
+    def _add(self, entry: LogEntry) -> bool:
+        """Whether it is anything but a correction, which is no reward that has come since."""
+        if entry.learner.bandit_uid != self._uid:
+            return True
         try:
             payload = unpack(entry.payload, RewardPayload)
         except msgspec.DecodeError:
-            return  # it was left out
+            return True  # it was left out
         if payload.features:
             self._by_learner.setdefault(entry.learner, []).append(entry)
         elif not payload.state:
             self._by_learner.pop(entry.learner, None)
-
-
-def _together(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
-    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // state_size(bandit)))
-    return [names[start : start + count] for start in range(0, len(names), count)]
+        return not payload.corrects
 
 
 def _source(entry: LogEntry) -> RewardSource | None:
@@ -446,7 +447,7 @@ def _made(  # noqa: PLR0917 - one call, in a thread
     found, after = list[Recomputed | str](), Spaces({moved.uid: moved.record.space}, spaces.maps)
     for learner, each in zip(learners, stored, strict=True):
         try:
-            now = spaces.carried(moved.uid, restored(learner, each), moved.record.space)
+            now = restored(learner, each)
             if now is None:
                 continue
             since = beginning.since(learner.name, log[learner], now)

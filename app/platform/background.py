@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ from app.platform.errors import Unavailable
 log = logging.getLogger("shortlist.background")
 
 PATIENCE_S = 1.0
+LONGEST_REST_S = 0.2
 
 
 async def repeat(
@@ -40,6 +42,26 @@ async def repeat(
         except Exception:
             log.exception("work in the background failed, and is tried again")
         await asyncio.sleep(rest_s)
+
+
+class Pace:
+    """Keeps a long job to a ``share`` of the time, so that requests come between its parts.
+
+    >>> # pace = Pace(0.25)
+    >>> # for part in parts:
+    >>> #     await work(part)      # 10 ms
+    >>> #     await pace.rest()     # 30 ms
+    """
+
+    def __init__(self, share: float) -> None:
+        self._rests = 1.0 / share - 1.0
+        self._began = time.monotonic()
+
+    async def rest(self) -> None:
+        """After each part: the longer that took, the longer."""
+        # By the clock, not by processor time: where the store is slow, it is busy with this part too.
+        await asyncio.sleep(min(self._rests * (time.monotonic() - self._began), LONGEST_REST_S))
+        self._began = time.monotonic()
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:

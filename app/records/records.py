@@ -215,6 +215,16 @@ def state_payload(state: bytes = b"", terms: RewardTerms | None = None) -> bytes
     return msgspec.msgpack.encode((b"", 0.0, terms, state))
 
 
+_NO_FEATURES = b"\xc4\x00"  # how a payload goes on after its first byte, if it has none
+
+
+def about_dim(payload: bytes) -> int:
+    """The dimension of the learner of an entry, or a little more, from the length of its payload."""
+    # Mostly features, d numbers; or else a state, which has d (d + 3).
+    numbers = len(payload) // 8
+    return math.isqrt(numbers) if payload[1:3] == _NO_FEATURES else numbers
+
+
 def move_payload(number: int) -> bytes:
     """The payload of the entry of a move."""
     return msgspec.msgpack.encode((b"", 0.0, None, b"", None, number))

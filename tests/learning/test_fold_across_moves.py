@@ -196,3 +196,23 @@ def test_a_state_without_a_space_is_stored_as_it_always_was():
     data = state_to_bytes(state)
     assert data[4:8] == bytes(4)
     assert bytes_to_state(state_to_bytes(LearnerState(3, ridge_sums.empty(2), space=7))).space == 7
+
+
+def test_states_of_any_space_are_carried_together_as_each_alone():
+    """Also shifted ones, which have a number more, and those that know nothing."""
+    rng, spaces = np.random.default_rng(7), Spaces({}, {UID: MAPS})
+    first = np.ones(4, dtype=bool)
+
+    def state(space: int, *, shifted: bool = False) -> LearnerState:
+        rows = rng.normal(size=(4, DIMS[space] + shifted))
+        return LearnerState(4, ridge_sums.of(rows, rng.normal(size=4), first), space=space)
+
+    states = [state(0), None, state(1), state(2), state(0, shifted=True), state(1), state(0)]
+    found = spaces.carried_each(UID, states, 2)
+    for before, after in zip(states, found, strict=True):
+        alone = spaces.carried(UID, before, 2)
+        assert (after is None) == (before is None)
+        if after is not None and alone is not None:
+            assert (after.space, after.version) == (2, 4)
+            assert state_to_bytes(after) == state_to_bytes(alone)
+    assert spaces.carried_each(UID, [None], 2) == [None]

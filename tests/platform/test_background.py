@@ -71,3 +71,20 @@ async def test_a_process_ends_while_threads_build_graphs(end: str, status: int) 
     process = await asyncio.create_subprocess_exec(*words, env=environment(), stdout=PIPE, stderr=DEVNULL)
     out, _ = await asyncio.wait_for(process.communicate(), 60.0)
     assert (process.returncode, out) == (status, b"stopped\n")
+
+
+async def test_a_job_rests_as_long_as_its_share_of_the_time_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, rests = 100.0, list[float]()
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        rests.append(seconds)
+        now += seconds
+
+    monkeypatch.setattr(background.time, "monotonic", lambda: now)
+    monkeypatch.setattr(background.asyncio, "sleep", sleep)
+    pace = background.Pace(0.25)
+    for took_s in (0.01, 0.02, 7.0):
+        now += took_s
+        await pace.rest()
+    assert rests == pytest.approx([0.03, 0.06, background.LONGEST_REST_S])

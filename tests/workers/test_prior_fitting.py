@@ -30,6 +30,7 @@ class Town:
     counts: dict[str, FoldedCounts] = field(default_factory=dict)
     versions: dict[str, PriorVersion] = field(default_factory=dict)
     fitted: list[str] = field(default_factory=list)
+    spaces: dict[str, int] = field(default_factory=dict)
     reads: int = 0
     gives: bool = True
     keys: int = 9
@@ -43,9 +44,10 @@ class Town:
         return list(self.counts)
 
     def by_uid(self, uid: str) -> Any:
-        return (
-            SimpleNamespace(uid=uid, record=SimpleNamespace(prior="learned")) if uid in self.counts else None
-        )
+        if uid not in self.counts:
+            return None
+        record = SimpleNamespace(prior="learned", space=self.spaces.get(uid, 0))
+        return SimpleNamespace(uid=uid, record=record)
 
     async def newest(self, bandit: Any) -> PriorVersion | None:
         return self.versions.get(bandit.uid)
@@ -57,14 +59,14 @@ class Town:
         self.fitted.append(uid)
         if self.gives:
             number = 1 + (self.versions[uid].number if uid in self.versions else 0)
-            self.versions[uid] = version(number, counts)
+            self.versions[uid] = version(number, counts, space=bandit.record.space)
         few = self.keys < 5
         return SimpleNamespace(is_new=self.gives, is_of_few=few, keys=self.keys, seconds=self.seconds)
 
 
-def version(number: int, counts: FoldedCounts, *, since_ms: int = 0) -> PriorVersion:
+def version(number: int, counts: FoldedCounts, *, since_ms: int = 0, space: int = 0) -> PriorVersion:
     """One that has a prior, whatever it says."""
-    record = PriorRecord(number, since_ms, counts.entries, counts.replaced, keys=9)
+    record = PriorRecord(number, since_ms, counts.entries, counts.replaced, keys=9, space=space)
     return PriorVersion(record, SimpleNamespace())  # type: ignore[arg-type]
 
 
@@ -99,6 +101,27 @@ def worker(town: Town, clock: Clock, *, owned: Mapping[int, bool] | None = None)
     )
     result: PriorFitting = made
     return result
+
+
+async def test_after_a_move_that_left_no_prior_one_is_fitted_and_none_by_who_has_not_heard_of_it(
+    clock: Clock,
+):
+    town = Town({UID: FoldedCounts(100)})
+    mine = worker(town, clock)
+    await mine.round()
+    assert town.fitted == [UID]
+    town.spaces[UID] = 1
+    mine.changed([UID])
+    await mine.round()
+    assert town.fitted == [UID, UID]
+    assert town.versions[UID].record.space == 1
+    mine.changed([UID])
+    await mine.round()
+    town.spaces[UID] = 0
+    town.counts[UID] = FoldedCounts(1_000)
+    mine.changed([UID])
+    await mine.round()
+    assert town.fitted == [UID, UID]
 
 
 async def test_only_who_holds_the_first_partition_fits(clock: Clock):

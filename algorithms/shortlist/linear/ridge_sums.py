@@ -144,7 +144,7 @@ class RidgeSums:
         dim = self.dim
         lower = np.zeros((dim, dim))
         if dim < _WIDE_DIM:
-            lower.reshape(-1)[_triangle(dim)] = self.total[:-dim]
+            lower.reshape(-1)[triangle(dim)] = self.total[:-dim]
         else:
             lower[np.tri(dim, dtype=np.bool_)] = self.total[:-dim]
         return lower
@@ -196,7 +196,7 @@ def of(
     with np.errstate(over="ignore", invalid="ignore"):
         seen = features if first.all() else features[first]
         gram, dim = seen.T @ seen, features.shape[1]
-        lower = gram.take(_triangle(dim)) if dim < _WIDE_DIM else gram[np.tri(dim, dtype=np.bool_)]
+        lower = gram.take(triangle(dim)) if dim < _WIDE_DIM else gram[np.tri(dim, dtype=np.bool_)]
         total = np.concatenate((lower, values @ features))
     checks.finite("features and values", total)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -495,7 +495,7 @@ def _terms(
     left = np.ascontiguousarray(features, dtype=np.float64)
     right = left if first.all() else left * first[:, None]
     products = (left[:, :, None] * right[:, None, :]).reshape(count, dim * dim)
-    products.take(_triangle(dim), axis=1, out=terms[:, : size - dim])
+    products.take(triangle(dim), axis=1, out=terms[:, : size - dim])
     np.multiply(left, values[:, None], out=terms[:, size - dim : size])
     terms[:, size] = squares
     terms[:, size + 1 :] = more
@@ -512,6 +512,6 @@ def _compensated(total: Matrix, error: Matrix, term: Matrix) -> None:
 
 
 @lru_cache(maxsize=16)
-def _triangle(dim: int) -> Rows:
+def triangle(dim: int) -> Rows:
     """Slots of the lower triangle in a matrix (d, d) that is read row by row. Shape: (d (d + 1) / 2,)."""
     return np.flatnonzero(np.tri(dim, dtype=np.bool_))

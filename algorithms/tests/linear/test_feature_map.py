@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.linear import bilinear, feature_map, ridge, ridge_sums
-from shortlist.linear.feature_map import agreement, carried, fit, of_learner
+from shortlist.linear.feature_map import agreement, carried, carried_each, fit, of_learner
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -172,6 +174,31 @@ def test_carrying_is_the_same_to_the_bit_and_changes_nothing_that_it_is_given():
     assert (sums.total == kept[0]).all()
     assert (sums.more == kept[1]).all()
     assert (one.dim, one.signals) == (7, 3)
+
+
+@pytest.mark.parametrize(("dim", "new_dim", "signals"), [(1, 3, 1), (5, 7, 1), (33, 33, 1), (33, 20, 3)])
+def test_each_learner_is_carried_as_it_is_alone_to_the_bit(dim, new_dim, signals):
+    """The fold carries one, a worker many: a replay compares their bytes."""
+    rng = np.random.default_rng(19)
+    sums = [learned(rng, rng.standard_normal((20, dim)), signals=signals)[0] for _ in range(9)]
+    sums = [ridge_sums.add(each, *one_row(rng, dim, signals)) for each in sums]  # so that errors are not 0
+    transform, root = rng.standard_normal((new_dim, dim)), rng.standard_normal((new_dim, new_dim))
+    how = transform, root @ root.T, dim
+    together = carried_each(sums, *how)
+    assert [each.total.any() for each in together] == [True] * 9
+    for own, each in zip(sums, together, strict=True):
+        alone = carried(own, *how)
+        assert (alone.total.tobytes(), alone.more.tobytes()) == (each.total.tobytes(), each.more.tobytes())
+        assert (alone.observations, alone.weight) == (each.observations, each.weight)
+        exact = replace(own, more=own.more - own.more_error, more_error=0.0 * own.more)
+        np.testing.assert_allclose(each.moments[1:], exact.moments[1:] @ transform.T, rtol=1e-12)
+        np.testing.assert_allclose(each.products, exact.products, rtol=1e-15)
+    assert carried_each([], *how) == []
+
+
+def one_row(rng, dim, signals):
+    values = rng.standard_normal((1, signals)) if signals > 1 else rng.standard_normal(1)
+    return rng.standard_normal((1, dim)), values, np.ones(1, dtype=bool)
 
 
 def test_features_that_do_not_vary_explain_nothing_and_are_no_error():

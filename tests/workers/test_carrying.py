@@ -1,0 +1,206 @@
+"""Learners of a bandit that was moved are carried little by little, each once, so that others are served."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from api_client import Api, running
+from app.bandits.spaces import SpaceMap, Spaces
+from app.learning import prior_fits
+from app.learning.replay import compare
+from app.platform.background import Pace
+from app.records.records import (
+    MOVED,
+    LearnerState,
+    RewardPayload,
+    correction_payload,
+    move_payload,
+    pack,
+    state_bytes,
+    state_payload,
+    state_to_bytes,
+    vector_to_bytes,
+)
+from app.storage.learner_states import LearnerStates
+from app.storage.moves import MoveStore
+from app.storage.reward_log import RewardLog
+from app.storage.types import CarriedWrite, FoldedCounts, LearnerId, LogEntry, RewardWrite, StoredLearner
+from shortlist.linear import ridge_sums
+from store_server import patient_store
+from waiting import wait_until
+from workers import carrying
+from workers.batches import CheckpointedLearner, batches, fold_stored
+
+pytestmark = pytest.mark.anyio
+
+D, ARMS, KEYS = 64, 100, 240  # 15 keys in a partition, and 36 kB for each
+RNG = np.random.default_rng(4)
+OLD = RNG.normal(size=(ARMS, D))
+NEW = OLD @ RNG.normal(size=(D, D)) / 8.0
+STATE = state_bytes(D, discounted=False)
+MOST_SYNCED = 1 << 17
+UID = "0123456789abcdef"
+
+
+def by_id(features: np.ndarray) -> dict[str, list[float]]:
+    return {f"a{place}": row.tolist() for place, row in enumerate(features)}
+
+
+@pytest.fixture
+async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    async with running(store_url, tmp_path) as api:
+        await api.catalogue("old", by_id(OLD))
+        await api.catalogue("new", by_id(NEW))
+        await api.bandit("b", "old", scope="per_key")
+        await observe(api, "b")
+        yield api
+
+
+async def observe(api: Api, bandit: str) -> None:
+    """A reward of each key."""
+    rewards = ({"key": f"u{n}", "arm": f"a{n % ARMS}", "value": n % 7} for n in range(KEYS))
+    await api.observe(bandit, *({"id": f"o{n}", **each} for n, each in enumerate(rewards)))
+
+
+async def move(api: Api, catalogue: str) -> None:
+    await api.ok("POST", "/v1/bandits/b/move", {"catalogue": catalogue})
+
+    async def is_done() -> bool:
+        return "move" not in await api.ok("GET", "/v1/bandits/b")
+
+    await wait_until(is_done, what="all learners are carried")
+
+
+class Steps:
+    """What is asked of the store while it is watched: bytes of carried and of folded states, and rests."""
+
+    def __init__(self) -> None:
+        self.order: list[tuple[str, int]] = []
+
+    def sizes(self, what: str) -> list[int]:
+        return [size for name, size in self.order if name == what]
+
+
+@contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+    steps = Steps()
+    carry, apply, append, rest = MoveStore.carry, LearnerStates.apply, RewardLog.append, Pace.rest
+
+    async def carried(self: MoveStore, partition: int, uid: str, writes: Sequence[CarriedWrite]) -> int:
+        steps.order.append(("carry", sum(len(each.state or b"") for each in writes)))
+        return await carry(self, partition, uid, writes)
+
+    async def applied(self: LearnerStates, partition: int, **words: Any) -> bool:
+        steps.order.append(("apply", sum(len(each or b"") for each in words["states"].values())))
+        return await apply(self, partition, **words)
+
+    async def appended(self: RewardLog, partition: int, writes: Sequence[RewardWrite]) -> Any:
+        steps.order.append(("append", len(writes)))
+        return await append(self, partition, writes)
+
+    async def rested(self: Pace) -> None:
+        steps.order.append(("rest", 0))
+        await rest(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MoveStore, "carry", carried)
+        patched.setattr(LearnerStates, "apply", applied)
+        patched.setattr(RewardLog, "append", appended)
+        patched.setattr(Pace, "rest", rested)
+        yield steps
+
+
+async def test_little_is_synced_in_one_step_and_each_step_is_followed_by_a_rest(
+    world: Api, monkeypatch: pytest.MonkeyPatch
+):
+    with watched(monkeypatch) as steps:
+        await move(world, "new")
+    carried = steps.sizes("carry")
+    assert sum(carried) == KEYS * STATE
+    assert max(carried) <= MOST_SYNCED
+    names = [name for name, _ in steps.order if name in {"carry", "rest"}]
+    after = [names[place + 1] for place, name in enumerate(names) if name == "carry"]
+    assert set(after) == {"rest"}
+
+
+async def test_going_back_corrects_little_by_little_and_carries_nothing_besides(
+    world: Api, store_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    before = await world.learner("b", "u7", precision=True)
+    await move(world, "new")
+    with watched(monkeypatch) as steps:
+        await move(world, "old")
+    assert sum(steps.sizes("apply")) == KEYS * STATE
+    assert max(steps.sizes("apply")) <= MOST_SYNCED
+    assert steps.sizes("carry") == [], "the corrections have carried all of them"
+    # what is appended is folded before more is: a log that grows faster is folded in large steps
+    names = [name for name, _ in steps.order if name in {"append", "apply"}]
+    assert all("apply" in pair for pair in pairwise(names))
+    after = await world.learner("b", "u7", precision=True)
+    np.testing.assert_allclose(after["theta"], before["theta"], atol=1e-9)
+    np.testing.assert_allclose(after["precision"], before["precision"], atol=1e-9)
+    store = patient_store(store_url)
+    await store.open()
+    assert (await compare(store)).different == []
+    await store.close()
+
+
+async def test_a_plan_carries_only_those_keys_of_which_it_fits_a_prior(
+    world: Api, monkeypatch: pytest.MonkeyPatch
+):
+    seen, carry = list[int](), prior_fits._carried
+
+    def carried(spaces: Spaces, uid: str, states: Sequence[LearnerState], space: int) -> Any:
+        seen.append(len(states) if space else 0)  # a fit of the bandit as it is may go on meanwhile
+        return carry(spaces, uid, states, space)
+
+    monkeypatch.setattr(prior_fits, "_carried", carried)
+    monkeypatch.setattr(prior_fits, "MOST_KEYS", 12)
+    automatic = {"prior": "learned", "ridge": "auto", "exploration": "auto"}
+    await world.bandit("c", "old", scope="per_key", **automatic)
+    await observe(world, "c")
+    answer = await world.ok("POST", "/v1/bandits/c/move", {"catalogue": "new", "dry_run": True})
+    assert answer["learners"] == KEYS
+    assert sum(seen) == 12
+
+
+def a_state(seed: int, dim: int = 3) -> LearnerState:
+    rng = np.random.default_rng(seed)
+    rows, values = rng.normal(size=(4, dim)), rng.normal(size=4)
+    return LearnerState(4, ridge_sums.of(rows, values, np.ones(4, dtype=bool)))
+
+
+def test_a_learner_that_cannot_be_read_or_carried_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture):
+    spaces = Spaces({}, {UID: {1: SpaceMap(1, np.eye(2, 3))}})
+    good = [state_to_bytes(a_state(seed)) for seed in (1, 2)]
+    stored = [StoredLearner(data) for data in (good[0], b"\xff" * 90, state_to_bytes(a_state(3, 9)), good[1])]
+    writes = carrying._writes(UID, ["a", "broken", "large", "d"], stored, spaces, 1)
+    assert [write.name for write in writes] == ["a", "d"]
+    assert caplog.text.count("cannot be carried") == 2
+
+
+@pytest.mark.parametrize("corrects", [True, False])
+def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimension_allows(corrects: bool):
+    state = a_state(1, 32)
+    data = correction_payload(state, pooled=False) if corrects else state_payload(state_to_bytes(state))
+    log = [LogEntry(f"1-{n}", LearnerId(UID, f"u{n}"), True, data) for n in range(500)]
+    assert [len(each) for each in batches(log)] == [500]
+
+
+def test_entries_of_a_move_make_no_prior_due():
+    """A fit for each partition would make every process read every learner again."""
+    state, terms = a_state(1), Spaces({}, {UID: {1: SpaceMap(1, np.eye(3))}})
+    reward = pack(RewardPayload(vector_to_bytes(np.ones(3)), 1.0))
+    payloads = [(MOVED, move_payload(1)), ("u", reward), ("u", state_payload())]
+    payloads += [(f"u{n}", correction_payload(state, pooled=False)) for n in range(3)]
+    log = [LogEntry(f"1-{n}", LearnerId(UID, name), True, data) for n, (name, data) in enumerate(payloads)]
+    before = {LearnerId(UID, f"u{n}"): CheckpointedLearner(a_state(n)) for n in range(3)}
+    assert fold_stored(before, log, terms).counts == {UID: FoldedCounts(2, 1)}
+    assert UID not in fold_stored(before, log[:1], terms).counts
