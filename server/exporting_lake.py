@@ -51,11 +51,12 @@ class Export:
 
     def run(self) -> None:
         """Read all that is there. Raises ShortlistError, of the service and of the lake."""
-        self._arms()
+        self._read_on("arms", self._client.list_revisions)
         for partition in range(self._lake.manifest["terms"]["partitions"]):
             self._rewards(partition)
         self._decisions()
-        self._priors()
+        # After the decisions, so that every version that one of them names is there, while it is kept.
+        self._read_on("priors", self._client.list_priors)
         self._commit()
 
     def _rewards(self, partition: int) -> None:
@@ -75,23 +76,16 @@ class Export:
             more = page.next is not None
             self._commit_many()
 
-    def _arms(self) -> None:
-        cursor, more = self._at["arms"], True
+    def _read_on(self, name: str, call: Callable[..., Any]) -> None:
+        """Read the pages of what comes after that which is in the lake."""
+        more = True
         while more:
-            page = self._client.list_revisions(self._name, cursor=cursor, limit=PAGE)
-            self._add_arms(page.items)
-            cursor, more = page.position, page.next is not None
-            self._at["arms"] = cursor
-            self._commit_many()
-
-    def _priors(self) -> None:
-        """After the decisions, so that every version that one of them names is there, while it is kept."""
-        cursor, more = self._at["priors"], True
-        while more:
-            page = self._client.list_priors(self._name, cursor=cursor, limit=PAGE)
-            self._new["priors"] += page.items
-            cursor, more = page.position, page.next is not None
-            self._at["priors"] = cursor
+            page = call(self._name, cursor=self._at[name], limit=PAGE)
+            if name == "arms":
+                self._add_arms(page.items)
+            else:
+                self._new[name] += page.items
+            self._at[name], more = page.position, page.next is not None
             self._commit_many()
 
     def _decisions(self) -> None:

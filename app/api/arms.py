@@ -12,17 +12,8 @@ import msgspec
 from fastapi import Query, Request, Response
 from pydantic import AfterValidator, BaseModel, FailFast, Field
 
-from app.api.fields import Feature, Identifier, PageLimit, page_of
-from app.api.limits import (
-    MAX_ARMS,
-    MAX_BODY_BYTES,
-    MAX_IDS_BYTES,
-    MAX_METADATA_CHARS,
-    MAX_METADATA_FIELDS,
-    MAX_TAG_CHARS,
-    MAX_TAGS,
-    MAX_VALUES,
-)
+from app.api import limits
+from app.api.fields import Cursor, Feature, Identifier, Limit, page_of
 from app.api.octet_streams import WHOLE
 from app.api.problems import Part
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
@@ -39,7 +30,7 @@ router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
 ARM_BYTES, NUMBER_BYTES = 60, 22
 
 NDJSON, BLOCKS = "application/x-ndjson", "application/vnd.shortlist.arms"  # what an import reads
-LONG_METADATA = f"metadata must not be longer than {MAX_METADATA_CHARS} characters"
+LONG_METADATA = f"metadata must not be longer than {limits.MAX_METADATA_CHARS} characters"
 TWICE = "an id must not appear twice in one batch"
 
 
@@ -48,17 +39,17 @@ def storable(metadata: dict[str, Any]) -> dict[str, Any]:
     try:
         msgspec.msgpack.encode(metadata)
         length = len(msgspec.json.encode(metadata))  # without blanks, and never longer than the next text
-        if length <= MAX_METADATA_CHARS:
+        if length <= limits.MAX_METADATA_CHARS:
             length = len(json.dumps(metadata, allow_nan=False))
     except (ValueError, OverflowError, RecursionError) as error:
         wrong = "" if isinstance(error, RecursionError) else next(_unstorable(metadata), "")
         text = "metadata must hold finite numbers and integers of at most 64 bits"
         raise ValueError(f"{text}, and not so {wrong}" if wrong else text) from None
-    if length > MAX_METADATA_CHARS:
+    if length > limits.MAX_METADATA_CHARS:
         raise ValueError(LONG_METADATA)
-    if _fields_in(metadata) > MAX_METADATA_FIELDS:
+    if _fields_in(metadata) > limits.MAX_METADATA_FIELDS:
         raise ValueError(
-            f"metadata must not have more than {MAX_METADATA_FIELDS} fields, nested ones counted"
+            f"metadata must not have more than {limits.MAX_METADATA_FIELDS} fields, nested ones counted"
         )
     return metadata
 
@@ -95,21 +86,21 @@ class ArmBody(StrictModel):
 
     id: Identifier
     features: Annotated[list[Feature], FailFast()] = Field(default_factory=absent)
-    tags: list[Annotated[str, Field(max_length=MAX_TAG_CHARS)]] = Field(
-        default_factory=list, max_length=MAX_TAGS, fail_fast=True
+    tags: list[Annotated[str, Field(max_length=limits.MAX_TAG_CHARS)]] = Field(
+        default_factory=list, max_length=limits.MAX_TAGS, fail_fast=True
     )
     metadata: Annotated[dict[str, Any], AfterValidator(storable)] = Field(default_factory=dict)
 
 
 class ArmsBody(StrictModel):
-    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_BODY_BYTES
     instead: ClassVar[str] = (
         "send it in several calls, or as a stream of any size, POST /v1/catalogues/{c}/import, of lines "
         f"({NDJSON}) or of blocks of numbers ({BLOCKS}), as `shortlist import CATALOGUE FILE` does"
     )
     long_list: ClassVar[str] = "arms"
 
-    arms: Annotated[list[ArmBody], Field(min_length=1, max_length=MAX_ARMS)]
+    arms: Annotated[list[ArmBody], Field(min_length=1, max_length=limits.MAX_ARMS)]
 
     @classmethod
     async def instead_for(cls, request: Request) -> str:
@@ -119,16 +110,20 @@ class ArmsBody(StrictModel):
         except ShortlistError:
             return cls.instead
         dim = catalogue.encoding.given
-        most = min(MAX_ARMS, MAX_VALUES // (dim + 3), MAX_BODY_BYTES // (ARM_BYTES + NUMBER_BYTES * dim))
+        most = min(
+            limits.MAX_ARMS,
+            limits.MAX_VALUES // (dim + 3),
+            limits.MAX_BODY_BYTES // (ARM_BYTES + NUMBER_BYTES * dim),
+        )
         return f"that is about {max(1, most):,} arms of {dim:,} numbers; {cls.instead}"
 
 
 class ArmIdsBody(StrictModel):
-    max_bytes: ClassVar[int] = MAX_IDS_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_IDS_BYTES
     instead: ClassVar[str] = SEVERAL_CALLS
     long_list: ClassVar[str] = "ids"
 
-    ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_ARMS)]
+    ids: Annotated[list[Identifier], Field(min_length=1, max_length=limits.MAX_ARMS)]
 
 
 class UpsertedView(BaseModel):
@@ -161,8 +156,8 @@ async def list_arms(
     catalogue: str,
     catalogues: Provided[Catalogues],
     *,
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
     sample_seed: Annotated[Annotated[int, WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
     sort: Annotated[Annotated[str, Field(min_length=1, max_length=MAX_FIELD_CHARS)] | None, Query()] = None,
     order: Annotated[Literal["asc", "desc"] | None, Query()] = None,
@@ -198,12 +193,11 @@ async def get_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) ->
 
 
 @router.delete("/{catalogue}/arms/{arm}", status_code=204)
-async def delete_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) -> Response:
+async def delete_arm(catalogue: str, arm: str, catalogues: Provided[Catalogues]) -> None:
     """Delete one arm."""
     done = await catalogues.use(catalogue, lambda result: catalogues.remove(result, [arm]))
     if done.missing:
         raise NotFound("the catalogue has no arm with this id")
-    return Response(status_code=204)
 
 
 @router.post("/{catalogue}/arms/delete", response_model=DeletedView)

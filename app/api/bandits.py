@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from fastapi import Query, Request, Response
+from fastapi import Request, Response
 from pydantic import BaseModel, ValidationError, create_model
 
-from app.api.fields import Identifier, Page, PageLimit, page_reply
+from app.api.fields import Cursor, Identifier, Limit, Page, page_reply
 from app.api.filters import parsed_filter
 from app.api.guard import check_catalogue, key_name, key_of
 from app.api.learners import UsedView, used
@@ -131,10 +131,7 @@ async def change(
 
 @router.get("/{bandit}/versions", response_model=BanditVersionsView)
 async def versions(
-    bandit: str,
-    bandits: Provided[Bandits],
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    bandit: str, bandits: Provided[Bandits], cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
     """What a bandit is and was, the newest version first."""
     page, following = await bandits.history(await bandits.get(bandit), cursor, limit)
@@ -147,10 +144,7 @@ async def versions(
 
 @router.get("", response_model=Page[BanditView])
 async def list_all(
-    request: Request,
-    bandits: Provided[Bandits],
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    request: Request, bandits: Provided[Bandits], cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
     """All bandits by name; of a restricted API key those that it names."""
     key = key_of(request)
@@ -173,10 +167,9 @@ async def get(
 
 
 @router.delete("/{bandit}", status_code=204)
-async def delete(bandit: str, bandits: Provided[Bandits]) -> Response:
+async def delete(bandit: str, bandits: Provided[Bandits]) -> None:
     """Delete a bandit and all that it has learned."""
     await bandits.delete(bandit)
-    return Response(status_code=204)
 
 
 def record_of(body: BanditBody) -> BanditRecord:

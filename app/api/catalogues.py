@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
-from app.api.fields import Identifier, Page, PageLimit, page_of, page_reply
+from app.api.fields import Cursor, Identifier, Limit, Page, page_of, page_reply
 from app.api.guard import key_of, sees_catalogue
 from app.api.limits import MAX_BODY_BYTES, MAX_DIM, MAX_K
 from app.api.problems import problems
@@ -184,8 +184,8 @@ async def list_all(
     catalogues: Provided[Catalogues],
     bandits: Provided[Bandits],
     filtered: Provided[FilteredSnapshots],
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
 ) -> Response:
     """All catalogues by name; of a restricted API key those that it names, and those of its bandits."""
     key = key_of(request)
@@ -243,10 +243,7 @@ async def change(
 
 @router.get("/{catalogue}/fields", response_model=page_of(FieldSummary))
 async def fields(
-    catalogue: str,
-    catalogues: Provided[Catalogues],
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    catalogue: str, catalogues: Provided[Catalogues], cursor: Cursor = None, limit: Limit = 100
 ) -> Response:
     """The fields of the arms by name: what a filter can ask for, and of which types the values are."""
     owner = await catalogues.get_stocked(catalogue)
@@ -261,10 +258,9 @@ async def fields(
 
 
 @router.delete("/{catalogue}", status_code=204, responses=problems(409))
-async def delete(catalogue: str, catalogues: Provided[Catalogues]) -> Response:
+async def delete(catalogue: str, catalogues: Provided[Catalogues]) -> None:
     """Delete a catalogue with its arms; 409 while a bandit uses it."""
     await catalogues.delete(catalogue)
-    return Response(status_code=204)
 
 
 async def _whole(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
-from fastapi import Query, Response
+from fastapi import Response
 from pydantic import BaseModel, Field
 
 from app.api.catalogue_centers import CenterGuaranteeView
-from app.api.fields import CampaignName, Delta, Identifier, Page, PageLimit, Seed, Value
+from app.api.fields import CampaignName, Cursor, Delta, Identifier, Limit, Page, Seed, Value
 from app.api.limits import MAX_ASKED, MAX_CENTER_PAIRS, MAX_CENTER_POINTS, MAX_IDS_BYTES, MAX_K
 from app.api.problems import problems
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
@@ -115,9 +115,7 @@ async def create(body: CenterCampaignBody, center_campaigns: Provided[CenterCamp
 
 @router.get("", response_model=Page[CampaignName])
 async def list_all(
-    center_campaigns: Provided[CenterCampaigns],
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    center_campaigns: Provided[CenterCampaigns], cursor: Cursor = None, limit: Limit = 100
 ) -> Page[CampaignName]:
     """All campaigns by id."""
     page, following = await center_campaigns.page(cursor, limit)
@@ -155,10 +153,9 @@ async def get(campaign: str, center_campaigns: Provided[CenterCampaigns]) -> Cen
 
 
 @router.delete("/{campaign}", status_code=204)
-async def delete(campaign: str, center_campaigns: Provided[CenterCampaigns]) -> Response:
+async def delete(campaign: str, center_campaigns: Provided[CenterCampaigns]) -> None:
     """Delete a campaign."""
     await center_campaigns.delete(campaign)
-    return Response(status_code=204)
 
 
 async def _view(campaign: CenterCampaign) -> CenterCampaignView:

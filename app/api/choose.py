@@ -7,19 +7,11 @@ from typing import Annotated, ClassVar
 from fastapi import Request, Response
 from pydantic import AfterValidator, BaseModel, Field
 
+from app.api import limits
 from app.api.api_keys import ApiKey
 from app.api.fields import ContextBody, Identifier, Seed, Weights
 from app.api.filters import FilterBody, RulesBody, parsed_filter, rules
 from app.api.guard import check_scope, key_of
-from app.api.limits import (
-    MAX_BATCH,
-    MAX_BATCH_ARMS,
-    MAX_BODY_BYTES,
-    MAX_EXCLUDE,
-    MAX_IDS_BYTES,
-    MAX_INCLUDE,
-    MAX_K,
-)
 from app.api.problems import problems
 from app.api.rates import Rates
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
@@ -55,12 +47,12 @@ class ChooseItem(StrictModel):
     ``weights``: of signals, over those of the bandit.
     """
 
-    max_bytes: ClassVar[int] = MAX_IDS_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_IDS_BYTES
     long_list: ClassVar[str] = "exclude"
 
     key: Identifier | None = None
-    k: Annotated[int, Field(ge=1, le=MAX_K)] = 1
-    exclude: list[Identifier] = Field(default_factory=list, max_length=MAX_EXCLUDE)
+    k: Annotated[int, Field(ge=1, le=limits.MAX_K)] = 1
+    exclude: list[Identifier] = Field(default_factory=list, max_length=limits.MAX_EXCLUDE)
     event_id: Identifier | None = None
     seed: Seed | None = None
     activate: bool = True
@@ -69,7 +61,7 @@ class ChooseItem(StrictModel):
     rules: RulesBody | None = None
     context: ContextBody = None
     visitor: Identifier | None = None
-    include: list[IncludeName] = Field(default_factory=list, max_length=MAX_INCLUDE)
+    include: list[IncludeName] = Field(default_factory=list, max_length=limits.MAX_INCLUDE)
     weights: Weights | None = None
 
 
@@ -84,11 +76,11 @@ class ChooseBody(ChooseItem):
 class ChooseBatchBody(StrictModel):
     """``k`` of all requests together is at most 20,000."""
 
-    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_BODY_BYTES
     instead: ClassVar[str] = SEVERAL_CALLS
     long_list: ClassVar[str] = "requests"
 
-    requests: Annotated[list[ChooseItem], Field(min_length=1, max_length=MAX_BATCH)]
+    requests: Annotated[list[ChooseItem], Field(min_length=1, max_length=limits.MAX_BATCH)]
 
 
 class ChoicesView(BaseModel):
@@ -145,8 +137,10 @@ async def choose_batch(
     """
     key = key_of(request)
     rates.charge(key, len(body.requests) - 1)
-    if sum(item.k for item in body.requests) > MAX_BATCH_ARMS:
-        raise Invalid(f"k of all requests together must be at most {MAX_BATCH_ARMS:,}", path=("requests",))
+    if sum(item.k for item in body.requests) > limits.MAX_BATCH_ARMS:
+        raise Invalid(
+            f"k of all requests together must be at most {limits.MAX_BATCH_ARMS:,}", path=("requests",)
+        )
 
     async def chosen(owner: Bandit) -> list[Choice]:
         requests = []

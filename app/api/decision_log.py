@@ -9,7 +9,7 @@ import msgspec
 from fastapi import Query, Response
 from pydantic import BaseModel
 
-from app.api.fields import From, PageLimit, To, Token, page_of, span
+from app.api.fields import Cursor, From, Limit, To, Token, page_of, span
 from app.api.limits import MAX_IDS_BYTES
 from app.api.problems import problems
 from app.api.streamed import Streamed
@@ -31,8 +31,8 @@ async def log(
     *,
     start: From = None,
     end: To = None,
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
     order: Annotated[Literal["asc", "desc"], Query()] = "asc",
 ) -> Response:
     """Logged decisions made in the time from ``from`` until before ``to``, the oldest first, or with ``desc``

@@ -13,7 +13,7 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.bandits import BanditPatch, changed_record
-from app.api.fields import PageLimit, Weights, page_of, span
+from app.api.fields import Cursor, Limit, Weights, page_of, span
 from app.api.problems import from_path, problems
 from app.api.resource_changes import as_json
 from app.api.streamed import while_connected
@@ -145,8 +145,8 @@ async def list_evaluations(
     bandit: str,
     bandits: Provided[Bandits],
     evaluation_jobs: Provided[EvaluationJobs],
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
 ) -> Response:
     """The evaluations of a bandit that go on by themselves, or did in the last hour; the oldest first."""
     jobs = await evaluation_jobs.all(await bandits.get(bandit))
@@ -166,7 +166,6 @@ async def get_evaluation(
 @router.delete("/{bandit}/evaluations/{evaluation}", status_code=204)
 async def delete_evaluation(
     bandit: str, evaluation: str, bandits: Provided[Bandits], evaluation_jobs: Provided[EvaluationJobs]
-) -> Response:
+) -> None:
     """Forget an evaluation; one that goes on is cancelled."""
     await evaluation_jobs.delete(await bandits.get(bandit), evaluation)
-    return Response(status_code=204)

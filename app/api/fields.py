@@ -50,7 +50,8 @@ class AttributesView(BaseModel):
 
 
 OrZero = Annotated[float, BeforeValidator(lambda value: value or 0.0)]
-PageLimit = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_PAGE)]
+Limit = Annotated[int, BeforeValidator(digits), Field(ge=1, le=MAX_PAGE), Query()]
+Cursor = Annotated[str | None, Query()]
 
 
 class CampaignName(BaseModel):

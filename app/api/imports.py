@@ -30,16 +30,9 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
+from app.api import limits
 from app.api.arms import BLOCKS, LONG_METADATA, NDJSON, TWICE, ArmBody, UpsertedView, as_arm, storable
 from app.api.fields import IDENTIFIER
-from app.api.limits import (
-    MAX_BLOCK_ARMS,
-    MAX_BLOCK_BYTES,
-    MAX_FEATURE,
-    MAX_LINE_BYTES,
-    MAX_TAG_CHARS,
-    MAX_TAGS,
-)
 from app.api.problems import problem_of
 from app.api.strict_json import (
     MAX_OBJECT_BYTES,
@@ -93,8 +86,8 @@ async def blocks(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         while len(held) >= HEAD_BYTES:
             size = int.from_bytes(held[:HEAD_BYTES], "little")
             # As soon as its length is known: nothing of it is kept.
-            if size > MAX_BLOCK_BYTES:
-                raise TooLarge(f"a block must not be longer than {MAX_BLOCK_BYTES} bytes", path=())
+            if size > limits.MAX_BLOCK_BYTES:
+                raise TooLarge(f"a block must not be longer than {limits.MAX_BLOCK_BYTES} bytes", path=())
             if len(held) < HEAD_BYTES + size:
                 break
             await yield_to_others()
@@ -121,8 +114,8 @@ async def arms_of(
     if block.reduced:
         encoding = _of_reduced(encoding, first)
     count = len(block.ids)
-    if count > MAX_BLOCK_ARMS:
-        raise TooLarge(f"a block must not have more than {MAX_BLOCK_ARMS} arms", path=(first,))
+    if count > limits.MAX_BLOCK_ARMS:
+        raise TooLarge(f"a block must not have more than {limits.MAX_BLOCK_ARMS} arms", path=(first,))
     features = _features(block, first, count, encoding)
     for name, column in (("tags", block.tags), ("metadata", block.metadata)):
         if column is not None and len(column) != count:
@@ -160,19 +153,21 @@ def _features(block: Block, first: int, count: int, encoding: FeatureEncoding) -
         message = f"features must be {count} x {dim} numbers: {size} bytes, not {len(block.features)}"
         raise DimensionMismatch(message, path=(first, "features"))
     rows = np.frombuffer(block.features, dtype=block.dtype).reshape(count, dim)
-    wrong = ~(np.abs(rows) <= MAX_FEATURE).all(axis=1)
+    wrong = ~(np.abs(rows) <= limits.MAX_FEATURE).all(axis=1)
     if wrong.any():
         row = int(wrong.argmax())
         where = (first + row, "features")
         if not np.isfinite(rows[row]).all():
             raise Invalid("every number must be finite", path=where)
-        raise Invalid(f"no number may be larger than {MAX_FEATURE:.0f} in magnitude", path=where)
+        raise Invalid(f"no number may be larger than {limits.MAX_FEATURE:.0f} in magnitude", path=where)
     return rows if encoding.reduced_to is not None else rows.astype(np.float64, copy=False)
 
 
 def _tags(tags: Sequence[str], row: int) -> Sequence[str]:
-    if len(tags) > MAX_TAGS or any(len(tag) > MAX_TAG_CHARS for tag in tags):
-        message = f"an arm must not have more than {MAX_TAGS} tags of {MAX_TAG_CHARS} characters"
+    if len(tags) > limits.MAX_TAGS or any(len(tag) > limits.MAX_TAG_CHARS for tag in tags):
+        message = (
+            f"an arm must not have more than {limits.MAX_TAGS} tags of {limits.MAX_TAG_CHARS} characters"
+        )
         raise Invalid(message, path=(row, "tags"))
     return tags
 
@@ -333,8 +328,8 @@ async def _lines(body: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]
 
 
 def _short(line: bytes, size: int, number: int) -> bytes:
-    if size > MAX_LINE_BYTES:
-        error = TooLarge(f"a line must not be longer than {MAX_LINE_BYTES} bytes", path=(number,))
+    if size > limits.MAX_LINE_BYTES:
+        error = TooLarge(f"a line must not be longer than {limits.MAX_LINE_BYTES} bytes", path=(number,))
         raise _at(error, number)
     return line
 

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import Query, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
-from app.api.fields import PageLimit, digits
+from app.api.fields import Cursor, Limit, digits
 from app.api.strict_json import Provided, json_router, reply
 from app.bandits.prior_version import exported
 from app.bandits.registry import Bandits
@@ -114,8 +114,8 @@ async def priors(
     bandits: Provided[Bandits],
     priors: Provided[LearnedPriors],
     *,
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
 ) -> Response:
     """The versions of the learned prior that are kept, the oldest first; none of a bandit without."""
     owner = await bandits.get(bandit)
@@ -135,8 +135,8 @@ async def rewards(
     learned_log: Provided[LearnedLog],
     *,
     partition: Annotated[Partition, Query()] = 0,
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
     include: Annotated[Literal["arms"] | None, Query()] = None,
 ) -> LearnedPageView:
     """All that learners of the bandit have learned, logged or not, in the order in which they learn it.
@@ -156,8 +156,8 @@ async def arms(
     bandits: Provided[Bandits],
     catalogues: Provided[Catalogues],
     *,
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
 ) -> RevisionsView:
     """The arms of the bandit's catalogue by their revisions: those that are new or changed come last."""
     catalogue = (await bandits.get(bandit)).catalogue

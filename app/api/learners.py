@@ -12,7 +12,7 @@ from fastapi import Query, Request, Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, StringConstraints
 
-from app.api.fields import IDENTIFIER, Page, PageLimit
+from app.api.fields import IDENTIFIER, Cursor, Limit, Page
 from app.api.limits import MAX_BODY_BYTES
 from app.api.octet_streams import OCTETS, body_or_octets, documented
 from app.api.streamed import Streamed, with_rows
@@ -132,8 +132,8 @@ async def list_learners(
     learner_copies: Provided[LearnerCopies],
     priors: Provided[LearnedPriors],
     *,
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
     include: Annotated[Literal["state"] | None, Query()] = None,
 ) -> Response:
     """The learners that have rewards; a page of large ones has fewer than ``limit``."""
@@ -269,11 +269,10 @@ async def exposures(
 @router.delete("/{bandit}/learners/{key}", status_code=204)
 async def forget(
     bandit: str, key: LearnerKey, bandits: Provided[Bandits], forgetting: Provided[Forgetting]
-) -> Response:
+) -> None:
     """Forget a learner; rewards for its decisions so far are refused from now on."""
     owner = await bandits.get(bandit)
     await forgetting.forget(owner.learner_named(key))
-    return Response(status_code=204)
 
 
 def _copy(key: str, state: LearnerState) -> dict[str, object]:

@@ -16,18 +16,9 @@ from fastapi import Query, Request
 from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
+from app.api import limits
 from app.api.fields import AttributesView, Delta, Feature, Identifier, QueryBody, Seed
 from app.api.filters import FilterBody, parsed_filter
-from app.api.limits import (
-    MAX_BODY_BYTES,
-    MAX_FEATURE,
-    MAX_JSON_VECTORS,
-    MAX_K,
-    MAX_TERM,
-    MAX_VECTOR_BYTES,
-    MAX_VECTOR_DIM,
-    MAX_VECTORS,
-)
 from app.api.octet_streams import (
     REAL,
     REALS,
@@ -55,9 +46,9 @@ def _ordered(value: list[float]) -> list[float]:
     return value
 
 
-Term = Annotated[float, Field(ge=-MAX_TERM, le=MAX_TERM)]
-Count = Annotated[int, Field(ge=1, le=MAX_K)]
-Epsilon = Annotated[float, Field(gt=0, le=MAX_TERM)]
+Term = Annotated[float, Field(ge=-limits.MAX_TERM, le=limits.MAX_TERM)]
+Count = Annotated[int, Field(ge=1, le=limits.MAX_K)]
+Epsilon = Annotated[float, Field(gt=0, le=limits.MAX_TERM)]
 ValueRange = Annotated[list[Term], AfterValidator(_ordered)]
 
 
@@ -68,7 +59,7 @@ class _MipsBody(StrictModel):
     in which coordinates are sampled.
     """
 
-    max_bytes: ClassVar[int] = MAX_VECTOR_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_VECTOR_BYTES
 
     k: Count = 1
     method: MipsMethod = "bounded_me"
@@ -88,14 +79,14 @@ class CatalogueMipsBody(_MipsBody, QueryBody):
 class VectorsMipsBody(_MipsBody):
     """Without ``value_range`` finding the range reads everything, so the answer is exact."""
 
-    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_BODY_BYTES
     instead: ClassVar[str] = "send it as application/octet-stream"
     long_list: ClassVar[str] = "vectors"
 
-    query: Annotated[list[Feature], Field(min_length=1, max_length=MAX_VECTOR_DIM)]
+    query: Annotated[list[Feature], Field(min_length=1, max_length=limits.MAX_VECTOR_DIM)]
     vectors: Annotated[
-        list[Annotated[list[Feature], Field(min_length=1, max_length=MAX_VECTOR_DIM)]],
-        Field(min_length=1, max_length=MAX_JSON_VECTORS),
+        list[Annotated[list[Feature], Field(min_length=1, max_length=limits.MAX_VECTOR_DIM)]],
+        Field(min_length=1, max_length=limits.MAX_JSON_VECTORS),
     ]
 
 
@@ -178,11 +169,11 @@ async def search_vectors(
     request: Request,
     mips: Provided[Mips],
     *,
-    n: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_VECTORS)] | None, Query()] = None,
-    dim: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_VECTOR_DIM)] | None, Query()] = None,
-    k: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_K)], Query()] = 1,
+    n: Annotated[Annotated[int, WHOLE, Field(ge=1, le=limits.MAX_VECTORS)] | None, Query()] = None,
+    dim: Annotated[Annotated[int, WHOLE, Field(ge=1, le=limits.MAX_VECTOR_DIM)] | None, Query()] = None,
+    k: Annotated[Annotated[int, WHOLE, Field(ge=1, le=limits.MAX_K)], Query()] = 1,
     method: Annotated[MipsMethod, Query()] = "bounded_me",
-    epsilon: Annotated[Annotated[float, REAL, Field(gt=0, le=MAX_TERM)], Query()] = 0.1,
+    epsilon: Annotated[Annotated[float, REAL, Field(gt=0, le=limits.MAX_TERM)], Query()] = 0.1,
     delta: Annotated[Annotated[Delta, REAL], Query()] = 0.05,
     objective: Annotated[Literal["inner_product", "nearest"], Query()] = "inner_product",
     value_range: Annotated[Annotated[str, REALS] | None, Query()] = None,
@@ -226,19 +217,19 @@ def _raw(data: bytes, n: int, dim: int, query: list[float] | None) -> tuple[Call
     what = "the query and n vectors" if query is None else "n vectors"
     given = numbers(data, [rows * dim], what).reshape(rows, dim)
     row: Numbers = given[0] if query is None else np.array(query)
-    check_magnitude(row, MAX_FEATURE)
+    check_magnitude(row, limits.MAX_FEATURE)
 
     def vectors() -> Numbers:
         some = given[rows - n :]
-        check_magnitude(some, MAX_FEATURE)
+        check_magnitude(some, limits.MAX_FEATURE)
         return some
 
     return vectors, row
 
 
 def _split(text: str, kind: Any, name: str) -> list[float]:
-    if text.count(",") >= MAX_VECTOR_DIM:
-        raise TooLarge(f"at most {MAX_VECTOR_DIM} numbers", path=(Part.QUERY, name))
+    if text.count(",") >= limits.MAX_VECTOR_DIM:
+        raise TooLarge(f"at most {limits.MAX_VECTOR_DIM} numbers", path=(Part.QUERY, name))
     place: FieldPath = (Part.QUERY, name)
     try:
         result: list[float] = TypeAdapter(kind).validate_python([float(part) for part in text.split(",")])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar
 
-from fastapi import Query, Response
+from fastapi import Response
 from pydantic import BaseModel, Field
 
-from app.api.fields import Identifier, Page, PageLimit, page_reply, span
+from app.api.fields import Cursor, Identifier, Limit, Page, page_reply, span
 from app.api.filters import FilterBody
 from app.api.limits import MAX_SMALL_BODY_BYTES
 from app.api.problems import problems
@@ -90,8 +90,8 @@ async def list_quotas(
     bandit: str,
     bandits: Provided[Bandits],
     quotas: Provided[Quotas],
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    cursor: Cursor = None,
+    limit: Limit = 100,
 ) -> Response:
     """The quotas of a bandit by id, with counts that may be some seconds old."""
     states, following = await quotas.page(await bandits.get(bandit), cursor, limit)
@@ -109,12 +109,9 @@ async def get_quota(
 
 
 @router.delete("/{bandit}/quotas/{quota}", status_code=204)
-async def delete_quota(
-    bandit: str, quota: str, bandits: Provided[Bandits], quotas: Provided[Quotas]
-) -> Response:
+async def delete_quota(bandit: str, quota: str, bandits: Provided[Bandits], quotas: Provided[Quotas]) -> None:
     """Delete a quota. One that is made again counts from 0."""
     await quotas.delete(await bandits.get(bandit), quota)
-    return Response(status_code=204)
 
 
 def _view(state: QuotaState) -> dict[str, Any]:

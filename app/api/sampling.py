@@ -14,16 +14,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
+from app.api import limits
 from app.api.fields import AttributesView, Delta, Identifier, OrZero, QueryBody, Seed, Temperature
 from app.api.filters import FilterBody, parsed_filter
-from app.api.limits import (
-    MAX_BODY_BYTES,
-    MAX_DRAWS,
-    MAX_FACTORS,
-    MAX_LOG_FACTOR,
-    MAX_STATES,
-    MAX_VECTOR_BYTES,
-)
 from app.api.octet_streams import REAL, WHOLE, body_or_octets, check_magnitude, documented, numbers, shape
 from app.api.problems import Part, problems
 from app.api.strict_json import Provided, StrictModel, json_router
@@ -41,7 +34,7 @@ class _NumberOrMinusInfinity:
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         number = core_schema.float_schema(
-            strict=True, allow_inf_nan=False, ge=-MAX_LOG_FACTOR, le=MAX_LOG_FACTOR
+            strict=True, allow_inf_nan=False, ge=-limits.MAX_LOG_FACTOR, le=limits.MAX_LOG_FACTOR
         )
         zero = core_schema.literal_schema(["-Infinity"])
         return core_schema.union_schema(
@@ -49,14 +42,14 @@ class _NumberOrMinusInfinity:
             mode="left_to_right",
             custom_error_type="log_factor",
             custom_error_message=(
-                f"must be a number from -{MAX_LOG_FACTOR:.0f} to {MAX_LOG_FACTOR:.0f}; for probability zero "
-                'null or "-Infinity"'
+                f"must be a number from -{limits.MAX_LOG_FACTOR:.0f} to {limits.MAX_LOG_FACTOR:.0f}; for "
+                'probability zero null or "-Infinity"'
             ),
         )
 
 
 LogFactor = Annotated[Given, _NumberOrMinusInfinity]
-Row = Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_FACTORS)]
+Row = Annotated[list[LogFactor], Field(min_length=1, max_length=limits.MAX_FACTORS)]
 
 
 class _HowBody(StrictModel):
@@ -64,7 +57,7 @@ class _HowBody(StrictModel):
 
     method: SamplingMethod = "racing_normal"
     delta: Delta = 0.05
-    draws: Annotated[int, Field(ge=1, le=MAX_DRAWS)] = 1
+    draws: Annotated[int, Field(ge=1, le=limits.MAX_DRAWS)] = 1
     variance: Literal["pairwise", "marginal"] = "pairwise"
     setting: Literal["safe", "heuristic"] = "safe"
     seed: Seed | None = None
@@ -76,18 +69,18 @@ class _HowBody(StrictModel):
 class SampleBody(_HowBody):
     """D rows of N numbers. null and "-Infinity" are log 0: a row that has one is never drawn."""
 
-    max_bytes: ClassVar[int] = MAX_BODY_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_BODY_BYTES
     instead: ClassVar[str] = "send it as application/octet-stream"
     long_list: ClassVar[str] = "log_factors"
 
-    log_factors: Annotated[list[Row], Field(min_length=1, max_length=MAX_STATES)]
-    log_prior: Annotated[list[LogFactor], Field(min_length=1, max_length=MAX_STATES)] | None = None
+    log_factors: Annotated[list[Row], Field(min_length=1, max_length=limits.MAX_STATES)]
+    log_prior: Annotated[list[LogFactor], Field(min_length=1, max_length=limits.MAX_STATES)] | None = None
 
 
 class CatalogueSampleBody(_HowBody, QueryBody):
     """``query`` or ``embedding``: one of them."""
 
-    max_bytes: ClassVar[int] = MAX_VECTOR_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_VECTOR_BYTES
 
     temperature: Temperature = 1.0
     filter: FilterBody | None = None
@@ -138,11 +131,11 @@ async def sample(
     request: Request,
     sampling: Provided[Sampling],
     *,
-    n: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_STATES)] | None, Query()] = None,
-    dim: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_FACTORS)] | None, Query()] = None,
+    n: Annotated[Annotated[int, WHOLE, Field(ge=1, le=limits.MAX_STATES)] | None, Query()] = None,
+    dim: Annotated[Annotated[int, WHOLE, Field(ge=1, le=limits.MAX_FACTORS)] | None, Query()] = None,
     method: Annotated[SamplingMethod, Query()] = "racing_normal",
     delta: Annotated[Annotated[Delta, REAL], Query()] = 0.05,
-    draws: Annotated[Annotated[int, WHOLE, Field(ge=1, le=MAX_DRAWS)], Query()] = 1,
+    draws: Annotated[Annotated[int, WHOLE, Field(ge=1, le=limits.MAX_DRAWS)], Query()] = 1,
     variance: Annotated[Literal["pairwise", "marginal"], Query()] = "pairwise",
     setting: Annotated[Literal["safe", "heuristic"], Query()] = "safe",
     seed: Annotated[Annotated[int, WHOLE, Field(ge=0, lt=2**63)] | None, Query()] = None,
@@ -156,7 +149,7 @@ async def sample(
     body = await body_or_octets(request, SampleBody)
     if isinstance(body, SampleBody):
         options, factors, prior = body.request(), body.log_factors, body.log_prior
-        if sum(map(len, factors)) > MAX_FACTORS:
+        if sum(map(len, factors)) > limits.MAX_FACTORS:
             raise _too_many_factors(("log_factors",))
         answer = await sampling.sample(factors, prior, options)
     else:
@@ -168,19 +161,19 @@ async def sample(
 def _raw(data: bytes, n: int, dim: int) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Factors and priors. Raises Invalid, TooLarge."""
     count = n * dim
-    if count > MAX_FACTORS:
+    if count > limits.MAX_FACTORS:
         raise _too_many_factors((Part.QUERY, "n"))
     given = numbers(data, [count, count + n], "n x dim factors, and n log priors or none")
     with_zeros = given.astype(np.float64)
     some = with_zeros[with_zeros != -np.inf]
     if len(some):
-        check_magnitude(some, MAX_LOG_FACTOR)
+        check_magnitude(some, limits.MAX_LOG_FACTOR)
     prior = with_zeros[count:]
     return with_zeros[:count].reshape(n, dim), prior if len(prior) else None
 
 
 def _too_many_factors(where: FieldPath) -> TooLarge:
-    return TooLarge(f"log_factors must not hold more than {MAX_FACTORS} numbers", path=where)
+    return TooLarge(f"log_factors must not hold more than {limits.MAX_FACTORS} numbers", path=where)
 
 
 @router.post("/v1/catalogues/{catalogue}/sample", response_model=CatalogueSampleView, responses=problems(409))

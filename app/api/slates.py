@@ -9,17 +9,10 @@ import msgspec
 from fastapi import Query, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, field_validator, model_validator
 
+from app.api import limits
 from app.api.arms import storable
-from app.api.fields import AttributesView, CampaignName, Delta, Identifier, Page, PageLimit, Seed, Value
+from app.api.fields import AttributesView, CampaignName, Cursor, Delta, Identifier, Limit, Page, Seed, Value
 from app.api.filters import AtMostBody
-from app.api.limits import (
-    MAX_ASKED,
-    MAX_ASKED_ARMS,
-    MAX_IDS_BYTES,
-    MAX_SLATE_ARMS,
-    MAX_VALUE,
-    MAX_VECTOR_BYTES,
-)
 from app.api.problems import problems
 from app.api.rewards import ReceiptView, receipt_reply
 from app.api.strict_json import SEVERAL_CALLS, Provided, StrictModel, json_router, reply
@@ -35,7 +28,7 @@ from app.platform.errors import Invalid
 
 router = json_router(prefix="/v1/slates", tags=["slates"])
 
-Scale = Annotated[float, Field(ge=1e-9, le=MAX_VALUE)]
+Scale = Annotated[float, Field(ge=1e-9, le=limits.MAX_VALUE)]
 
 
 class SlateRulesBody(StrictModel):
@@ -60,11 +53,11 @@ class SlateBody(StrictModel):
     the arms of ``catalogue`` as they are when the campaign is made. With rules ``method`` is icb when absent.
     """
 
-    max_bytes: ClassVar[int] = MAX_VECTOR_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_VECTOR_BYTES
 
     id: Identifier
-    arms: Annotated[list[Identifier], Field(min_length=2, max_length=MAX_SLATE_ARMS)]
-    k: Annotated[int, Field(ge=1, le=MAX_SLATE_ARMS)]
+    arms: Annotated[list[Identifier], Field(min_length=2, max_length=limits.MAX_SLATE_ARMS)]
+    k: Annotated[int, Field(ge=1, le=limits.MAX_SLATE_ARMS)]
     method: Literal["saqm", "sa_foa", "icb", "exhaustive"] = "sa_foa"
     epsilon: Scale = 0.5
     delta: Delta = 0.05
@@ -102,7 +95,7 @@ class SlateBody(StrictModel):
 
 
 class AskBody(StrictModel):
-    count: Annotated[int, Field(ge=1, le=MAX_ASKED)] = 1
+    count: Annotated[int, Field(ge=1, le=limits.MAX_ASKED)] = 1
 
 
 class ResultItem(StrictModel):
@@ -111,11 +104,11 @@ class ResultItem(StrictModel):
 
 
 class TellBody(StrictModel):
-    max_bytes: ClassVar[int] = MAX_IDS_BYTES
+    max_bytes: ClassVar[int] = limits.MAX_IDS_BYTES
     instead: ClassVar[str] = SEVERAL_CALLS
     long_list: ClassVar[str] = "results"
 
-    results: Annotated[list[ResultItem], Field(min_length=1, max_length=MAX_ASKED)]
+    results: Annotated[list[ResultItem], Field(min_length=1, max_length=limits.MAX_ASKED)]
 
 
 class TeachBody(StrictModel):
@@ -218,9 +211,7 @@ async def create(
 
 @router.get("", response_model=Page[CampaignName])
 async def list_all(
-    slates: Provided[SlateCampaigns],
-    cursor: Annotated[str | None, Query()] = None,
-    limit: Annotated[PageLimit, Query()] = 100,
+    slates: Provided[SlateCampaigns], cursor: Cursor = None, limit: Limit = 100
 ) -> Page[CampaignName]:
     """All campaigns by id."""
     page, following = await slates.page(cursor, limit)
@@ -234,18 +225,17 @@ async def get(campaign: str, slates: Provided[SlateCampaigns]) -> SlateView:
 
 
 @router.delete("/{campaign}", status_code=204)
-async def delete(campaign: str, slates: Provided[SlateCampaigns]) -> Response:
+async def delete(campaign: str, slates: Provided[SlateCampaigns]) -> None:
     """Delete a campaign with its results."""
     await slates.delete(campaign)
-    return Response(status_code=204)
 
 
 @router.post("/{campaign}/ask", response_model=PullsView, responses=problems(429))
 async def ask(campaign: str, body: AskBody, slates: Provided[SlateCampaigns]) -> PullsView:
     """Ask which slates to show next; none when the campaign is done."""
-    most = MAX_ASKED_ARMS // (await slates.get(campaign)).parameters.k
+    most = limits.MAX_ASKED_ARMS // (await slates.get(campaign)).parameters.k
     if body.count > most:
-        message = f"count x k must be at most {MAX_ASKED_ARMS:,}, so count at most {most:,}"
+        message = f"count x k must be at most {limits.MAX_ASKED_ARMS:,}, so count at most {most:,}"
         raise Invalid(message, path=("count",))
     asked, pulls = await slates.ask(campaign, body.count)
     arms = asked.parameters.arms

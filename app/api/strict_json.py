@@ -194,7 +194,9 @@ class JsonRoute(Route):
                 result = await endpoint(**arguments)
             except (ShortlistError, InvalidArgument) as error:
                 return problem_response(error, request.method)
-            return result if isinstance(result, Response) else reply(result, status)
+            if isinstance(result, Response):
+                return result
+            return Response(status_code=204) if status == 204 else reply(result, status)
 
         return handle
 

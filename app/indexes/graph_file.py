@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 
 from app.indexes.hnsw import GraphTuning, HnswGraph
 from app.indexes.index import Build, PublicationReader, PublicationWriter, Saving
-from app.indexes.mapped_file import ArrayPlace, linked, private_file
+from app.indexes.mapped_file import linked, private_file
+from app.indexes.probes import Groups
 from app.indexes.table import TableSnapshot
 from shortlist.mips.exact import row_scores
 from shortlist.types import Rows, Vector
@@ -161,30 +162,30 @@ def make(table: TableSnapshot, rows: Rows, build: Build, *, m: int, ef_construct
 _NAME = "graph"  # in the folder of a publication
 
 
-class GraphPlaces(msgspec.Struct, frozen=True):
+class SavedGraph(msgspec.Struct, frozen=True):
     """A published graph: how it is searched, and its file. ``rows``: of its labels, -1 for the dead."""
 
     tuning: GraphTuning
     checksum: str
-    rows: ArrayPlace
-    substitutes: ArrayPlace
-    appearances: ArrayPlace
-    winners: ArrayPlace
-    groups: ArrayPlace
+    rows: Rows
+    substitutes: Rows
+    appearances: NDArray[np.float32]
+    winners: Rows
+    groups: Groups
 
 
-def _save(graph: HnswGraph, to: PublicationWriter) -> GraphPlaces:
+def _save(graph: HnswGraph, to: PublicationWriter) -> SavedGraph:
     _link_or_write(graph, to)
-    position, place = np.append(to.positions, -1), to.arrays.place
+    position, state = np.append(to.positions, -1), graph.degradation
     substitutes = position[graph.substitutes]
-    return GraphPlaces(
-        tuning=graph.tuning,
-        checksum=graph.checksum,
-        rows=place(position[graph.rows]),
-        substitutes=place(substitutes[substitutes >= 0]),
-        appearances=place(graph.degradation.appearances),
-        winners=place(graph.degradation.winners),
-        groups=place(graph.degradation.groups),
+    return SavedGraph(
+        graph.tuning,
+        graph.checksum,
+        position[graph.rows],
+        substitutes[substitutes >= 0],
+        state.appearances,
+        state.winners,
+        state.groups,
     )
 
 
@@ -205,16 +206,15 @@ def _link_or_write(graph: HnswGraph, to: PublicationWriter) -> None:
 
 
 def _load(at: PublicationReader) -> HnswGraph:
-    places, data = msgspec.convert(at.saved, GraphPlaces), at.data
-    rows = places.rows.of(data)
-    graph = load(at.folder / _NAME, places.checksum, rows, dim=at.table.dim, covered=at.covered)
+    saved = at.read(SavedGraph)
+    graph = load(at.folder / _NAME, saved.checksum, saved.rows, dim=at.table.dim, covered=at.covered)
     graph.with_tuning(
         at.table,
-        places.tuning,
-        substitutes=places.substitutes.of(data),
-        appearances=places.appearances.of(data),
-        winners=places.winners.of(data),
-        groups=places.groups.of(data),
+        saved.tuning,
+        substitutes=saved.substitutes,
+        appearances=saved.appearances,
+        winners=saved.winners,
+        groups=saved.groups,
     )
     return graph
 

@@ -23,12 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count as counting
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.mapped_file import Array, ArrayWriter
+from app.indexes.mapped_file import Array, unpacked
 from app.indexes.probes import ExactLists, Probes, Quality
 from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot
@@ -38,6 +38,7 @@ IndexKind = Literal["exact", "norm_pruned", "inverted_file", "hnsw", "milvus"]
 """How a catalogue is searched, as answers say it. "exact": by no structure."""
 
 _NUMBERS = counting()
+Saved = TypeVar("Saved")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,6 @@ class PublicationWriter:
     a structure between runs. Both may have the same bytes already.
     """
 
-    arrays: ArrayWriter
     folder: Path
     table: TableSnapshot
     positions: Rows
@@ -79,7 +79,7 @@ class PublicationWriter:
 class PublicationReader:
     """Where a structure is read that another process wrote. ``table``: its rows are numbered as there.
 
-    ``saved``: what ``Saving.save`` returned, of JSON types. ``data``: the bytes of its arrays.
+    ``saved``: for ``read``, of JSON types. ``data``: the bytes of its arrays.
     ``covered``: see ``Index``.
     """
 
@@ -89,13 +89,18 @@ class PublicationReader:
     table: TableSnapshot
     covered: int
 
+    def read(self, kind: type[Saved]) -> Saved:
+        """What ``Saving.save`` returned; its arrays have one dimension. Raises msgspec.ValidationError."""
+        return unpacked(self.saved, kind, self.data)
+
 
 @dataclass(frozen=True, slots=True)
 class Saving:
     """How a structure is shared between processes.
 
-    ``save``: write it, and return what msgspec encodes. Raises OSError. ``load``: the structure as it
-    served. Raises OSError, RuntimeError: there is no room; ValueError, TypeError: it was changed.
+    ``save``: write its own files, and return what msgspec encodes, with arrays. Raises OSError. ``load``:
+    the structure as it served. Raises OSError, RuntimeError: there is no room; ValueError, TypeError: it was
+    changed.
     """
 
     save: Callable[[Any, PublicationWriter], Any]
@@ -225,6 +230,6 @@ class SegmentIndex(Index):
     @abstractmethod
     def moved(self, position: Rows, covered: int) -> SegmentIndex: ...
 
-    def packed(self, writer: Any) -> Any:  # noqa: ARG002
-        """What is written of it besides its rows, once it was ``moved``; None: nothing. Raises OSError."""
+    def saved(self) -> Any:
+        """What other processes need of it besides its rows, once it was ``moved``; None: nothing."""
         return None

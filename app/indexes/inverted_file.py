@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.indexes.index import Index, IndexKind, SegmentIndex
-from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
-from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Probes, Quality, typical_us
+from app.indexes.probes import LIST, LONGEST_LIST, ExactLists, Groups, Probes, Quality, typical_us
 from app.indexes.quality import Degradation
 from app.indexes.table import TableSnapshot, Working, not_in, positions_of
 from shortlist.mips.exact import candidates, error_line, ranked, unit_scale
@@ -83,16 +82,16 @@ class Centroids:
         return labels
 
 
-class ListPlaces(msgspec.Struct, frozen=True):
-    """Where the arrays of an ``InvertedFile`` are. ``gone``: a byte for each row."""
+class SavedLists(msgspec.Struct, frozen=True):
+    """An ``InvertedFile`` for other processes; all arrays have one dimension."""
 
-    rows: ArrayPlace
-    features: ArrayPlace
-    starts: ArrayPlace
-    centroids: ArrayPlace
-    gone: ArrayPlace
-    winners: ArrayPlace
-    groups: ArrayPlace
+    rows: Rows
+    features: Working
+    starts: Rows
+    centroids: Working
+    gone: NDArray[np.bool_]
+    winners: Rows
+    groups: Groups
     quality: Quality
     probed: int | None
     probed_for_lists: tuple[int | None, int | None]
@@ -135,36 +134,35 @@ class InvertedFile(SegmentIndex):
         self.probed_for_lists: tuple[int | None, int | None] = (None, None)
 
     @classmethod
-    def of(cls, at: ListPlaces, data: Array, *, covered: int) -> InvertedFile:
-        """The one that ``packed`` wrote."""
+    def of(cls, saved: SavedLists, *, covered: int) -> InvertedFile:
+        """The one of which ``saved`` was this."""
         made = object.__new__(cls)
-        Index.__init__(made, covered, Degradation(0))
-        made._rows, made.features, made.starts = at.rows.of(data), at.features.of(data), at.starts.of(data)
-        made.features = made.features.reshape(len(made.rows), -1)
-        made.centroids = Centroids.of(at.centroids.of(data).reshape(len(made.starts) - 1, -1))
-        made.first = 0
-        made.probed, made.probed_for_lists = at.probed, at.probed_for_lists
-        made._error_line = at.error_line
-        made._positions = positions_of(made.rows, covered)
-        made.degradation = Degradation(len(made.rows))
-        made.degradation.answered(at.quality, at.winners.of(data), at.groups.of(data))
-        made.degradation.tombstone(np.flatnonzero(at.gone.of(data)))
+        Index.__init__(made, covered, Degradation(len(saved.rows)))
+        made._rows, made.starts, made.first = saved.rows, saved.starts, 0
+        made.features = saved.features.reshape(len(saved.rows), -1)
+        made.centroids = Centroids.of(saved.centroids.reshape(len(saved.starts) - 1, -1))
+        made.probed, made.probed_for_lists = saved.probed, saved.probed_for_lists
+        made._error_line = saved.error_line
+        made._positions = positions_of(saved.rows, covered)
+        made.degradation.answered(saved.quality, saved.winners, saved.groups)
+        made.degradation.tombstone(np.flatnonzero(saved.gone))
         return made
 
-    def packed(self, writer: ArrayWriter) -> ListPlaces:
-        """Write it, once it was ``moved``: then its positions begin with row 0. Raises OSError."""
-        return ListPlaces(
-            rows=writer.place(self.rows),
-            features=writer.place(self.features),
-            starts=writer.place(self.starts),
-            centroids=writer.place(self.centroids.points),
-            gone=writer.place(self.degradation.gone),
-            winners=writer.place(self.degradation.winners),
-            groups=writer.place(self.degradation.groups),
-            quality=self.degradation.measured,
-            probed=self.probed,
-            probed_for_lists=self.probed_for_lists,
-            error_line=self._error_line,
+    def saved(self) -> SavedLists:
+        """What is kept of it, once it was ``moved``: then its positions begin with row 0."""
+        state = self.degradation
+        return SavedLists(
+            self.rows,
+            self.features,
+            self.starts,
+            self.centroids.points,
+            state.gone,
+            state.winners,
+            state.groups,
+            state.measured,
+            self.probed,
+            self.probed_for_lists,
+            self._error_line,
         )
 
     @property

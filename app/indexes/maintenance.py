@@ -47,11 +47,11 @@ class Cancelled(Exception):
     """The work was told to stop."""
 
 
+@dataclass(kw_only=True, slots=True, eq=False)
 class Cancellation:
     """Tells work in another thread to stop."""
 
-    def __init__(self) -> None:
-        self._cancelled = threading.Event()
+    _cancelled: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -91,9 +91,6 @@ class Maintenance(Cancellation):
     plan: Plan | None = None
     structure: Index | None = None
     seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        Cancellation.__init__(self)
 
     def run(self) -> None:
         started = time.monotonic()
@@ -149,9 +146,6 @@ class Measurement(Cancellation):
     seed: int
     answers: tuple[Quality, Probes, ExactLists] | None = None
     seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        Cancellation.__init__(self)
 
     def run(self) -> None:
         started = time.monotonic()

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-Contents = TypeVar("Contents", bound=msgspec.Struct)
+Contents = TypeVar("Contents")
 
 _BORDER = 8
 
@@ -113,21 +113,6 @@ class ArrayPlace(msgspec.Struct, frozen=True, array_like=True):
         return data[self.begin : self.begin + self.numbers * dtype.itemsize].view(dtype)
 
 
-class ArrayWriter:
-    """Writes arrays one after the other, each on a border of eight bytes."""
-
-    def __init__(self, file: FileIO, check: Callable[[], None]) -> None:
-        self._file, self._check = file, check
-
-    def place(self, array: Array) -> ArrayPlace:
-        """Write an array, and say where it is. Raises OSError, and what ``check`` raises."""
-        self._check()
-        begin = -(-self._file.tell() // _BORDER) * _BORDER
-        self._file.seek(begin)
-        write_all(self._file, array)
-        return ArrayPlace(array.dtype.str, begin, array.size)
-
-
 class Packed(msgspec.Struct, frozen=True):
     """The header of a file of several arrays. ``contents``: where they are. ``digest``: of all else."""
 
@@ -143,24 +128,27 @@ def packed_names(name: str) -> tuple[str, str]:
 
 
 def write_packed(
-    folder: Path,
-    name: str,
-    pack: Callable[[ArrayWriter], msgspec.Struct],
-    *,
-    number: int,
-    check: Callable[[], None],
+    folder: Path, name: str, contents: msgspec.Struct, *, number: int, check: Callable[[], None]
 ) -> None:
-    """A file of what ``pack`` writes, and a header of what it returns. ``number``: of the format.
+    """A file of the arrays in ``contents``, and a header of all else. ``number``: of the format.
 
     Raises OSError, and what ``check`` raises.
     """
     data_name, header_name = packed_names(name)
     with created(folder / data_name) as file:
-        contents = msgspec.json.encode(pack(ArrayWriter(file, check)))
+
+        def written(array: Array) -> ArrayPlace:
+            check()
+            begin = -(-file.tell() // _BORDER) * _BORDER
+            file.seek(begin)
+            write_all(file, array)
+            return ArrayPlace(array.dtype.str, begin, array.size)
+
+        encoded = msgspec.json.encode(contents, enc_hook=written)
         data_bytes = file.tell()
         file.truncate(data_bytes)
-    digest = _packed_digest(number, contents, mapped(folder / data_name, np.uint8, data_bytes))
-    header = msgspec.json.encode(Packed(number, data_bytes, msgspec.Raw(contents), digest))
+    digest = _packed_digest(number, encoded, mapped(folder / data_name, np.uint8, data_bytes))
+    header = msgspec.json.encode(Packed(number, data_bytes, msgspec.Raw(encoded), digest))
     write(folder / header_name, np.frombuffer(header, dtype=np.uint8))
 
 
@@ -177,9 +165,21 @@ def read_packed(folder: Path, name: str, kind: type[Contents], *, number: int) -
         data = mapped(folder / data_name, np.uint8, header.data_bytes)
         if _packed_digest(number, bytes(header.contents), data) != header.digest:
             raise ValueError(f"the checksum of {folder.name}/{name} is wrong")
-        return msgspec.json.decode(header.contents, type=kind), data
+        return unpacked(msgspec.json.decode(header.contents), kind, data), data
     except msgspec.MsgspecError as error:
         raise ValueError(f"the header of {folder.name}/{name} is damaged: {error}") from None
+
+
+def unpacked(contents: Any, kind: type[Contents], data: Array) -> Contents:
+    """What ``write_packed`` was given, from JSON types and ``data``. Its arrays have one dimension.
+
+    Raises msgspec.ValidationError.
+    """
+
+    def array(_: type, place: Any) -> Array:
+        return msgspec.convert(place, ArrayPlace).of(data)
+
+    return msgspec.convert(contents, kind, dec_hook=array, str_keys=True)
 
 
 def _packed_digest(number: int, contents: bytes, data: Array) -> str:

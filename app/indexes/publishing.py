@@ -1,7 +1,7 @@
 """Making and adopting publications: an index in files that the processes of one service share.
 
 A publication has the arms of its maker and their attributes (``shared_files``), and how they are searched:
-the plan, its structure, and the segments beside it (``SearchPlaces``). One process makes it, the others adopt
+the plan, its structure, and the segments beside it (``SavedSearch``). One process makes it, the others adopt
 it. Both kinds of work end with a table whose first rows are mapped from the files, and with the positions of
 the process's own arms in it. So a process serves all of its arms before and after, and the arms that it alone
 has are in its own memory.
@@ -13,7 +13,6 @@ import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,9 @@ from app.indexes import shared_files
 from app.indexes.arm_rows import DescribedUntil
 from app.indexes.index import Index, PublicationReader, PublicationWriter
 from app.indexes.maintenance import Cancellation, Cancelled
-from app.indexes.mapped_file import Array, ArrayWriter, linked, read_packed, write_packed
+from app.indexes.mapped_file import Array, linked, read_packed, write_packed
 from app.indexes.planner import Plan, saving_of
-from app.indexes.segments import Segment, SegmentPlaces, end_of
+from app.indexes.segments import SavedSegment, Segment, end_of
 from app.indexes.shared_arms import SharedArms
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows
@@ -39,7 +38,7 @@ _SEARCH, _FORMAT = "search", 2
 _LEAST_SHARE = 0.5  # of the arms of a process, for a publication to be worth its while
 
 
-class SearchPlaces(msgspec.Struct, frozen=True):
+class SavedSearch(msgspec.Struct, frozen=True):
     """How the arms are searched. ``version``: of the catalogue, all of whose changes are in the arms.
 
     ``plan`` None: nothing was planned yet, or others scan these arms. Its kind says how the structure is
@@ -52,7 +51,7 @@ class SearchPlaces(msgspec.Struct, frozen=True):
     plan: Plan | None
     covered: int
     graph: Any
-    segments: list[SegmentPlaces]
+    segments: list[SavedSegment]
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -64,7 +63,7 @@ class Adoption(Cancellation):
     After ``run``: ``number`` of the publication, None if it could not be read; ``compacted``, the table, None
     if its maker is so far behind that it has few of the arms;
     ``positions``, see ``ArmTable.matched``; ``attributes`` of the table, None where no arm has any;
-    ``version``, ``plan``, see ``SearchPlaces``; ``structure`` and ``segments`` that search the table.
+    ``version``, ``plan``, see ``SavedSearch``; ``structure`` and ``segments`` that search the table.
     """
 
     shared: SharedArms
@@ -81,9 +80,6 @@ class Adoption(Cancellation):
     segments: tuple[Segment, ...] = ()
     version: int = 0
     seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        Cancellation.__init__(self)
 
     def run(self) -> None:
         """Raises OSError, RuntimeError: there is no room for a graph, on disk or in memory."""
@@ -107,10 +103,10 @@ class Adoption(Cancellation):
         # its maker is far behind: this process goes on with what it has
         if len(table) < _LEAST_SHARE * self.table.live:
             return
-        search, data = read_packed(folder, _SEARCH, SearchPlaces, number=_FORMAT)
+        search, data = read_packed(folder, _SEARCH, SavedSearch, number=_FORMAT)
         base = table.snapshot()
         self.structure = self._structure(folder, search, data, base)
-        self.segments = tuple(Segment.of(each, data, base) for each in search.segments)
+        self.segments = tuple(Segment.of(each, base) for each in search.segments)
         self.plan, self.version = search.plan, search.version
         self.check()
         attributes = shared_files.read_columns(folder) if search.has_attributes else None
@@ -130,9 +126,7 @@ class Adoption(Cancellation):
         made.take_rows(self.own, rows[self.positions[rows] >= 0], self.positions)
         return made
 
-    def _structure(
-        self, folder: Path, search: SearchPlaces, data: Array, base: TableSnapshot
-    ) -> Index | None:
+    def _structure(self, folder: Path, search: SavedSearch, data: Array, base: TableSnapshot) -> Index | None:
         saving = None if search.plan is None else saving_of(search.plan.kind)
         if saving is None or not search.covered:
             return None
@@ -174,21 +168,20 @@ class Publishing(Adoption):
         if self.own.entries:
             shared_files.write_columns(folder, self.own, self.positions, check=self.check)
             self.attributes = shared_files.read_columns(folder)
-        pack = partial(self._pack, folder=folder)
-        write_packed(folder, _SEARCH, pack, number=_FORMAT, check=self.check)
+        write_packed(folder, _SEARCH, self._search(folder), number=_FORMAT, check=self.check)
         self.compacted = table
 
-    def _pack(self, writer: ArrayWriter, folder: Path) -> SearchPlaces:
+    def _search(self, folder: Path) -> SavedSearch:
         structure, plan = self.structure, self.plan
         has_attributes = self.attributes is not None
+        segments = [each.moved(self.positions).saved() for each in self.segments]
         if structure is None:
-            return SearchPlaces(self.version, has_attributes, plan, 0, None, self._pack_segments(writer))
+            return SavedSearch(self.version, has_attributes, plan, 0, None, segments)
         saving = saving_of(structure.kind)
         if saving is None:  # others scan these arms
-            return SearchPlaces(self.version, has_attributes, None, 0, None, [])
+            return SavedSearch(self.version, has_attributes, None, 0, None, [])
         last = self.shared.current
         to = PublicationWriter(
-            arrays=writer,
             folder=folder,
             table=self.table,
             positions=self.positions,
@@ -196,7 +189,4 @@ class Publishing(Adoption):
             cache=self.cache,
         )
         covered, saved = end_of(self.positions[: structure.covered]), saving.save(structure, to)
-        return SearchPlaces(self.version, has_attributes, plan, covered, saved, self._pack_segments(writer))
-
-    def _pack_segments(self, writer: ArrayWriter) -> list[SegmentPlaces]:
-        return [each.moved(self.positions).packed(writer) for each in self.segments]
+        return SavedSearch(self.version, has_attributes, plan, covered, saved, segments)

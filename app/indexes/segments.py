@@ -32,13 +32,12 @@ from app.indexes.index import Index, SegmentIndex
 from app.indexes.inverted_file import (
     Centroids,
     InvertedFile,
-    ListPlaces,
+    SavedLists,
     batched,
     centroids_of,
     known_labels,
 )
 from app.indexes.maintenance import Cancellation, Cancelled
-from app.indexes.mapped_file import Array, ArrayPlace, ArrayWriter
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import ExactLists, Quality, compare, make_queries, solve
 from app.indexes.table import TableSnapshot
@@ -48,7 +47,7 @@ _RATIO = 4
 _LOST = 0.05  # of the probes of a segment: it is made again
 
 
-class SegmentPlaces(msgspec.Struct, frozen=True):
+class SavedSegment(msgspec.Struct, frozen=True):
     """A ``Segment``. ``lists``: its inverted file; ``rows``: of its norm blocks, where it has these."""
 
     first: int
@@ -56,8 +55,8 @@ class SegmentPlaces(msgspec.Struct, frozen=True):
     cut: float
     cost: float
     quality: Quality
-    lists: ListPlaces | None
-    rows: ArrayPlace | None
+    lists: SavedLists | None
+    rows: Rows | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,33 +109,24 @@ class Segment:
             self, structure=self.structure.moved(position, covered), first=end_of(position[: self.first])
         )
 
-    def packed(self, writer: ArrayWriter) -> SegmentPlaces:
-        """Write it for other processes, once it was ``moved`` to their rows. Raises OSError."""
-        structure = self.structure
-        lists: ListPlaces | None = structure.packed(writer)
-        return SegmentPlaces(
-            first=self.first,
-            covered=self.covered,
-            cut=self.cut,
-            cost=self.cost,
-            quality=structure.degradation.measured,
-            lists=lists,
-            rows=writer.place(structure.rows) if lists is None else None,
-        )
+    def saved(self) -> SavedSegment:
+        """What other processes need of it, once it was ``moved`` to their rows."""
+        lists, quality = self.structure.saved(), self.structure.degradation.measured
+        rows = self.structure.rows if lists is None else None
+        return SavedSegment(self.first, self.covered, self.cut, self.cost, quality, lists, rows)
 
     @classmethod
-    def of(cls, at: SegmentPlaces, data: Array, base: TableSnapshot) -> Segment:
-        """The one that ``packed`` wrote. Raises ValueError: it has no rows."""
+    def of(cls, saved: SavedSegment, base: TableSnapshot) -> Segment:
+        """The one of which ``saved`` was this. Raises ValueError: it has no rows."""
         made: SegmentIndex
-        if at.lists is not None:
-            made = InvertedFile.of(at.lists, data, covered=at.covered)
-        elif at.rows is not None:
-            rows = at.rows.of(data)
-            made = NormBlocks(base, np.sort(rows[rows >= 0]), covered=at.covered)
+        if saved.lists is not None:
+            made = InvertedFile.of(saved.lists, covered=saved.covered)
+        elif saved.rows is not None:
+            made = NormBlocks(base, np.sort(saved.rows[saved.rows >= 0]), covered=saved.covered)
         else:
             raise ValueError("a segment has no rows")
-        made.degradation.measured = at.quality
-        return cls(made, at.first, at.cut, at.cost)
+        made.degradation.measured = saved.quality
+        return cls(made, saved.first, saved.cut, saved.cost)
 
 
 def joined(segments: Sequence[Segment], fresh: int) -> Sequence[Segment]:
@@ -190,9 +180,6 @@ class SegmentBuild(Cancellation):
     seed: int
     recent: Sequence[Vector]
     segment: Segment | None = None
-
-    def __post_init__(self) -> None:
-        Cancellation.__init__(self)
 
     def run(self) -> None:
         # One build at a time, as of graphs: a core stays with the event loop.

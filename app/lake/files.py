@@ -41,7 +41,7 @@ MANIFEST, STAGING, LOCK = f"{HOME}/manifest.json", f"{HOME}/staging", f"{HOME}/l
 
 
 class Manifest(TypedDict):
-    """What a manifest must have. ``files``, which manifests of older versions lack: the size of each file."""
+    """What a manifest must have. ``files``: the size of each."""
 
     format: int
     bandit: str
@@ -51,6 +51,7 @@ class Manifest(TypedDict):
     pending: dict[str, int]
     at: dict[str, Any]
     rows: dict[str, int]
+    files: dict[str, int]
 
 
 _NAME = re.compile(r"(decisions|rewards|arms|priors)/day=\d{4}-\d\d-\d\d/(\d{6,})-\d+\.parquet")
@@ -130,11 +131,7 @@ class Lake:
         Raises ShortlistError where there is a file that is not of this lake, where one is missing, or is not
         whole. Cost: a listing; a file that is not as long as it was written is opened.
         """
-        where, pending, known = (
-            f"{table}/day={day or ''}",
-            self.manifest["pending"],
-            self.manifest.get("files", {}),
-        )
+        where, pending, known = f"{table}/day={day or ''}", self.manifest["pending"], self.manifest["files"]
         found, result = self._found(f"{table}/day={day}" if day else table), []
         for name, size in found.items():
             match = _NAME.fullmatch(name)
@@ -216,7 +213,7 @@ class Lake:
             if self._read_manifest() != self.manifest:
                 raise _refused(self.address, "somebody else writes to it; nothing was changed")
             new = {"commit": number, "writer": self._writer, "pending": pending, "at": dict(at), "rows": rows}
-            files = {**self.manifest.get("files", {}), **self._sizes, **pending}
+            files = {**self.manifest["files"], **self._sizes, **pending}
             new |= {"terms": terms or self.manifest["terms"], "files": files}
             self.manifest = {**self.manifest, **new}
             # From here on the commit counts. Names are given by whoever comes next, if this process dies.
@@ -264,12 +261,10 @@ class Lake:
             is_known = found["format"] == FORMAT
             if is_known:
                 msgspec.convert(found, Manifest)
-                msgspec.convert(found.get("files", {}), dict[str, int])
         except (ValueError, KeyError, TypeError, RecursionError, msgspec.ValidationError):
             raise _refused(self.address, f"{MANIFEST} is damaged") from None
         if not is_known:
             raise _refused(self.address, f"{MANIFEST} is of another version of the service")
-        found["rows"] = dict.fromkeys(TABLES, 0) | found["rows"]  # until 0.1.0 there were no priors
         return found
 
     def _take_lock(self) -> None:

@@ -116,13 +116,17 @@ def rewards(rows: Iterable[tuple[int, Any]]) -> Mapping[str, Any]:
 def arms(rows: Iterable[Any], time_ms: int) -> Mapping[str, Any]:
     """Revisions of arms that were first seen at a time."""
     found = list(rows)
-    columns = [
-        [time_ms] * len(found),
-        [arm.id for arm in found],
-        [arm.revision for arm in found],
-        [arm.features for arm in found],
-    ]
-    return {day_of(time_ms): _table(ARMS, columns)} if found else {}
+    own = {"time": [time_ms] * len(found), "arm": [arm.id for arm in found]}
+    return {day_of(time_ms): _table(ARMS, found, own)} if found else {}
+
+
+def priors(rows: Iterable[Any]) -> Mapping[str, Any]:
+    """Versions of the learned prior, by the day when they were made."""
+
+    def table(some: Sequence[Any]) -> Any:
+        return _table(PRIORS, some, {"time": [row.since_ms for row in some]})
+
+    return _by_day(rows, lambda row: int(row.since_ms), table)
 
 
 def token(row: Any) -> Decision:
@@ -139,79 +143,28 @@ def _decisions(rows: Sequence[Any]) -> Any:
         ]
         for row, of in zip(rows, tokens, strict=True)
     ]
-    flat = list(zip(*(arm for arms in shown for arm in arms), strict=True)) or [()] * len(_ARM)
-    ends = [0]
-    for each in shown:
-        ends.append(ends[-1] + len(each))
-    values = pa.StructArray.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(flat, _ARM, strict=True)], fields=list(_ARM)
-    )
-    columns = [
-        [row.time for row in rows],
-        [of.id for of in tokens],
-        [row.key for row in rows],
-        [row.bandit_version for row in rows],
-        [row.learner_version for row in rows],
-        [row.catalogue_version for row in rows],
-        [row.policy for row in rows],
-        [row.group for row in rows],
-        [row.context for row in rows],
-        [None if row.filter is None else json.dumps(row.filter) for row in rows],
-        [row.eligible for row in rows],
-        pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, type=pa.list_(_ARM)),
-        [row.decision for row in rows],
-        [None if row.weights is None else json.dumps(row.weights) for row in rows],
-        [row.prior_version for row in rows],
-    ]
-    return _table(DECISIONS, columns)
-
-
-def priors(rows: Iterable[Any]) -> Mapping[str, Any]:
-    """Versions of the learned prior, by the day when they were made."""
-    return _by_day(rows, lambda row: int(row.since_ms), _priors)
-
-
-def _priors(rows: Sequence[Any]) -> Any:
-    names = ("since_ms", *PRIORS.names[1:])
-    return _table(PRIORS, [[getattr(row, name) for row in rows] for name in names])
+    own: dict[str, list[Any]] = {"decision_id": [of.id for of in tokens], "arms": shown}
+    for name in ("filter", "weights"):
+        values = [getattr(row, name) for row in rows]
+        own[name] = [None if value is None else json.dumps(value) for value in values]
+    return _table(DECISIONS, rows, own)
 
 
 def _rewards(rows: Sequence[tuple[int, Any]]) -> Any:
     entries = [entry for _, entry in rows]
-    columns = [
-        [entry.time for entry in entries],
-        [partition for partition, _ in rows],
-        [entry.number for entry in entries],
-        [entry.kind for entry in entries],
-        [entry.key for entry in entries],
-        [None if entry.kind == "observation" else entry.id for entry in entries],
-        [entry.id if entry.kind == "observation" else None for entry in entries],
-        [entry.arm for entry in entries],
-        [entry.revision for entry in entries],
-        [entry.value for entry in entries],
-        [entry.decided for entry in entries],
-        [entry.first for entry in entries],
-        [entry.before for entry in entries],
-        [entry.replaces for entry in entries],
-        [entry.context for entry in entries],
-        [entry.logged for entry in entries],
-        [entry.replayed for entry in entries],
-        [entry.features for entry in entries],
-        [None if entry.state is None else base64.b64decode(entry.state) for entry in entries],
-        [entry.examined for entry in entries],
-        [entry.signal for entry in entries],
-        [entry.signal_number for entry in entries],
-        [entry.had for entry in entries],
-        [entry.space for entry in entries],
-    ]
-    return _table(REWARDS, columns)
+    own: dict[str, list[Any]] = {
+        "partition": [partition for partition, _ in rows],
+        "decision_id": [None if entry.kind == "observation" else entry.id for entry in entries],
+        "observation_id": [entry.id if entry.kind == "observation" else None for entry in entries],
+        "state": [None if entry.state is None else base64.b64decode(entry.state) for entry in entries],
+    }
+    return _table(REWARDS, entries, own)
 
 
-def _table(schema: Any, columns: Sequence[Any]) -> Any:
-    arrays = [
-        column if isinstance(column, pa.Array) else pa.array(column, field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
+def _table(schema: Any, rows: Sequence[Any], own: Mapping[str, list[Any]]) -> Any:
+    """A column is in ``own``, or is what each row has under its name."""
+    columns = (own.get(field.name) or [getattr(row, field.name) for row in rows] for field in schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

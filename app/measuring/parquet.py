@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any
 
@@ -149,28 +148,17 @@ class _Sink(io.RawIOBase):
 
 def _columns(rows: Sequence[Row], schema: Any) -> Any:
     """Arrow's record batch of some rows."""
-    arrays = [_array(field.type, _values(field.name, rows)) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_arrays([_column(field, rows) for field in schema], schema=schema)
 
 
-def _array(kind: Any, values: Sequence[Any]) -> Any:
-    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
-        return _lists(kind.value_type, values)
-    return pa.array(values, kind)
-
-
-def _values(name: str, items: Sequence[Any]) -> list[Any]:
-    result = map(attrgetter(name), items)
-    return list(map(_text, result) if name in _TEXTS else result)
-
-
-def _lists(kind: Any, lists: Sequence[Sequence[Any]]) -> Any:
-    """Lists of structs, built by their fields."""
-    ends = list(accumulate(map(len, lists), initial=0))
-    flat = list(chain.from_iterable(lists))
-    fields = [pa.array(_values(field.name, flat), field.type) for field in kind]
-    values = pa.StructArray.from_arrays(fields, fields=list(kind))
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values, type=pa.list_(kind))
+def _column(field: Any, rows: Sequence[Row]) -> Any:
+    values = list(map(attrgetter(field.name), rows))
+    if field.name in _TEXTS:
+        values = list(map(_text, values))
+    elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
+        as_tuple = attrgetter(*(part.name for part in field.type.value_type))  # as Arrow takes structs
+        values = [list(map(as_tuple, each)) for each in values]
+    return pa.array(values, field.type)
 
 
 def _text(value: object) -> str | None:

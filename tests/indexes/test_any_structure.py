@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-import msgspec
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from api_client import Api, running
 from app.filtering import plan as filter_plan
@@ -21,7 +21,6 @@ from app.indexes import live, planner, serving
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.index import Index, PublicationReader, PublicationWriter, Saving
 from app.indexes.live import IndexOptions, LiveIndex
-from app.indexes.mapped_file import ArrayPlace
 from app.indexes.planner import Candidate, Plan, Task, measured
 from app.indexes.probes import ExactLists, Probes, Quality, Trial
 from app.indexes.publishing import Adoption, Publishing
@@ -266,13 +265,11 @@ class SavedIndex(FlatIndex):
     @staticmethod
     def save(index: SavedIndex, to: PublicationWriter) -> Any:
         rows = np.append(to.positions, -1)[index.rows]
-        places = [to.arrays.place(each) for each in (rows, index._codes, index._scales)]
-        return places, index.degradation.measured
+        return [rows, index._codes, index._scales], index.degradation.measured
 
     @staticmethod
     def load(at: PublicationReader) -> Index:
-        places, quality = msgspec.convert(at.saved, tuple[list[ArrayPlace], Quality])
-        rows, codes, scales = (place.of(at.data) for place in places)
+        (rows, codes, scales), quality = at.read(tuple[list[NDArray[Any]], Quality])
         index = object.__new__(SavedIndex)
         Index.__init__(index, at.covered, Degradation(len(rows)))
         index._rows, index._codes, index._scales = rows, codes.reshape(-1, DIM), scales

@@ -39,13 +39,6 @@ def counts(folder: Path) -> int:
     return sum(lake.read(name, ["time"]).num_rows for name in lake.files("rewards"))
 
 
-def without_inventory(folder: Path) -> None:
-    """As versions before wrote it."""
-    manifest = json.loads((folder / MANIFEST).read_text())
-    del manifest["files"]
-    (folder / MANIFEST).write_text(json.dumps(manifest))
-
-
 @pytest.mark.parametrize("place", range(8))
 def test_every_file_that_is_gone_or_cut_short_is_named(tmp_path: Path, place: int):
     lake_of_days(tmp_path)
@@ -99,20 +92,6 @@ def test_a_file_whose_line_is_deleted_from_the_manifest_is_not_missed(tmp_path: 
     (tmp_path / MANIFEST).write_text(json.dumps(manifest))
     opened(tmp_path)
     assert counts(tmp_path) == 6
-
-
-def test_a_lake_of_a_version_before_is_read_and_its_files_are_known_from_then_on(tmp_path: Path):
-    lake_of_days(tmp_path)
-    without_inventory(tmp_path)
-    assert counts(tmp_path) == 8
-    lake = Lake.open_to_write(str(tmp_path), "b", TERMS)
-    assert lake.manifest["rows"]["rewards"] == 8
-    lake.commit({}, {"day": 5})
-    lake.close()
-    path = sorted(tmp_path.glob("rewards/day=*/*.parquet"))[1]
-    path.unlink()
-    with pytest.raises(ShortlistError, match=f"{path.name} is missing"):
-        opened(tmp_path)
 
 
 def test_a_file_without_a_column_or_with_text_that_is_not_utf_8_is_named(tmp_path: Path):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 import app
 import workers
@@ -30,6 +31,7 @@ from app.bandits import prior_version, settings, spaces, versions
 from app.campaigns import fold as campaign_records
 from app.campaigns import noisy_centers, slates
 from app.caps import rules
+from app.filters import arrays, columns
 from app.indexes import (
     graph_file,
     hnsw,
@@ -110,13 +112,13 @@ RECORDS: dict[str, type] = {
     "shared array": mapped_file.ArrayPlace,
     "shared arms": shared_files.ArmHeader,
     "shared attributes": shared_files.Attributes,
-    "shared attributes, block": shared_files.BlockPlaces,
-    "shared attributes, column": shared_files.ColumnPlaces,
-    "shared attributes, strings": shared_files.StringPlaces,
-    "shared index": publishing.SearchPlaces,
-    "shared index, segment": segments.SegmentPlaces,
-    "shared index, graph": graph_file.GraphPlaces,
-    "shared index, lists": inverted_file.ListPlaces,
+    "shared attributes, block": columns.ColumnBlock,
+    "shared attributes, column": columns.Column,
+    "shared attributes, strings": arrays.MappedStrings,
+    "shared index": publishing.SavedSearch,
+    "shared index, segment": segments.SavedSegment,
+    "shared index, graph": graph_file.SavedGraph,
+    "shared index, lists": inverted_file.SavedLists,
     "shared index, tuning": hnsw.GraphTuning,
     "shared index, plan": planner.Plan,
     "quality": probes.Quality,
@@ -192,7 +194,9 @@ def _type(hint: Any) -> str:
     """A type as text, which names records as ``RECORDS`` does."""
     names = {kind: name for name, kind in RECORDS.items()}
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
-    if origin is typing.Annotated:
+    if origin is np.ndarray:
+        text = "<shared array>"
+    elif origin is typing.Annotated:
         text = _type(inside[0])
     elif origin in {types.UnionType, typing.Union}:
         text = " | ".join(map(_type, inside))
