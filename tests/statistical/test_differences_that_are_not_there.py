@@ -1,4 +1,4 @@
-"""150 experiments (500 in the slow suite) that are looked at after every decision: how many ever find a difference that is not there.
+"""Experiments that are looked at after every decision: how many ever find a difference that is not there.
 
 A sequence of level 0.95 may fail in 5 % of them; it is rejected beyond the binomial quantile at 1e-4.
 Intervals that are made for one look must be rejected by the same test.
