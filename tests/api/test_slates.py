@@ -96,16 +96,6 @@ async def test_results_come_late_repeated_out_of_order_or_never(shared: Api):
     assert view["progress"]["more_pulls"] >= 0
 
 
-async def test_the_same_seed_asks_the_same_slates(shared: Api):
-    shown = []
-    for name in ("seed-a", "seed-b"):
-        await make(shared, name, seed=5)
-        shown.append([p["slate"] for p in await ask(shared, name, 50)])
-    assert shown[0] == shown[1]
-    await make(shared, "seed-c", seed=6)
-    assert [p["slate"] for p in await ask(shared, "seed-c", 50)] != shown[0]
-
-
 async def test_made_once(shared: Api):
     first = await make(shared, "once")
     assert await make(shared, "once", status=200) == first
