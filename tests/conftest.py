@@ -14,6 +14,7 @@ from httpx._transports import default
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
 
+from app.decision_log import buffer
 from app.milvus.embedded_engine import EmbeddedEngine
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
@@ -38,6 +39,9 @@ redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 # Each client over HTTP reads the certificates of all authorities: 40 ms, and most tests make one.
 default.create_ssl_context = cache(default.create_ssl_context)
+
+# Rows of the log are written together after half a second; many tests wait for those of single choices.
+buffer.REST_S = 0.02
 
 # The stores write each change to the disk before they answer, and no test looks at what a machine that lost
 # its power has kept: in memory, where it is possible, nobody waits for a disk.

@@ -225,6 +225,7 @@ def test_the_sessions_of_a_page_run_and_answer_what_it_shows(
     run_session(in_languages(page, "console"), url, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_first_pages_run_one_after_the_other_on_one_store(url: str, client: Client):
     """No page is in the way of another: the names of each are its own."""
     script = ROOT / "examples/quickstart.sh"

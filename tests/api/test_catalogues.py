@@ -355,7 +355,7 @@ STEP = st.one_of(
 numbers = itertools.count()
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(steps=st.lists(STEP, max_size=25))
 async def test_a_catalogue_is_a_dictionary(store_url: str, tmp_path: Path, steps: list[Any]):
     """Side by side with a dict, over HTTP, through restarts; a choice of all arms agrees as well."""

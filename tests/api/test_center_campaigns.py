@@ -84,15 +84,6 @@ async def test_the_centres_are_those_of_greedy(api: Api, method: str, std: float
     assert await ask(api, 5) == []
 
 
-async def test_judgements_of_zero_and_one(api: Api):
-    matrix, rng = np.clip(distances() * 2.0, 0.0, 1.0), np.random.default_rng(3)
-    await make(api, noise="bernoulli", noise_std=None, delta=1e-3)
-    state = await finish(api, lambda u, v: float(rng.random() < matrix[u, v]))
-    nearest = matrix[[NAMES.index(name) for name in state["centers"][:1]]].min(axis=0)
-    assert nearest[NAMES.index(state["centers"][1])] >= nearest.max() - 0.05
-    assert state["guarantee"] == {"kind": "pac", "epsilon": pytest.approx(0.05), "delta": 1e-3}
-
-
 async def test_answers_come_late_again_and_in_any_order(api: Api):
     matrix, rng = distances(), np.random.default_rng(5)
     measure, late, told = noisy(matrix, 0.05), [], []
@@ -137,14 +128,6 @@ async def test_a_campaign_that_is_made_again_is_the_same_one(api: Api):
         {"results": answered(queries, lambda *_: 0.5)},
         loc=["body", "results", 2, "query"],
     )
-
-
-async def test_no_query_is_needed_where_there_is_no_choice(api: Api):
-    made = await make(api, points=["p0", "p1"], k=2, first="p1")
-    assert (made["state"], made["centers"]) == ("done", ["p1", "p0"])
-    made = await make(api, "one", points=["p0"], k=1)
-    assert (made["state"], made["centers"]) == ("done", ["p0"])
-    assert await ask(api, 1, "one") == []
 
 
 async def test_many_clients_at_once(api: Api):

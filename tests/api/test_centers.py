@@ -106,15 +106,6 @@ async def test_a_call_works_on_one_version_while_the_catalogue_changes(api: Api)
         assert answer["centers"] == [f"a{row}" for row in wanted]
 
 
-async def test_two_arms_that_tie_go_to_the_older_and_end(api: Api):
-    """The printed loops never end on a tie."""
-    features = np.zeros((4, 600))
-    features[1, :300] = features[2, 300:] = 1.0
-    await build(api, features)
-    for method in METHODS:
-        assert (await find(api, method=method, k=2, first="a0"))["centers"] == ["a0", "a1"]
-
-
 async def test_a_tolerance_and_the_heuristic_interval_are_named(api: Api):
     await build(api, points(900))
     answer = await find(api, epsilon=0.05, delta=0.2, seed=1)

@@ -114,8 +114,9 @@ def assert_close(one: Any, other: Any) -> None:
         assert one == (pytest.approx(other, rel=1e-9, abs=1e-12) if isinstance(other, float) else other)
 
 
-@pytest.mark.parametrize("ending", ["ndjson", "parquet"])
-@pytest.mark.parametrize(("settings", "asks"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("settings", "asks", "ending"), [*((*case, "ndjson") for case in CASES), (*CASES[-1], "parquet")], ids=str
+)
 async def test_the_numbers_are_those_of_the_service(
     shared: Api,
     tmp_path: Path,

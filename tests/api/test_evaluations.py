@@ -10,8 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from estimators.bandits import ips as vw_ips
-from estimators.bandits import snips as vw_snips
 
 from api_client import Api, Json
 from app.api.strict_json import encoded
@@ -254,19 +252,6 @@ async def test_estimates_of_linucb_are_those_of_a_plain_loop(shared: Api, asks: 
     assert [each["value"] for each in answer["estimates"]] == pytest.approx(
         [found[each["estimator"]] if found["weights"].any() else None for each in answer["estimates"]]
     )
-
-
-async def test_ips_and_snips_are_those_of_vw_estimators(shared: Api):
-    await stocked(shared, "vw")
-    log = await decide(shared, "vw", 60)
-    weights = (await expected(shared, "vw", log, boltzmann(0.3)))["weights"][:, 0]
-    answer = await evaluate(shared, "vw", {"temperature": 0.3}, estimators=["snips", "ips"])
-    for estimate, theirs in zip(answer["estimates"], (vw_snips.Estimator(), vw_ips.Estimator()), strict=True):
-        for row, weight in zip(log.rows, weights.tolist(), strict=True):
-            p = row.arms[0].propensity
-            theirs.add_example(p, sum(reward.value for reward in row.rewards), weight * p)
-        assert estimate["value"] == pytest.approx(theirs.get(), rel=1e-9)
-    assert [each["estimator"] for each in answer["estimates"]] == ["snips", "ips"]
 
 
 async def test_in_contexts_and_with_filters(shared: Api):

@@ -72,16 +72,6 @@ async def test_a_catalogue_is_searched_as_promised(api: Api, method: str, object
             assert answer["cost"]["reads"] < 0.9 * answer["cost"]["exhaustive_reads"]
 
 
-async def test_a_seed_gives_the_same_answer(api: Api):
-    vectors, query = spread_out()
-    await stored(api, "c", vectors)
-    for path, rest in (("/v1/catalogues/c/mips", {}), ("/v1/mips", {"vectors": vectors.tolist()})):
-        body = {**EASY, "query": query.tolist(), "value_range": [-4, 4], "seed": 11, **rest}
-        answers = [await api.ok("POST", path, {**body, "method": "racing"}) for _ in range(2)]
-        assert answers[0]["arms"] == answers[1]["arms"]
-        assert answers[0]["cost"] == answers[1]["cost"]
-
-
 async def test_the_layout_follows_every_change_of_the_catalogue(api: Api):
     vectors, query = spread_out()
     await stored(api, "c", vectors)
@@ -200,15 +190,6 @@ async def test_more_arms_than_there_are_and_none_at_all(api: Api):
             "POST", "/v1/catalogues/empty/mips", {**body, "method": method}, status=409, code="no_arms"
         )
     await api.refused("POST", "/v1/catalogues/none/mips", body, status=404, code="not_found")
-
-
-async def test_equal_arms_come_in_their_order(api: Api):
-    await api.catalogue("c", {f"a{i}": [1.0, 1.0] for i in range(5)})
-    for objective in ("inner_product", "nearest"):
-        for method in ("bounded_me", "racing", "exact"):
-            body = {"query": [1, 2], "k": 3, "method": method, "objective": objective}
-            answer = await api.ok("POST", "/v1/catalogues/c/mips", body)
-            assert [arm["id"] for arm in answer["arms"]] == ["a0", "a1", "a2"]
 
 
 GOOD: Json = {"query": [1, 2], "vectors": [[1, 2], [3, 4]]}

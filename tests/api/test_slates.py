@@ -96,16 +96,6 @@ async def test_results_come_late_repeated_out_of_order_or_never(shared: Api):
     assert view["progress"]["more_pulls"] >= 0
 
 
-async def test_the_same_seed_asks_the_same_slates(shared: Api):
-    shown = []
-    for name in ("seed-a", "seed-b"):
-        await make(shared, name, seed=5)
-        shown.append([p["slate"] for p in await ask(shared, name, 50)])
-    assert shown[0] == shown[1]
-    await make(shared, "seed-c", seed=6)
-    assert [p["slate"] for p in await ask(shared, "seed-c", 50)] != shown[0]
-
-
 async def test_made_once(shared: Api):
     first = await make(shared, "once")
     assert await make(shared, "once", status=200) == first
@@ -305,14 +295,17 @@ async def test_a_campaign_that_is_sampling_starts_no_learner_and_is_no_baseline(
     await api.refused("POST", "/v1/slates/s/teach", {"bandit": "b"}, loc=["body", "bandit"])
 
 
-@pytest.mark.parametrize("method", ["saqm", "sa_foa", "icb", "exhaustive"])
+EXTREMES = [
+    (1e9, 1e-9, 1e-12, 1e9), (1e-9, 1e9, 0.999, 1e9), (1e-9, 1e-9, 1e-12, 1e9), (1e9, 1e9, 0.999, 0.0),
+    (1e-9, 1e-9, 1e-12, 0.0), (1.0, 0.5, 0.05, 1e9), (1e9, 1e-9, 1e-12, 1e-9),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "numbers",
-    [
-        (1e9, 1e-9, 1e-12, 1e9), (1e-9, 1e-9, 1e-12, 1e9), (1e-9, 1e9, 0.999, 1e9), (1e9, 1e9, 0.999, 0.0),
-        (1e-9, 1e-9, 1e-12, 0.0), (1.0, 0.5, 0.05, 1e9), (1e9, 1e-9, 1e-12, 1e-9),
-    ],
-)  # fmt: skip
+    ("method", "numbers"),
+    [("saqm", numbers) for numbers in EXTREMES]
+    + [(method, numbers) for method in ("sa_foa", "icb", "exhaustive") for numbers in EXTREMES[:2]],
+)
 async def test_the_largest_and_the_smallest_numbers(
     shared: Api, method: str, numbers: tuple[float, float, float, float]
 ):

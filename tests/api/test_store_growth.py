@@ -160,6 +160,7 @@ async def test_dedupe_keys_of_rewards_and_observations_are_bounded(small: Api) -
     await small.choose("b", event_id="goes-on")
 
 
+@pytest.mark.slow
 async def test_turns_of_warm_ups_are_bounded_and_warm_keys_go_on(small: Api) -> None:
     await small.bandit("new", "c", scope="per_key", explore={"centers": 3})
     centre = (await small.choose("new", key="first"))["arms"][0]["id"]
@@ -301,6 +302,7 @@ async def test_made_up_keys_do_not_fill_the_store_with_what_they_have_had(small:
     assert "not limited" in texts[0]
 
 
+@pytest.mark.slow
 async def test_what_made_up_keys_are_rewarded_for_is_bounded_too(store_url: str, tmp_path: Path) -> None:
     """Repeats that count rewards: new keys beyond the bound are not limited, others stay so."""
     async with running(store_url, tmp_path, max_repeats_mb=1) as api:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from app.campaigns import campaigns as module
 from app.campaigns.campaigns import Campaigns
 from app.campaigns.fold import pack_state, unpack_state
-from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
+from app.platform.errors import Invalid, NotFound, Unavailable
 from lossy_store import LossyStore
 from shortlist.errors import InvalidParameter
 
@@ -96,18 +96,6 @@ async def step(campaigns, count=3, value=0.1):
     return await campaigns.tell("c", [(campaign.pull_id(p.number), value + p.number) for p in pulls])
 
 
-async def test_created_once_the_same_again_another_not(store):
-    campaigns = over(store)
-    first, new = await campaigns.create("c", Parameters(5), seed=1)
-    assert new
-    again, new = await over(store).create("c", Parameters(5), seed=1)
-    assert not new
-    assert again.uid == first.uid
-    for parameters, seed in ((Parameters(6), 1), (Parameters(5), 2), (Parameters(5), None)):
-        with pytest.raises(Conflict):
-            await campaigns.create("c", parameters, seed=seed)
-
-
 async def test_without_a_seed_each_has_one_of_its_own_that_stays(store):
     campaigns = over(store)
     sums = set()
@@ -156,17 +144,6 @@ async def test_results_late_repeated_out_of_order(store):
     length = (await campaigns.get("c")).position
     after, receipt = await campaigns.tell("c", [(ids[0], 7.0)])
     assert (receipt.observed, receipt.duplicate, after.position) == (0, 1, length), "nothing is appended"
-
-
-async def test_an_unknown_pull_is_named_and_nothing_is_taken(store):
-    campaigns = await made(store)
-    campaign, pulls = await campaigns.ask("c", 4)
-    good = campaign.pull_id(pulls[0].number)
-    for bad in ["", "-1", "4", "04", "1e0", "1 ", "x", str(10**15)]:
-        with pytest.raises(Invalid) as raised:
-            await campaigns.tell("c", [(good, 1.0), (good[:-1] + bad, 1.0)])
-        assert [loc for loc, _ in raised.value.errors] == [("results", 1, "pull")]
-        assert (await campaigns.get("c")).state.observed == 0
 
 
 async def test_a_pull_of_an_earlier_campaign_of_the_same_name_is_unknown(store):
@@ -310,15 +287,6 @@ async def test_memory_is_bounded_and_what_left_it_comes_back(store):
     assert campaigns.cached_bytes <= 5_000
     assert [(await campaigns.get(f"c{n}")).state.goal for n in range(20)] == list(range(1, 21))
     assert campaigns.cached_bytes <= 5_000
-
-
-async def test_listed_by_name_in_pages(store):
-    campaigns = over(store)
-    for name in ("b", "a", "c"):
-        await campaigns.create(name, Parameters(1), seed=1)
-    page, cursor = await campaigns.page(None, 2)
-    assert list(page) == ["a", "b"]
-    assert (await campaigns.page(cursor, 2))[0] == ["c"]
 
 
 def test_a_state_comes_back_bit_for_bit():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
@@ -508,6 +509,7 @@ def go(page: Page, address: str) -> None:
     page.wait_for_selector(".page[data-state=shown]")
 
 
+@pytest.mark.slow
 def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
     keys = {scope: new_key(scope, [scope]) for scope in SCOPES}
     entries = " ".join(entry for _, entry in keys.values())

@@ -118,14 +118,18 @@ def test_seven_questions(browser: Browser, furnished: Service):
         console.check()
 
 
+# Of what the shop of test_console_pages.py has none; then all that it has too, with more on each page.
+OWN_PAGES = ["bandits/home/signals", "bandits/home/quotas", "bandits/home/prior", "keys/home/user-7"]
+FULLER_PAGES = [
+    "", "bandits/home", "bandits/home/explore", "bandits/home/versions", "catalogues/films?arm=f7",
+    "decisions/home", "what-if/home", "try/home",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("addresses", [OWN_PAGES, pytest.param(FULLER_PAGES, marks=pytest.mark.slow)])
 def test_pages_of_signals_quotas_and_priors_are_whole_accessible_and_fit(
-    browser: Browser, furnished: Service
+    browser: Browser, furnished: Service, addresses: list[str]
 ):
-    addresses = [
-        "", "bandits/home", "bandits/home/signals", "bandits/home/explore", "bandits/home/quotas",
-        "bandits/home/versions", "bandits/home/prior", "catalogues/films?arm=f7", "keys/home/user-7",
-        "decisions/home", "what-if/home", "try/home",
-    ]  # fmt: skip
     with console_of(browser, furnished) as console:
         for address in addresses:
             page = console.open(address)

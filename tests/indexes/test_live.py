@@ -221,20 +221,26 @@ def pruned(monkeypatch):
     monkeypatch.setattr("app.indexes.maintenance.plan", always_pruned)
 
 
-def run(machine):
-    run_state_machine_as_test(machine, settings=settings(max_examples=80, stateful_step_count=40))
+EXAMPLES = pytest.mark.parametrize("examples", [40, pytest.param(300, marks=pytest.mark.slow)])
 
 
-def test_exact_against_a_dict():
-    run(ExactMachine)
+def run(machine, examples):
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=40))
 
 
-def test_norm_pruned_against_a_dict(pruned):
-    run(NormPrunedMachine)
+@EXAMPLES
+def test_exact_against_a_dict(examples):
+    run(ExactMachine, examples)
 
 
-def test_hnsw_against_a_dict():
-    run(HnswMachine)
+@EXAMPLES
+def test_norm_pruned_against_a_dict(pruned, examples):
+    run(NormPrunedMachine, examples)
+
+
+@EXAMPLES
+def test_hnsw_against_a_dict(examples):
+    run(HnswMachine, examples)
 
 
 def test_a_search_of_exact_segments_is_exact():

@@ -91,6 +91,7 @@ async def test_two_processes_serve_one_bandit(tmp_path: Path):
 
 
 @pytest.mark.skipif(not RedisCluster.is_possible(), reason="redis-server is not installed")
+@pytest.mark.slow
 async def test_two_processes_on_a_cluster(tmp_path: Path):
     traffic = ContextTraffic()
     with (

@@ -98,6 +98,7 @@ async def test_a_cut_log_is_refused_and_accepted_as_a_loss(tmp_path: Path, proce
     assert "loss" not in doctor(tmp_path)
 
 
+@pytest.mark.slow
 async def test_an_embedded_store_that_is_gone_is_refused(tmp_path: Path):
     with serving(tmp_path) as service:
         async with service.client() as http:

@@ -122,8 +122,14 @@ def body(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("refusal", REFUSALS, ids=str)
-@pytest.mark.parametrize("client", CLIENTS)
+TOO_LARGE, *OTHERS = REFUSALS
+
+
+@pytest.mark.parametrize(
+    ("client", "refusal"),
+    [*((client, TOO_LARGE) for client in CLIENTS), *(("http.client, chunked", other) for other in OTHERS)],
+    ids=str,
+)
 def test_every_client_sees_why_it_was_refused(
     service: Service, body: Path, client: str, refusal: Answer
 ) -> None:

@@ -21,7 +21,7 @@ from app.lake import files, rebuild
 from app.lake.files import LOCK, MANIFEST, STAGING, Lake
 from app.platform.errors import ShortlistError
 from app.records.records import LearnerState, bytes_to_state
-from server import exporting_lake
+from server import cli, exporting_lake
 from server.exporting_lake import export_lake
 from service_process import Service, run, serving
 from shortlist_client import Client
@@ -265,7 +265,7 @@ def test_a_lake_from_before_the_first_arm_learns_the_constant_of_the_intercept(
 
 
 @pytest.mark.parametrize("name", BANDITS)
-@hypothesis.settings(max_examples=20)
+@hypothesis.settings(max_examples=6)
 @given(data=st.data())
 def test_wherever_the_rewards_are_cut_the_learners_are_the_same(lakes: Any, name: str, data: st.DataObject):
     lake, whole = lakes[name]
@@ -471,11 +471,17 @@ def test_what_is_half_written_or_damaged_is_named(client: Client, tmp_path: Path
 
 
 def test_files_of_earlier_commits_that_are_gone_or_cut_short_are_refused(
-    service: Service, client: Client, tmp_path: Path
+    service: Service,
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ):
+    monkeypatch.chdir(tmp_path)
+
     def shortlist(*words: str) -> tuple[int, str]:
-        done = run(*words, cwd=tmp_path)
-        return done.returncode, done.stderr.splitlines()[-1]
+        status = cli.main(words)
+        return status, capsys.readouterr().err.splitlines()[-1]
 
     export = ("export", "log", "plain", "--partition", "day", "--out", "lake", "--url", service.url)
     lake = tmp_path / "lake"

@@ -10,6 +10,7 @@ from service_process import serving
 from shortlist_client import Client
 
 
+@pytest.mark.slow
 def test_the_page_reads_its_lake_by_duckdb_and_dask(tmp_path: Path, monkeypatch):
     for package in ("duckdb", "dask"):
         pytest.importorskip(package, reason=f"{package} is not installed")

@@ -90,9 +90,9 @@ async def by_every_replica(
     await asyncio.gather(*map(of, range(len(made.replicas))))
 
 
-@pytest.mark.parametrize(
-    ("count", "nodes"), [(3, 1), pytest.param(8, NODES, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
-)
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("count", "nodes"), [(3, 1), (8, NODES)])
 async def test_replicas_over_a_cluster_learn_and_change_as_one(
     tmp_path: Path, count: int, nodes: int
 ) -> None:

@@ -220,6 +220,7 @@ async def test_a_service_killed_many_times_counts_every_signal_once(tmp_path: Pa
     assert traffic.sent_again > 0, "kills hit rewards under way"
 
 
+@pytest.mark.slow
 async def test_replicas_learn_every_signal_once(tmp_path: Path):
     """Two processes of one store, one of which is killed and comes back."""
     traffic = SignalTraffic(seed=7)

@@ -1,4 +1,4 @@
-"""500 experiments that are looked at after every decision: how many ever find a difference that is not there.
+"""Experiments that are looked at after every decision: how many ever find a difference that is not there.
 
 A sequence of level 0.95 may fail in 5 % of them; it is rejected beyond the binomial quantile at 1e-4.
 Intervals that are made for one look must be rejected by the same test.
@@ -21,8 +21,13 @@ from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, MIN_REWARDS, Unbounded
 
-EXPERIMENTS, DECISIONS, ALPHA, SHARE = 500, 2_000, 0.05, 0.3
-MOST = int(stats.binom.ppf(1 - 1e-4, EXPERIMENTS, ALPHA))
+DECISIONS, ALPHA, SHARE = 2_000, 0.05, 0.3
+COUNTS = pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.slow)])
+
+
+def most_of(experiments: int) -> int:
+    return int(stats.binom.ppf(1 - 1e-4, experiments, ALPHA))
+
 
 Rewards = Callable[[np.random.Generator], np.ndarray]
 
@@ -80,9 +85,9 @@ class Paths:
         return means[0] - means[1]
 
 
-def experiments(rewards: Rewards, seed: int) -> list[Paths]:
+def experiments(rewards: Rewards, seed: int, count: int) -> list[Paths]:
     rng = np.random.default_rng(seed)
-    return [Paths(rewards(rng), rng) for _ in range(EXPERIMENTS)]
+    return [Paths(rewards(rng), rng) for _ in range(count)]
 
 
 def always_valid(paths: Paths) -> np.ndarray:
@@ -125,33 +130,36 @@ def fooled(all_paths: list[Paths], radius: Callable[[Paths], np.ndarray]) -> int
     return sum(bool((np.abs(paths.apart) > radius(paths)).any()) for paths in all_paths)
 
 
+@COUNTS
 @pytest.mark.parametrize("rewards", [coins, rare, drifting])
-def test_bounded_rewards_hardly_ever_show_a_difference_that_is_not_there(rewards: Rewards):
-    found = experiments(rewards, seed=1)
-    assert fooled(found, always_valid) <= MOST
+def test_bounded_rewards_hardly_ever_show_a_difference_that_is_not_there(rewards: Rewards, count: int):
+    found = experiments(rewards, 1, count)
+    assert fooled(found, always_valid) <= most_of(count)
     if rewards is coins:
-        assert fooled(found, of_one_look) > MOST
+        assert fooled(found, of_one_look) > most_of(count)
 
 
+@COUNTS
 @pytest.mark.parametrize("rewards", [normal, skewed])
-def test_many_unbounded_rewards_hardly_ever_show_one(rewards: Rewards):
-    found = experiments(rewards, seed=2)
-    assert fooled(found, for_many) <= MOST
-    assert fooled(found, of_one_look) > MOST
+def test_many_unbounded_rewards_hardly_ever_show_one(rewards: Rewards, count: int):
+    found = experiments(rewards, 2, count)
+    assert fooled(found, for_many) <= most_of(count)
+    assert fooled(found, of_one_look) > most_of(count)
 
 
-def test_the_mean_of_one_group_is_held_at_all_times_also_when_it_drifts():
+@COUNTS
+def test_the_mean_of_one_group_is_held_at_all_times_also_when_it_drifts(count: int):
     means = np.linspace(0.1, 0.8, DECISIONS)
     running = means.cumsum() / np.arange(1, DECISIONS + 1)
     failures, rng = 0, np.random.default_rng(3)
     counts = np.arange(1.0, DECISIONS + 1)
-    for _ in range(EXPERIMENTS):
+    for _ in range(count):
         values = (rng.random(DECISIONS) < means).astype(float)
         totals = values.cumsum()
         spreads = np.square(values - (0.5 + totals - values) / counts).cumsum()
         half = bounded.radius(counts, spreads, alpha=ALPHA)
         failures += bool((np.abs(totals / counts - running) > half).any())
-    assert failures <= MOST
+    assert failures <= most_of(count)
 
 
 def means_missed(draw: Callable[[np.random.Generator], np.ndarray], mean: float, *, any_rewards: bool) -> int:
@@ -187,7 +195,7 @@ def test_there_is_no_interval_before_rare_or_very_large_rewards_are_seen_often_e
 
 
 def test_the_paths_of_these_tests_are_those_of_the_groups():
-    paths = experiments(coins, seed=4)[0]
+    paths = experiments(coins, 4, 1)[0]
     groups = [bounded.add(bounded.start(0, 1), values) for values in paths.values]
     low, high = bounded.difference(*groups)
     assert (high + low) / 2 == pytest.approx(paths.apart[-1])
@@ -199,7 +207,7 @@ def test_the_paths_of_these_tests_are_those_of_the_groups():
 
 @pytest.mark.parametrize(("rewards", "terms"), [(coins, Terms(0.0, 0.0, 1.0)), (skewed, Terms(0.0))])
 def test_the_paths_of_these_tests_are_those_of_reports(rewards: Rewards, terms: Terms):
-    """So what is shown of 500 experiments here is shown of reports that are read after every decision."""
+    """So what is shown of experiments here is shown of reports that are read after every decision."""
     radius, shown = always_valid if terms.high else for_many, 0
     for number in range(3):
         rng = np.random.default_rng(6 + number)

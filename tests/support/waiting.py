@@ -8,22 +8,24 @@ from typing import TypeVar
 T = TypeVar("T")
 
 DEADLINE_S = 60.0
-POLL_S = 0.005
+POLL_S, LONGEST_POLL_S = 0.004, 0.05  # to look is often a request: less and less often
 
 
 async def wait_until(condition: Callable[[], Awaitable[T]], *, what: str) -> T:
     """Return the first true value of ``condition``; fail after ``DEADLINE_S``."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline, pause_s = time.monotonic() + DEADLINE_S, POLL_S
     while not (value := await condition()):
         assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(pause_s)
+        pause_s = min(1.3 * pause_s, LONGEST_POLL_S)
     return value
 
 
 def wait_until_sync(condition: Callable[[], T], *, what: str) -> T:
     """Return the first true value of ``condition``; fail after ``DEADLINE_S``."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline, pause_s = time.monotonic() + DEADLINE_S, POLL_S
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {DEADLINE_S:g} s: {what}"
-        time.sleep(POLL_S)
+        time.sleep(pause_s)
+        pause_s = min(1.3 * pause_s, LONGEST_POLL_S)
     return value

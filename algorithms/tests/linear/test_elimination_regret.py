@@ -15,7 +15,7 @@ from shortlist.linear.most_uncertain_arm import Watched
 
 ARMS, DIM, STEPS = 3_000, 16, 2_500
 RADIUS, NOISE = 0.3, 0.1
-SEEDS = range(6)
+SEEDS = range(3)
 MOST = 1.3
 
 

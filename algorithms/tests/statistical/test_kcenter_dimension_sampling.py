@@ -106,11 +106,11 @@ def wrong_runs(algorithm, runs):
 
 @pytest.mark.parametrize("algorithm", [ds_ucb, ds_ts])
 def test_the_centres_are_those_of_greedy(algorithm):
-    assert wrong_runs(algorithm, 120) <= allowed(120, 0.1)
+    assert wrong_runs(algorithm, 60) <= allowed(60, 0.1)
 
 
 @pytest.mark.parametrize("algorithm", [ds_ucb, ds_ts])
 def test_with_a_third_of_the_interval_they_are_not(algorithm, monkeypatch):
     original = stages.interval
     monkeypatch.setattr(stages, "interval", lambda *args, **options: shrunk(original(*args, **options)))
-    assert wrong_runs(algorithm, 120) > allowed(120, 0.1)
+    assert wrong_runs(algorithm, 60) > allowed(60, 0.1)

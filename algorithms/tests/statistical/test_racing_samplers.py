@@ -7,6 +7,8 @@ probability stays below 1e-6. Each promise has a broken variant that the same te
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -70,9 +72,16 @@ def marginal(factors, rng):
     return racing_normal(factors, delta=DELTA, rng=rng, variance="marginal")
 
 
+def few_of(*cases, quick):
+    """All cases, of which ``make test`` runs those at the places ``quick``."""
+    slow = [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+    return [cases[place] if place in quick else slow[place] for place in range(len(cases))]
+
+
 @RUNS
-@pytest.mark.parametrize("kind", POPULATIONS)
-@pytest.mark.parametrize("sampler", [normal, marginal])
+@pytest.mark.parametrize(
+    ("sampler", "kind"), few_of(*itertools.product([normal, marginal], POPULATIONS), quick={2, 4})
+)
 def test_racing_normal_errs_at_most_delta_where_the_noise_hides_everything(kind, sampler, runs):
     wrong, share = errors(sampler, matrix(kind, HARD), runs)
     assert wrong <= allowed(runs, DELTA)
@@ -98,9 +107,10 @@ def test_a_third_of_the_width_of_racing_normal_errs_more(kind, monkeypatch):
     assert wrong > allowed(200, DELTA)
 
 
-@pytest.mark.parametrize("kind", POPULATIONS)
-@pytest.mark.parametrize("sigma", [HARD, EASY])
-@pytest.mark.parametrize("method", [racing_ebs, lil_ucb])
+@pytest.mark.parametrize(
+    ("method", "sigma", "kind"),
+    few_of(*itertools.product([racing_ebs, lil_ucb], [HARD, EASY], POPULATIONS), quick={1, 5, 7, 11}),
+)
 def test_the_proven_methods_err_at_most_delta(method, sigma, kind):
     logs = matrix(kind, sigma, size=1_000)
     ranges = np.ptp(logs, axis=1)
@@ -169,12 +179,12 @@ def beyond_proposition_7(variance, runs):
 
 @pytest.mark.parametrize("variance", ["pairwise", "marginal"])
 def test_a_draw_reads_no_more_than_proposition_7_and_with_wide_widths_more(variance, monkeypatch):
-    beyond, saying = beyond_proposition_7(variance, 300)
-    assert beyond <= allowed(300, DELTA)
-    assert saying > 200
+    beyond, saying = beyond_proposition_7(variance, 150)
+    assert beyond <= allowed(150, DELTA)
+    assert saying > 100
     true = normal_module.normal_width
     monkeypatch.setattr(normal_module, "normal_width", lambda size, bound: true(size, 4.0 * bound))
-    assert beyond_proposition_7(variance, 300)[0] > allowed(300, DELTA)
+    assert beyond_proposition_7(variance, 150)[0] > allowed(150, DELTA)
 
 
 def test_many_draws_of_one_call_are_independent_and_follow_p():
@@ -251,15 +261,18 @@ def cluster_errors(runs, kind="normal", sizes=SIZES, **options):
     return wrong, reads / (runs * sum(map(len, values)))
 
 
-@pytest.mark.parametrize("sizes", [SIZES, (500,) * 6], ids=["unequal", "equal"])
-@pytest.mark.parametrize("kind", ["normal", "uniform"])
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    few_of(*itertools.product(["normal", "uniform"], [SIZES, (500,) * 6]), quick={0, 3}),
+    ids=["normal-unequal", "normal-equal", "uniform-unequal", "uniform-equal"],
+)
 def test_clusters_err_at_most_delta_by_default(kind, sizes):
     wrong, share = cluster_errors(600, kind, sizes)
     assert wrong <= allowed(600, CLUSTER_DELTA)
     assert share < 0.999
 
 
-@RUNS
+@pytest.mark.parametrize("runs", [100, pytest.param(600, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("first", [2, 3])
 def test_clusters_of_gaussian_factors_err_at_most_delta_after_any_first_batch(first, runs):
     """One degree of freedom is enough for Student's quantile."""
@@ -316,8 +329,8 @@ def mh_errors(runs, size=20_000):
 
 
 def test_metropolis_hastings_errs_at_most_delta_and_a_narrow_width_more(monkeypatch):
-    wrong, share = mh_errors(400)
-    assert wrong <= allowed(400, DELTA)
+    wrong, share = mh_errors(150)
+    assert wrong <= allowed(150, DELTA)
     assert share < 0.95
     monkeypatch.setattr(normal_module, "b_normal", lambda delta, share: 0.3)
-    assert mh_errors(400)[0] > allowed(400, DELTA)
+    assert mh_errors(150)[0] > allowed(150, DELTA)

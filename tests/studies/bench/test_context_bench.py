@@ -65,6 +65,7 @@ def test_every_part_has_its_rows(small, movielens_100k: Path, capsys):
     assert "bayesianbandits is not installed" in printed
 
 
+@pytest.mark.slow
 def test_without_data_the_films_are_left_out(small, capsys):
     parts = {row["part"] for row in context.run(quick=True)["rows"]}
     assert parts == {"regret", "learning", "decisions"}

@@ -32,6 +32,7 @@ def small(monkeypatch):
     monkeypatch.setattr(people, "CLICK_USERS", 8)
 
 
+@pytest.mark.slow
 def test_every_world_has_its_rows(small, movielens_100k: Path, capsys):
     found = json.loads(json.dumps(defaults.run(quick=True, data=movielens_100k)))
     rows, crowds = found["rows"][:17], found["rows"][17:]

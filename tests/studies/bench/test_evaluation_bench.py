@@ -8,6 +8,7 @@ from studies.bench import evaluation
 from studies.bench.evaluation import Case
 
 
+@pytest.mark.slow
 def test_every_case_has_its_row_and_both_ways_agree(monkeypatch, capsys):
     cases = tuple(Case(case.name, 40, case.k, 5 if case.situations else 0) for case in evaluation.CASES)
     monkeypatch.setattr(evaluation, "QUICK_CASES", cases)

@@ -146,6 +146,9 @@ def test_the_largest_filter_is_as_large_as_allowed_and_right(monkeypatch):
 
 def test_a_missed_target_is_said_and_wrong_answers_fail(small, monkeypatch, capsys):
     monkeypatch.setattr(filters, "NORMS", ("gaussian",))
+    monkeypatch.setattr(filters, "SHARES", (0.5,))
+    monkeypatch.setattr(filters, "PLACEMENTS", ("independent",))
+    monkeypatch.setattr(filter_churn, "QUICK_ANSWERS", 500)
     monkeypatch.setattr(filters, "TARGETS", {**filters.TARGETS, "vs_numpy": ("most", 0.0)})
     slow = filters.run(quick=True)
     assert not slow["failed"]

@@ -10,6 +10,7 @@ import pytest
 from studies.bench import kcenter
 
 
+@pytest.mark.slow
 def test_every_method_is_compared_with_exact_greedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

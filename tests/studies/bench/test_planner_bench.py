@@ -44,6 +44,7 @@ def test_a_build_is_repeated_by_its_seed(small):
         assert row["ratio_mean"] != different["ratio_mean"] or row["kind"] == "exact"
 
 
+@pytest.mark.slow
 def test_the_busy_process_ends_with_the_block():
     with bench.busy_process():
         (process,) = bench.multiprocessing.active_children()

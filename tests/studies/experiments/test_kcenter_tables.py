@@ -93,6 +93,7 @@ def test_movies_are_their_ratings_and_their_features(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_table_has_its_rows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

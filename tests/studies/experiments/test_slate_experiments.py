@@ -36,6 +36,7 @@ def test_a_campaign_is_given_up_beyond_most():
     assert slate_instances.mean_samples([played, slate_instances.Played(None, 0.0, 0.0)]) is None
 
 
+@pytest.mark.slow
 def test_the_bounds_and_allocations(monkeypatch):
     monkeypatch.setattr(slate_bounds, "N", 6)
     monkeypatch.setattr(slate_bounds, "K", 2)
@@ -100,6 +101,7 @@ def test_the_crowdsourcing_table_names_what_was_printed(monkeypatch, capsys):
     assert "printed" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_benchmark_measures_what_it_says(monkeypatch):
     monkeypatch.setattr(bench, "SIZES", ((8, 2), (16, 3)))
     monkeypatch.setattr(bench, "LONG", (8, 2, 300))

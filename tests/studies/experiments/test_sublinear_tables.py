@@ -45,7 +45,10 @@ def test_every_column_has_its_baseline_and_the_speedups_of_the_print(name):
         assert (column.speedup == 1.0) == (column is base[0])
 
 
-@pytest.mark.parametrize("name", ["table1", "table2", "table4", "table5"])
+SLOW_TABLES = [pytest.param(name, marks=pytest.mark.slow) for name in ("table2", "table4", "table5")]
+
+
+@pytest.mark.parametrize("name", ["table1", *SLOW_TABLES])
 def test_a_table_has_the_promised_rows(name, small, tmp_path, capsys):
     path = tmp_path / "rows.json"
     assert cli.main(["reproduce", name, "--quick", "--json", str(path)]) == 0
@@ -62,6 +65,7 @@ def test_a_table_has_the_promised_rows(name, small, tmp_path, capsys):
     assert "paper_regret" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_table3_reads_either_format(small, movielens_100k, movielens_1m, monkeypatch):
     monkeypatch.setattr(sublinear_tables, "QUICK_USERS", 2)
     monkeypatch.setattr(sublinear_tables, "USERS", 10)
