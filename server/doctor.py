@@ -20,7 +20,7 @@ import numpy as np
 from app.api.api_keys import configured
 from app.indexes.live import IndexOptions, LiveIndex
 from app.platform.errors import ShortlistError, StartupError
-from app.platform.settings import Settings
+from app.platform.settings import Settings, misspelled
 from app.replication.expected_store import ExpectedStore
 from app.storage.embedded.losses import Losses
 from app.storage.embedded.server import find_binary
@@ -41,6 +41,7 @@ def examine(settings: Settings, key: str | None) -> int:
         "binary": _binary,
         "graph": _graph,
         "folder": _folder,
+        "settings": _variables,
         "keys": _keys,
         "store": _store,
         "service": partial(_service, key=key),
@@ -93,6 +94,14 @@ def _folder(settings: Settings) -> Iterator[Finding]:
         next(each for each in (folder, *folder.absolute().parents) if each.exists())
     ).free
     yield "disk", free > LOW_DISK_BYTES, f"{free / 2**30:.1f} GiB free"
+
+
+def _variables(_: Settings) -> Iterator[Finding]:
+    sentences = misspelled(os.environ)
+    for sentence in sentences:
+        yield "settings", False, sentence
+    if not sentences:
+        yield "settings", True, "no environment variable is misspelled"
 
 
 def _keys(settings: Settings) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import secrets
 import signal
 import socket
@@ -34,7 +35,7 @@ from app.platform.errors import StartupError
 from app.platform.hooks import Hooks
 from app.platform.logs import set_up_logging
 from app.platform.metrics import Metrics
-from app.platform.settings import VERSION, Settings
+from app.platform.settings import VERSION, Settings, misspelled
 from app.replication.expected_store import ExpectedStore
 from app.serving.choice import known_entry_of
 from app.storage.embedded.server import EmbeddedServer
@@ -135,6 +136,8 @@ def log_ready(listener: socket.socket, settings: Settings) -> None:
     log.info("Shortlist %s is ready on http://%s:%d", VERSION, address, port, extra=place)
     if settings.has_console:
         log.info("Open http://%s:%d/console in a browser", address, port)
+    for sentence in misspelled(os.environ):
+        log.warning("%s", sentence)
 
 
 async def serve_on(

@@ -22,4 +22,11 @@ def test_the_example_of_a_family_is_true_and_in_the_readme(family: str):
     lines = (module.__doc__ or "").splitlines()
     first = next(place for place, line in enumerate(lines) if line.lstrip().startswith(">>>"))
     example = textwrap.dedent("\n".join(lines[first:])).strip()
-    assert f"```pycon\n{example}\n```" in (HOME / "README.md").read_text()
+    assert f"```pycon\n{example}\n\n```" in (HOME / "README.md").read_text()
+
+
+def test_the_readme_is_a_doctest_itself():
+    """A fence right below an output was taken for its last line."""
+    found = doctest.testfile(str(HOME / "README.md"), module_relative=False)
+    assert found.attempted > 40
+    assert not found.failed

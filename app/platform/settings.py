@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,6 +20,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.platform.errors import StartupError
 
 VERSION = version("shortlist-service")
+PREFIX = "SHORTLIST_"
+OTHERS = {"SHORTLIST_KEY", "SHORTLIST_URL", "SHORTLIST_INGEST_KEY", "SHORTLIST_VERSION"}
+"""Variables that clients, commands and the compose file read."""
 ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 
 
@@ -33,7 +38,7 @@ LogFormat = Annotated[Literal["auto", "text", "json"], BeforeValidator(_lower)]
 class Settings(BaseSettings):
     """Settings of one service process."""
 
-    model_config = SettingsConfigDict(env_prefix="SHORTLIST_", extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore")
 
     host: str = Field("127.0.0.1", description="Address to listen on. Beyond loopback only with API keys.")
     port: Annotated[int, Field(ge=0, le=65535)] = Field(8080, description="Port to listen on.")
@@ -200,3 +205,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def misspelled(variables: Iterable[str]) -> list[str]:
+    """A sentence for each environment variable that is no setting though its name is close to that of one.
+
+    Others are left alone: Kubernetes, for example, makes some for a service that is called shortlist.
+    """
+    names = [PREFIX + name.upper() for name in Settings.model_fields]
+    return [
+        f"{variable} is not a setting and has no effect: did you mean {close[0]}?"
+        for variable in sorted(variables)
+        if variable.startswith(PREFIX)
+        and variable not in {*names, *OTHERS}
+        and (close := get_close_matches(variable, names, n=1, cutoff=0.85))
+    ]

@@ -13,9 +13,13 @@ from redis import ConnectionError, Redis, RedisCluster  # noqa: A004 - it is the
 
 from app.platform.errors import Conflict, NotFound, ShortlistError, StartupError, Unavailable
 from app.storage.redis_client import translated
-from app.storage.redis_keys import PREFIX
+from app.storage.redis_keys import PREFIX, WORKERS
 
 BATCH = 1_000
+RENEWED_MS = 2_000
+# Leases that were renewed lately, by the clock of their own node. Workers renew theirs every half second.
+RENEWED = """local now = redis.call('TIME')
+return redis.call('ZCOUNT', KEYS[1], now[1] * 1000 + math.floor(now[2] / 1000) - ARGV[1], '+inf')"""
 
 Arguments = list[Any]
 Watched = Callable[[Collection[bytes], str], Iterable[bytes]]
@@ -27,11 +31,15 @@ def copy(source: str, target: str, *, watched: Watched) -> int:
 
     ``watched`` yields the keys, and shows how far it is.
 
-    Raises: Conflict (the target has some of them already), NotFound (the source has none), StartupError (not
-    a URL of a server), Unavailable (one of the two does not answer). What was copied before an error stays,
-    and has to be removed (`FLUSHDB`) before the next try.
+    Raises: Conflict (the target has some of them already, or a worker uses the source), NotFound (the source
+    has none), StartupError (not a URL of a server), Unavailable (one of the two does not answer). What was
+    copied before an error stays, and has to be removed (`FLUSHDB`) before the next try.
     """
     with translated(), _connected(source, "the source") as old, _connected(target, "the target") as new:
+        if old.eval(RENEWED, 1, WORKERS, RENEWED_MS):
+            raise Conflict(
+                "a service or a worker uses the source: stop all of them first (after a kill, wait 2 seconds)"
+            )
         if next(new.scan_iter(f"{PREFIX}*", count=BATCH), None) is not None:
             raise Conflict("the target already holds a store: empty it first")
         keys = sorted(set(old.scan_iter(f"{PREFIX}*", count=BATCH)))

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import re
 import shutil
+import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import pytest
 from app.api.api_keys import new_key
 from dropping_proxy import DroppingProxy
 from node import CLIENT as HOME
-from node import build, node, npm
+from node import NODE, build, node, npm
 from openapi_document import openapi_document
 from service_process import Service, serving
 from shortlist_client import Client, visitor_pass
@@ -124,6 +126,24 @@ def test_npm_pack_works_from_a_clone(tmp_path: Path):
     with tarfile.open(package) as files:
         names = set(files.getnames())
     assert {"package/dist/index.js", "package/dist/index.d.ts", "package/README.md"} <= names
+
+
+def test_a_node_that_cannot_strip_types_builds_with_a_newer_one(module: Path, tmp_path: Path):
+    """Node 20, the oldest that is supported, could not pack: the import of what it lacks failed."""
+    npx = tmp_path / "npx"
+    npx.write_text(f'#!/bin/sh\n[ "$1 $2" = "--yes node@24" ] && shift 2 && exec {NODE} "$@"\n')
+    npx.chmod(0o755)
+    old = (
+        "import module from 'node:module'; delete module.stripTypeScriptTypes; module.syncBuiltinESMExports()"
+    )
+    subprocess.run(
+        [NODE, "--import", f"data:text/javascript,{old}", HOME / "build.mjs", tmp_path / "dist"],
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        check=True,
+    )
+    assert {file.name: file.read_text() for file in (tmp_path / "dist").iterdir()} == {
+        file.name: file.read_text() for file in module.parent.iterdir() if file.is_file()
+    }
 
 
 def test_long_lists_go_in_several_calls(module: Path):

@@ -10,6 +10,7 @@ from redis import Redis
 from app.platform.errors import Conflict, NotFound, StartupError, Unavailable
 from app.storage.copying import BATCH, copy
 from app.storage.embedded.server import EmbeddedServer
+from app.storage.redis_keys import WORKERS
 from server import cli
 from shortlist_client.files.progress import progress
 from store_clients import connect_sync, flush_sync
@@ -49,6 +50,21 @@ def contents(server: Redis) -> dict[bytes, Any]:
         b"stream": server.xrange,
     }
     return {key: (readers[server.type(key)](key), server.pttl(key) > 0) for key in server.scan_iter()}
+
+
+def test_a_store_that_a_worker_uses_is_not_copied(
+    source: Redis, target: Redis, store_url: str, store_server: str
+):
+    """What is written meanwhile would be missing from the copy."""
+    seconds, micros = source.execute_command("TIME")
+    now = 1_000 * seconds + micros // 1_000
+    source.set("shortlist:text", "1")
+    source.zadd(WORKERS, {"worker": now + HOUR_MS})
+    with pytest.raises(Conflict, match="a service or a worker uses the source: stop all of them first"):
+        copy(store_url, store_server, watched=progress)
+    assert contents(target) == {}
+    source.zadd(WORKERS, {"worker": now - HOUR_MS})  # it was killed
+    assert copy(store_url, store_server, watched=progress) == 2
 
 
 def test_every_type_arrives_whole_and_others_keys_stay_behind(

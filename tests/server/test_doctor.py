@@ -60,3 +60,19 @@ def test_it_looks_at_the_mode_of_the_file_of_keys(
         assert said().startswith(words), (entry, oct(mode))
     file.unlink()
     assert said().startswith("FAIL keys")
+
+
+def test_a_misspelled_setting_is_named_by_the_doctor_and_in_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """It was ignored without a word, and the service ran with the default."""
+    sentence = "SHORTLIST_PARTITION is not a setting and has no effect: did you mean SHORTLIST_PARTITIONS?"
+    arguments = ["doctor", "--port", "1", "--data-dir", str(tmp_path / "data")]
+    monkeypatch.setenv("SHORTLIST_PORT_8080_TCP", "tcp://10.0.0.1:8080")  # as Kubernetes sets it
+    cli.main(arguments)
+    assert "ok   settings   no environment variable is misspelled" in capsys.readouterr().out
+    monkeypatch.setenv("SHORTLIST_PARTITION", "3")
+    assert cli.main(arguments) == 1
+    assert f"FAIL settings   {sentence}" in capsys.readouterr().out
+    with serving(tmp_path, SHORTLIST_PARTITION="3") as service:
+        assert service.await_message(sentence)["level"] == "WARNING"
