@@ -72,7 +72,7 @@ async def test_what_is_refused_by_repeats_is_given_back(world: World):
 
 
 async def test_what_rows_name_is_stored_before_the_last_quota_is_forgotten(world: World):
-    """The store takes everything but that at first, so that no round stores it before the quota is deleted."""
+    """The store refuses just that at first, so that no round stores it before the quota is deleted."""
     await world.catalogue()
     bandit = await world.bandit(policy="softmax", temperature=1.0, log=LogRule())
     quotas, shares_of = world.service.quotas, world.service.quotas.shares
