@@ -14,6 +14,7 @@ import secrets
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,10 @@ from workers.reward_ingestion import RewardWorker, Step
 log = logging.getLogger("shortlist")
 
 BACKLOG = 2_048
+ACCEPTED_EVERY_S = 0.0002  # of a turn of the loop: so many connections are accepted after it
+MOST_ACCEPTED = 100  # after one turn
+LONGEST_TURN_S = 1.0  # beyond that nobody came
+NO_FILES_S = 1.0  # until connections are accepted again after there were too many open files
 GRACE_S = 30
 GC_THRESHOLDS = (20_000, 20, 100)  # a full collection takes milliseconds: make it rare
 SWITCH_INTERVAL_S = 0.0005  # a request waits at most so long for a thread that keeps an index
@@ -79,15 +84,85 @@ def with_servers(settings: Settings) -> Iterator[Settings]:
         yield settings.model_copy(update=addresses)
 
 
+class Acceptor:
+    """Accepts the connections to a listening socket: as many after a turn of the loop as it was long.
+
+    uvloop accepts one in each turn: behind hundreds of requests that are computed step by step, a new
+    connection would wait for hundreds of turns. After a short turn it is one here too, so that processes
+    that share the socket get about equally many.
+    """
+
+    def __init__(self, listener: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._listener = listener
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._last = 0.0
+        self._connecting = set[asyncio.Task[None]]()
+        self._timer: asyncio.TimerHandle | None = None
+        listener.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Accept none any more. The socket stays open."""
+        self._loop.remove_reader(self._listener)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def wait_closed(self) -> None:
+        """As that of an ``asyncio.Server``: uvicorn awaits it."""
+        await asyncio.gather(*self._connecting)
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        turn_s = time.perf_counter() - self._last
+        count = 1 + int(turn_s / ACCEPTED_EVERY_S) if turn_s < LONGEST_TURN_S else 1
+        for _ in range(min(count, MOST_ACCEPTED)):
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                break
+            except OSError as error:
+                # Too many open files, mostly. It stays readable: without a pause this would be called in each
+                # turn.
+                log.warning("a connection cannot be accepted: %s", error.strerror)
+                self._loop.remove_reader(self._listener)
+                self._timer = self._loop.call_later(NO_FILES_S, self._listen)
+                break
+            task = self._loop.create_task(self._connect(connection))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+        self._last = time.perf_counter()
+
+    async def _connect(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        try:
+            await self._loop.connect_accepted_socket(self._protocol, connection)
+        except OSError:  # the client is gone again
+            connection.close()
+
+
 class Server(uvicorn.Server):
     """uvicorn's server, but it does not raise the signal again that stopped it: the process ends itself.
 
-    It also sleeps longer: ten looks a second at a flag would be much of what an idle service does.
+    It also sleeps longer: ten looks a second at a flag would be much of what an idle service does. And it
+    accepts connections by an ``Acceptor``.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._exits = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup([])  # uvicorn listens on none itself
+        protocol = partial(
+            cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class),
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        self.servers = [Acceptor(each, protocol) for each in sockets or ()]  # type: ignore[misc]  # all it needs
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

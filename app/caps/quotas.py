@@ -265,6 +265,9 @@ class Quotas:
             gone = (shares.by_id if changes.all else changes.records).keys() - stored.keys()
             if quotas or gone:
                 await shares.change(quotas, gone)
+            # What rows of the log name quotas by is stored a moment later: dropped now, it would never be.
+            if not shares.by_id:
+                await shares.blocks.keep()
             # After they are served: if that failed, the same changes are read again.
             shares.heard_changes = changes.number
             # A bandit without quotas must not pay for them in every choice.

@@ -55,7 +55,7 @@ AWAY_S = 1.0  # after the store did not answer, lists go on with what is here fo
 class QuotaLedger:
     """See the module. For the event loop.
 
-    ``low``: is set when something is to be asked of the store soon: ``refill`` does it.
+    ``low``: is set when something is to be asked of the store soon. ``blocks``: names for rows of the log.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class QuotaLedger:
         self._away_until = -NEVER
         self._lists = 0, -NEVER  # the longest list that was asked for lately, and until when it is remembered
         self._paced = PacedQuotas()
-        self._blocks = QuotaBlockNames(words, bandit_uid, low, self.slots)
+        self.blocks = QuotaBlockNames(words, bandit_uid, low, self.slots)
         self._arrays = QuotaArrays()
         self._now: QuotaSnapshot | None = None
 
@@ -129,7 +129,7 @@ class QuotaLedger:
             self.slots += [None] * (number + 1 - len(self.slots))
             self._arrays.grow(number)
         live = self.by_id[quota.id] = self.slots[number] = QuotaShare(quota, number)
-        self._blocks.changed(number)
+        self.blocks.changed(number)
         return live
 
     def _remove(self, quota_id: str) -> None:
@@ -141,7 +141,7 @@ class QuotaLedger:
         self._arrays.clear(number)
         self._low.discard(live)
         self.membership.remove(number)
-        self._blocks.changed(number)
+        self.blocks.changed(number)
 
     def _forget(self) -> None:
         self._now = None
@@ -162,7 +162,7 @@ class QuotaLedger:
                 self._now = None
             self._slice_ends = moment + SLICE_S
         if self._now is None:
-            self._now = QuotaSnapshot(self._blocks, self.membership, self.slots, self._arrays.out)
+            self._now = QuotaSnapshot(self.blocks, self.membership, self.slots, self._arrays.out)
         return self._now
 
     def states(self) -> Mapping[str, int]:
@@ -374,7 +374,7 @@ class QuotaLedger:
 
     async def sync_with_store(self) -> None:
         """Report what was spent, give back what is not used, and hear of the others."""
-        await self._blocks.keep()
+        await self.blocks.keep()
         self._end_windows()
         worth = self._worth_a_look()
         # Before it is asked, not by its answer: from here on nothing is spent of what is offered back.
@@ -385,7 +385,7 @@ class QuotaLedger:
 
     async def refill(self) -> None:
         """Ask for more where a share runs low."""
-        await self._blocks.keep()
+        await self.blocks.keep()
         # Taken out first: what runs low while the store is asked is noted for the next round.
         low, self._low = [live for live in self._low if not live.used_up], set()
         await self._ask_all(low, grows=True)
@@ -401,7 +401,7 @@ class QuotaLedger:
 
     async def end(self) -> None:
         """Give everything back."""
-        await self._blocks.keep()
+        await self.blocks.keep()
         async with self._asking:
             own = [live for live in self.by_id.values() if live.share > 0 or live.spent > 0]
             for live in own:

@@ -5,13 +5,15 @@ and a batch ends before its next item. Work that has begun is finished, writes a
 
 A step that awaits nothing keeps every other request waiting. So a loop over many items of one request says
 ``await yield_to_others()`` in each step. All requests share one slice of time: however many are under way,
-between two turns of the network they take ``SLICE_S`` and one step together.
+between two turns of the network they take ``SLICE_S`` and one step together. Whoever waits for a slice gets
+one of its own, in the order in which they came: else one of many calls could wait for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
@@ -63,7 +65,6 @@ def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
 
 
 SLICE_S = 0.002
-MOST_TURNS = 500  # of others, before a step goes on all the same
 
 
 class _Slice:
@@ -72,14 +73,43 @@ class _Slice:
     ends = 0.0
 
 
+class _Queue:
+    """Steps that wait for a slice, in the order in which they came: in each turn of ``loop`` one goes on.
+
+    If all of them looked in each turn, hundreds would take as long as a slice to look.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._waiting = deque[asyncio.Future[None]]()
+
+    def join(self) -> asyncio.Future[None]:
+        """Done when it is the turn of the one who asks."""
+        if not self._waiting:
+            self.loop.call_soon(self._next)
+        turn = self.loop.create_future()
+        self._waiting.append(turn)
+        return turn
+
+    def _next(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # else its task was cancelled
+                turn.set_result(None)
+                break
+        if self._waiting:
+            self.loop.call_soon(self._next)
+
+
+_QUEUES: list[_Queue] = []  # that of the running loop, once there is one
+
+
 async def yield_to_others() -> None:
     """Return at once within the slice; after it, let others go first, and begin another one."""
-    for _ in range(MOST_TURNS):
-        if time.perf_counter() < _Slice.ends:
-            return
-        ended = _Slice.ends
-        await asyncio.sleep(0)
-        if _Slice.ends == ended:  # else another task has begun the slice, and may have used it up
-            break
-    # Not until it has a slice of its own: where many calls come in it would wait for ever.
+    if time.perf_counter() < _Slice.ends:
+        return
+    loop = asyncio.get_running_loop()
+    if not _QUEUES or _QUEUES[0].loop is not loop:
+        _QUEUES[:] = [_Queue(loop)]
+    await _QUEUES[0].join()
     _Slice.ends = time.perf_counter() + SLICE_S

@@ -70,6 +70,7 @@ from app.storage.store import Store
 from app.storage.types import LearnerId, RowWrite
 
 LOGGED_TOGETHER = 100
+LONG_LIST = 50  # places: about a millisecond, far more than a turn of the loop
 TRIES = 20  # to choose arms that no constraint refuses meanwhile
 KEPT_MORE_MS = 2 * 86_400_000  # what was left out, beyond the rows that name it
 
@@ -292,6 +293,9 @@ class Choosing:
     async def _choice(self, bandit: Bandit, request: ChooseRequest) -> SignedChoice:
         """A new choice, or the one that was made for this event before."""
         hold(request.k * ARM_BYTES)
+        # Calls that came together would else be computed in one turn of the loop, hundreds of long lists.
+        if request.k >= LONG_LIST:
+            await yield_to_others()
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         if bandit.record.prior == "learned":
             bandit = self._priors.cached(bandit) or await self._priors.serving(bandit)

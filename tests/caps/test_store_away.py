@@ -9,7 +9,7 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RepeatsRule
 from app.caps.rules import QuotaRule
-from app.platform.errors import Unavailable
+from app.platform.errors import NotFound, Unavailable
 from world import World
 
 pytestmark = pytest.mark.anyio
@@ -69,3 +69,26 @@ async def test_what_is_refused_by_repeats_is_given_back(world: World):
     world.store.refuse.clear()
     assert len((await world.choose(bandit, k=4)).arms) == 4
     assert (await world.service.quotas.get(bandit, "q")).used == 1
+
+
+async def test_what_rows_name_is_stored_before_the_last_quota_is_forgotten(world: World):
+    """The store refuses just that at first, so that no round stores it before the quota is deleted."""
+    await world.catalogue()
+    bandit = await world.bandit(policy="softmax", temperature=1.0, log=LogRule())
+    quotas, shares_of = world.service.quotas, world.service.quotas.shares
+    await quotas.put(bandit, "over", QuotaRule(0, arm="a1"))
+    world.store.refuse |= {"write_once.put"}
+    choice = await world.choose(bandit)
+    with pytest.raises(Unavailable):
+        await quotas.delete(bandit, "over")
+    assert not shares_of[bandit.uid].by_id
+    world.store.refuse.clear()
+    # The same changes are read again, as by a poll.
+    with pytest.raises(NotFound):
+        await quotas.get(bandit, "over")
+    assert bandit.uid not in shares_of
+    await world.service.rows.flush()
+    logged = await world.service.decision_log.find(bandit, choice.decision)
+    assert logged is not None
+    assert logged.row.barred is not None
+    assert logged.row.barred.arms == ["a1"]
