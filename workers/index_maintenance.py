@@ -40,25 +40,25 @@ J = TypeVar("J", bound=Job)
 
 async def maintain(catalogue: Catalogue) -> Outcome:
     """Do the maintenance that is due for one catalogue."""
-    index = catalogue.index
+    index = catalogue.in_memory
     return _said(catalogue, await _done(catalogue, index.begin_maintenance(), index.finish_maintenance))
 
 
 async def make_segment(catalogue: Catalogue) -> Outcome:
     """Make the segment that is due for one catalogue."""
-    index = catalogue.index
+    index = catalogue.in_memory
     return await _done(catalogue, index.begin_segment(), index.finish_segment)
 
 
 async def measure(catalogue: Catalogue) -> Outcome:
     """Measure again how good the graph of one catalogue is, if many of its arms died."""
-    index = catalogue.index
+    index = catalogue.in_memory
     return await _done(catalogue, index.begin_measurement(), index.finish_measurement)
 
 
 async def share(catalogue: Catalogue) -> Outcome:
     """Adopt or make the publication that is due for one catalogue, if its arms are shared."""
-    index = catalogue.index
+    index = catalogue.in_memory
     return _said(catalogue, await _done(catalogue, index.begin_sharing(), index.finish_sharing))
 
 

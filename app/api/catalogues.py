@@ -298,18 +298,11 @@ def _view(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:
 
 
 def _reduction(to: int, found: Reduction | None) -> dict[str, Any]:
-    if found is None:
-        return {
-            "to": to,
-            "state": "not_fitted",
-            "arms": 0,
-            "share_of_variance": None,
-            "overlap_at_10": None,
-        }
+    known = found or Reduction(b"")
     return {
         "to": to,
-        "state": "fitted" if found.arms else "given",
-        "arms": found.arms,
-        "share_of_variance": found.share,
-        "overlap_at_10": found.overlap,
+        "state": "not_fitted" if found is None else "fitted" if found.arms else "given",
+        "arms": known.arms,
+        "share_of_variance": known.share,
+        "overlap_at_10": known.overlap,
     }

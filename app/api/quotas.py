@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar
 
+import msgspec
 from fastapi import Response
 from pydantic import BaseModel, Field
 
@@ -115,18 +116,13 @@ async def delete_quota(bandit: str, quota: str, bandits: Provided[Bandits], quot
 
 
 def _view(state: QuotaState) -> dict[str, Any]:
-    rule = state.quota.rule
+    rule = msgspec.structs.asdict(state.quota.rule)
+    begin, end = (_time(rule.pop(name)) for name in ("from_ms", "to_ms"))
     return {
         "id": state.quota.id,
-        "most": rule.most,
-        "filter": rule.filter,
-        "arm": rule.arm,
-        "per_s": rule.per_s,
-        "counts": rule.counts,
-        "pace": rule.pace,
-        "from": _time(rule.from_ms),
-        "to": _time(rule.to_ms),
-        "signal": rule.signal,
+        **rule,
+        "from": begin,
+        "to": end,
         "used": state.used,
         "reserved": state.reserved,
         "left": state.left,

@@ -63,7 +63,6 @@ class Quotas:
         self.shares: dict[str, QuotaLedger] = {}
         # By bandit how many changes had been noted when its quotas were read.
         self._noted: dict[str, int] = {}
-        self._own: dict[str, set[int]] = {}  # the numbers of those notes that this process made since
         self._reading = asyncio.Lock()  # a process has one share: no two may be made for a bandit
 
     async def replace(self, noted: Mapping[str, int]) -> None:
@@ -75,17 +74,10 @@ class Quotas:
             await self._read(uid)
             self._noted.pop(uid, None)
         for uid, number in noted.items():
-            before = self._noted.get(uid, 0)
             # Not "less than": a store restored from a backup counts from an earlier number.
-            if number == before:
-                continue
-            own = self._own.pop(uid, set())
-            # a process of the version before notes a change, but not which quota it is
-            if not await self._read(uid) and number - before != sum(before < each <= number for each in own):
-                await self._read(uid, everything=True)
-            self._own.setdefault(uid, set()).update(each for each in own if each > number > before)
-            # Last: if a read fails, this bandit is read again in the next round.
-            self._noted[uid] = number
+            if number != self._noted.get(uid):
+                await self._read(uid)
+                self._noted[uid] = number  # last: if a read fails, it is read again in the next round
 
     async def prepare(self, bandit_uid: str, snapshot_of: Callable[[], Snapshot]) -> None:
         """Find the arms that count for the quotas of a bandit in a catalogue that it is about to be moved to.
@@ -235,24 +227,23 @@ class Quotas:
 
     async def _changed(self, bandit_uid: str) -> None:
         # Others first: if this process dies now, they hear of the change all the same.
-        number = await self._store.quotas.changed(bandit_uid)
-        self._own.setdefault(bandit_uid, set()).add(number)
+        await self._store.quotas.changed(bandit_uid)
         await self._read(bandit_uid)
 
-    async def _read(self, bandit_uid: str, *, everything: bool = False) -> bool:
+    async def _read(self, bandit_uid: str) -> None:
         """Serve the quotas of a bandit as they are stored; what was known of those that stay is kept.
 
-        Whether one was heard to have changed. Cost: that of those which have, but for ``everything``.
+        Cost: that of those which have changed.
         """
         async with self._reading:
             shares = self.shares.get(bandit_uid)
             heard = 0 if shares is None else shares.heard_changes
             # The records of those quotas that changed, not of all: a bandit may have 10,000.
-            changes = await self._store.quotas.changes(bandit_uid, 0 if everything else heard)
+            changes = await self._store.quotas.changes(bandit_uid, heard)
             stored = {name: data for name, data in changes.records.items() if data}
             if shares is None:
                 if not stored:
-                    return False
+                    return
                 shares = self.shares[bandit_uid] = QuotaLedger(
                     self._store.quotas, self._store.write_once, bandit_uid, self._low
                 )
@@ -273,7 +264,6 @@ class Quotas:
             # A bandit without quotas must not pay for them in every choice.
             if not shares.by_id:
                 del self.shares[bandit_uid]
-            return changes.number != heard
 
 
 def _check_known(bandit: Bandit, rule: QuotaRule) -> None:

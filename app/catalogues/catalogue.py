@@ -14,7 +14,7 @@ from app.catalogues.arms import FIT_ARMS, Arm
 from app.catalogues.kept_arms import FoundArms
 from app.catalogues.kinds import ServedIndex, options_of
 from app.filters.names import Stored
-from app.indexes.live import IndexOptions
+from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.snapshot import Snapshot
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
@@ -105,6 +105,11 @@ class Catalogue:
         """Raise NotPossibleHere unless all arms are in memory, which ``what`` looks at."""
         if not self.holds_arms:
             raise NotPossibleHere(f"{what} needs all arms in memory, and this catalogue is kept in Milvus")
+
+    @property
+    def in_memory(self) -> LiveIndex:
+        """The arms in memory: where an engine has the arms, those that it has not got yet."""
+        return self.index if self.index.holds_arms else self.index.overlay
 
     @property
     def shortlist(self) -> int:

@@ -285,7 +285,7 @@ class LiveIndex:
         made, table = job.segment, self._table.snapshot()
         if made is None or job.table.number != table.number:
             return
-        made.tombstone(table.dead[len(job.table.dead) :])
+        made.structure.tombstone(table.dead[len(job.table.dead) :])
         others = tuple(segment for segment in self._segments if segment.covered <= made.first)
         self._segments = fitting((*others, made), self._structure)
         self._snapshot = None
@@ -305,11 +305,11 @@ class LiveIndex:
         self._snapshot = None
 
     def status(self) -> IndexStatus:
-        parts = (self._table, self._attributes, self._structure, *self._segments)
+        own = self._table.memory_bytes + self._attributes.memory_bytes
         return self._now.status(
             self.snapshot(),
             is_building=self._job is not None,
-            memory_bytes=sum(part.memory_bytes for part in parts if part is not None),
+            memory_bytes=own + sum(part.memory_bytes for part in self._structures),
             failure=self.failure,
             seed=self._seed,
             build_threads=self._threads,
@@ -383,18 +383,21 @@ class LiveIndex:
     def _tombstone(self, rows: Rows) -> None:
         self._died_at = time.monotonic()
         self._table.tombstone(rows)
-        for part in (self._structure, *self._segments):
-            if part is not None:
-                part.tombstone(rows)
+        for structure in self._structures:
+            structure.tombstone(rows)
         self._snapshot = None
+
+    @property
+    def _structures(self) -> list[Index]:
+        """All that is searched, but for fresh arms."""
+        main = [] if self._structure is None else [self._structure]
+        return [*main, *(segment.structure for segment in self._segments)]
 
     def _adopt_search(self, job: Adoption) -> None:
         """Search as the maker of a publication does."""
-        dead = self._table.snapshot().dead
-        for part in (job.structure, *job.segments):
-            if part is not None:
-                part.tombstone(dead)
         self._plan, self._structure, self._segments = job.plan, job.structure, job.segments
+        for structure in self._structures:
+            structure.tombstone(self._table.snapshot().dead)
         self._changes = 0
 
     def _take_plan(self, plan: Plan, structure: Index | None, since: TableSnapshot) -> None:

@@ -90,18 +90,6 @@ class Segment:
         """Whether it must be made again, since the best arms of many of its probes died."""
         return self.structure.degradation.lost > _LOST
 
-    @property
-    def memory_bytes(self) -> int:
-        return self.structure.memory_bytes
-
-    def contenders(self, table: TableSnapshot, query: Vector, k: int, exclude: Rows) -> Rows:
-        """About the best ``k`` rows of the segment, and others, that are alive and not excluded."""
-        return self.structure.contenders(table, query, k, exclude)
-
-    def tombstone(self, rows: Rows) -> None:
-        """Rows have died; those that it does not have are ignored."""
-        self.structure.tombstone(rows)
-
     def moved(self, position: Rows) -> Segment:
         """The same segment after a compaction: row r is now ``position[r]``, -1 if it is gone."""
         covered = end_of(position[: self.covered])

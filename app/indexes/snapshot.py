@@ -142,7 +142,7 @@ class Snapshot:
         """Rows outside of the structure that could be the best ``k``: of each segment, and the fresh ones."""
         table = self.table
         for segment in self.segments:
-            yield segment.contenders(table, query, k, exclude)
+            yield segment.structure.contenders(table, query, k, exclude)
         if self.fresh:
             scaled, error = table.scaled(query)
             yield contenders(table, scaled, error, k, exclude, first=table.rows - self.fresh)

@@ -26,9 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.filters.attributes import Document
-from app.indexes.live import IndexOptions, LiveIndex, Maintenance
-from app.indexes.maintenance import Measurement
-from app.indexes.segments import SegmentBuild
+from app.indexes.live import IndexOptions, LiveIndex
 from app.milvus.engine import Engine
 from app.milvus.snapshot import MilvusSnapshot, asked_for
 from app.platform.deadlines import yield_to_others
@@ -97,7 +95,6 @@ class MilvusIndex:
     ) -> None:
         self.uid, self.dim, self.options = uid, dim, options
         self.version = 0
-        self.failures: dict[str, str] = {}
         self.followed = Followed(0, 0, 0, Position(), "", b"", is_ours=False)
         self.quality = MilvusQuality(options.ef_search or DEFAULT_EF)
         self.is_behind = False
@@ -107,7 +104,8 @@ class MilvusIndex:
         self.search_us = 20_000.0  # typical, of this process
         self.engine = engine
         self.store = store
-        self._overlay = LiveIndex(dim, IndexOptions(kind="exact"))
+        self.overlay = LiveIndex(dim, IndexOptions(kind="exact"))
+        self.failures = self.overlay.failures
         self._places: dict[str, Position] = {}
         self._settling: deque[tuple[float, Position]] = deque()
         self._room = max(100, OVERLAY_BYTES // (NUMBER_BYTES * dim + ARM_BYTES))
@@ -142,7 +140,7 @@ class MilvusIndex:
 
     def snapshot(self) -> MilvusSnapshot:
         """The catalogue as it is now, for one request."""
-        return MilvusSnapshot(self, self._overlay.snapshot(), None)
+        return MilvusSnapshot(self, self.overlay.snapshot(), None)
 
     def found_engine(self) -> Engine:
         """The engine, if it can propose arms now. Raises Unavailable."""
@@ -163,13 +161,13 @@ class MilvusIndex:
     ) -> None:
         """Have arms in the overlay, as they are since these changes. Shapes: features (n, d), others (n,)."""
         ids = [arm.arm for arm in arms]
-        self._overlay.upsert(ids, features, revisions)
-        self._overlay.describe(ids, documents)
+        self.overlay.upsert(ids, features, revisions)
+        self.overlay.describe(ids, documents)
         self._places.update(zip(ids, arms, strict=True))
         self.changed.set()
 
     def remove(self, ids: Sequence[str]) -> None:
-        self._overlay.remove(ids)
+        self.overlay.remove(ids)
         for arm_id in ids:
             self._places.pop(arm_id, None)
         self.changed.set()
@@ -195,7 +193,7 @@ class MilvusIndex:
             _, shown = self._settling.popleft()
         if shown is not None:
             gone = [arm_id for arm_id, place in self._places.items() if place <= shown]
-            self._overlay.remove(gone)
+            self.overlay.remove(gone)
             for arm_id in gone:
                 del self._places[arm_id]
 
@@ -207,31 +205,6 @@ class MilvusIndex:
                 raise Unavailable("Milvus is too far behind the writes")
             await asyncio.sleep(LOOK_S)
             self.saw(await self.store.look(self.uid))
-
-    def begin_maintenance(self) -> Maintenance | None:
-        """Work on the overlay that is due."""
-        return self._overlay.begin_maintenance()
-
-    def finish_maintenance(self, job: Maintenance) -> None:
-        self._overlay.finish_maintenance(job)
-
-    def begin_segment(self) -> SegmentBuild | None:
-        return None
-
-    def finish_segment(self, job: SegmentBuild) -> None:
-        """There is none."""
-
-    def begin_measurement(self) -> Measurement | None:
-        return None
-
-    def finish_measurement(self, job: Measurement) -> None:
-        """There is none."""
-
-    def begin_sharing(self) -> None:
-        return None
-
-    def finish_sharing(self, job: object) -> None:
-        """There is none."""
 
     def status(self) -> MilvusStatus:
         quality, is_filled = self.quality, bool(self.followed.collection) and not self.is_behind
@@ -246,7 +219,7 @@ class MilvusIndex:
             ratio_min=quality.ratio_min,
             ef_search=quality.ef,
             expected_us=self.search_us,
-            memory_bytes=self._overlay.status().memory_bytes,
+            memory_bytes=self.overlay.status().memory_bytes,
             reason="the arms are in Milvus, which proposes those that are compared",
             failure=self.failure,
             collection=self.followed.collection,

@@ -11,10 +11,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from api_client import Api, Json
-from app.caps.rules import BanditQuota, QuotaRule
 from app.filters.attribute_snapshot import AttributeSnapshot
 from app.filters.filter import Filter
-from app.storage import redis_keys
 from app.storage.types import Held
 from waiting import wait_until
 
@@ -551,25 +549,6 @@ async def test_a_new_quota_costs_no_more_than_itself(api: Api, monkeypatch: pyte
         await api.choose("b")
     assert len(evaluated) == 20
     assert max(evaluated.values()) == 1
-
-
-async def test_a_quota_of_a_process_that_does_not_say_which_one_it_put_is_served(api: Api):
-    """As the version before did: it noted that quotas had changed, and nothing else."""
-    await build(api)
-    await quota(api, filter={"campaign": 0}, most=5)
-    service, bandit = api.app.service, await api.app.service.bandits.get("b")
-    rule = QuotaRule(3, arm="a1")
-    names = [redis_keys.quotas(bandit.uid), redis_keys.quota(bandit.uid, "other")]
-    terms = rule.terms("u" * 16)._asdict()
-    fields = zip(("uid", "most", "per", "from", "to"), terms.values(), strict=True)
-    redis = service.store.quotas._redis
-    await redis.command("HSET", names[0], "other", BanditQuota("other", "u" * 16, rule).record)
-    await redis.command("HSET", names[1], *(part for pair in fields for part in pair))
-    await service.store.quotas.changed(bandit.uid)
-    await service.sync.poll()
-    assert [name for name, _ in service.quotas.rules(bandit)] == ["q", "other"]
-    shown = [(await api.choose("b", k=12))["arms"] for _ in range(4)]
-    assert sum(arm["id"] == "a1" for arms in shown for arm in arms) == 3
 
 
 async def test_evaluations_know_which_arms_were_left_out(api: Api):

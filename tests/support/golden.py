@@ -125,7 +125,7 @@ RECORDS: dict[str, type] = {
 }
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
-    "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
+    "_Exported", "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
     "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest",
     "ConstantSnapshot", "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",

@@ -66,7 +66,8 @@ class Index:
 
 
 def catalogue(name: str, run: Any) -> Any:
-    return SimpleNamespace(name=name, uid=name, index=Index(run))
+    index = Index(run)
+    return SimpleNamespace(name=name, uid=name, index=index, in_memory=index)
 
 
 async def test_one_failure_rests_and_the_others_go_on(
