@@ -30,12 +30,15 @@ try:
     import fsspec
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from app.lake.tables import SCHEMAS
 except ImportError:
     message = "a lake needs the extra lake of the service: pip install -e '.[lake]' in a checkout"
     raise ShortlistError(message) from None
 
-TABLES = ("decisions", "rewards", "arms", "priors")
+TABLES = tuple(SCHEMAS)
 FORMAT = 1
+MAGIC = b"PAR1"  # a Parquet file begins and ends with it
 HOME = "_shortlist"
 MANIFEST, STAGING, LOCK = f"{HOME}/manifest.json", f"{HOME}/staging", f"{HOME}/lock"
 
@@ -129,7 +132,8 @@ class Lake:
         """The files of a table, in the order in which they were written; ``day``: those of one.
 
         Raises ShortlistError where there is a file that is not of this lake, where one is missing, or is not
-        whole. Cost: a listing; a file that is not as long as it was written is opened.
+        whole. Cost: a listing; in a folder both ends of each file are read. One that is not as long as it was
+        written is opened.
         """
         where, pending, known = f"{table}/day={day or ''}", self.manifest["pending"], self.manifest["files"]
         found, result = self._found(f"{table}/day={day}" if day else table), []
@@ -139,9 +143,7 @@ class Lake:
                 raise _refused(self.address, f"{name} is not of this lake")
             if name not in pending:
                 result.append((int(match[2]), name))
-                if known.get(name) != size:  # rows were deleted, or it is damaged
-                    self._check_whole(name)
-                    self._sizes[name] = size
+                self._check(name, size, known.get(name))
         if missing := [
             name for name in known.keys() - found.keys() - pending.keys() if name.startswith(where)
         ]:
@@ -168,11 +170,34 @@ class Lake:
                 raise _refused(self.address, f"{name} has no column {min(lacking)}")
             for batch in found.iter_batches(batch_size=rows, columns=columns):
                 batch.validate(full=True)  # else text that is not UTF-8 is an error where it is used
-                yield batch
+                yield self._typed(name, batch)
 
-    def _check_whole(self, name: str) -> None:
-        with self._parquet(name):
-            pass  # its end says what is in it, so it was read
+    def _typed(self, name: str, batch: Any) -> Any:
+        """A batch with the types of its table: who deletes rows may have written other ones."""
+        own, columns = SCHEMAS[name.partition("/")[0]], dict[str, Any]()
+        for column in batch.schema.names:
+            columns[column] = batch[column]
+            if column in own.names and batch[column].type != (wanted := own.field(column).type):
+                try:
+                    columns[column] = batch[column].cast(wanted)
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                    reason = f"the column {column} of {name} is {batch[column].type}, and not {wanted}"
+                    raise _refused(self.address, reason) from None
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _check(self, name: str, size: int, written: int | None) -> None:
+        """Raise where a file of so many bytes is not whole."""
+        if size != written:  # rows were deleted, or it is damaged
+            with self._parquet(name) as found:  # its end says what is in it
+                if "time" not in found.schema_arrow.names:
+                    raise _refused(self.address, f"{name} has no column time")
+            self._sizes[name] = size
+        # What an object store has it has as a whole. After a crash a disk may have zeros of the same length.
+        elif self._is_local:
+            with self._told(), self._fs.open(f"{self._root}/{name}", "rb") as file:
+                begins, _ = file.read(len(MAGIC)), file.seek(-len(MAGIC), os.SEEK_END)
+                if {begins, file.read()} != {MAGIC}:
+                    raise _damaged(self.address, name)
 
     @contextmanager
     def _parquet(self, name: str) -> Iterator[Any]:
@@ -186,7 +211,11 @@ class Lake:
             except FileNotFoundError:
                 raise _refused(self.address, f"{name} is missing") from None
             except (pa.ArrowInvalid, pa.ArrowTypeError, EOFError):
-                raise _refused(self.address, f"{name} is damaged, or half written") from None
+                raise _damaged(self.address, name) from None
+            except OSError as error:
+                if error.errno is not None:
+                    raise
+                raise _damaged(self.address, name) from None  # Arrow cannot unpack it
 
     def commit(
         self,
@@ -244,9 +273,7 @@ class Lake:
             # Neither staged nor named: somebody has deleted it.
             elif not self._fs.exists(path):
                 raise _refused(self.address, f"{name} is missing")
-            elif (now := self._fs.size(path)) != size:
-                self._check_whole(name)
-                self._sizes[name] = now
+            self._check(name, self._fs.size(path), size)
         if self._fs.exists(f"{self._root}/{STAGING}"):
             # What is left there belongs to no commit: its writer was killed before its manifest.
             self._fs.rm(f"{self._root}/{STAGING}", recursive=True)
@@ -322,6 +349,10 @@ def _told(address: str) -> Iterator[None]:
     except (OSError, ImportError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise _refused(address, f"cannot be read or written: {reason}") from None
+
+
+def _damaged(address: str, name: str) -> ShortlistError:
+    return _refused(address, f"{name} is damaged, or half written")
 
 
 def _refused(address: str, reason: str) -> ShortlistError:

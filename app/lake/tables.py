@@ -98,6 +98,9 @@ ARMS = pa.schema(
 )
 
 
+SCHEMAS: Mapping[str, Any] = {"decisions": DECISIONS, "rewards": REWARDS, "arms": ARMS, "priors": PRIORS}
+
+
 def day_of(time_ms: int) -> str:
     """The day of a time, as partitions are named."""
     return datetime.fromtimestamp(time_ms / 1_000, UTC).date().isoformat()

@@ -62,6 +62,40 @@ def test_every_file_that_is_gone_or_cut_short_is_named(tmp_path: Path, place: in
     opened(tmp_path)
 
 
+@pytest.mark.parametrize("place", range(8))
+def test_every_file_of_zeros_is_named(tmp_path: Path, place: int):
+    """As long as it was written, as after a crash of the machine: its length says nothing."""
+    lake_of_days(tmp_path)
+    path = sorted(tmp_path.glob("*/day=*/*.parquet"))[place]
+    whole, name = path.read_bytes(), str(path.relative_to(tmp_path))
+    half = len(whole) // 2
+    for damaged in (bytes(len(whole)), whole[:half] + bytes(len(whole) - half), bytes(half) + whole[half:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ShortlistError, match=f"{name} is damaged, or half written"):
+            opened(tmp_path)
+    # Both ends are right, and what is between them is not: whoever reads it says so.
+    path.write_bytes(whole[:4] + bytes(half - 4) + whole[half:])
+    opened(tmp_path)
+    with pytest.raises(ShortlistError, match=f"{name} is damaged, or half written"):
+        rebuilt(Lake(str(tmp_path)))
+
+
+def test_columns_of_another_type_are_read_as_their_own_or_named(tmp_path: Path):
+    lake_of_days(tmp_path)
+    path = min(tmp_path.glob("rewards/day=*/*.parquet"))
+    table, expected = pq.read_table(path, partitioning=None), rebuilt(Lake(str(tmp_path)))
+    number = table.schema.get_field_index("number")
+    for kind in (pa.int32(), pa.float64(), pa.string()):
+        pq.write_table(table.set_column(number, "number", table["number"].cast(kind)), path)
+        assert rebuilt(Lake(str(tmp_path))).keys() == expected.keys()
+    pq.write_table(table.set_column(number, "number", pa.array(["x"] * len(table))), path)
+    with pytest.raises(ShortlistError, match=f"the column number of {path.relative_to(tmp_path)} is string"):
+        rebuilt(Lake(str(tmp_path)))
+    pq.write_table(table.drop_columns(["time"]), path)
+    with pytest.raises(ShortlistError, match=f"{path.name} has no column time"):
+        opened(tmp_path)
+
+
 @pytest.mark.parametrize("table", ["rewards", "arms"])
 def test_a_rebuild_names_a_file_of_the_last_commit_that_is_gone(tmp_path: Path, table: str):
     lake_of_days(tmp_path, days=1)
