@@ -121,7 +121,8 @@ def test_seven_questions(browser: Browser, furnished: Service):
         console.check()
 
 
-# An address, what is pressed there, and what stands there then: of what the shop of test_console_pages.py has none.
+# An address, what is pressed there, and what stands there then. The shop of test_console_pages.py has none of
+# it.
 OWN_PAGES = [
     ("try/home?key=user-7&k=3", "Choose", "Chosen"),
     ("bandits/home/signals", "What would these weights earn?", "then"),
@@ -138,8 +139,8 @@ OWN_PAGES = [
 # All that it has too, with more on each page.
 FULLER_PAGES = [
     "", "bandits", "bandits/home", "bandits/home/explore", "bandits/home/settings", "bandits/home/versions",
-    "bandits/home/learners", "catalogues", "catalogues/films?arm=f7", "keys", "decisions", "decisions/home", "what-if",
-    "campaigns", "nowhere",
+    "bandits/home/learners", "catalogues", "catalogues/films?arm=f7", "keys", "decisions", "decisions/home",
+    "what-if", "campaigns", "nowhere",
 ]  # fmt: skip
 
 
