@@ -7,7 +7,7 @@ import { count, decimal, isNumber, number, tick, time } from "./format.js";
 /** `n`: of how many a point is, if known: the fewer, the smaller and paler it is. @typedef {{x: number, y: number | null, low?: number | null, high?: number | null, n?: number}} Point */
 /** @typedef {{name: string, kind: string, points: Point[]}} Series */
 /** @typedef {{label: string, value: number, low?: number, high?: number, mark?: number, note?: string, href?: string, kind?: string}} Bar */
-/** @typedef {{id: string, x: number, y: number, kind: string, note: string, big?: boolean}} Dot */
+/** @typedef {{id: string, x: number, y: number, kind: string, note: string}} Dot */
 
 const TOP = 12;
 const BOTTOM = 24;
@@ -151,7 +151,7 @@ class Lines extends Chart {
         return [decimal(found?.y) + band, ...(counted ? [count(found?.n)] : [])];
       }),
     ]);
-    return table(label, columns, rows);
+    return table(label, columns, rows, "", "cards flow");
   }
 }
 
@@ -165,7 +165,7 @@ class Bars extends Chart {
   drawn(wide) {
     /** @type {{bars: Bar[], unit: string, label: string, markName?: string, spanName?: string}} */
     const { bars, unit, label, markName, spanName } = this.given;
-    const left = Math.min(180, Math.max(80, wide * 0.3));
+    const left = Math.min(wide * 0.42, 8 + 7.3 * Math.max(10, ...bars.map((bar) => bar.label.length)));
     const right = 64;
     const each = 26;
     const values = bars.flatMap((bar) => [bar.value, bar.low, bar.high, bar.mark]).filter(isNumber);
@@ -177,7 +177,7 @@ class Bars extends Chart {
     bars.forEach((bar, place) => {
       const y = place * each + 4;
       const [a, b] = [toX(Math.min(0, bar.value)), toX(Math.max(0, bar.value))];
-      svg.append(s("text", { class: "name", x: 0, y: y + 14 }, shortened(bar.label, left / 7)));
+      svg.append(s("text", { class: "name", x: 0, y: y + 14 }, shortened(bar.label, left / 7.3)));
       svg.append(s("rect", { class: `bar ${bar.kind ?? "policy"}`, x: a, y, width: Math.max(1, b - a), height: 18, rx: 2 }));
       if (isNumber(bar.low) && isNumber(bar.high)) {
         const middle = y + 9;
@@ -203,15 +203,30 @@ class Bars extends Chart {
       ...(hasMark ? [decimal(bar.mark)] : []),
       bar.note ?? "",
     ]);
-    return table(label, columns, rows);
+    return table(label, columns, rows, "", "cards flow");
   }
 }
 
-/** Points of the plane. Data: {label, dots: Dot[], legend: {name, kind}[], chosen, none}. Sends "choose" with an id: on a click, and by arrow keys and Enter. */
+/** Points of the plane. Data: {label, dots: Dot[], legend: {name, kind}[], none}. Sends "choose" with an id: on a click, and by arrow keys and Enter. */
 class Scatter extends Chart {
   constructor() {
     super();
     this.place = 0;
+    /** @type {Map<string, SVGElement>} */
+    this.circles = new Map();
+    this.marked = { chosen: "", near: /** @type {Set<string>} */ (new Set()) };
+  }
+
+  /** Make one point and those near it larger; the others stay as they are drawn. @param {string} chosen @param {Set<string>} near */
+  mark(chosen, near) {
+    const before = this.marked;
+    this.marked = { chosen, near };
+    for (const id of new Set([before.chosen, ...before.near, chosen, ...near])) {
+      const circle = this.circles.get(id);
+      circle?.classList.toggle("chosen", id === chosen);
+      circle?.classList.toggle("near", near.has(id) && id !== chosen);
+      circle?.setAttribute("r", near.has(id) || id === chosen ? "5.5" : "3.5");
+    }
   }
 
   isEmpty() {
@@ -220,8 +235,8 @@ class Scatter extends Chart {
 
   /** @param {number} wide */
   drawn(wide) {
-    /** @type {{dots: Dot[], label: string, legend: {name: string, kind: string}[], chosen?: string}} */
-    const { dots, label, legend: names, chosen } = this.given;
+    /** @type {{dots: Dot[], label: string, legend: {name: string, kind: string}[]}} */
+    const { dots, label, legend: names } = this.given;
     const high = Math.max(240, Math.min(460, wide * 0.6));
     const [xs, ys] = [dots.map((dot) => dot.x), dots.map((dot) => dot.y)];
     const scale = (/** @type {number[]} */ own, /** @type {number} */ size) => {
@@ -240,7 +255,8 @@ class Scatter extends Chart {
     };
     const open = () => this.dispatchEvent(new CustomEvent("choose", { detail: dots[this.place].id }));
     dots.forEach((dot, place) => {
-      const circle = s("circle", { class: `dot ${dot.kind} ${dot.id === chosen ? "chosen" : dot.big ? "near" : ""}`, cx: toX(dot.x), cy: toY(dot.y), r: dot.big ? 5.5 : 3.5 }, s("title", {}, dot.note));
+      const circle = s("circle", { class: `dot ${dot.kind}`, cx: toX(dot.x), cy: toY(dot.y), r: 3.5 }, s("title", {}, dot.note));
+      this.circles.set(dot.id, circle);
       circle.addEventListener("click", () => (point(place), open()));
       svg.append(circle);
     });
@@ -253,6 +269,7 @@ class Scatter extends Chart {
       event.preventDefault();
     });
     svg.addEventListener("focus", () => point(Math.min(this.place, dots.length - 1)));
+    this.mark(this.marked.chosen, this.marked.near);
     const shown = names.map((each) => h("span", { class: `key ${each.kind}` }, each.name));
     return h("figure", {}, h("div", { class: "legend" }, shown), svg, said);
   }
@@ -260,7 +277,7 @@ class Scatter extends Chart {
   asTable() {
     const { dots, label } = this.given;
     const rows = dots.slice(0, 200).map((/** @type {Dot} */ dot) => [dot.id, number(dot.x), number(dot.y), dot.note]);
-    return table(`${label}: the first ${rows.length}`, ["arm", "#first component", "#second component", "what it is"], rows);
+    return table(`${label}: the first ${rows.length}`, ["arm", "#first component", "#second component", "what it is"], rows, "", "cards flow");
   }
 }
 

@@ -1,6 +1,6 @@
 // Elements from data. What comes from the service is only ever text or the value of an attribute.
 
-import { plain } from "./format.js";
+import { plain, sentence } from "./format.js";
 
 /** @typedef {any} Child a node or a text; nothing where null or false; or a list of such */
 /** @typedef {Record<string, any>} Props */
@@ -99,7 +99,7 @@ export function panel(title, ...children) {
 }
 
 /**
- * A table. A column that begins with "#" is of numbers. Of the kind "cards" each row is a card on a phone.
+ * A table. A column that begins with "#" is of numbers. Of the kind "cards" each row is a card on a phone; of "cards flow" its cells stand side by side.
  * @param {string} label @param {Child[]} columns @param {Child[][]} rows @param {string} [none] @param {string} [kind]
  */
 export function table(label, columns, rows, none = "Nothing yet.", kind = "") {
@@ -113,7 +113,7 @@ export function table(label, columns, rows, none = "Nothing yet.", kind = "") {
       "table",
       {},
       h("thead", {}, h("tr", {}, columns.map((column, place) => h(column ? "th" : "td", { scope: column ? "col" : null, class: number[place] && "number" }, bare(column))))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: number[place] && "number", "data-column": kind === "cards" && typeof columns[place] === "string" && bare(columns[place]) }, cell))))),
+      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", { class: number[place] && "number", "data-column": kind.startsWith("cards") && (typeof columns[place] === "string" ? bare(columns[place]) : columns[place]?.firstChild?.textContent) }, cell))))),
     ),
   );
 }
@@ -160,8 +160,14 @@ export function folded(title, ...children) {
   return h("details", {}, h("summary", {}, title), ...children);
 }
 
-/** A value of a setting or a row as JSON: a long one is folded. @param {unknown} value */
+/** A value of a setting or a row as JSON: a long one is folded, and a line may end behind a comma or a colon. @param {unknown} value */
 export function code(value) {
   const text = plain(value);
-  return text.length > 160 ? folded(`${text.slice(0, 60)} …`, h("code", {}, text)) : h("code", {}, text);
+  const whole = h("code", {}, text.split(/(?<=[,:])/).map((part, place) => [place > 0 && h("wbr"), part]));
+  return text.length > 160 ? folded(`${text.slice(0, 60)} …`, whole) : whole;
+}
+
+/** What the service warns of, as a sentence. @param {string} words */
+export function warning(words) {
+  return h("p", { class: "warning" }, sentence(words));
 }

@@ -78,6 +78,9 @@ export function tick(ms, span) {
   return moment(ms, { hour: "2-digit", minute: "2-digit", ...(span > 600_000 ? {} : { second: "2-digit" }) });
 }
 
+/** Words of the service as a sentence. @param {string} words */
+export const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}${/[.!?]$/.test(words) ? "" : "."}`;
+
 /** A value of metadata or of a setting as text. @param {unknown} value */
 export const plain = (value) =>
   value === null || value === undefined ? NONE : typeof value === "string" ? value : write(value);

@@ -8,7 +8,7 @@ import { Exact, read, write } from "./json.js";
 /**
  * `loc`: where the service names the field, as "rules" or "policy.filter"; by default its name. `kind`: "json" is
  * read as JSON, "list" as words between commas.
- * @typedef {{name: string, label: string, kind?: "text" | "number" | "json" | "area" | "list" | "select" | "check" | "password" | "file",
+ * @typedef {{name: string, label: string, kind?: "text" | "number" | "json" | "area" | "list" | "select" | "password" | "file",
  *   value?: any, options?: (string | [string, string])[], hint?: string, loc?: string, placeholder?: string, list?: string}} Field
  */
 
@@ -57,8 +57,6 @@ export class Form {
       input = h("select", { ...props, value: value || options[0]?.[0] }, options.map(([name, text]) => h("option", { value: name }, text)));
     } else if (field.kind === "json" || field.kind === "area") {
       input = h("textarea", { ...props, value, rows: field.kind === "area" ? 4 : 2, spellcheck: "false", class: "code" });
-    } else if (field.kind === "check") {
-      input = h("input", { ...props, type: "checkbox", checked: Boolean(field.value) });
     } else {
       const type = { number: "text", password: "password", file: "file" }[/** @type {string} */ (field.kind)] ?? "text";
       input = h("input", { ...props, type, value: type === "file" ? undefined : value, inputmode: field.kind === "number" && "decimal", list: field.list });
@@ -87,9 +85,8 @@ export class Form {
     const wrong = [];
     for (const { name, kind, loc } of this.fields) {
       const input = this.inputs.get(name);
-      const text = kind === "check" || kind === "file" ? "" : input.value.trim();
-      if (kind === "check") found[name] = input.checked;
-      else if (kind === "file") found[name] = input.files?.[0];
+      const text = kind === "file" ? "" : input.value.trim();
+      if (kind === "file") found[name] = input.files?.[0];
       else if (!text) continue;
       else if (kind === "list") found[name] = text.split(",").map((/** @type {string} */ word) => word.trim()).filter(Boolean);
       else if (kind === "number" || kind === "json") {
@@ -140,13 +137,7 @@ export class Form {
     event.preventDefault();
     if (this.button.getAttribute("aria-busy") === "true") return;
     this.clear();
-    await during(this.button, async () => {
-      try {
-        await this.options.act(this.values());
-      } catch (error) {
-        this.show(error);
-      }
-    });
+    await during(this.button, async () => this.options.act(this.values())).catch((error) => this.show(error));
   }
 }
 
@@ -163,21 +154,8 @@ export async function during(target, work) {
 /** A button whose errors stand beside it. @param {string} text @param {() => Promise<unknown>} work @param {any} [props] */
 export function action(text, work, props = {}) {
   const box = h("span", { class: "beside" });
-  const target = button(
-    text,
-    () =>
-      target.getAttribute("aria-busy") === "true"
-        ? null
-        : during(target, async () => {
-            box.replaceChildren();
-            try {
-              await work();
-            } catch (error) {
-              box.replaceChildren(problemBox(error));
-            }
-          }),
-    props,
-  );
+  const run = () => (box.replaceChildren(), work().catch((error) => box.replaceChildren(problemBox(error))));
+  const target = button(text, () => (target.getAttribute("aria-busy") === "true" ? null : during(target, run)), props);
   return h("span", { class: "action" }, target, box);
 }
 

@@ -102,10 +102,12 @@ async function show() {
     if (own) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
+  // What it is of: a bandit or a catalogue, a key of a bandit, a campaign.
+  const names = parts.slice(name === "campaigns" ? 1 : 0, ["campaigns", "keys"].includes(name) ? 2 : 1);
   const root = h("div", { class: "page" });
   const held = main.contains(document.activeElement);
   main.replaceChildren(root);
-  document.title = `${[title, ...parts.slice(0, 1)].join(" · ")} · Shortlist`;
+  document.title = `${[title, ...names].join(" · ")} · Shortlist`;
   if (!load) {
     root.append(h("h1", {}, "Not here"), h("p", {}, "No page has this address. ", h("a", { href: "#/" }, "Overview")));
     root.dataset.state = "shown";
@@ -130,7 +132,7 @@ async function show() {
     },
   };
   const waiting = skeleton();
-  const heading = h("h1", { tabindex: -1 }, [title, ...parts.slice(0, 1)].join(" · "));
+  const heading = h("h1", { tabindex: -1 }, [title, ...names].join(" · "));
   root.append(heading, waiting);
   if (held) heading.focus(); // else it would be lost with the link that led here
   try {

@@ -1,7 +1,7 @@
 // A move to another catalogue, in three steps: which one, what it would do, and the move itself.
 
 import { get, path, send } from "./api.js";
-import { empty, facts, h, panel } from "./dom.js";
+import { empty, facts, h, panel, warning } from "./dom.js";
 import { count, decimal, number, percent } from "./format.js";
 import { destroy, Form, previewOf } from "./forms.js";
 import { names } from "./measure.js";
@@ -50,6 +50,6 @@ export async function moving(view, body, bandit) {
 function told({ arms, map, agreement, learners, carry, warnings }) {
   return [
     facts([["Arms in both", count(arms.common)], ["Only in the old one", count(arms.only_from)], ["Only in the new one", count(arms.only_to)], ["Carried", carry], ["Of the new features explained", map ? percent(map.r2) : "nothing is carried"], ["Weighed by", map ? (map.shown === "log" ? "how often arms were shown" : "all arms alike") : "–"], ["Agreement", agreement === null ? "no learner to compare" : decimal(agreement)], ["Learners", number(learners)]]),
-    ...warnings.map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
+    ...warnings.map(warning),
   ];
 }

@@ -2,8 +2,8 @@
 
 import { ask, get, list, now, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, button, code, empty, folded, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
-import { between, count, decimal, duration, NONE, number, percent, plain, signed, time } from "./format.js";
+import { address, button, code, empty, folded, h, link, panel, redraw, skeleton, table, tile, warning } from "./dom.js";
+import { between, count, decimal, duration, isNumber, NONE, number, percent, plain, signed, time } from "./format.js";
 import { action, deletion, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
 import { mismatch } from "./linear.js";
@@ -28,7 +28,7 @@ export async function show(view) {
   if (!parts[0]) {
     const bandits = await names("bandits", signal);
     const rows = bandits.map((each) => [link(each.id, ["bandits", each.id]), link(each.catalogue, ["catalogues", each.catalogue]), each.policy, each.scope, each.log ? "yes" : "no", each.holdout ? percent(each.holdout.share) : "none", count(each.version)]);
-    root.append(panel("All bandits", bandits.length ? table("Bandits", ["bandit", "catalogue", "policy", "learners", "keeps a log", "#holdout", "#version"], rows) : empty("There is none yet. ", link("Make one on the overview", []), ".")));
+    root.append(panel("All bandits", bandits.length ? table("Bandits", ["bandit", "catalogue", "policy", "learners", "keeps a log", "#holdout", "#version"], rows, "", "cards") : empty("There is none yet. ", link("Make one on the overview", []), ".")));
     return;
   }
   const [name, tab = ""] = parts;
@@ -38,7 +38,7 @@ export async function show(view) {
     h("p", {}, `Policy ${bandit.policy} over `, link(bandit.catalogue, ["catalogues", bandit.catalogue]), ". ", link("Try it", ["try", name]), " · ", link("What if", ["what-if", name]), " · ", link("Decisions", ["decisions", name])),
     h("nav", { class: "tabs", "aria-label": "Parts of this page" }, tabs),
     ...(bandit.move ? [h("p", { class: "warning" }, `Moved from ${bandit.move.from} to ${bandit.move.to}: what was learned is being carried, ${percent(bandit.move.carried)} is done.`)] : []),
-    ...(bandit.warnings ?? []).map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
+    ...(bandit.warnings ?? []).map(warning),
   );
   const body = h("div", { class: "page" });
   root.append(body);
@@ -94,7 +94,7 @@ async function working(view, body, bandit) {
     const shares = mismatched(bandit, policy?.decisions ?? 0, holdout?.decisions ?? 0, rows);
     redraw(warnings, [report.warnings, shares, bandit.holdout], () => [
       shares && h("p", { class: "warning" }, h("strong", {}, "Sample ratio mismatch. "), shares),
-      report.warnings.map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
+      report.warnings.map(warning),
       !bandit.holdout && h("p", { class: "warning" }, "Without a holdout it is not known what would have been earned otherwise. ", h("a", { href: address(["bandits", bandit.id, "settings"], { set: "holdout", to: '{"share": 0.1}' }) }, "Set one"), "."),
     ]);
     redraw(places, report.places, () => (report.places.length ? placesOf(report.places) : []));
@@ -128,13 +128,13 @@ function drawLooks(box, known) {
   });
   const series = ["policy", "holdout"].map((group) => ({ name: group, kind: group, points: of(group) })).filter(({ kind, points }) => kind === "policy" || points.some(({ y }) => y !== null));
   const { interval_kind, unit } = known[known.length - 1].report;
-  redraw(box, series, () => [chart("lines", { label: "Mean of all decisions until then, with bands", unit: "reward a decision", x: "time", series }), h("p", { class: "hint" }, `Bands hold the true mean with 95 %, however often you look (${interval_kind}; drawn by ${unit}).`)]);
+  redraw(box, series, () => [chart("lines", { label: "Mean of all decisions until then, with bands", unit: "reward a decision", x: "time", series }), h("p", { class: "hint" }, series.some(({ points }) => points.some(({ low }) => isNumber(low))) ? `Bands hold the true mean with 95 %, however often you look (${interval_kind}; groups are drawn by ${unit}).` : "There are no bands yet: they need more decisions.")]);
 }
 
 /** What the places of lists have earned, and how likely random lists say that each is looked at. @param {any[]} places */
 function placesOf(places) {
   const rows = places.map((each) => [each.group, count(each.place), count(each.decisions), decimal(each.mean_reward), decimal(each.examination), between(each.interval)]);
-  return h("details", {}, h("summary", {}, "Places of lists"), table("Places of lists", ["group", "#place", "#decisions", "#mean reward", "#examination", "#95 %"], rows));
+  return h("details", {}, h("summary", {}, "Places of lists"), table("Places of lists", ["group", "#place", "#decisions", "#mean reward", "#examination", "#95 %"], rows, "", "cards"));
 }
 
 /** Words if the groups' sizes do not fit the share. @param {any} bandit @param {number} policy @param {number} holdout @param {any[]} rows the last decisions */
@@ -169,7 +169,7 @@ function exploring(view, body, bandit) {
     const bits = entropy(rows);
     redraw(tiles, [rows.length, bits, catalogue.size], () => [
       tile("Entropy", `${number(bits)} bits`, `as ${number(2 ** bits)} arms shown alike; all alike: ${number(Math.log2(Math.max(1, catalogue.size)))} bits`),
-      tile("Arms ever shown", percent(catalogue.size ? arms.length / catalogue.size : NaN), `${count(arms.length)} of ${count(catalogue.size)}`),
+      tile("Arms shown", percent(catalogue.size ? arms.length / catalogue.size : NaN), `${count(arms.length)} of ${count(catalogue.size)}, in these decisions`),
       tile("Looked at", count(rows.length), "last decisions of the policy"),
       tile("Since", rows.length ? time(rows[0].time) : "–", "the oldest of them"),
     ]);
@@ -187,7 +187,7 @@ function exploring(view, body, bandit) {
     await neverShown(never, bandit, catalogue, arms, rows.length, view.signal);
     const bar = (/** @type {any} */ arm, /** @type {any} */ more) => ({ label: named(arm.id), href: address(["catalogues", bandit.catalogue], { arm: arm.id }), ...more });
     redraw(most, arms, () => chart("bars", { label: "Arms shown most", unit: "times shown", bars: arms.slice(0, 12).map((arm) => bar(arm, { value: arm.shown })), none: "Nothing was shown yet." }));
-    redraw(best, paid, () => chart("bars", { label: "Arms with the highest mean reward", unit: "mean reward", spanName: "± 2 standard errors", bars: paid.map((arm) => bar(arm, { value: arm.mean, low: arm.low, high: arm.high, note: `${number(arm.mean, 2)} (${arm.size})`, kind: "third" })), none: "No arm has three rewards yet." }));
+    redraw(best, paid, () => chart("bars", { label: "Arms with the highest mean reward", unit: "mean reward (of how many)", spanName: "± 2 standard errors", bars: paid.map((arm) => bar(arm, { value: arm.mean, low: arm.low, high: arm.high, note: `${number(arm.mean, 2)} (${arm.size})`, kind: "third" })), none: "No arm has three rewards yet." }));
   });
 }
 
@@ -224,7 +224,7 @@ function settings(view, body, bandit) {
     .map(([name, meaning]) => {
       const value = code(bandit[name]);
       const now = name in used && typeof bandit[name] === "string" ? h("span", { class: "meaning" }, `now ${number(used[name])}`) : null;
-      const change = FIXED.has(name) ? h("span", { class: "soft" }, "as it was made") : button("Change", () => editor.take(name), { class: "quiet", "aria-label": `Change ${name}` });
+      const change = FIXED.has(name) ? h("span", { class: "soft" }, "cannot be changed") : button("Change", () => editor.take(name), { class: "quiet", "aria-label": `Change ${name}` });
       return [h("span", {}, h("strong", {}, name), h("span", { class: "meaning" }, meaning)), h("span", {}, value, now), change];
     });
   const editor = new PatchEditor(view, bandit);

@@ -2,7 +2,7 @@
 
 import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { empty, facts, h, link, panel, redraw, table, tile } from "./dom.js";
+import { empty, facts, h, link, panel, redraw, table, tile, warning } from "./dom.js";
 import { count, decimal, number, percent } from "./format.js";
 import { action, deletion, Form, previewOf } from "./forms.js";
 import { names, titlesAmong } from "./measure.js";
@@ -40,7 +40,7 @@ const NEW = {
     title: "A campaign of centres",
     fields: [
       { name: "id", label: "Name", value: "stations" },
-      { name: "points", label: "Points", kind: "list", value: "airport, bridge, castle, docks, market", hint: "Ids, between commas." },
+      { name: "points", label: "Points", kind: "list", value: "north, east, south, west, hub", hint: "Ids, between commas." },
       { name: "k", label: "Centres (k)", kind: "number", value: "2" },
       { name: "noise", label: "Kind of noise", kind: "select", options: ["gaussian", "bernoulli"], hint: "bernoulli: answers are 0 or 1." },
       { name: "noise_std", label: "Noise of a distance", kind: "number", hint: "Its standard deviation; empty: estimated." },
@@ -86,7 +86,7 @@ async function slates(view, name) {
     redraw(tiles, now, () => [
       tile("State", now.state, now.state === "done" ? "the best slate is found" : "asks for more", now.state === "done" ? "good" : ""),
       tile("Totals told", count(now.observed), `${count(now.progress.asked)} asked for`),
-      tile("Still wanted", now.state === "done" ? "0" : count(now.progress.more_pulls ?? undefined), "about"),
+      tile("Still wanted", now.state === "done" ? "0" : count(now.progress.more_pulls ?? undefined), now.state === "done" || now.progress.more_pulls !== null ? "about" : "not known yet"),
       tile("Mean of the best slate", lower === null ? "not known yet" : `${number(lower)} … ${number(upper)}`, `with probability ${percent(1 - now.guarantee.delta)}`),
     ]);
     redraw(bounds, seen, () => chart("lines", { label: "Bounds of the mean total of the best slate", unit: "total of a slate", x: "totals told", series: [{ name: "between the bounds", kind: "policy", points: seen }], none: "No bounds are known yet: they come with the first look at the totals." }));
@@ -94,7 +94,7 @@ async function slates(view, name) {
     redraw(best, bars, () => chart("bars", { label: "Estimates of the arms", unit: "what an arm adds to a total", bars, none: "Nothing is estimated yet." }));
     redraw(about, now, () => [
       facts([["Best now", now.best.map(named).join(", ") || "not known"], ["Arms", count(now.arms.length)], ["k", count(now.k)], ["Method", now.method], ["Guarantee", `${now.guarantee.kind}, epsilon ${number(now.guarantee.epsilon)}, delta ${number(now.guarantee.delta)}`], ["Outside of the stated noise", count(now.outside)]]),
-      now.warnings.map((/** @type {string} */ words) => h("p", { class: "warning" }, words)),
+      now.warnings.map(warning),
     ]);
   });
   view.root.append(

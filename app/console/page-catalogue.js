@@ -2,16 +2,16 @@
 
 import { get, list, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, code, empty, facts, h, keeping, link, panel, redraw, skeleton, table, tile } from "./dom.js";
+import { code, empty, facts, h, keeping, link, panel, redraw, skeleton, table, tile } from "./dom.js";
 import { filterBuilder, wordsOf } from "./filters.js";
-import { bytes, count, decimal, duration, isNumber, number, percent, plain, time } from "./format.js";
+import { bytes, count, decimal, duration, isNumber, number, percent, plain, sentence, time } from "./format.js";
 import { catalogueTable } from "./page-overview.js";
 import { action, deletion, Form, previewOf, problemBox } from "./forms.js";
 import { fieldOf, write } from "./json.js";
 import { components } from "./linear.js";
 import { lastDecisions, names, shownArms, titleIn, titlesOf } from "./measure.js";
 
-/** The arm that is looked at, its nearest arms, and what draws the picture again. @typedef {{id: string, near: Set<string>, redraw: () => void}} Selected */
+/** The arm that is looked at, its nearest arms, and what marks them in the picture. @typedef {{id: string, near: Set<string>, mark: () => void}} Selected */
 
 const LOOK_MS = 5000;
 const SAMPLE = 1000;
@@ -39,19 +39,15 @@ export async function show(view) {
   const wrong = h("div", {});
   const tiles = h("div", { class: "tiles" });
   const index = h("div", {});
-  const builds = h("div", {});
   const one = h("div", {});
   /** @type {Selected} */
-  const selected = { id: "", near: new Set(), redraw: () => {} };
+  const selected = { id: "", near: new Set(), mark: () => {} };
   tiles.append(skeleton(2));
   const fields = fieldsOf(catalogue, signal);
-  root.append(h("div", {}, note, wrong, tiles), one, arms(view, catalogue, fields, (id) => open(id)), picture(view, catalogue, fields, selected, (id) => open(id)), h("div", { class: "cols" }, panel("Is the index good?", index), panel("Builds while this page is open", builds)), growing(view, catalogue, fields));
-  /** @type {{x: number, y: number}[]} */
-  const seen = [];
+  root.append(h("p", {}, "Asked directly, without any learning: ", link("queries", ["queries", name]), " over these arms."), h("div", {}, note, wrong, tiles), one, arms(view, catalogue, fields, (id) => open(id)), picture(view, catalogue, fields, selected, (id) => open(id)), panel("Is the index good?", index), growing(view, catalogue, fields));
   view.live(LOOK_MS, note, async () => {
     const now = await get(path`/v1/catalogues/${name}`, signal);
-    if (seen[seen.length - 1]?.y !== now.index.build_s) seen.push({ x: Date.now(), y: now.index.build_s });
-    redraw(wrong, now.findings, () => (now.findings ?? []).map((/** @type {any} */ each) => h("p", { class: "problem" }, `${each.text[0].toUpperCase()}${each.text.slice(1)}.`)));
+    redraw(wrong, now.findings, () => (now.findings ?? []).map((/** @type {any} */ each) => h("p", { class: "problem" }, sentence(each.text))));
     redraw(tiles, now, () => [
       tile("Arms", count(now.size), `${count(now.dim)} numbers each`),
       tile("Searched", now.index.kind + (now.index.exact && now.index.kind !== "exact" ? ", exact" : ""), now.index.reason),
@@ -60,10 +56,6 @@ export async function show(view) {
       tile("State", now.index.state, `version ${count(now.version)}`, now.index.state === "ready" ? "good" : ""),
     ]);
     redraw(index, now, () => searched(now));
-    redraw(builds, [seen, now.index], () => [
-      now.index.failure ? h("p", { class: "problem" }, `The last work on the index failed: ${now.index.failure}`) : null,
-      ...(now.index.kind === "milvus" ? copied(now.index) : built(now.index, seen)),
-    ]);
   });
 
   /** @param {string} id */
@@ -72,7 +64,6 @@ export async function show(view) {
     one.replaceChildren(panel(`Arm ${id}`, skeleton(5)));
     try {
       const shown = await arm(view, catalogue, id, selected, (other) => open(other));
-      selected.redraw();
       one.replaceChildren(shown);
       /** @type {HTMLElement} */ (shown.querySelector("h2")).focus();
     } catch (error) {
@@ -84,17 +75,11 @@ export async function show(view) {
   if (given) await open(given);
 }
 
-/** What was built of an index in memory. @param {any} index @param {{x: number, y: number}[]} seen */
-function built(index, seen) {
-  return [
-    facts([["Last build took", duration(index.build_s || null)], ["Arms in the graph", count(index.arms_in_graph)], ["Segments beside it", count(index.segments)], ["Fresh, scanned", count(index.fresh)], ["Dead in the graph", count(index.dead)]]),
-    index.kind === "hnsw" ? chart("lines", { label: "Time of builds", unit: "s", x: "time", least: 0, series: [{ name: "a build", kind: "policy", points: seen }] }) : empty("Arms are scanned: nothing is built."),
-  ];
-}
-
-/** The copy of the arms in Milvus. @param {any} index */
-function copied(index) {
-  return [facts([["Collection", index.collection || "none yet"], ["Changes that it lacks", count(index.pending)], ["Arms in memory, changed lately", count(index.overlay)], ["Arms when recall was measured", count(index.measured_arms)]])];
+/** What was built of an index: a graph in memory, or the copy of the arms in Milvus; nothing where arms are scanned. @param {any} index @returns {[string, any][]} */
+function built(index) {
+  if (index.kind === "milvus") return [["Collection", index.collection || "none yet"], ["Changes that it lacks", count(index.pending)], ["Arms in memory, changed lately", count(index.overlay)], ["Arms when recall was measured", count(index.measured_arms)]];
+  if (!index.arms_in_graph) return [];
+  return [["Breadth of a search", count(index.ef_search)], ["Last build took", duration(index.build_s || null)], ["Arms in the graph", count(index.arms_in_graph)], ["Segments beside it", count(index.segments)], ["New, scanned until the next build", count(index.fresh)], ["Deleted, still in the graph", count(index.dead)]];
 }
 
 /** @param {any} now */
@@ -103,11 +88,12 @@ function searched(now) {
   const isGood = now.index.exact || now.index.recall_at_1 === null ? null : now.index.recall_at_1 >= now.index.target_recall;
   const word = now.index.exact ? h("p", {}, h("span", { class: "tag good" }, "exact"), " Every search finds the best arms.") : isGood === null ? h("p", {}, h("span", { class: "tag" }, "not measured yet")) : h("p", {}, h("span", { class: `tag ${isGood ? "good" : "bad"}` }, isGood ? "good" : "below its target"), ` It finds the best arm in ${percent(now.index.recall_at_1)} of measured searches; ${percent(now.index.target_recall)} are wanted.`);
   return [
+    now.index.failure && h("p", { class: "problem" }, `The last work on the index failed: ${now.index.failure}`),
     word,
-    facts([["Asked for", now.index.requested], ["Serves", now.index.kind], ["Because", now.index.reason], ["Memory", bytes(now.index.memory_bytes)], ["Mean ratio to the best", number(now.index.ratio_mean, 4)], ["Breadth of a search", now.index.ef_search === null ? "–" : count(now.index.ef_search)]]),
+    facts([["Asked for", now.index.requested], ["Serves", now.index.kind], ["Because", now.index.reason], ["Memory", bytes(now.index.memory_bytes)], ["Mean ratio to the best", number(now.index.ratio_mean, 4)], ...built(now.index)]),
     ...made(now),
     h("h3", {}, "Filters in use"),
-    table("Filters in use", ["filter", "#arms", "searched by", "#recall", "#a search", "#uses", "because"], filters, "No filter was asked for lately."),
+    table("Filters in use", ["filter", "#arms", "searched by", "#recall", "#a search", "#uses", "because"], filters, "No filter was asked for lately.", "cards"),
   ];
 }
 
@@ -125,7 +111,7 @@ function made(now) {
       ["Numbers", now.columns.slice(0, SHOWN).join(", ") + (now.columns.length > SHOWN ? `, … (${count(now.columns.length)})` : "")],
       ...(reduction ? [["Embedding", `${count(now.features.embedding.dim)} numbers reduced to ${count(reduction.to)}`], ["Basis", waits ? "none yet: arms are not chosen" : reduction.state], ["Variance kept", percent(reduction.share_of_variance)], ["Of the ten nearest arms, kept", percent(reduction.overlap_at_10)]] : []),
     ])),
-    unlisted.length ? table("Values that no field lists", ["field", "#arms", "the most frequent"], unlisted) : null,
+    unlisted.length ? table("Values that no field lists", ["field", "#arms", "the most frequent"], unlisted, "", "cards") : null,
   ];
 }
 
@@ -211,7 +197,7 @@ function armTable(catalogue, { items, sort, order }, columns, open, sortBy) {
     ...(bare ? [each.features.slice(0, 6).map((/** @type {number} */ value) => number(value)).join(", ") + (each.features.length > 6 ? ", …" : "")] : []),
     each.tags.join(", "),
   ]);
-  return h("div", { class: "whole" }, table("Arms", [title ? head(title) : "arm", ...(title ? ["id"] : []), ...columns.map(head), ...(bare ? ["its first numbers"] : []), rows.length ? head("tags") : "tags"], rows, "No arm fits."));
+  return table("Arms", [title ? head(title) : "arm", ...(title ? ["id"] : []), ...columns.map(head), ...(bare ? ["its first numbers"] : []), rows.length ? head("tags") : "tags"], rows, "No arm fits.", "cards flow whole");
 }
 
 /** A value of metadata as text: the members of a list between commas. @param {any} value */
@@ -235,7 +221,8 @@ function valueIn(metadata, field) {
 async function arm(view, catalogue, id, selected, open) {
   const at = path`/v1/catalogues/${catalogue.id}`;
   const found = await get(`${at}/arms/${encodeURIComponent(id)}`, view.signal);
-  selected.id = id;
+  [selected.id, selected.near] = [id, new Set()];
+  selected.mark();
   const nearest = h("div", {}, skeleton());
   const shown = h("div", {}, skeleton());
   const title = titleIn(found, catalogue.display?.title);
@@ -250,7 +237,7 @@ async function arm(view, catalogue, id, selected, open) {
     deletion(view, id, `${at}/arms/${encodeURIComponent(id)}`, "Gone from all choices with it: its features, tags and metadata. Rewards for it still count, and the rows of the log that show it stay.", ["catalogues", catalogue.id]),
   );
   const told = (/** @type {HTMLElement} */ box, /** @type {Promise<unknown>} */ work) => work.catch((error) => (view.signal.aborted ? null : box.replaceChildren(problemBox(error))));
-  told(shown, earnedBy(view, catalogue, id).then((rows) => shown.replaceChildren(table("Shown", ["bandit", "#times shown", "#of decisions", "#mean reward", "#± 2 standard errors", "since"], rows, "No bandit over this catalogue keeps a log."))));
+  told(shown, earnedBy(view, catalogue, id).then((rows) => shown.replaceChildren(table("Shown", ["bandit", "#times shown", "#of decisions", "#mean reward", "#± 2 standard errors", "since"], rows, "No bandit over this catalogue keeps a log.", "cards"))));
   told(nearest, neighbours(view, catalogue, found, selected, open).then((rows) => nearest.replaceChildren(table("Nearest arms", ["arm", "#distance"], rows, "There is no other arm."))));
   section.querySelector("h2")?.setAttribute("tabindex", "-1");
   return section;
@@ -272,7 +259,7 @@ async function neighbours(view, catalogue, arm, selected, open) {
   const near = await send({ method: "POST", path: path`/v1/catalogues/${catalogue.id}/mips`, body: { query: arm.features, k: 9, method: "exact", objective: "nearest" } }, view.signal);
   const others = near.arms.filter((/** @type {any} */ each) => each.id !== arm.id);
   selected.near = new Set(near.arms.map((/** @type {any} */ each) => each.id));
-  selected.redraw();
+  selected.mark();
   const named = await titlesOf(catalogue, others.map((/** @type {any} */ each) => each.id), view.signal);
   return others.map((/** @type {any} */ each) => [h("button", { type: "button", class: "quiet", on: { click: () => open(each.id) } }, named(each.id)), number(Math.sqrt(Math.max(0, each.value)))]);
 }
@@ -318,12 +305,17 @@ function picture(view, catalogue, known, selected, open) {
     if (data.isDrawn) view.remember({ colour: by });
     data.isDrawn = true;
     const { kinds, legend } = by === "mean reward" ? byReward(items, earned) : byField(items, by);
-    const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], big: selected.near.has(each.id), note: [titleIn(each, catalogue.display?.title), by, by === "mean reward" ? number(earned.get(each.id)) : plain(fieldOf(each.metadata, by))].join(" · ") }));
-    const scatter = chart("scatter", { label: "Arms by their first two principal components", dots, legend, chosen: selected.id }, { on: { choose: (/** @type {CustomEvent} */ event) => open(event.detail) } });
+    const dots = items.map((each, place) => ({ id: each.id, x: points[place][0], y: points[place][1], kind: kinds[place], note: [titleIn(each, catalogue.display?.title), by, by === "mean reward" ? number(earned.get(each.id)) : plain(fieldOf(each.metadata, by))].join(" · ") }));
+    const scatter = chart("scatter", { label: "Arms by their first two principal components", dots, legend }, { on: { choose: (/** @type {CustomEvent} */ event) => open(event.detail) } });
     const sample = items.length < catalogue.size ? `A random sample: ${count(items.length)} of ${count(catalogue.size)} arms. ` : "";
-    drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.${items.some((each) => each.id === selected.id || selected.near.has(each.id)) ? " The arm that is looked at and its nearest ones are larger." : ""}`), scatter);
+    const marked = h("span", {});
+    selected.mark = () => {
+      scatter.mark(selected.id, selected.near);
+      marked.textContent = items.some((each) => each.id === selected.id || selected.near.has(each.id)) ? " The arm that is looked at and its nearest ones are larger." : "";
+    };
+    selected.mark();
+    drawing.replaceChildren(h("p", { class: "hint" }, `${sample}The two components hold ${percent(share)} of the variance.`, marked), scatter);
   };
-  selected.redraw = draw;
   if (catalogue.size > 1) box.append(load, drawing);
   else box.append(empty("There is nothing to draw yet."));
   if (catalogue.size > 1 && (view.query.get("colour") || catalogue.size <= DRAWN_AT_ONCE)) /** @type {any} */ (load.querySelector("button")).click();
@@ -387,5 +379,5 @@ function growing(view, catalogue, fields) {
   });
   const [shown, draw] = previewOf(form, (values) => [call(values)]);
   const gone = deletion(view, catalogue.id, at, `Gone for good with it: its ${count(catalogue.size)} arms with their metadata, and its index. Not possible while a bandit uses it.`, ["catalogues"]);
-  return h("div", { class: "cols" }, panel("Add arms", form.el, said, shown), titling(view, catalogue, fields), panel("Delete", gone, h("p", {}, h("a", { href: address(["queries", catalogue.id]) }, "One-shot queries"), " over these arms")));
+  return h("div", { class: "cols" }, panel("Add arms", form.el, said, shown), titling(view, catalogue, fields), panel("Delete", gone));
 }

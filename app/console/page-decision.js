@@ -41,34 +41,36 @@ export function decisionCards(bandit, rows, named, label) {
 async function explain(view, bandit, token) {
   const call = { method: "POST", path: path`/v1/bandits/${bandit.id}/log/explain`, body: { decision: token } };
   const { row, asked, seeded, changed, repeated, candidates } = await send(call, view.signal);
+  const numbers = row.context && (await get(path`/v1/bandits/${bandit.id}/learners/${row.key ?? "_global"}`, view.signal).then((learner) => learner.context?.columns, () => null)); // none where it is forgotten, or not for this API key
   const named = await titlesOf(bandit.catalogue, [...[...row.arms, ...candidates.slice(0, MOST_BARS)].map((/** @type {any} */ arm) => arm.id), ...(asked?.exclude ?? []), ...(row.barred?.arms ?? [])], view.signal);
   const several = (/** @type {string[]} */ ids) => ids.map(named).join(", ");
   const rewards = row.rewards.map((/** @type {any} */ each) => [link(named(each.arm), ["catalogues", bandit.catalogue], { arm: each.arm }), `${each.signal ? `${each.signal} ` : ""}${number(each.value)}`, time(each.time), each.default ? "nobody sent one: the default" : each.revised ? `sent, in the place of ${each.revised} earlier` : "sent"]);
   const arms = row.arms.map((/** @type {any} */ arm) => [count(arm.place), link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), decimal(arm.score), arm.propensity === null ? "–" : percent(arm.propensity, 2), arm.pinned ? "pinned" : ""]);
   view.root.append(
+    h("p", {}, "A decision of ", link(bandit.id, ["bandits", bandit.id]), ". ", link("All decisions", ["decisions", bandit.id])),
     h("div", { class: "cols" },
       panel("What was asked", facts(/** @type {[string, any][]} */ ([
         ["Time", time(row.time)],
         ["Key", row.key ? link(row.key, ["keys", bandit.id, row.key]) : "none"],
         ["Arms asked for", asked ? count(asked.k) : "not kept"],
         ["Filter", code(row.filter)],
-        ["Context", code(row.context)],
+        ["Context", code(numbers ? Object.fromEntries(numbers.map((/** @type {string} */ each, /** @type {number} */ place) => [each, row.context[place]])) : row.context)],
         ["Excluded", asked?.exclude.length ? several(asked.exclude) : "none"],
         ["Pinned", asked?.pins.length ? code(asked.pins) : "none"],
         ["At most", asked?.at_most.length ? code(asked.at_most) : "no rule"],
         ["Seed", seeded ? "given" : "its own"],
       ]))),
-      panel("By what", facts(/** @type {[string, any][]} */ ([
+      panel("How it was decided", facts(/** @type {[string, any][]} */ ([
         ["Policy", row.policy],
         ["Group", row.group ?? "no holdout"],
-        ["Barred by quotas and repeats", row.barred === null ? "not known" : row.barred ? [row.barred.filters?.map((/** @type {any} */ each) => h("div", {}, code(each))), several(row.barred.arms ?? [])] : "none"],
+        ["Not allowed by quotas and repeats", row.barred === null ? "not known" : row.barred ? [row.barred.filters?.map((/** @type {any} */ each) => h("div", {}, code(each))), several(row.barred.arms ?? [])] : "none"],
         ["Eligible arms", row.eligible === null ? (row.filter ? "not counted" : "all") : count(row.eligible)],
         ["Bandit version", count(row.bandit_version)],
         ["Learner version", count(row.learner_version)],
         ...(row.prior_version === undefined ? [] : [["Version of the prior", count(row.prior_version)]]),
         ["Catalogue version", count(row.catalogue_version)],
       ])))),
-    panel("What was shown", table("What was shown", ["#place", "arm", "#score", "#propensity", ""], arms), h("h3", {}, "What came of it"), table("Rewards", ["arm", "#value", "time", ""], rewards, "No reward yet.")),
+    panel("What was shown", table("What was shown", ["#place", "arm", "#score", "#propensity", ""], arms), h("h3", {}, "What came of it"), table("Rewards", ["arm", "#value", "time", ""], rewards, "No reward yet.", "cards")),
     panel("What stood to choose from", pool(bandit, row, named, repeated, changed, candidates)),
     h("details", {}, h("summary", {}, "The call that this page makes"), preview(call)),
   );
@@ -80,11 +82,11 @@ function pool(bandit, row, named, repeated, changed, candidates) {
   const bars = candidates.slice(0, MOST_BARS).map((arm) => ({ label: named(arm.id), value: arm.estimate, low: arm.estimate - 2 * arm.width, high: arm.estimate + 2 * arm.width, kind: arm.place === null ? "muted" : "policy", note: arm.place === null ? "" : `place ${arm.place}` }));
   const otherwise = candidates.filter((arm) => arm.place === null).sort((a, b) => b.estimate - a.estimate).slice(0, 5);
   return [
-    h("p", {}, repeated ? "The choice was made again from its seed, and is the same." : "The choice was made again from its seed, and is another one."),
+    h("p", {}, row.group === "holdout" ? `${HOLDOUT} ` : "", repeated ? "The choice was made again from its seed, and is the same." : "The choice was made again from its seed, and is another one."),
     chart("bars", { label: "Candidates", unit: "expected reward", spanName: "estimate ± 2 widths", bars }),
     candidates[0].terms && table("What the estimates are made of", ["arm", "#estimate", "the largest parts"], candidates.slice(0, MOST_BARS).map((arm) => [link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), number(arm.estimate), arm.terms.map((/** @type {any} */ term) => `${term.column} ${term.value > 0 ? "+" : ""}${number(term.value)}`).join(", ")])),
     candidates.length > MOST_BARS && h("p", { class: "hint" }, `${count(MOST_BARS)} of ${count(candidates.length)} candidates`),
-    h("p", {}, "By estimate alone the next ones were: ", otherwise.length ? otherwise.map((arm, place) => [place ? ", " : "", link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), ` (${number(arm.estimate)})`]) : "none", "."),
+    h("p", {}, "The highest estimates that were not shown: ", otherwise.length ? otherwise.map((arm, place) => [place ? ", " : "", link(named(arm.id), ["catalogues", bandit.catalogue], { arm: arm.id }), ` (${number(arm.estimate)})`]) : "none", "."),
   ];
 }
 
@@ -99,6 +101,7 @@ const CHOSE = {
   sub_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
   linear_ts: "Thompson sampling drew what could be true of this learner, and took the arms that are best by that draw; the score is what the draw expects.",
 };
+const HOLDOUT = "It is of the holdout: shown without the policy, as the setting holdout says.";
 /** @type {Record<string, string>} */
 const CHANGED = {
   learner: "the learner has had a reward since, so that its estimates are others now",
@@ -112,9 +115,9 @@ const CHANGED = {
 
 /** What can still be said of a choice that cannot be made again. @param {any} row @param {string[]} changed */
 function whyNot(row, changed) {
-  const shown = row.group === "holdout" ? "It is of the holdout: shown without the policy, as the setting holdout says." : (CHOSE[row.policy] ?? `The policy ${row.policy} chose it.`);
+  const shown = row.group === "holdout" ? HOLDOUT : (CHOSE[row.policy] ?? `The policy ${row.policy} chose it.`);
   return [
-    h("p", {}, h("strong", {}, "What is known for good: "), shown, row.arms.some((/** @type {any} */ arm) => arm.pinned) ? " Pinned arms stand where the request wanted them." : ""),
+    h("p", {}, h("strong", {}, "What is certain: "), shown, row.arms.some((/** @type {any} */ arm) => arm.pinned) ? " Pinned arms stand where the request wanted them." : ""),
     h("p", {}, "The choice cannot be made again to compare it with what it left out: ", changed.map((each) => CHANGED[each] ?? each).join("; ") || "what it was made from has changed", ". Scores and propensities above are those of that time."),
   ];
 }

@@ -76,7 +76,7 @@ export async function show(view) {
 function weightTable(learner) {
   const columns = learner.context.columns ?? Array.from({ length: learner.context.dim }, (_, place) => `number ${place + 1}`);
   const rows = learner.weights.slice(0, 20).map((/** @type {number[]} */ row, /** @type {number} */ place) => [`direction ${place + 1}`, ...row.slice(0, 20).map((value) => decimal(value))]);
-  return [h("p", { class: "hint" }, "What each part of a context adds, along the principal directions of the arms."), table("Context weights", ["", ...columns.slice(0, 20).map((/** @type {string} */ each) => `#${each}`)], rows)];
+  return [h("p", { class: "hint" }, "What each part of a context adds, along the principal directions of the arms."), table("Context weights", ["", ...columns.slice(0, 20).map((/** @type {string} */ each) => `#${each}`)], rows, "", "cards flow")];
 }
 
 /** What a key or a visitor has had. @param {import("./main.js").View} view @param {any} bandit @param {string} key @param {HTMLElement} box */

@@ -3,7 +3,7 @@
 import { get, list, Metrics, now, path, send } from "./api.js";
 import { chart } from "./charts.js";
 import { button, empty, h, link, panel, redraw, skeleton, table, tile } from "./dom.js";
-import { bytes, count, duration, number, percent } from "./format.js";
+import { bytes, count, duration, number, percent, sentence } from "./format.js";
 import { Form, preview, previewOf, problemBox } from "./forms.js";
 import { fieldOf } from "./json.js";
 import { mismatch } from "./linear.js";
@@ -84,7 +84,7 @@ function wellness(ready, status) {
   const found = status ? status.findings.filter((/** @type {any} */ each) => !each.good) : [{ good: null, text: "this API key is for some bandits or catalogues, and does not see the figures of the service" }];
   return [
     ...(ready.status === "ready" ? [] : [/** @type {[string, string]} */ (["problem", `Not ready: ${ready.status}.`])]),
-    ...found.map(({ good, text }) => /** @type {[string, string]} */ ([good === false ? "problem" : "warning", `${text[0].toUpperCase()}${text.slice(1)}.`])),
+    ...found.map(({ good, text }) => /** @type {[string, string]} */ ([good === false ? "problem" : "warning", sentence(text)])),
   ];
 }
 
@@ -218,7 +218,7 @@ function banditTable(bandits, sparks, catalogues, order) {
     const look = alarms.length ? h("span", { class: "alarm" }, alarms.join("; ")) : "";
     return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, count(spark?.decisions), spark?.lift ? verdict(bandit, spark.lift) : "", look, h("span", {}, link("Try it", ["try", bandit.id]))];
   });
-  return table("Bandits", ["bandit", "catalogue", "policy", "mean reward", "#decisions", "against the holdout", "attention", ""], lines, "", "cards");
+  return table("Bandits", ["bandit", "catalogue", "policy", "policy's mean reward", "#policy's decisions", "against the holdout", "attention", ""], lines, "", "cards");
 }
 
 /** @param {any[]} catalogues */
@@ -227,6 +227,8 @@ export function catalogueTable(catalogues) {
     "Catalogues",
     ["catalogue", "#arms", "#numbers an arm", "searched", "#recall", "state"],
     catalogues.map((each) => [link(each.id, ["catalogues", each.id]), count(each.size), count(each.dim), each.index.kind, percent(each.index.recall_at_1), each.index.state]),
+    "",
+    "cards",
   );
 }
 

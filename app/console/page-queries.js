@@ -17,10 +17,11 @@ export async function show(view) {
   const [name] = parts;
   if (!name) return chooseOne(view, "queries", "catalogues", ["#arms"], (each) => [count(each.size)]);
   const catalogue = await get(path`/v1/catalogues/${name}`, signal);
+  const [first] = (await get(path`/v1/catalogues/${name}/arms?limit=1`, signal)).items;
   const result = h("div", { class: "page", "aria-live": "polite" });
   const form = new Form(
     [
-      { name: "arm", label: "Like this arm", value: given.get("arm") ?? "", hint: "The id of an arm; or else a vector or a file." },
+      { name: "arm", label: "Like this arm", value: given.get("arm") ?? (given.get("query") ? "" : first?.id), hint: "The id of an arm; or else a vector or a file." },
       { name: "objective", label: "Wanted", kind: "select", options: [["inner_product", "largest inner product"], ["nearest", "nearest"]], value: given.get("objective") ?? "inner_product" },
       { name: "k", label: "How many (k)", kind: "number", value: given.get("k") ?? "5" },
       { name: "epsilon", label: "epsilon", kind: "number", value: given.get("epsilon") ?? "0.1", hint: "How far from the best, as a mean over coordinates." },
@@ -89,13 +90,13 @@ function compared(catalogue, answers, named) {
     return [name(answer), `${count(same)} of ${count(exact.size)}`, count(answer.cost.reads ?? undefined), percent(answer.cost.reads === null ? NaN : answer.cost.reads / answer.cost.exhaustive_reads), `${number(answer.elapsed_ms)} ms`, h("span", {}, promise, reason && h("span", { class: "meaning" }, reason))];
   });
   const places = Math.max(...answers.map((answer) => answer.arms.length));
-  const lists = Array.from({ length: places }, (_, place) => [count(place + 1), ...answers.map((answer) => answer.arms[place] && h("span", {}, link(named(answer.arms[place].id), ["catalogues", catalogue.id], { arm: answer.arms[place].id }), h("span", { class: "meaning" }, decimal(answer.arms[place].value))))]);
+  const lists = Array.from({ length: places }, (_, place) => [count(place + 1), ...answers.map((answer) => answer.arms[place] && h("span", {}, link(named(answer.arms[place].id), ["catalogues", catalogue.id], { arm: answer.arms[place].id }), h("div", { class: "hint" }, decimal(answer.arms[place].value))))]);
   const bar = (/** @type {any} */ answer, /** @type {number} */ value, /** @type {string} */ note) => ({ label: name(answer), value, note });
   return [
-    panel("Side by side", table("Ways of searching", ["way", "#of the exact answers", "#numbers read", "#of all", "#time", "promise"], rows)),
+    panel("Side by side", table("Ways of searching", ["way", "#of the exact answers", "#numbers read", "#of all", "#time", "promise"], rows, "", "cards")),
     h("div", { class: "cols" },
       panel("Read", chart("bars", { label: "Numbers read", unit: "coordinates", bars: answers.filter((answer) => answer.cost.reads !== null).map((answer) => bar(answer, answer.cost.reads, count(answer.cost.reads))) })),
       panel("Time", chart("bars", { label: "Time", unit: "ms", bars: answers.map((answer) => bar(answer, answer.elapsed_ms, `${number(answer.elapsed_ms, 2)} ms`)) }))),
-    panel("Answers", table("Answers", ["#place", ...answers.map(name)], lists)),
+    panel("Answers", table("Answers", ["#place", ...answers.map(name)], lists, "", "cards")),
   ];
 }

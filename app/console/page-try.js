@@ -4,7 +4,7 @@ import { get, list, path, Problem, query, send } from "./api.js";
 import { chart } from "./charts.js";
 import { address, facts, h, link, panel, table } from "./dom.js";
 import { filterBuilder } from "./filters.js";
-import { count, decimal, number } from "./format.js";
+import { count, decimal, isNumber, number, percent } from "./format.js";
 import { action, calls, curl, Form, keywords, python } from "./forms.js";
 import { write } from "./json.js";
 import { widths } from "./linear.js";
@@ -73,12 +73,14 @@ export async function show(view) {
       label: named(arm.id),
       ...(arm.estimate === undefined ? { value: arm.score } : { value: arm.estimate, low: arm.estimate - 2 * arm.width, high: arm.estimate + 2 * arm.width }),
       mark: arm.draw ?? undefined,
-      note: arm.propensity === undefined || arm.propensity === null ? number(arm.score) : `${number(100 * arm.propensity, 2)} %`,
+      note: arm.propensity === undefined || arm.propensity === null ? number(arm.score) : percent(arm.propensity, 2),
       kind: choice.group === "holdout" ? "holdout" : arm.pinned ? "third" : "policy",
     }));
     const made = facts([["Decision", choice.decision ? link("explain it", ["decisions", owner.id, choice.decision]) : "none: only a look"], ["Policy", choice.policy], ["Group", choice.group ?? "no holdout"], ["Eligible arms", count(choice.eligible ?? undefined)], ["All compared", choice.exact ? "yes" : "no: an index was searched"], ["Learner version", count(choice.learner_version)]]);
-    const drawn = chart("bars", { label: "Arms chosen, the best first", tabled: true, unit: "expected reward", bars, spanName: "estimate ± 2 widths", markName: bars.some((bar) => bar.mark !== undefined) ? "what was drawn" : undefined });
-    const listed = table("Arms", ["arm", "#score", "#estimate", "#of it the prior's", "#width", "#draw", "#propensity", ""], arms.map((arm) => [link(named(arm.id), ["catalogues", owner.catalogue], { arm: arm.id }), decimal(arm.score), decimal(arm.estimate), decimal(arm.prior), decimal(arm.width), decimal(arm.draw), number(arm.propensity), arm.pinned ? h("span", { class: "tag" }, "pinned") : ""]));
+    const drawn = chart("bars", { label: "Arms chosen, the best first", tabled: true, unit: `expected reward${arms.some((arm) => isNumber(arm.propensity)) ? "; at the right the probability to be shown" : ""}`, bars, spanName: "estimate ± 2 widths", markName: bars.some((bar) => bar.mark !== undefined) ? "what was drawn" : undefined });
+    // Which numbers there are depends on the policy and on the learner.
+    const columns = [["score", "score"], ["estimate", "estimate"], ["of it the prior's", "prior"], ["width", "width"], ["draw", "draw"]].filter(([, field]) => arms.some((arm) => isNumber(arm[field])));
+    const listed = table("Arms", ["arm", ...columns.map(([title]) => `#${title}`), "#propensity", ""], arms.map((arm) => [link(named(arm.id), ["catalogues", owner.catalogue], { arm: arm.id }), ...columns.map(([, field]) => decimal(arm[field])), percent(arm.propensity, 2), arm.pinned ? h("span", { class: "tag" }, "pinned") : ""]), "", "cards");
     return [panel(choice.decision ? "Chosen" : "What would be chosen now", made, drawn, listed), choice.decision ? rewardPanel(owner, key, choice, arms, named) : null].filter(Boolean);
   }
 
@@ -205,6 +207,6 @@ function learned(bandit, key, before, after) {
     "div",
     {},
     h("p", {}, `The learner has ${count(after.observations)} rewards, before ${count(before.observations)}. `, h("a", { href: address(["keys", bandit.id, key ?? "_global"]) }, "All that it knows")),
-    h("details", { open: rows.length <= 12 }, h("summary", {}, "Before and after"), table("The learner before and after", ["coordinate", "#theta before", "#theta after", "#width before", "#width after"], rows)),
+    h("details", { open: rows.length <= 12 }, h("summary", {}, "Before and after"), table("The learner before and after", ["coordinate", "#theta before", "#theta after", "#width before", "#width after"], rows, "", "cards flow")),
   );
 }

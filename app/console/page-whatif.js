@@ -2,7 +2,7 @@
 
 import { get, path, send } from "./api.js";
 import { chart } from "./charts.js";
-import { button, code, empty, facts, folded, h, keeping, link, panel, table } from "./dom.js";
+import { button, code, empty, facts, folded, h, keeping, link, panel, table, warning } from "./dom.js";
 import { bestOf, evaluate, supported } from "./evaluate.js";
 import { between, count, decimal, number, percent, plain, signed } from "./format.js";
 import { action, Form, preview } from "./forms.js";
@@ -43,7 +43,7 @@ export async function show(view) {
   const form = new Form(
     [
       { name: "patch", label: "What would be different", kind: "json", value: view.query.get("patch") ?? '{"policy": "igw", "gamma": "auto"}', loc: "policy", hint: "Filled in by the form above; any settings as PATCH takes them." },
-      { name: "learners", label: "Learners", kind: "select", options: [["before", "as they were before each decision"], ["now", "as they are now"]], value: view.query.get("learners") ?? "before" },
+      { name: "learners", label: "Learners", kind: "select", options: [["before", "as before each decision"], ["now", "as they are now"]], value: view.query.get("learners") ?? "before" },
       { name: "from", label: "From", value: view.query.get("from") ?? "", placeholder: "2026-01-31T00:00:00Z", hint: "ISO 8601; empty: all there is." },
       { name: "to", label: "Until before", value: view.query.get("to") ?? "", placeholder: "2026-02-28T00:00:00Z" },
     ],
@@ -152,7 +152,7 @@ function compared(bandit, patches, answers, apply) {
   })];
   const verdicts = answers.map((answer, place) => {
     const { kind, word, why } = supported(answer);
-    return h("li", {}, h("code", {}, labelOf(patches[place])), " ", h("span", { class: `tag ${kind}` }, word), h("span", { class: "meaning" }, why), ...[...new Set(answer.warnings)].map((words) => h("p", { class: "warning" }, words)));
+    return h("li", {}, h("code", {}, labelOf(patches[place])), " ", h("span", { class: `tag ${kind}` }, word), h("span", { class: "meaning" }, why), ...[...new Set(answer.warnings)].map(warning));
   });
   return [
     panel("Would the log support it?", h("ul", { class: "chosen" }, verdicts)),
@@ -168,7 +168,7 @@ function estimates(bandit, patch, answer, apply) {
   const rows = answer.estimates.map((/** @type {any} */ each) => [h("span", {}, h("strong", {}, each.estimator), h("span", { class: "meaning" }, MEANINGS[/** @type {keyof typeof MEANINGS} */ (each.estimator)] ?? "")), decimal(each.value), between(each.interval), number(each.effective_sample_size), signed(each.value === null || logged.value === null ? null : each.value - logged.value)]);
   return panel(
     `${labelOf(patch)}`,
-    table("Estimates", ["estimator", "#value", "#95 % interval", "#effective sample size", "#less what was logged"], rows),
+    table("Estimates", ["estimator", "#value", "#95 % interval", "#effective sample size", "#less what was logged"], rows, "", "cards"),
     facts([
       ["Logged value", decimal(logged.value)],
       ["Decisions", count(logged.decisions)],

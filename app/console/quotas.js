@@ -124,5 +124,5 @@ function making(view, bandit, at, done) {
 export function exposures(found, named) {
   const { most, within_s, counts, by } = found.repeats;
   const rows = found.items.map((/** @type {any} */ each) => [each.arm === null ? plain(each.value) : named(each.arm), count(each.count), count(each.left), time(each.last_ms), each.left ? NONE : time(each.until_ms)]);
-  return [h("p", {}, `At most ${count(most)} times in ${duration(within_s)}${by === "arm" ? "" : ` of each value of ${by}`}, counted when ${counts}.`), table("Had", [by === "arm" ? "arm" : by, "#times", "#left", "last", "again from"], rows, "Nothing counts now.")];
+  return [h("p", {}, `At most ${count(most)} times in ${duration(within_s)}${by === "arm" ? "" : ` of each value of ${by}`}, counted when ${counts}.`), table("Had", [by === "arm" ? "arm" : by, "#times", "#left", "last", "again from"], rows, "Nothing counts now.", "cards")];
 }

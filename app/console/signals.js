@@ -2,7 +2,7 @@
 
 import { get, path, query, send } from "./api.js";
 import { chart } from "./charts.js";
-import { address, empty, h, panel, redraw, skeleton, table } from "./dom.js";
+import { address, empty, h, panel, redraw, skeleton, table, warning } from "./dom.js";
 import { between, decimal, number, signed } from "./format.js";
 import { action, preview } from "./forms.js";
 import { bestOf, evaluate } from "./evaluate.js";
@@ -109,8 +109,8 @@ function curve(answer, names, moved, now, chosen) {
   });
   const warnings = new Set(/** @type {string[]} */ (then?.warnings ?? answer.warnings ?? []));
   return [
-    ...[...warnings].map((words) => h("p", { class: "warning" }, words)),
+    ...[...warnings].map(warning),
     chart("lines", { label: `What each signal would earn by the weight of ${moved}`, unit: "a decision", x: `weight of ${moved}`, series, none: "The log does not hold what these weights would do: no estimate is given." }),
-    table("What these weights would do", ["signal", "#weight now", "#weight then", "#now, by the log", "#then", "#difference", "#95 %"], rows),
+    table("What these weights would do", ["signal", "#weight now", "#weight then", "#now, by the log", "#then", "#difference", "#95 %"], rows, "", "cards"),
   ];
 }

@@ -82,10 +82,17 @@ class FieldOverview:
         having, types = self._arms_by_type(name)
         if not having:
             return None
-        known = sorted(self._values(name), key=lambda each: -each[1])
-        values: list[str | int | float | bool] = [value for value, _ in known[:MOST_VALUES]]
-        counts = [count for _, count in known[:MOST_VALUES]]
-        return FieldSummary(name, having, types, len(known), values, counts)
+        distinct, known = 0, list[tuple[Value, int]]()
+        for stored, numbers, often in self._values(name):
+            distinct += numbers.size
+            # Only the shown values are looked up: a name that each of many arms has alone has as many values.
+            most = np.argsort(-often, kind="stable")[:MOST_VALUES]
+            names = self._attributes.names
+            found = (_plain(names.value(stored, number)) for number in numbers[most].tolist())
+            known += zip(found, often[most].tolist(), strict=True)
+        known = sorted(known, key=lambda each: -each[1])[:MOST_VALUES]
+        values: list[str | int | float | bool] = [value for value, _ in known]
+        return FieldSummary(name, having, types, distinct, values, [count for _, count in known])
 
     def unmet(self, arm_filter: Filter) -> list[tuple[str, str]]:
         """Fields of conditions that no arm can meet, and why: none has it, or all have other types of value.
@@ -131,11 +138,10 @@ class FieldOverview:
                 having += int(np.count_nonzero(np.logical_or.reduce(list(masks.values())) & live))
         return having, {word: count for word, count in counts.items() if count}
 
-    def _values(self, name: str) -> Iterator[tuple[Value, int]]:
-        """The different values of a field, and how often each is there."""
-        names = self._attributes.names
+    def _values(self, name: str) -> Iterator[tuple[Stored, NDArray[np.float64], NDArray[np.int64]]]:
+        """The different values of a field by their numbers, and how often each is there; by type of value."""
         for stored in KINDS:
-            path = names.path(name, stored)
+            path = self._attributes.names.path(name, stored)
             numbers, counts = list[NDArray[np.float64]](), list[NDArray[np.int64]]()
             for block, live in zip(self._attributes.blocks, self._live, strict=True):
                 column = None if path is None else block.held(path)
@@ -146,9 +152,7 @@ class FieldOverview:
                     counts.append(often)
             if numbers:
                 distinct, which = np.unique(np.concatenate(numbers), return_inverse=True)
-                often = np.bincount(which, np.concatenate(counts)).astype(np.int64)
-                for number, count in zip(distinct.tolist(), often.tolist(), strict=True):
-                    yield _plain(names.value(stored, number)), count
+                yield stored, distinct, np.bincount(which, np.concatenate(counts)).astype(np.int64)
 
 
 def no_arm_has(name: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json
+from app.filters.fields import Value
+from app.filters.names import Names, Stored
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +79,27 @@ async def test_only_frequent_values_are_listed_and_fields_without_arms_are_not(a
     assert (item["field"], item["arms"], item["distinct"]) == ("n", 120, 50)
     assert item["values"] == list(range(20))  # of those that are there three times
     assert item["counts"] == [3] * 20
+
+
+async def test_values_that_are_not_listed_are_counted_and_not_looked_up(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    """Of a name that each arm has alone, there are as many values as arms."""
+    looked_up = list[Value]()
+    value = Names.value
+
+    def counted(self: Names, stored: Stored, number: float) -> Value:
+        looked_up.append(value(self, stored, number))
+        return looked_up[-1]
+
+    arms: list[Json] = [
+        {"id": f"a{n}", "features": [0, n], "metadata": {"name": f"n{n}" if n % 2 else n}} for n in range(600)
+    ]
+    await stocked(api, "c", arms)
+    monkeypatch.setattr(Names, "value", counted)
+    (item,) = await api.listed("/v1/catalogues/c/fields")
+    assert (item["distinct"], item["counts"]) == (600, [1] * 20)
+    assert len(looked_up) == 40  # the most frequent of each type
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])

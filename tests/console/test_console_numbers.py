@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from playwright.sync_api import Browser, Page, Request, expect
@@ -20,6 +22,7 @@ from shortlist_client import Client
 from waiting import wait_until_sync
 
 MODULE = Path(__file__).parents[2] / "app/console/json.js"
+LINEAR = MODULE.with_name("linear.js")
 BIG = 2**53 + 1
 SPELLINGS = [
     "0", "-0", "-0.0", "1", "1.0", "1e0", "9007199254740992", "9007199254740993", "-18446744073709551615",
@@ -112,6 +115,24 @@ def press(page: Page, name: str, method: str) -> None:
     """Press a button, and wait for the answer to what it sends."""
     with page.expect_response(lambda answer: answer.request.method == method):
         page.get_by_role("button", name=name, exact=True).click()
+
+
+def test_the_picture_has_the_two_components_of_largest_variance():
+    """Also where passes end early, and where two components are nearly as large as each other."""
+    draw = np.random.default_rng(61)
+    for scales in ([3.0, 2.0, 1.0, 0.5, 0.1], [1.0] * 16, [5.0], [2.0, 2.0 - 1e-6, 0.1]):
+        rows = draw.standard_normal((300, len(scales))) * scales
+        script = (
+            f"import {{ components }} from {json.dumps(LINEAR.as_uri())};"
+            'import { readFileSync } from "node:fs";'
+            "process.stdout.write(JSON.stringify(components(JSON.parse(readFileSync(0, 'utf8')))));"
+        )
+        found = json.loads(node("--input-type=module", "--eval", script, given=json.dumps(rows.tolist())))
+        centred = rows - rows.mean(axis=0)
+        variance = np.linalg.svd(centred, compute_uv=False) ** 2
+        assert found["share"] == pytest.approx(variance[:2].sum() / variance.sum(), rel=0.01)
+        own = np.linalg.svd(np.array(found["points"]), compute_uv=False) ** 2
+        assert own[: len(variance)] == pytest.approx(variance[:2], rel=0.05)  # not the same one twice
 
 
 def test_a_setting_is_edited_without_loss(browser: Browser, tmp_path: Path):

@@ -26,6 +26,9 @@ BERLIN = ZoneInfo("Europe/Berlin")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("furnished")) as service:
         furnish(service)
+        with Client(service.url) as client:
+            client.create_slates(id="looks", arms=[f"f{n}" for n in range(8)], k=2, noise_std=0.5)
+            client.create_centers(id="looks", points=[f"f{n}" for n in range(8)], k=2)
         yield service
 
 
@@ -118,25 +121,45 @@ def test_seven_questions(browser: Browser, furnished: Service):
         console.check()
 
 
-# Of what the shop of test_console_pages.py has none; then all that it has too, with more on each page.
-OWN_PAGES = ["bandits/home/signals", "bandits/home/quotas", "bandits/home/prior", "keys/home/user-7"]
+# An address, what is pressed there, and what stands there then. The shop of test_console_pages.py has none of
+# it.
+OWN_PAGES = [
+    ("try/home?key=user-7&k=3", "Choose", "Chosen"),
+    ("bandits/home/signals", "What would these weights earn?", "then"),
+    ("bandits/home/quotas", "Change soon", "Change soon"),
+    ("bandits/home/prior", "", ""),
+    ("bandits/plain/move", "", ""),
+    ("keys/home/user-7", "", ""),
+    ("decisions/home", "explain", "What was shown"),
+    ("what-if/home", "Evaluate", "Would the log support it?"),
+    ("queries/films", "Ask all of them", "Side by side"),
+    ("campaigns/slates/looks", "Ask for five slates", "What did each of these slates earn in total?"),
+    ("campaigns/centers/looks", "Ask for five distances", "How far apart are these points?"),
+]
+# All that it has too, with more on each page.
 FULLER_PAGES = [
-    "", "bandits/home", "bandits/home/explore", "bandits/home/versions", "catalogues/films?arm=f7",
-    "decisions/home", "what-if/home", "try/home",
+    "", "bandits", "bandits/home", "bandits/home/explore", "bandits/home/settings", "bandits/home/versions",
+    "bandits/home/learners", "catalogues", "catalogues/films?arm=f7", "keys", "decisions", "decisions/home",
+    "what-if", "campaigns", "nowhere",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("addresses", [OWN_PAGES, pytest.param(FULLER_PAGES, marks=pytest.mark.slow)])
-def test_pages_of_signals_quotas_and_priors_are_whole_accessible_and_fit(
-    browser: Browser, furnished: Service, addresses: list[str]
+@pytest.mark.parametrize(
+    ("address", "press", "told"),
+    [*OWN_PAGES, *(pytest.param(each, "", "", marks=pytest.mark.slow) for each in FULLER_PAGES)],
+)
+def test_pages_and_what_they_answer_are_whole_accessible_and_fit(
+    browser: Browser, furnished: Service, address: str, press: str, told: str
 ):
     with console_of(browser, furnished) as console:
-        for address in addresses:
-            page = console.open(address)
-            expect(page.locator(".skeleton")).to_have_count(0)
-            page.evaluate("document.querySelectorAll('main details').forEach((each) => (each.open = true))")
-            expect(page.locator(".skeleton")).to_have_count(0)
-            check_looks(console, address)
+        page = console.open(address)
+        expect(page.locator(".skeleton")).to_have_count(0)
+        if press:
+            main = page.locator("main")
+            button = main.get_by_role("button", name=press, exact=True)
+            button.or_(main.get_by_role("link", name=press, exact=True)).first.click()
+            main.get_by_text(told, exact=True).first.wait_for()
+        check_looks(console, address)
         console.check()
 
 
