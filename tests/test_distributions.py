@@ -15,6 +15,8 @@ import pytest
 
 from code_blocks import blocks_of
 
+pytestmark = pytest.mark.slow  # `make release` builds and tries the wheels too
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = {"shortlist": "algorithms", "shortlist_client": "clients/python", "shortlist_service": "."}
 LEFT_OUT = (".*", "build", "*.egg-info", "__pycache__", "docs", "node_modules", "tests")

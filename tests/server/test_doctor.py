@@ -1,13 +1,24 @@
 """`shortlist doctor` beside a service with API keys."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from app.api.api_keys import new_key
-from server import cli
+from app.platform.settings import Settings
+from server import cli, doctor
 from service_process import serving
 from shortlist_client import Client
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_graph() -> Iterator[None]:
+    """A graph is built and measured once, not for each call: that takes a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        found = list(doctor._graph(Settings()))
+        patch.setattr(doctor, "_graph", lambda _: iter(found))
+        yield
 
 
 def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
@@ -15,20 +26,21 @@ def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
 ):
     key, entry = new_key("doctor", ["read"])
 
-    def doctor(*arguments: str) -> tuple[int, str]:
+    def asked(*arguments: str) -> tuple[int, str]:
         status = cli.main(["doctor", "--port", str(service.port), "--data-dir", str(tmp_path), *arguments])
         return status, capsys.readouterr().out
 
     with serving(tmp_path, SHORTLIST_API_KEYS=entry) as service:
-        status, said = doctor()
+        status, said = asked()
+        assert "ok   hnswlib    recall" in said
         assert "-    status     its figures need a key of scope read: --key or SHORTLIST_KEY" in said
         assert "FAIL status" not in said
         assert "FAIL durability" not in said
-        status, said = doctor("--key", "sl_another")
+        status, said = asked("--key", "sl_another")
         assert status == 1
         assert "FAIL status     the API key is not known" in said
         monkeypatch.setenv("SHORTLIST_KEY", key)
-        _, said = doctor()
+        _, said = asked()
         assert "ok   durability the store's appendfsync is always" in said
         with Client(service.url, key=key) as client:
             words = [finding.text for finding in client.status().findings]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[2]
 # The address that pages name; the tests put that of their own service in its place.
 SHOWN_URL = "http://127.0.0.1:8080"
-COMMAND_S = 60.0
+COMMAND_S = 240.0  # of a busy machine
 # curl fails where the service does, also in a session that does not ask for it with -f.
 _CURL = """curl() {
   case " $* " in *" -sf "*) command curl "$@";; *) command curl --fail-with-body "$@";; esac
