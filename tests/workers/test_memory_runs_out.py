@@ -33,7 +33,7 @@ def answers():
 
 
 index = LiveIndex(DIM, IndexOptions(kind="hnsw", m=8, ef_construction=40))
-catalogue = SimpleNamespace(name="shop", uid="shop", index=index)
+catalogue = SimpleNamespace(name="shop", uid="shop", index=index, in_memory=index)
 add(0, COUNT)
 work = maintain
 if sys.argv[1] == "segment":
