@@ -216,7 +216,9 @@ class BanditSettings(Document, frozen=True):
 
     catalogue: Annotated[Identifier, Fixed("learners learn from its arms: POST …/move moves the bandit")]
     policy: str
-    scope: Annotated[Literal["global", "per_key"], Fixed("it says whose rewards a learner sums")] = "global"
+    scope: Annotated[Literal["global", "per_key"], Fixed("it says whose rewards a learner learns from")] = (
+        "global"
+    )
     ridge: Annotated[
         Annotated[float, Field(ge=1e-9, le=1e9)] | Literal["auto"],
         must_be('a number from 1e-9 to 1e9, or "auto"'),
@@ -251,17 +253,19 @@ class BanditSettings(Document, frozen=True):
     holdout: HoldoutRule | None = None
     log: LogRule | None = None
     # Those that follow are stored only where they differ from their default, which therefore never changes.
-    context: Annotated[ContextRule | None, Fixed("a learner's numbers belong to those of the context")] = None
+    context: Annotated[
+        ContextRule | None, Fixed("a learner has parameters for each number of the context")
+    ] = None
     interactions: Annotated[
         Annotated[int, Field(ge=1, le=MAX_DIM)] | Literal["all"] | None,
         must_be(f'a whole number from 1 to {MAX_DIM}, or "all"'),
-        Fixed("a learner has numbers for each direction"),
+        Fixed("a learner has parameters for each direction"),
     ] = None
     repeats: RepeatsRule | None = None
     signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
     guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
     position: PositionRule | None = None
-    intercept: Annotated[bool, Fixed("a learner has a number for it")] = False
+    intercept: Annotated[bool, Fixed("a learner has a parameter for it")] = False
     epsilon: Annotated[float, Field(ge=0, le=1)] | None = None
     alpha: Annotated[float, Field(ge=0, le=1e6)] | None = None
 
