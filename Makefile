@@ -70,7 +70,7 @@ JOBS ?= 3
 
 # Types, the part on a cluster and the part with processes that share take one core, beside the others.
 test: $(VENV)/.installed-test $(VENV)/.installed-docs
-	@echo "Tests, types and lint: 8 to 15 minutes on two cores. Each dot is a test that passed."
+	@echo "Tests, types and lint: about 20 minutes on two cores. Each dot is a test that passed."
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=none test-suite test-beside
 
 test-suite:
