@@ -96,7 +96,7 @@ def priors_of(path: Path, bandit: Bandit) -> Mapping[int, PriorVersion]:
                 wrong(path, row, None, f"is not a version of a prior, as export writes them: {error}")
             if version.learned is not None and version.learned.dim != bandit.learner_dim:
                 wrong(path, row, "mean", f"is of {version.learned.dim} numbers, not {bandit.learner_dim}")
-            signals = len(bandit.record.signals or (0,))
+            signals = bandit.record.signal_count
             if version.learned is not None and len(version.learned.mean) > signals:
                 wrong(path, row, "mean", f"is of {len(version.learned.mean)} signals, not {signals}")
             if found.setdefault(version.number, version).record != version.record:

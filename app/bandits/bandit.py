@@ -115,7 +115,7 @@ class Bandit(msgspec.Struct, frozen=True):
             )
         return msgspec.structs.replace(
             self,
-            prior=version.of_signals(len(self.record.signals or (0,))),
+            prior=version.of_signals(self.record.signal_count),
             exploration=exploration,
             exploration_alone=alone,
         )
@@ -125,6 +125,11 @@ class Bandit(msgspec.Struct, frozen=True):
         """Dimension of what learners learn."""
         dim = self.catalogue.dim if self.former is None else self.former.dim
         return learner_dim(self.record, dim, self.context)
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of the state of a learner."""
+        return self.record.state_bytes(self.learner_dim)
 
     @property
     def weights(self) -> dict[str, float] | None:

@@ -22,7 +22,7 @@ from app.catalogues.learner_snapshot import SHIFTED, ConstantCoordinate
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import Invalid
 from app.records.features import REDUCE_CURE
-from app.records.records import differing, state_bytes
+from app.records.records import differing
 from shortlist.linear.scales import Scales
 
 
@@ -119,7 +119,7 @@ def _check_position(record: BanditRecord, policy: PolicyTerms) -> None:
 
 def check_size(record: BanditRecord, dim: int) -> None:
     """Raise Invalid for learners that would be too large."""
-    size = state_bytes(dim, discounted=record.half_life_s is not None, signals=len(record.signals or (0,)))
+    size = record.state_bytes(dim)
     per_key = record.scope == "per_key"
     most = MAX_KEY_LEARNER_BYTES if per_key else MAX_LEARNER_BYTES
     if size > most:

@@ -18,7 +18,7 @@ from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Document
 from app.platform.ids import Identifier
 from app.records.encoding import ContextRule
-from app.records.records import RewardTerms, SignalTerms, vector_to_bytes
+from app.records.records import RewardTerms, SignalTerms, state_bytes, vector_to_bytes
 from shortlist.checks import MIN_DELTA
 from shortlist.types import Vector
 
@@ -287,6 +287,15 @@ class BanditRecord(BanditSettings, frozen=True):
     space: int = 0
     catalogue_uid: str | None = None
     moved_ms: int = 0
+
+    @property
+    def signal_count(self) -> int:
+        """How many rewards a learner learns apart: one, where none has a name."""
+        return len(self.signals or (0,))
+
+    def state_bytes(self, dim: int) -> int:
+        """Size of the state of a learner of this dimension."""
+        return state_bytes(dim, discounted=self.half_life_s is not None, signals=self.signal_count)
 
 
 _NAMES = BanditRecord.__struct_fields__

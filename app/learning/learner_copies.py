@@ -28,7 +28,6 @@ from app.records.records import (
     LearnerState,
     RewardTerms,
     bytes_to_state,
-    state_bytes,
     state_payload,
     state_to_bytes,
 )
@@ -62,7 +61,7 @@ class LearnerCopies:
         of the partition, and what reading those of the page takes.
         """
         partition, after = _position(cursor)
-        size = size_of(bandit)
+        size = bandit.state_bytes
         limit = min(limit, max(1, PAGE_BYTES // size))
         while partition < self._store.partitions:
             names = await self._store.learners.names(partition, bandit.uid)
@@ -82,7 +81,7 @@ class LearnerCopies:
 
     async def state(self, bandit: Bandit, learner: LearnerId) -> bytes:
         """All that is stored of a learner. Raises NotFound: it has no rewards."""
-        hold(COPIES * size_of(bandit))
+        hold(COPIES * bandit.state_bytes)
         read = await self._read(bandit, learner.partition(self._store.partitions), [learner])
         if not read:
             raise NotFound("the learner has no rewards, so it has no stored state")
@@ -165,12 +164,6 @@ class LearnerCopies:
         return await REQUESTS.run(work)
 
 
-def size_of(bandit: Bandit) -> int:
-    """Bytes of the state of a learner."""
-    discounted, signals = bandit.record.half_life_s is not None, len(bandit.record.signals or (0,))
-    return state_bytes(bandit.learner_dim, discounted=discounted, signals=signals)
-
-
 def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
     """The state. Raises Invalid: it is none, or no learner of the bandit can be in it."""
     where = ("state",)
@@ -186,7 +179,7 @@ def checked_state(data: bytes, bandit: Bandit) -> LearnerState:
         raise Invalid(f"must be of dimension {least}{dim}, not {state.sums.dim}", path=where)
     if state.half_life_s != (bandit.record.half_life_s or 0.0):
         raise Invalid("must be discounted by the half-life of the bandit", path=where)
-    most = len(bandit.record.signals or (0,))
+    most = bandit.record.signal_count
     if state.sums.signals > most:
         raise Invalid(f"must be of at most {most} signals, not {state.sums.signals}", path=where)
     sums = state.sums

@@ -35,7 +35,7 @@ from app.learning.learned_priors import HasUid, LearnedPriors
 from app.platform.errors import NotFound
 from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
-from app.records.records import POOLED, LearnerState, state_bytes
+from app.records.records import POOLED, LearnerState
 from app.storage.store import Store
 from app.storage.types import FoldedCounts, LearnerId, PriorWrite, StoredLearner
 from shortlist.linear import learned_prior
@@ -159,7 +159,7 @@ class PriorFits:
         if is_due is not None and not is_due(counts, before):
             return Fitted(before, False, 0, 0.0)
         sums, read_s = await self.sums(bandit)
-        learned, fit_s = await FITTING.run(partial(_fit, sums, len(bandit.record.signals or (0,))))
+        learned, fit_s = await FITTING.run(partial(_fit, sums, bandit.record.signal_count))
         seconds = read_s + fit_s
         if learned is None and (before is None or before.learned is None):
             return Fitted(before, False, len(sums), seconds, is_empty=True)
@@ -197,9 +197,8 @@ class PriorFits:
         space = bandit.record.space
         if spaces is None:
             spaces = Spaces({}, await self._moves.maps({bandit.uid: space}) if space else {})
-        dim, discounted = bandit.learner_dim, bandit.record.half_life_s is not None
-        sample = _Sample(_most_keys(dim))
-        size = state_bytes(dim, discounted=discounted, signals=len(bandit.record.signals or (0,)))
+        sample = _Sample(_most_keys(bandit.learner_dim))
+        size = bandit.record.state_bytes(bandit.learner_dim)
         together, seconds = max(1, TOGETHER_BYTES // size), 0.0
         drawn, drawing_s = await self._drawn(bandit)
         async for some in self._read(drawn, together, space):
@@ -293,7 +292,7 @@ def fit_sample(states: Mapping[str, LearnerState], bandit: Bandit) -> LearnedPri
     sample = _Sample(_most_keys(bandit.learner_dim))
     names, _ = _nearest([], list(states), b"")
     sample.add([states[name] for _, name in names])
-    return fit_sums([state.sums for state in sample.all], len(bandit.record.signals or (0,)))
+    return fit_sums([state.sums for state in sample.all], bandit.record.signal_count)
 
 
 def _most_keys(dim: int) -> int:

@@ -49,7 +49,7 @@ from app.measuring.outcomes import Terms
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid, TooLarge
 from app.platform.long_work import MEASURING
-from app.records.records import LearnerState, RewardPayload, RewardTerms, state_bytes
+from app.records.records import LearnerState, RewardPayload, RewardTerms
 from app.storage.types import LearnerId, LogEntry
 from shortlist.evaluation import blocks as algorithm
 from shortlist.evaluation.blocks import Blocks
@@ -274,11 +274,7 @@ class PastLearners:
         self._check_size(len(states) + len(self._now) + sum(map(len, self._later.values())))
 
     def _check_size(self, learners: int) -> None:
-        record = self._bandit.record
-        signals = len(record.signals or (0,))
-        discounted = record.half_life_s is not None
-        each = state_bytes(self._bandit.learner_dim, discounted=discounted, signals=signals)
-        if learners * each > MOST_BYTES:
+        if learners * self._bandit.state_bytes > MOST_BYTES:
             size = f"the learners of all keys in this time would take more than {MOST_BYTES >> 20} MB"
             message = f'{size}: ask for less time, or for "learners": "now"'
             raise TooLarge(message, path=("learners",))

@@ -349,8 +349,8 @@ class Moving:
             sums: Sequence[RidgeSums] = [state.sums for state in plan.recomputed.values()]
             if not plan.is_exact:
                 sums, _ = await self._fits.sums(_Moved(moved), spaces=spaces)
-            signals = len(bandit.record.signals or (0,))
-            plan.prior = await FITTING.run(partial(fit_sums, sums, signals)) if sums else None
+            fit = partial(fit_sums, sums, bandit.record.signal_count)
+            plan.prior = await FITTING.run(fit) if sums else None
             bandit = await self._priors.serving(bandit)
         if plan.prior is not None:
             moved = moved.with_prior(

@@ -17,7 +17,7 @@ from app.catalogues.catalogue import Catalogue
 from app.filters.filter import Filter
 from app.moving.arms import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
-from app.records.records import LearnerState, state_bytes
+from app.records.records import LearnerState
 from app.storage.store import Store
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix
@@ -170,20 +170,14 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
 
 async def lacks_space(store: Store, bandit: Bandit, learners: int) -> bool:
     """Whether what so many learners know is more than may be kept. Raises Unavailable."""
-    needed = learners * (state_size(bandit) * 9 // 8 + KEPT_BYTES)
+    needed = learners * (bandit.state_bytes * 9 // 8 + KEPT_BYTES)
     return needed > await store.usage.left("moves")
 
 
 def read_together(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
     """The names of learners, by as many as are read together."""
-    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // state_size(bandit)))
+    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // bandit.state_bytes))
     return [names[start : start + count] for start in range(0, len(names), count)]
-
-
-def state_size(bandit: Bandit) -> int:
-    """Bytes of the state of one learner."""
-    signals = len(bandit.record.signals or (0,))
-    return state_bytes(bandit.learner_dim, discounted=bandit.record.half_life_s is not None, signals=signals)
 
 
 def _unknown_fields(catalogue: Catalogue, arm_filter: Filter | None) -> list[str]:

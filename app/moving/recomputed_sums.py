@@ -36,7 +36,7 @@ from app.learning.checkpoints import Workers, restored
 from app.learning.entry_rows import Item
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
-from app.moving.plan import read_together, state_size
+from app.moving.plan import read_together
 from app.platform.background import Pace
 from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
@@ -295,7 +295,7 @@ class RecomputedSums:
 
     async def _logged(self, moved: Bandit, partition: int, budget: Budget) -> _Beginning:
         states, ends, newest, position = dict[str, LearnerState](), list[str](), list[int](), ""
-        size, records = state_size(moved), dict[int, BanditRecord]()
+        size, records = moved.state_bytes, dict[int, BanditRecord]()
         while True:
             page = await self._store.rows.read(
                 partition, moved.uid, after=position, before="", count=ROWS_TOGETHER, most_bytes=ROW_BYTES
