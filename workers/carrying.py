@@ -81,7 +81,7 @@ class Carrying:
                 await self._store.moves.append(partition, uid, learner=MOVED, number=missing, payload=payload)
                 self._wake(partition)
             # What corrects learners carries them too: to do it before would be for nothing.
-            corrected = each.made if last is not None and last.is_exact else number
+            corrected = number if last is None else last.corrected(each)
             # Only once the entry of the move is folded: until then rewards of the earlier space still come.
             if min(each.folded, corrected) >= number > each.carried and self._owns(partition):
                 await self._carry(partition, uid, number)

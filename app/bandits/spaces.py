@@ -18,7 +18,7 @@ import numpy as np
 
 from app.platform.errors import Unavailable
 from app.records.records import LearnerState, bytes_to_vector
-from app.storage.moves import MoveStore
+from app.storage.moves import MoveProgress, MoveStore
 from shortlist.linear.feature_map import carried_each
 from shortlist.types import Matrix
 
@@ -64,6 +64,10 @@ class MoveRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_exact(self) -> bool:
         """Whether sums are computed again after the map has carried them."""
         return self.restores or self.carry == "log"
+
+    def corrected(self, progress: MoveProgress) -> int:
+        """The last move whose corrections a partition has; this one, if it has none."""
+        return progress.made if self.is_exact else self.number
 
 
 @dataclass(frozen=True)

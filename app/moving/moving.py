@@ -483,7 +483,7 @@ class _Moved:
 
 
 def _is_done(progress: MoveProgress, last: MoveRecord) -> bool:
-    return min(progress.carried, progress.made if last.is_exact else last.number) >= last.number
+    return min(progress.carried, last.corrected(progress)) >= last.number
 
 
 def _refusal(error: ShortlistError) -> str:
