@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from app.lake import tables
 from app.lake.files import Lake
 from shortlist_client import Client
-from shortlist_client.answers import ArmRevision, LearnedReward, LoggedDecision
+from shortlist_client.answers import ArmRevision, LearnedReward, LoggedDecision, PriorVersion
 from shortlist_client.files.progress import meter
 
 PAGE = 1_000
@@ -51,12 +51,12 @@ class Export:
 
     def run(self) -> None:
         """Read all that is there. Raises ShortlistError, of the service and of the lake."""
-        self._read_on("arms", self._client.list_revisions)
+        self._read_on("arms", self._client.list_revisions, self._add_arms)
         for partition in range(self._lake.manifest["terms"]["partitions"]):
             self._rewards(partition)
         self._decisions()
         # After the decisions, so that every version that one of them names is there, while it is kept.
-        self._read_on("priors", self._client.list_priors)
+        self._read_on("priors", self._client.list_priors, self._add_priors)
         self._commit()
 
     def _rewards(self, partition: int) -> None:
@@ -76,15 +76,12 @@ class Export:
             more = page.next is not None
             self._commit_many()
 
-    def _read_on(self, name: str, call: Callable[..., Any]) -> None:
+    def _read_on(self, name: str, call: Callable[..., Any], add: Callable[[list[Any]], None]) -> None:
         """Read the pages of what comes after that which is in the lake."""
         more = True
         while more:
             page = call(self._name, cursor=self._at[name], limit=PAGE)
-            if name == "arms":
-                self._add_arms(page.items)
-            else:
-                self._new[name] += page.items
+            add(page.items)
             self._at[name], more = page.position, page.next is not None
             self._commit_many()
 
@@ -112,6 +109,9 @@ class Export:
             if not more:
                 self._at["decided"] = max(self._at["decided"], scan["to"])
             self._commit_many()
+
+    def _add_priors(self, versions: Iterable[PriorVersion]) -> None:
+        self._new["priors"] += versions
 
     def _add_arms(self, arms: Iterable[ArmRevision]) -> None:
         for arm in arms:

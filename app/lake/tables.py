@@ -166,8 +166,11 @@ def _rewards(rows: Sequence[tuple[int, Any]]) -> Any:
 
 def _table(schema: Any, rows: Sequence[Any], own: Mapping[str, list[Any]]) -> Any:
     """A column is in ``own``, or is what each row has under its name."""
-    columns = (own.get(field.name) or [getattr(row, field.name) for row in rows] for field in schema)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+
+    def values(name: str) -> list[Any]:
+        return own[name] if name in own else [getattr(row, name) for row in rows]
+
+    arrays = [pa.array(values(field.name), field.type) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
