@@ -179,13 +179,13 @@ def _save(graph: HnswGraph, to: PublicationWriter) -> SavedGraph:
     position, state = np.append(to.positions, -1), graph.degradation
     substitutes = position[graph.substitutes]
     return SavedGraph(
-        graph.tuning,
-        graph.checksum,
-        position[graph.rows],
-        substitutes[substitutes >= 0],
-        state.appearances,
-        state.winners,
-        state.groups,
+        tuning=graph.tuning,
+        checksum=graph.checksum,
+        rows=position[graph.rows],
+        substitutes=substitutes[substitutes >= 0],
+        appearances=state.appearances,
+        winners=state.winners,
+        groups=state.groups,
     )
 
 

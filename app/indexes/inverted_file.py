@@ -152,17 +152,17 @@ class InvertedFile(SegmentIndex):
         """What is kept of it, once it was ``moved``: then its positions begin with row 0."""
         state = self.degradation
         return SavedLists(
-            self.rows,
-            self.features,
-            self.starts,
-            self.centroids.points,
-            state.gone,
-            state.winners,
-            state.groups,
-            state.measured,
-            self.probed,
-            self.probed_for_lists,
-            self._error_line,
+            rows=self.rows,
+            features=self.features,
+            starts=self.starts,
+            centroids=self.centroids.points,
+            gone=state.gone,
+            winners=state.winners,
+            groups=state.groups,
+            quality=state.measured,
+            probed=self.probed,
+            probed_for_lists=self.probed_for_lists,
+            error_line=self._error_line,
         )
 
     @property
