@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,8 +86,7 @@ class Learner:
         return None if self.posterior is None else len(self.posterior.root)
 
 
-@dataclass(frozen=True, slots=True)
-class PriorId:
+class PriorId(NamedTuple):
     """Which learners without rewards share a prior: all of one dimension and scales, or those of one bandit.
 
     ``bandit_uid`` is given where the prior is of its keys: pooled, with a ``strength``, or learned.
