@@ -138,12 +138,7 @@ class LearnedPrior:
         checks.shape("sums", sums.total, (self.dim * (self.dim + 3) // 2,))
         moments = sums.with_signals(len(self.mean)).moments
         checks.shape("moments", moments, self.mean.shape)
-        precision = sums.lower_gram()
-        precision += np.tril(self.precision)
-        missing = regression.rounding_floor(precision) - self.least
-        if missing > 0.0:
-            np.einsum("ii->i", precision)[:] += missing
-        thetas, root = regression.solved_by(precision, (moments + self.pull).T)
+        thetas, root = self._solved(sums, (moments + self.pull).T)
         thetas = np.ascontiguousarray(thetas.T)
         forms = np.stack((self.residuals, self.residuals))
         for array in (thetas, root, forms):
@@ -156,9 +151,20 @@ class LearnedPrior:
         Its root is one of R V^-1: ``sigma`` is the root of R. Raises: InvalidShape.
         """
         checks.shape("mean", self.mean, (1, None))
-        known = self.known(sums)
-        own = Factored(known.thetas[0], known.root, self.ridge)
+        checks.shape("sums", sums.total, (self.dim * (self.dim + 3) // 2,))
+        theta, root = self._solved(sums, sums.moment + self.pull[0])
+        theta.setflags(write=False)
+        own = Factored(theta, root, self.ridge)
         return regression.with_noise(own, float(np.sqrt(self.residuals[0, 0])))
+
+    def _solved(self, sums: RidgeSums, moments: NDArray[np.float64]) -> tuple[Vector, Matrix]:
+        """V^-1 of the moments, and the root of V^-1. Shapes: (D,) or (D, J) -> the same, (D, D)."""
+        precision = sums.lower_gram()
+        precision += self.precision  # what stands above the diagonal is not read
+        missing = regression.rounding_floor(precision) - self.least
+        if missing > 0.0:
+            np.einsum("ii->i", precision)[:] += missing
+        return regression.solved_by(precision, moments)
 
 
 def exploration(dim: int, *, keys: int, variation: float) -> float:
