@@ -8,11 +8,13 @@ is the processor time a request, in microseconds: of the replicas (``choice_us``
 (``reward_worker_us``), all nodes (``choice_store_us``, ``reward_store_us``) and the busiest node
 (``reward_busiest_us``). It includes what polling takes, which is also measured alone: the share of a core
 that one replica (``idle_replica``) and all nodes (``idle_store``) use while nothing is asked. Rewards are
-counted until they are applied. Linux only, with redis-server and wrk.
+counted until they are applied. ``SHORTLIST_PARTITIONS`` of the environment holds. Linux only, with
+redis-server and wrk.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -36,6 +38,7 @@ FULL = {"arms": 20_000, "dim": 32, "keys": 1_000, "most": 8, "seconds": 5}
 QUICK = {"arms": 2_000, "dim": 32, "keys": 200, "most": 2, "seconds": 2}
 CONNECTIONS = 32
 SETTLE_S = 1.0  # replicas and nodes have done what they do after the last request
+PARTITIONS = os.environ.get("SHORTLIST_PARTITIONS", "16")  # the worker inherits it
 TOKENS_PER_S = 4_000  # more than two cores can reward
 SEED = 1
 
@@ -77,7 +80,8 @@ class Installation:
         options = ["serve", "--port", "0", "--no-worker", "--log-level", "info", "--data-dir", f"{place}"]
         log = place.with_suffix(".log")
         words = ["-c", SHORTLIST, *options, "--redis-url", self.cluster.url]
-        self.replicas.append(self._stack.enter_context(running(words, log=log)))
+        settings = {"SHORTLIST_PARTITIONS": PARTITIONS}
+        self.replicas.append(self._stack.enter_context(running(words, log=log, settings=settings)))
         return self.replicas[-1]
 
     def grow(self, count: int, arms: int) -> None:

@@ -32,6 +32,7 @@ from app.bandits.versions import (
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.cache import BoundedCache
+from app.platform.deadlines import task_for_all
 from app.platform.errors import Conflict, Invalid, NotFound, Unavailable
 from app.platform.hooks import Hooks
 from app.platform.long_work import REQUESTS
@@ -69,6 +70,7 @@ class Bandits:
         self._by_uid: dict[str, Bandit] = {}
         self._newer: dict[str, tuple[str, str]] = {}  # not served here, by name: uid and reason
         self._earlier: BoundedCache[tuple[str, int], Bandit] = BoundedCache(EARLIER_BYTES)
+        self._measuring: dict[bytes, asyncio.Task[BanditRecord]] = {}  # by the stored bandit
         self._versions = BanditVersions(store, rewarded_s=most_wait_s)
         self.changing = asyncio.Lock()  # one change at a time: what is served is what is stored
 
@@ -137,6 +139,14 @@ class Bandits:
             return record
         arms = await self._catalogues.sampled(await self._catalogues.get_stocked(record.catalogue))
         return await REQUESTS.run(partial(measured, record, arms))
+
+    async def _measured_for_all(self, bandit: Bandit) -> BanditRecord:
+        """``_measured``, once for all who wait: of arms in Milvus it reads 20,000 from the store."""
+        task = self._measuring.get(bandit.stored)
+        if task is None:
+            task = self._measuring[bandit.stored] = task_for_all(self._measured(bandit.record))
+            task.add_done_callback(lambda _: self._measuring.pop(bandit.stored))
+        return await asyncio.shield(task)
 
     async def _with_directions(
         self, name: str, record: BanditRecord, count: int, absent: Collection[str]
@@ -236,7 +246,9 @@ class Bandits:
             await self._catalogues.need_fitted(bandit.catalogue)
         if bandit.is_settled:
             return bandit
-        record = await self._measured(bandit.record)
+        record = await self._measured_for_all(bandit)
+        if record.constant is None:  # one who came later may have written arms meanwhile
+            record = await self._measured(bandit.record)
         if record.constant is None:
             return bandit
         if not keep:

@@ -27,7 +27,7 @@ from app.decision_log.rows import Row
 from app.filters.filter import none_of, parse
 from app.learning.learned_priors import LearnedPriors
 from app.platform.errors import Invalid, NoArms, NotFound
-from app.platform.long_work import REQUESTS
+from app.platform.long_work import REQUESTS, SEARCHES
 from app.policies.computing import generator
 from app.policies.selection import Selection, SelectionRequest, measured
 from app.records.left_out import NOTHING_BARRED
@@ -143,7 +143,8 @@ class Explanations:
             return changed, [], []
         again = [snapshot.arms.id_of(position) for position in selection.hits.rows.tolist()]
         find = partial(_candidates, request, selection, [arm.id for arm in row.arms])
-        return [], again, await REQUESTS.run(find)
+        work = SEARCHES if snapshot.arms.plain.waits else REQUESTS
+        return [], again, await work.run(find)
 
 
 def _not_repeatable(bandit: Bandit, logged: LoggedChoice) -> list[ChangedInput]:

@@ -295,8 +295,7 @@ class Probing:
         limit = asked_for(self.index.options.shortlist)
         for probe, arm, score in zip(probes, best.ids, best.scores.tolist(), strict=True):
             near = probe.astype(np.float32)
-            proposals = await self.engine.search(self.seen.collection, near, limit, expression="", ef=ef)
-            proposed = [proposal.id for proposal in proposals]
+            proposed = await self.engine.search(self.seen.collection, near, limit, expression="", ef=ef)
             found += arm in proposed
             ratios.append(1.0 if arm in proposed else await self._ratio(proposed, probe, score))
         return MilvusQuality(ef, found / len(probes), float(np.mean(ratios)), min(ratios), self.seen.arms)

@@ -9,12 +9,11 @@ Notation
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -26,19 +25,18 @@ from app.indexes.filtered_search import search_exactly
 from app.indexes.index import IndexKind
 from app.indexes.planner import IndexOptions
 from app.indexes.snapshot import Snapshot
-from app.milvus.engine import MOST_FOUND, CollectionGone, Engine, Proposal
+from app.milvus.engine import MOST_FOUND, CollectionGone, Engine
 from app.milvus.expressions import expression_of
 from app.platform.errors import NotPossibleHere, Unavailable
+from app.platform.long_work import wait_for
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.followed_arms import FollowedArms
 from shortlist import checks
 from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
-T = TypeVar("T")
-
 OVERSAMPLING = 4
 LEAST_ASKED = 32
-WAIT_S = 20.0
+WAIT_S = 20.0  # for a collection that is being loaded, which goes on
 RECENT_SHARE = 0.1  # of the last search in the typical time
 ALL_ARMS = "it needs all arms in memory, and this catalogue is kept in Milvus"
 
@@ -70,7 +68,7 @@ class Searched(Protocol):
 class MilvusSnapshot(Snapshot):
     """See the module. ``whole_overlay``: the arms of the overlay, at the same moment.
 
-    ``search`` is for a thread: it waits for the engine and for the store.
+    ``search`` is for ``SEARCHES``: it waits for the engine and for the store.
     """
 
     waits: ClassVar[bool] = True
@@ -80,8 +78,6 @@ class MilvusSnapshot(Snapshot):
         own(self, "_index", index)
         own(self, "_overlay", whole_overlay)
         own(self, "_filter", arm_filter)
-        own(self, "_loop", asyncio.get_running_loop())
-        own(self, "_thread", threading.get_ident())
         own(self, "_ids", [])
         own(self, "_rows", {})
         own(self, "_absent", set())
@@ -94,8 +90,6 @@ class MilvusSnapshot(Snapshot):
     _index: Searched
     _overlay: Snapshot
     _filter: Filter | None
-    _loop: asyncio.AbstractEventLoop
-    _thread: int
     _ids: list[str]
     _rows: dict[str, int]
     _absent: set[str]
@@ -173,12 +167,12 @@ class MilvusSnapshot(Snapshot):
         return self._revisions[row]
 
     def features_of(self, rows: Rows) -> Matrix:
-        """Of arms that were not met yet: for a thread, as ``search``."""
+        """Of arms that were not met yet: for ``SEARCHES``, as ``search``."""
         if not len(rows):
             return np.empty((0, self._index.dim))
         new = [self._ids[row] for row in rows.tolist() if row not in self._features]
         if new:
-            self._waited(self.load(new))
+            wait_for(self.load(new))
         return np.array([self._features[row] for row in rows.tolist()])
 
     async def load(self, ids: Sequence[str]) -> None:
@@ -198,7 +192,7 @@ class MilvusSnapshot(Snapshot):
         checks.shape("query", query, (self._index.dim,))
         checks.in_range("k", k, least=1)
         started = time.perf_counter()
-        found = self._waited(self._found(query, k, exclude))
+        found = wait_for(self._found(query, k, exclude))
         index, us = self._index, (time.perf_counter() - started) * 1e6
         index.search_us += RECENT_SHARE * (us - index.search_us)
         index.recent.append(query)
@@ -207,16 +201,6 @@ class MilvusSnapshot(Snapshot):
     def search_exact(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``search``: nobody compares all arms here."""
         return self.search(query, k, exclude)
-
-    def _waited(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of what the event loop does. Raises Unavailable when it takes too long."""
-        if threading.get_ident() == self._thread:
-            work.close()
-            raise RuntimeError("to wait for Milvus here would stop the event loop")
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
-        except TimeoutError:
-            raise Unavailable("Milvus did not answer in time") from None
 
     async def _found(self, query: Vector, k: int, exclude: Rows) -> TopK:
         """Ask for more while too many proposals are gone, changed, or do not match after all."""
@@ -230,7 +214,7 @@ class MilvusSnapshot(Snapshot):
             ids: list[str] = []
             if collection:
                 search = partial(engine.search, collection, near, limit, expression=expression, ef=index.ef)
-                ids = [proposal.id for proposal in await self._proposed(engine, collection, search)]
+                ids = await self._proposed(engine, collection, search)
             await self.load([*overlaid, *ids])
             rows = self._let_in(dict.fromkeys((*overlaid, *ids)), barred)
             if len(rows) >= k or len(ids) < limit or limit == MOST_FOUND:
@@ -238,17 +222,20 @@ class MilvusSnapshot(Snapshot):
             limit = min(OVERSAMPLING * limit, MOST_FOUND)
 
     async def _proposed(
-        self, engine: Engine, collection: str, search: Callable[[], Awaitable[list[Proposal]]]
-    ) -> list[Proposal]:
+        self, engine: Engine, collection: str, search: Callable[[], Awaitable[list[str]]]
+    ) -> list[str]:
         """What a search finds. A collection that is there, but not in the engine's memory, is loaded."""
         try:
             return await search()
         except CollectionGone:
             try:
-                await engine.load(collection)
+                async with asyncio.timeout(WAIT_S):
+                    await engine.load(collection)
             except CollectionGone:
                 self._index.is_gone()
                 raise
+            except TimeoutError:
+                raise Unavailable("Milvus is still loading the collection") from None
             return await search()
 
     def _overlaid(self, query: Vector, limit: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Long computations in threads, and slots for work that mostly waits. Both are limited in number.
+"""Long computations in threads, and work that mostly waits in the event loop. All are limited in number.
 
 A computation in a thread lets the event loop go on. One that has begun keeps its place until it ends, whether
 its client has left or not; one that waits for its turn is not begun if its client has left. Beyond the limit
@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from app.platform.deadlines import Caller, caller, check
 from app.platform.errors import Unavailable
@@ -62,8 +63,6 @@ _WAITING = 256
 
 # For what a request computes itself, up to some tenths of a second.
 REQUESTS = LongWork(threads=_THREADS, waiting=_WAITING, name="requests")
-# For searches that wait for another process, and take no time of this one's cores.
-SEARCHES = LongWork(threads=64, waiting=1_024, name="searches")
 # For what learners are made of: sums and posteriors, O(d^3).
 LEARNERS = LongWork(threads=_THREADS, waiting=_WAITING, name="learners")
 # For pages of the decision log, of which only so many are read at once.
@@ -93,3 +92,51 @@ class Slots:
                 yield
         finally:
             self._left += 1
+
+
+class WaitingWork:
+    """Functions that call ``wait_for``. They run in the event loop, each on a stack of its own (a greenlet).
+
+    A policy ranks arms in a plain function. While the arms come from another process, a thread would wait as
+    well, but takes a third more of a core for each choice, and wakes four times.
+
+    ``what``, ``running``, ``waiting``: as of ``Slots``.
+    """
+
+    def __init__(self, what: str, *, running: int, waiting: int) -> None:
+        self._slots = Slots(what, running=running, waiting=waiting)
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return ``work()``. Raises Unavailable at once when all places are taken, CallerLeft if it was not
+        begun.
+        """
+        from greenlet import greenlet  # noqa: PLC0415 - an extra
+
+        async with self._slots.one():
+            check(caller())
+            stack = greenlet(work)
+            stack.gr_context = copy_context()
+            result = stack.switch()
+            while not stack.dead:  # it waits: the result is what for
+                try:
+                    answer = await result
+                except BaseException as error:
+                    result = stack.throw(error)
+                else:
+                    result = stack.switch(answer)
+            return result  # type: ignore[no-any-return]
+
+
+def wait_for(work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, which the event loop does meanwhile. For what ``WaitingWork`` runs."""
+    from greenlet import getcurrent  # noqa: PLC0415 - an extra
+
+    loop_stack = getcurrent().parent
+    if loop_stack is None:
+        work.close()
+        raise RuntimeError("only what WaitingWork runs may wait here: the event loop would stop")
+    return loop_stack.switch(work)  # type: ignore[no-any-return]
+
+
+# For searches of arms that another process has.
+SEARCHES = WaitingWork("searches", running=64, waiting=1_024)

@@ -18,6 +18,7 @@ from app.storage.redis_client import Argument
 from app.storage.types import DescribedArm, Followed, Position
 
 READ_TOGETHER = 2_000
+SMALL = 100  # arms: other commands may wait behind so many, as they do behind those of a choice
 
 
 class FollowedArms(RedisPart):
@@ -57,9 +58,9 @@ class FollowedArms(RedisPart):
         for start in range(0, len(ids), READ_TOGETHER):
             some = ids[start : start + READ_TOGETHER]
             # As one, so that an arm never has the features of one write and the document of another.
-            features, documents = await self._redis.transaction(
-                [("HMGET", keys.features(uid), *some), ("HMGET", keys.documents(uid), *some)]
-            )
+            names = [keys.features(uid), keys.documents(uid)]
+            is_large = len(some) > SMALL
+            features, documents = await self._redis.script("read_arms", names, some, bulk=is_large)
             result += map(_described, some, features, documents)
         return result
 

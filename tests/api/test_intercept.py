@@ -1,5 +1,6 @@
 """Bandits with an intercept: learners see [x; c] of every arm, and nothing else is any different."""
 
+import asyncio
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,29 @@ async def test_so_does_the_first_observation_or_batch(api: Api, first: str):
     await api.ok("PUT", "/v1/bandits/made-later", {**PLAIN, "ridge": "auto"}, 201)
     used = [(await api.ok("GET", f"/v1/bandits/{name}"))["used"] for name in ("b", "made-later")]
     assert used[0] == used[1]  # the unit of the features too
+
+
+async def test_choices_that_come_together_measure_the_arms_once(api: Api, monkeypatch: pytest.MonkeyPatch):
+    await empty(api)
+    await api.put_arms("c", ARMS)
+    catalogues, goes_on, counts = api.app.service.catalogues, asyncio.Event(), list[int]()
+    sampled = catalogues.sampled
+
+    async def counted(catalogue: Any) -> Any:
+        counts.append(1)
+        await goes_on.wait()
+        return await sampled(catalogue)
+
+    monkeypatch.setattr(catalogues, "sampled", counted)
+    choices = [asyncio.create_task(api.choose("b")) for _ in range(8)]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    choices[0].cancel()
+    goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await choices[0]
+    await asyncio.gather(*choices[1:])
+    assert counts == [1]
 
 
 async def test_arms_of_zeros_settle_it(api: Api):

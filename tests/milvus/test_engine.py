@@ -1,12 +1,15 @@
 """What answers at SHORTLIST_MILVUS_URI: versions, calls that it refuses, searches that are asked together."""
 
 import asyncio
+import json
 import socket
 import sys
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
+from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
 from app.milvus import embedded_engine
 from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
@@ -109,17 +112,66 @@ async def test_searches_at_once_are_asked_together_and_each_has_its_own_answer(m
     rows = np.stack((np.cos(angles), np.sin(angles)), axis=1).astype(np.float32)
     await engine.write("together", [ArmRow(f"a{i}", i, row, [], {}) for i, row in enumerate(rows)], [])
     await engine.confirm("together", "a0")
-    search, sizes = engine._client.search, list[int]()
+    ask, sizes = engine._ask, list[int]()
 
-    async def counted(collection, **options):
-        sizes.append(len(options["data"]))
-        return await search(collection, **options)
+    async def counted(queries, search):
+        sizes.append(len(queries))
+        return await ask(queries, search)
 
-    monkeypatch.setattr(engine._client, "search", counted)
+    monkeypatch.setattr(engine, "_ask", counted)
     found = await asyncio.gather(
         *(engine.search("together", row, 32, expression="", ef=32) for row in [*rows, rows[0]])
     )
-    assert [hits[0].id for hits in found] == [*(f"a{i}" for i in range(16)), "a0"]
+    assert [ids[0] for ids in found] == [*(f"a{i}" for i in range(16)), "a0"]
     assert sizes == [17]
     await engine.drop("together")
     await engine.close()
+
+
+class BreakingMilvus(milvus_pb2_grpc.MilvusServiceServicer):
+    """A server of the protocol, which breaks off each second search, as a proxy that is replaced does."""
+
+    def __init__(self) -> None:
+        self.searches: list[milvus_pb2.SearchRequest] = []
+
+    async def Connect(self, request, context):  # noqa: N802
+        return milvus_pb2.ConnectResponse(status=common_pb2.Status(), identifier=1)
+
+    async def GetVersion(self, request, context):  # noqa: N802
+        return milvus_pb2.GetVersionResponse(status=common_pb2.Status(), version="v2.3.5")
+
+    async def Search(self, request, context):  # noqa: N802
+        self.searches.append(request)
+        if len(self.searches) % 2:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "goes away")
+        answer = milvus_pb2.SearchResults(status=common_pb2.Status())
+        answer.results.topks.extend([2, 0, 1])
+        answer.results.ids.str_id.data.extend(["a", "b", "c"])
+        return answer
+
+
+async def test_a_search_asks_for_ids_alone_and_is_sent_again_when_its_connection_breaks(tmp_path):
+    milvus, server = BreakingMilvus(), grpc.aio.server()
+    milvus_pb2_grpc.add_MilvusServiceServicer_to_server(milvus, server)
+    server.add_insecure_port(f"unix:{tmp_path}/milvus.sock")
+    await server.start()
+    engine = Engine(f"unix:{tmp_path}/milvus.sock")
+    await engine.open()
+    queries = [ONES, 2 * ONES, 3 * ONES]
+    for sent in (2, 4):
+        found = await asyncio.gather(
+            *(engine.search("c", query, 32, expression="e", ef=64) for query in queries)
+        )
+        assert found == [["a", "b"], [], ["c"]]
+        assert len(milvus.searches) == sent
+    for request in milvus.searches:
+        assert (request.collection_name, request.dsl, request.nq) == ("c", "e", 3)
+        # What else Milvus would read of each arm, it would read for nothing: the store says how arms are.
+        assert list(request.output_fields) == []
+        assert request.consistency_level == common_pb2.ConsistencyLevel.Bounded
+        parameters = {pair.key: pair.value for pair in request.search_params}
+        assert (parameters["topk"], json.loads(parameters["params"])) == ("32", {"ef": 64})
+        group = common_pb2.PlaceholderGroup.FromString(request.placeholder_group)
+        assert list(group.placeholders[0].values) == [query.tobytes() for query in queries]
+    await engine.close()
+    await server.stop(0)

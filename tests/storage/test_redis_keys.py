@@ -217,6 +217,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
     await store.waiting.count_dedupe_keys(0)
     await store.arms.changed(UID, 0)
     await store.arms.documents(UID, ["a"], most_bytes=1)
+    await store.followed_arms.read(UID, ["a"])
     await store.learners.changed({0: ""})
     await store.usage.read()
     await store.rows.read(0, UID, after="", before="", count=1, most_bytes=1)

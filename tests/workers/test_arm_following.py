@@ -46,11 +46,11 @@ class Copy:
         return Following(index, self.engine, self.store, owner=owner, installation="test")
 
     async def held(self) -> dict[str, int]:
-        """What a search of the engine finds: arms and their revisions."""
+        """What the engine has: arms and their revisions."""
         seen = await self.store.followed_arms.look(self.uid)
-        query = np.ones(DIM, np.float32)
-        found = await self.engine.search(seen.collection, query, 1_024, expression="", ef=1_024)
-        return {proposal.id: proposal.revision for proposal in found}
+        options: dict[str, Any] = {"output_fields": ["revision"], "consistency_level": "Bounded"}
+        found = await self.engine._client.query(seen.collection, "revision >= 0", **options)
+        return {row["id"]: row["revision"] for row in found}
 
     async def stored(self) -> dict[str, int]:
         return {arm.id: arm.revision async for some in self.store.arms.scan(self.uid) for arm in some}
