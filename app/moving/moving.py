@@ -52,7 +52,7 @@ from app.moving.plan import (
     words_of,
 )
 from app.moving.recomputed_sums import NotWhole, RecomputedSums
-from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent, shown_time
+from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent, named_by, shown_time
 from app.platform.long_work import MEASURING
 from app.records.records import MOVED, POOLED, LearnerState, move_payload, vector_to_bytes
 from app.storage.moves import MoveProgress
@@ -122,7 +122,8 @@ class Moving:
         """
         async with self._one:
             bandit = await self._bandits.known_now(name)
-            target = await self._catalogues.get_stocked(catalogue)
+            with named_by("catalogue"):
+                target = await self._catalogues.get_stocked(catalogue)
             if not dry_run:
                 await self._catalogues.need_fitted(target)
             last = await self._last(bandit)
