@@ -226,12 +226,7 @@ def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spac
         yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only, spaces)
 
 
-def _move(
-    now: States,  # noqa: ARG001
-    items: Sequence[Item],
-    leave_out: LeaveOut,  # noqa: ARG001
-    spaces: Spaces,
-) -> Iterator[LearnerId]:
+def _move(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
     """All learners of the bandit are of another space from here on; each is carried with its next entry."""
     # ``fold`` has copied it.
     folded = cast("dict[str, int]", spaces.folded)
@@ -301,12 +296,7 @@ def _kind(payload: RewardPayload) -> object:
     return *of_rows, payload.space
 
 
-def _forget(
-    now: States,
-    items: Sequence[Item],
-    leave_out: LeaveOut,  # noqa: ARG001
-    spaces: Spaces,
-) -> Iterator[LearnerId]:
+def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
     for entry, _ in items:
         learner, pooled = entry.learner, pooled_of(entry.learner)
         own, total = now.get(learner), now.get(pooled)

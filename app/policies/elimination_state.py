@@ -146,12 +146,7 @@ def pass_work(placed: Placed | None, arms: LearnerSnapshot) -> int:
 
 
 def pick(
-    placed: Placed,
-    snapshot: ReadSnapshot,
-    *,
-    k: int,
-    rng: np.random.Generator,
-    exclude: Rows = NO_ROWS,
+    placed: Placed, snapshot: ReadSnapshot, *, k: int, rng: np.random.Generator, exclude: Rows = NO_ROWS
 ) -> Picked:
     """Choose ``k`` arms.
 

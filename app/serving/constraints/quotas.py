@@ -76,7 +76,7 @@ class QuotaConstraint(Constraint):
             with contextlib.suppress(Unavailable):
                 await quotas.drop(charge.held[0], charge.taken, expires_ms=charge.held[1])
 
-    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:  # noqa: ARG002
+    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:
         """Which quotas had nothing left. Of a list that took the last of one, that is not known."""
         quotas: QuotaSnapshot | None = view.quotas
         if quotas is None:
