@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.learning.entry_rows import replaced_by, signals_before, signals_of
+from app.learning.entry_rows import replaced_by, signals_before, signals_of, source_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, ShownAs
@@ -24,7 +24,6 @@ from app.platform.pages import decode_cursor, encode_cursor, foreign
 from app.records.records import (
     MOVED,
     RewardPayload,
-    RewardSource,
     RewardTerms,
     bytes_to_context,
     bytes_to_vector,
@@ -189,7 +188,7 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
         payload = unpack(entry.payload, RewardPayload)
     except msgspec.DecodeError:
         return 0
-    source = _source(entry)
+    source = source_of(entry)
     written_ms, number = entry_order(entry.entry_id)
     replayed = entry_order(entry.origin)[1] if entry.origin else None
     key = None if entry.learner.name == GLOBAL_LEARNER else entry.learner.name
@@ -256,14 +255,6 @@ def _of_signals(
     name = None if number is None or number >= len(names) else names[number]
     replaces = float(had[number]) if is_replaced and number is not None else None
     return replaces, {"signal": name, "signal_number": number, "had": had.tolist()}
-
-
-def _source(entry: LogEntry) -> RewardSource | None:
-    """None: nobody noted it, or nobody can read it. The fold needs none of it."""
-    try:
-        return unpack(entry.source, RewardSource) if entry.source else None
-    except msgspec.DecodeError:
-        return None
 
 
 _KINDS: dict[str, Kind] = {"reward": "reward", "default": "default", "observation": "observation"}

@@ -33,7 +33,7 @@ from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import row_of
 from app.decision_log.rows import counted_of
 from app.learning.checkpoints import Workers, restored
-from app.learning.entry_rows import Item
+from app.learning.entry_rows import Item, source_of
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
 from app.moving.plan import read_together
@@ -44,7 +44,6 @@ from app.records.records import (
     POOLED,
     LearnerState,
     RewardPayload,
-    RewardSource,
     bytes_to_context,
     bytes_to_state,
     correction_payload,
@@ -260,7 +259,7 @@ class RecomputedSums:
             learners = [LearnerId(uid, name) for name in some]
             watermark, stored = await self._at_watermark(partition, learners, beginning.newest)
             own = await log.up_to(watermark, learners, budget)
-            arms = {source.arm for each in own.values() for entry in each if (source := _source(entry))}
+            arms = {source.arm for each in own.values() for entry in each if (source := source_of(entry))}
             features = await self._catalogues.features(moved.catalogue, arms)
             known = {arm: vector for arm, (vector, _) in features.items()}
             make = partial(_made, moved, spaces, beginning, learners, stored, own, known, watermark)
@@ -324,7 +323,7 @@ class RecomputedSums:
             position = page.following
 
         def known_to(entry: LogEntry) -> int:
-            source = _source(entry)
+            source = source_of(entry)
             if source is None or source.kind == "observation":
                 return newest[0]
             return newest[bisect_left(ends, redis_keys.row_field(source.decided_ms, source.id))]
@@ -376,13 +375,6 @@ class _LogOf:
         elif not payload.state:
             self._by_learner.pop(entry.learner, None)
         return not payload.corrects
-
-
-def _source(entry: LogEntry) -> RewardSource | None:
-    try:
-        return unpack(entry.source, RewardSource) if entry.source else None
-    except msgspec.DecodeError:
-        return None
 
 
 def _kept_writes(uid: str, names: Sequence[str], stored: Sequence[StoredLearner]) -> list[CarriedWrite]:
@@ -470,7 +462,7 @@ def _with_features(
 
     Then the fold maps it as it maps states.
     """
-    payload, source, space = unpack(entry.payload, RewardPayload), _source(entry), moved.record.space
+    payload, source, space = unpack(entry.payload, RewardPayload), source_of(entry), moved.record.space
     if payload.space in own:
         payload = replace_fields(payload, space=space)
     elif source is not None and source.arm in features:
