@@ -273,7 +273,7 @@ class Policy(ABC):
         )
         us = self.cost_us(request, snapshot.arms)
         ranking = await computed(rank, request, snapshot.arms, us=us)
-        return Selection(ranking.hits, snapshot, ranking.propensities, ranking.drawn)
+        return Selection(ranking.hits, ranking.propensities, ranking.drawn, snapshot=snapshot)
 
     async def prepare(
         self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
