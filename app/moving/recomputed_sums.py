@@ -36,7 +36,7 @@ from app.learning.checkpoints import Workers, restored
 from app.learning.entry_rows import Item, source_of
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
-from app.moving.plan import read_together
+from app.moving.plan import by_step
 from app.platform.background import Pace
 from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
@@ -174,7 +174,7 @@ class RecomputedSums:
             watermark = await self._store.learners.watermark(partition)
             await self._store.moves.begin_keeping(partition, uid, bandit.record.space, watermark, until_ms)
             names = [each for each in await self._store.learners.names(partition, uid) if each != POOLED]
-            for some in read_together(names, bandit):
+            for some in by_step(names, bandit):
                 stored = await self._store.learners.stored(partition, [LearnerId(uid, each) for each in some])
                 writes = await MEASURING.run(partial(_kept_writes, uid, some, stored))
                 await self._store.moves.keep(partition, uid, bandit.record.space, writes, until_ms=until_ms)
@@ -255,7 +255,7 @@ class RecomputedSums:
         else:
             beginning = await self._logged(moved, partition, budget)
         log = _LogOf(self._store, partition, uid, beginning.after)
-        for some in read_together(names, moved):
+        for some in by_step(names, moved):
             learners = [LearnerId(uid, name) for name in some]
             watermark, stored = await self._at_watermark(partition, learners, beginning.newest)
             own = await log.up_to(watermark, learners, budget)
@@ -285,7 +285,7 @@ class RecomputedSums:
         after = await self._store.moves.kept_from(partition, moved.uid, space - 2)
         if after is None:
             raise NotWhole("what learners knew before the move is not kept any more")
-        for some in read_together(names, moved):
+        for some in by_step(names, moved):
             found = await self._store.moves.kept(partition, moved.uid, space - 2, some)
             for name, data in zip(some, found, strict=True):
                 if data is not None and (state := bytes_to_state(data)).space == space - 2:
