@@ -237,11 +237,7 @@ async def _reply(bandit: Bandit, learners: Learners, move: dict[str, Any] | None
 
 
 def _answer(
-    bandit: Bandit,
-    begins_with: tuple[float, float],
-    status: int = 200,
-    *,
-    move: dict[str, Any] | None = None,
+    bandit: Bandit, begins_with: tuple[float, float], status: int = 200, *, move: dict[str, Any] | None = None
 ) -> Response:
     view = _with_used(bandit, begins_with)
     answer = reply(view if move is None else {**view, "move": move}, status)

@@ -316,11 +316,7 @@ class LiveIndex:
         )
 
     def _maintenance(
-        self,
-        *,
-        compaction: bool = False,
-        attributes: Compaction | None = None,
-        growing: Index | None = None,
+        self, *, compaction: bool = False, attributes: Compaction | None = None, growing: Index | None = None
     ) -> Maintenance:
         return Maintenance(
             table=self._table.snapshot(),

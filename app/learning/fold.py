@@ -18,15 +18,7 @@ import numpy as np
 from app.bandits.spaces import NO_SPACES, Spaces
 from app.learning.entry_rows import NO_TERMS, Item, rows_of, signals_of
 from app.platform.errors import ShortlistError
-from app.records.records import (
-    MOVED,
-    POOLED,
-    LearnerState,
-    RewardPayload,
-    about_dim,
-    bytes_to_state,
-    unpack,
-)
+from app.records.records import MOVED, POOLED, LearnerState, RewardPayload, about_dim, bytes_to_state, unpack
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import minus, plus, scaled, weight

@@ -21,14 +21,7 @@ from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pages import decode_cursor, encode_cursor, foreign
-from app.records.records import (
-    MOVED,
-    RewardPayload,
-    RewardTerms,
-    bytes_to_context,
-    bytes_to_vector,
-    unpack,
-)
+from app.records.records import MOVED, RewardPayload, RewardTerms, bytes_to_context, bytes_to_vector, unpack
 from app.storage.store import Store
 from app.storage.types import LogEntry, entry_order
 

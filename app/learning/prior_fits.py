@@ -140,12 +140,7 @@ class PriorFits:
     """Fits priors, one at a time."""
 
     def __init__(
-        self,
-        store: Store,
-        priors: LearnedPriors,
-        metrics: Metrics,
-        *,
-        moves: Moves | None = None,
+        self, store: Store, priors: LearnedPriors, metrics: Metrics, *, moves: Moves | None = None
     ) -> None:
         self._store = store
         self._moves = moves or Moves(store.moves)

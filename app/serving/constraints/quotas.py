@@ -18,13 +18,7 @@ from app.platform.errors import Unavailable
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
-from app.serving.constraints.base import (
-    Constraint,
-    ConstraintFields,
-    LogRecord,
-    Shown,
-    View,
-)
+from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
 
 
 class QuotaCharge(NamedTuple):
