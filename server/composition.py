@@ -208,10 +208,7 @@ class Service:
             metrics=metrics,
         )
         entries = RewardEntries(
-            self.catalogues,
-            self.bandits,
-            self.signer,
-            observation_ttl_ms=settings.observation_ttl_s * 1_000,
+            self.catalogues, self.bandits, self.signer, observation_ttl_ms=settings.observation_ttl_s * 1_000
         )
         workers = self._worker or remote
         self.rewards = Rewards(store, self.bandits, entries, workers, self.quotas, metrics=metrics)
@@ -304,11 +301,7 @@ class Service:
             housekeeping = Housekeeping(self.store, self.forgetting, self.metrics, wake=self._worker.wake)
             retention = LogRetention(self.store, self.metrics, most_bytes=self.settings.max_log_mb << 20)
             carrying = Carrying(
-                self.store,
-                self.metrics,
-                owns=self._owns,
-                wake=self._worker.wake,
-                moves=self.moves,
+                self.store, self.metrics, owns=self._owns, wake=self._worker.wake, moves=self.moves
             )
             self._run(housekeeping.run(), retention.run(), self._prior_fitting.run(), carrying.run())
         self._run(

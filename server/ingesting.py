@@ -296,11 +296,7 @@ class Ingester:
         while True:
             try:
                 self._producer.produce(
-                    self._source.dead_letters,
-                    value,
-                    message.key(),
-                    headers=headers,
-                    on_delivery=delivered,
+                    self._source.dead_letters, value, message.key(), headers=headers, on_delivery=delivered
                 )
             except BufferError:
                 self._producer.poll(RETRY_S)

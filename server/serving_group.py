@@ -30,15 +30,7 @@ from app.platform.errors import StartupError, Unavailable
 from app.platform.logs import set_up_logging
 from app.platform.settings import Settings
 from server.composition import index_folder
-from server.serving import (
-    GRACE_S,
-    Server,
-    listen,
-    log_ready,
-    serve_on,
-    with_servers,
-    worker_name,
-)
+from server.serving import GRACE_S, Server, listen, log_ready, serve_on, with_servers, worker_name
 
 log = logging.getLogger("shortlist")
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from app.bandits.spaces import Moves, Spaces
 from app.bandits.versions import StoredVersions
-from app.learning.checkpoints import restored
+from app.learning.checkpoints import read_together, restored
 from app.platform.background import Pace, repeat
 from app.platform.long_work import LongWork
 from app.platform.metrics import Metrics
@@ -27,7 +27,6 @@ EVERY_S = 0.5
 # Of the states that are read together, at least one. The store syncs as much to disk in one step, and whoever
 # reads a learner waits for that: with four times as much the p99 of choices was three times as long.
 AT_ONCE_BYTES = 1 << 15
-MOST_AT_ONCE = 64
 SHARE = 0.3  # of the time that is spent on it: meanwhile choices come in
 CARRYING = LongWork(threads=1, waiting=4, name="carrying")
 
@@ -105,7 +104,7 @@ class Carrying:
             # Not by checkpoints alone: what was learned may all be in tails.
             datas = (*(each.checkpoint for each in stored), *(each.state for each in writes))
             size = max((len(each or b"") for each in datas), default=0)
-            together = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // (size + 1)))
+            together = read_together(size, most_bytes=AT_ONCE_BYTES)
             await pace.rest()
         if is_whole:
             await self._store.moves.all_carried(partition, uid, number)

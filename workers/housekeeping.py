@@ -35,12 +35,7 @@ class Housekeeping:
     """
 
     def __init__(
-        self,
-        store: Store,
-        forgetting: Forgetting,
-        metrics: Metrics,
-        *,
-        wake: Callable[[int], None],
+        self, store: Store, forgetting: Forgetting, metrics: Metrics, *, wake: Callable[[int], None]
     ) -> None:
         self._store = store
         self._forgetting = forgetting

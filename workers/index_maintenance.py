@@ -100,9 +100,7 @@ async def run(catalogues: Iterable[Catalogue], metrics: Metrics) -> None:
 
 
 async def _repeat(
-    work: Callable[[Catalogue], Awaitable[Outcome]],
-    catalogues: Iterable[Catalogue],
-    metrics: Metrics,
+    work: Callable[[Catalogue], Awaitable[Outcome]], catalogues: Iterable[Catalogue], metrics: Metrics
 ) -> None:
     resting: dict[str, float] = {}
 

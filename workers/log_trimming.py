@@ -10,15 +10,14 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 
-from app.learning.checkpoints import restored
+from app.learning.checkpoints import read_together, restored
 from app.records.records import POOLED, state_to_bytes
 from app.storage.store import Store
 from app.storage.types import LearnerId, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 
-AT_ONCE = 64  # learners that are read together, at most
-AT_ONCE_BYTES = 8 << 20  # and the bytes of their states: at least one, whatever its size
+AT_ONCE_BYTES = 8 << 20  # of the states of learners that are read together
 
 
 class LogTrimmer:
@@ -77,7 +76,7 @@ class LogTrimmer:
             return False
         if result:  # they are all of one size
             self._freed = True
-            self._count = max(1, min(AT_ONCE, AT_ONCE_BYTES // max(map(len, result.values()))))
+            self._count = read_together(max(map(len, result.values())), most_bytes=AT_ONCE_BYTES)
         # the states of another bandit may be larger
         if self._held and self._held[0].bandit_uid != uid:
             self._count = 1

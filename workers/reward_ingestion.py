@@ -240,29 +240,26 @@ class RewardWorker:
 
     async def _apply(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
         """False if the watermark is not ``watermark`` any more: nothing was applied."""
+        last = entries[-1].entry_id
         # Partitions are applied side by side; of large states only so many as fit into memory.
         async with self._memory.taken(numbers_of(entries)):
-            return await self._apply_within(partition, watermark, entries)
-
-    async def _apply_within(self, partition: int, watermark: str, entries: Sequence[LogEntry]) -> bool:
-        before = await self._before(partition, learners_of(entries))
-        done = await self._fold(before, entries, await self._spaces(partition, entries))
-        last = entries[-1].entry_id
-        applied = await self._store.learners.apply(
-            partition,
-            expected=watermark,
-            watermark=last,
-            states=done.checkpoints,
-            tails=done.tails,
-            dead=done.dead,
-            folded=done.counts,
-            moved=done.moved,
-        )
-        # if not, another worker was faster, and what was folded here is dropped
-        if applied:
-            self._keep(partition, done.kept)
-            self._moved[partition] |= done.moved
-            self._hooks.folded(Step(partition, watermark, last, done.states, len(entries)))
+            before = await self._before(partition, learners_of(entries))
+            done = await self._fold(before, entries, await self._spaces(partition, entries))
+            applied = await self._store.learners.apply(
+                partition,
+                expected=watermark,
+                watermark=last,
+                states=done.checkpoints,
+                tails=done.tails,
+                dead=done.dead,
+                folded=done.counts,
+                moved=done.moved,
+            )
+            # if not, another worker was faster, and what was folded here is dropped
+            if applied:
+                self._keep(partition, done.kept)
+                self._moved[partition] |= done.moved
+                self._hooks.folded(Step(partition, watermark, last, done.states, len(entries)))
         return applied
 
     async def _before(self, partition: int, learners: Sequence[LearnerId]) -> Before:

@@ -34,7 +34,7 @@ from app.learning.learners import Learners
 from app.measuring.evaluation_warnings import warnings_of_log
 from app.moving.moving import Moving
 from app.platform.documents import fields_of
-from app.platform.errors import Invalid, NotChangeable
+from app.platform.errors import Invalid, NotChangeable, named_by
 from app.policies.base import SPECIAL_OPTIONS
 from app.policies.registry import POLICIES, PolicyName
 
@@ -99,7 +99,8 @@ async def create(
     # Only a bandit that was changed to elimination has both: its learners have a number for the intercept.
     if record.intercept and POLICIES[record.policy].fixed_scales:
         raise Invalid(f"intercept cannot be combined with the policy {record.policy}", path=("intercept",))
-    made, new = await bandits.create(bandit, record, absent, by=key_name(request))
+    with named_by("catalogue"):
+        made, new = await bandits.create(bandit, record, absent, by=key_name(request))
     if new:  # no learner has rewards
         return _answer(made, made.begins_with, 201)
     return await _reply(await priors.serving(made), learners)
@@ -236,11 +237,7 @@ async def _reply(bandit: Bandit, learners: Learners, move: dict[str, Any] | None
 
 
 def _answer(
-    bandit: Bandit,
-    begins_with: tuple[float, float],
-    status: int = 200,
-    *,
-    move: dict[str, Any] | None = None,
+    bandit: Bandit, begins_with: tuple[float, float], status: int = 200, *, move: dict[str, Any] | None = None
 ) -> Response:
     view = _with_used(bandit, begins_with)
     answer = reply(view if move is None else {**view, "move": move}, status)

@@ -47,14 +47,7 @@ from app.catalogues.arms import Arm, prepare_arms, raw_arm
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.platform.deadlines import yield_to_others
-from app.platform.errors import (
-    BadRequest,
-    DimensionMismatch,
-    Invalid,
-    NotFitted,
-    ShortlistError,
-    TooLarge,
-)
+from app.platform.errors import BadRequest, DimensionMismatch, Invalid, NotFitted, ShortlistError, TooLarge
 from app.records.features import FeatureEncoding
 
 HEAD_BYTES = 4

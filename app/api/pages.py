@@ -113,9 +113,7 @@ def _page(text: str, policy: str) -> HTMLResponse:
 
 
 @router.get(
-    "/",
-    response_model=RootView,
-    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
+    "/", response_model=RootView, responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 )
 async def root(request: Request, settings: Provided[Settings]) -> Response:
     """What this is, and where its pages are: as JSON. A browser gets a page, or is sent to the console."""

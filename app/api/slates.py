@@ -24,7 +24,7 @@ from app.campaigns.slates import create as create_campaign
 from app.catalogues.catalogues import Catalogues
 from app.learning.rewards import Rewards
 from app.platform.documents import Answer
-from app.platform.errors import Invalid
+from app.platform.errors import Invalid, named_by
 
 router = json_router(prefix="/v1/slates", tags=["slates"])
 
@@ -267,9 +267,10 @@ async def teach(
     wait: Annotated[Literal["applied"] | None, Query()] = None,
 ) -> Response:
     """Warm start of a learner: it takes up, once, all that a finished campaign found out about features."""
-    receipt = await slate_warm_start.append(
-        await slates.get(campaign), await bandits.ready(body.bandit), body.key
-    )
+    found = await slates.get(campaign)
+    with named_by("bandit"):
+        bandit = await bandits.ready(body.bandit)
+    receipt = await slate_warm_start.append(found, bandit, body.key)
     return await receipt_reply(rewards, receipt, wait)
 
 

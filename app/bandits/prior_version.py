@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from app.records.records import bytes_to_vector, vector_to_bytes
+from app.storage.types import NOTHING_FOLDED, FoldedCounts
 from shortlist import checks
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix, Vector
@@ -100,20 +101,17 @@ class PriorVersion:
 def version_of(
     number: int,
     since_ms: int,
-    *,
-    rewards: int,
-    replaced: int,
     learned: LearnedPrior | None,
+    counts: FoldedCounts = NOTHING_FOLDED,
+    *,
     space: int = 0,
 ) -> PriorVersion:
-    """The version that is made of a prior."""
+    """The version that is made of a prior. ``counts``: what its bandit had learned by then."""
+    made = number, since_ms, counts.entries, counts.replaced
     if learned is None:
-        return PriorVersion(PriorRecord(number, since_ms, rewards, replaced, space=space), None)
+        return PriorVersion(PriorRecord(*made, space=space), None)
     record = PriorRecord(
-        number,
-        since_ms,
-        rewards,
-        replaced,
+        *made,
         learned.keys,
         learned.observations,
         len(learned.mean),
@@ -184,7 +182,7 @@ def imported(line: bytes) -> PriorVersion:
     """
     item = msgspec.json.decode(line, type=_Exported)
     if item.mean is None or item.precision is None or item.residuals is None:
-        return version_of(item.version, item.since_ms, rewards=0, replaced=0, learned=None)
+        return version_of(item.version, item.since_ms, None)
     mean, residuals = _table("mean", item.mean), _table("residuals", item.residuals)
     dim = mean.shape[1]
     checks.shape("precision", np.array(item.precision), (dim * (dim + 1) // 2,))
@@ -197,7 +195,7 @@ def imported(line: bytes) -> PriorVersion:
         observations=item.observations,
         variation=1.0 if item.variation is None else item.variation,
     )
-    return version_of(item.version, item.since_ms, rewards=0, replaced=0, learned=learned)
+    return version_of(item.version, item.since_ms, learned)
 
 
 def _table(name: str, rows: Sequence[Sequence[float]]) -> Matrix:

@@ -148,10 +148,7 @@ class BanditVersions:
         return await self._swap(name, known, following)
 
     async def _swap(
-        self,
-        name: str,
-        known: bytes,
-        following: Callable[[bytes, str, BanditVersion], Awaitable[Following]],
+        self, name: str, known: bytes, following: Callable[[bytes, str, BanditVersion], Awaitable[Following]]
     ) -> bytes:
         """Store what ``following`` makes of what is stored, and ask it again where that has changed."""
         while True:

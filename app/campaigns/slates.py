@@ -26,7 +26,7 @@ from app.catalogues.catalogue import Catalogue
 from app.catalogues.catalogues import Catalogues
 from app.filters.fields import Value, fields_of, kind_of
 from app.filters.overview import no_arm_has
-from app.platform.errors import Conflict, FieldPath, Invalid, NotFound
+from app.platform.errors import Conflict, FieldPath, Invalid, NotFound, named_by
 from app.platform.ids import refuse_repeats
 from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm
 from shortlist.slates.allocation import Allocation
@@ -248,7 +248,8 @@ async def _metadata(
         known = (await slates.get(name)).parameters
         if msgspec.structs.replace(known, metadata=None) == parameters:
             return known.metadata or {}
-    return await stored(catalogues, parameters.catalogue, parameters.arms, rules)
+    with named_by("catalogue"):
+        return await stored(catalogues, parameters.catalogue, parameters.arms, rules)
 
 
 async def best_slate(slates: SlateCampaigns, name: str) -> Sequence[str]:

@@ -18,13 +18,7 @@ from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import DimensionMismatch, FieldPath, Invalid
 from app.records.encoding import MAX_ERRORS
-from app.records.features import (
-    MAX_FEATURE,
-    ROWS_TOGETHER,
-    FeatureEncoding,
-    Reduction,
-    named_in_detail,
-)
+from app.records.features import MAX_FEATURE, ROWS_TOGETHER, FeatureEncoding, Reduction, named_in_detail
 from app.records.records import (
     ArmDocument,
     UnfittedArmDocument,

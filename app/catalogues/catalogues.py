@@ -39,26 +39,12 @@ from app.indexes.live import IndexOptions, LiveIndex
 from app.indexes.shared_arms import SharingGroup
 from app.indexes.snapshot import Snapshot
 from app.milvus.engine import Engine
-from app.platform.errors import (
-    Conflict,
-    Invalid,
-    NotFitted,
-    NotFound,
-    StartupError,
-    Unavailable,
-)
+from app.platform.errors import Conflict, Invalid, NotFitted, NotFound, StartupError, Unavailable
 from app.platform.hooks import Hooks
 from app.platform.long_work import REQUESTS
 from app.platform.pages import decode_cursor, encode_cursor, page_by_name
 from app.records.features import FeatureEncoding, Reduction
-from app.records.records import (
-    CatalogueRecord,
-    bytes_to_vector,
-    pack,
-    split_uid,
-    unpack,
-    with_uid,
-)
+from app.records.records import CatalogueRecord, bytes_to_vector, pack, split_uid, unpack, with_uid
 from app.storage.arms import ReductionUnknown
 from app.storage.store import Store
 from app.storage.types import Deleted, Upserted

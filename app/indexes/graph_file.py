@@ -33,8 +33,8 @@ from numpy.typing import NDArray
 
 from app.indexes.hnsw import GraphTuning, HnswGraph
 from app.indexes.index import Build, PublicationReader, PublicationWriter, Saving
-from app.indexes.mapped_file import linked, private_file
 from app.indexes.probes import Groups
+from app.indexes.shared_format import linked, private_file
 from app.indexes.table import TableSnapshot
 from shortlist.mips.exact import row_scores
 from shortlist.types import Rows, Vector

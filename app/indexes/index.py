@@ -28,9 +28,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.indexes.mapped_file import Array, unpacked
 from app.indexes.probes import ExactLists, Probes, Quality
 from app.indexes.quality import Degradation
+from app.indexes.shared_format import Array, unpacked
 from app.indexes.table import TableSnapshot
 from shortlist.types import NO_ROWS, Rows, TopK, Vector
 

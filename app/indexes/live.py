@@ -21,12 +21,12 @@ from app.filters.attributes import AttributeTable, Compaction, Document
 from app.indexes.arm_rows import DescribedRows
 from app.indexes.index import Index
 from app.indexes.maintenance import Maintenance, Measurement, Measuring
-from app.indexes.mapped_file import sweep
 from app.indexes.planner import SMALL_NUMBERS, IndexOptions, Plan
 from app.indexes.publishing import Adoption, Publishing
 from app.indexes.segments import Segment, SegmentBuild, end_of, fitting
 from app.indexes.serving import IndexStatus, Serving
 from app.indexes.shared_arms import SharedArms
+from app.indexes.shared_format import sweep
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import ArmTable, TableSnapshot
 from app.platform.errors import DimensionMismatch
@@ -316,11 +316,7 @@ class LiveIndex:
         )
 
     def _maintenance(
-        self,
-        *,
-        compaction: bool = False,
-        attributes: Compaction | None = None,
-        growing: Index | None = None,
+        self, *, compaction: bool = False, attributes: Compaction | None = None, growing: Index | None = None
     ) -> Maintenance:
         return Maintenance(
             table=self._table.snapshot(),

@@ -23,15 +23,7 @@ import numpy as np
 from app.filters.attributes import Compaction
 from app.indexes.index import Build, Index
 from app.indexes.planner import IndexOptions, Plan, find, plan
-from app.indexes.probes import (
-    ExactLists,
-    Probes,
-    Quality,
-    quality_of,
-    queries_like,
-    solve,
-    worst_of,
-)
+from app.indexes.probes import ExactLists, Probes, Quality, quality_of, queries_like, solve, worst_of
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows, Vector
 

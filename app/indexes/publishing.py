@@ -25,10 +25,10 @@ from app.indexes import shared_files
 from app.indexes.arm_rows import DescribedUntil
 from app.indexes.index import Index, PublicationReader, PublicationWriter
 from app.indexes.maintenance import Cancellation, Cancelled
-from app.indexes.mapped_file import Array, linked, read_packed, write_packed
 from app.indexes.planner import Plan, saving_of
 from app.indexes.segments import SavedSegment, Segment, end_of
 from app.indexes.shared_arms import SharedArms
+from app.indexes.shared_format import Array, linked, read_packed, write_packed
 from app.indexes.table import ArmTable, TableSnapshot
 from shortlist.types import NO_ROWS, Rows
 

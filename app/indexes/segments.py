@@ -29,14 +29,7 @@ import numpy as np
 from app.indexes.exact import scan
 from app.indexes.hnsw_build import build_lock
 from app.indexes.index import Index, SegmentIndex
-from app.indexes.inverted_file import (
-    Centroids,
-    InvertedFile,
-    SavedLists,
-    batched,
-    centroids_of,
-    known_labels,
-)
+from app.indexes.inverted_file import Centroids, InvertedFile, SavedLists, batched, centroids_of, known_labels
 from app.indexes.maintenance import Cancellation, Cancelled
 from app.indexes.norm_pruned import NormBlocks
 from app.indexes.probes import ExactLists, Quality, compare, make_queries, solve

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.indexes.mapped_file import write
+from app.indexes.shared_format import write
 from app.platform.directory_lock import try_lock
 
 _CURRENT, _NEXT, _FAILURE = "current", "next", "failure"

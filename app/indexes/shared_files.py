@@ -21,7 +21,7 @@ from app.filters.attributes import AttributeTable
 from app.filters.columns import ColumnBlock
 from app.filters.names import Names, Numbering
 from app.indexes.arm_rows import ArmIds
-from app.indexes.mapped_file import (
+from app.indexes.shared_format import (
     Array,
     created,
     digest_of,

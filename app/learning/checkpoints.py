@@ -41,6 +41,7 @@ FOLD_TERMS = 420_000_000  # numbers that the entries of a tail add to a state: a
 SMALL_BYTES = 12_000  # a smaller state, d up to 37, is written in less time than a tail is read and folded
 LARGE_CHECKPOINT = 1 << 19  # bytes that take half a millisecond to decode
 KEY_BYTES = 400  # that an entry of a cache takes in memory besides the name of its learner
+MOST_TOGETHER = 64  # learners that are read in one step
 OBJECT_BYTES = 700  # that a state or a posterior takes in memory besides its numbers
 
 
@@ -76,6 +77,11 @@ def memory_bytes(name: str, dim: int | None) -> int:
 def state_memory_bytes(name: str, state: LearnerState | None) -> int:
     """What a learner in this state takes in a cache."""
     return memory_bytes(name, None if state is None else state.sums.dim)
+
+
+def read_together(size: int, *, most_bytes: int) -> int:
+    """How many learners are read in one step, each of about ``size`` bytes: at least one, however large."""
+    return max(1, min(MOST_TOGETHER, most_bytes // max(size, 1)))
 
 
 def restored(identity: LearnerId, stored: StoredLearner) -> LearnerState | None:

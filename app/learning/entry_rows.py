@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.records.records import RewardPayload, RewardTerms, SignalTerms, bytes_to_vector
+from app.records.records import RewardPayload, RewardSource, RewardTerms, SignalTerms, bytes_to_vector, unpack
 from app.storage.types import LogEntry
 from shortlist.errors import InvalidShape
 from shortlist.linear.shifted_rewards import shift_features
@@ -16,6 +17,14 @@ from shortlist.types import Matrix, Rows, Vector
 Item = tuple[LogEntry, RewardPayload]
 NO_TERMS = RewardTerms()
 NO_SIGNAL = SignalTerms(None)
+
+
+def source_of(entry: LogEntry) -> RewardSource | None:
+    """What an entry is of; None: nobody noted it, or nobody can read it. The fold needs none of it."""
+    try:
+        return unpack(entry.source, RewardSource) if entry.source else None
+    except msgspec.DecodeError:
+        return None
 
 
 def replaced_by(entry: LogEntry, payload: RewardPayload) -> float | None:

@@ -18,15 +18,7 @@ import numpy as np
 from app.bandits.spaces import NO_SPACES, Spaces
 from app.learning.entry_rows import NO_TERMS, Item, rows_of, signals_of
 from app.platform.errors import ShortlistError
-from app.records.records import (
-    MOVED,
-    POOLED,
-    LearnerState,
-    RewardPayload,
-    about_dim,
-    bytes_to_state,
-    unpack,
-)
+from app.records.records import MOVED, POOLED, LearnerState, RewardPayload, about_dim, bytes_to_state, unpack
 from app.storage.types import LearnerId, LogEntry
 from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import minus, plus, scaled, weight
@@ -226,12 +218,7 @@ def _learn(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spac
         yield from _add_to(now, pooled, lambda entry: pooled_of(entry.learner), log_only, spaces)
 
 
-def _move(
-    now: States,  # noqa: ARG001
-    items: Sequence[Item],
-    leave_out: LeaveOut,  # noqa: ARG001
-    spaces: Spaces,
-) -> Iterator[LearnerId]:
+def _move(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
     """All learners of the bandit are of another space from here on; each is carried with its next entry."""
     # ``fold`` has copied it.
     folded = cast("dict[str, int]", spaces.folded)
@@ -301,12 +288,7 @@ def _kind(payload: RewardPayload) -> object:
     return *of_rows, payload.space
 
 
-def _forget(
-    now: States,
-    items: Sequence[Item],
-    leave_out: LeaveOut,  # noqa: ARG001
-    spaces: Spaces,
-) -> Iterator[LearnerId]:
+def _forget(now: States, items: Sequence[Item], leave_out: LeaveOut, spaces: Spaces) -> Iterator[LearnerId]:
     for entry, _ in items:
         learner, pooled = entry.learner, pooled_of(entry.learner)
         own, total = now.get(learner), now.get(pooled)

@@ -10,26 +10,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
-from app.learning.entry_rows import replaced_by, signals_before, signals_of
+from app.learning.entry_rows import replaced_by, signals_before, signals_of, source_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
-from app.platform.documents import Answer, ShownAs
+from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pages import decode_cursor, encode_cursor, foreign
-from app.records.records import (
-    MOVED,
-    RewardPayload,
-    RewardSource,
-    RewardTerms,
-    bytes_to_context,
-    bytes_to_vector,
-    unpack,
-)
+from app.records.records import MOVED, RewardPayload, RewardTerms, bytes_to_context, bytes_to_vector, unpack
 from app.storage.store import Store
 from app.storage.types import LogEntry, entry_order
 
@@ -37,8 +29,6 @@ READ_TOGETHER = 1_000  # entries of the log
 ENTRY_BYTES = 2_000  # about what one takes besides its features, as objects and as JSON
 MOST_ENTRIES = 20_000  # of all bandits, for one page
 PAGE_NUMBERS = 1 << 17  # of features on one page, about
-
-Kind = Literal["reward", "default", "observation", "other", "forget", "state", "move"]
 
 
 class LearnedReward(Answer, frozen=True, gc=False):
@@ -69,7 +59,7 @@ class LearnedReward(Answer, frozen=True, gc=False):
 
     number: int
     time: int
-    kind: Annotated[Kind, ShownAs(str)]
+    kind: str
     key: str | None
     id: str | None = None
     arm: str | None = None
@@ -189,13 +179,13 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
         payload = unpack(entry.payload, RewardPayload)
     except msgspec.DecodeError:
         return 0
-    source = _source(entry)
+    source = source_of(entry)
     written_ms, number = entry_order(entry.entry_id)
     replayed = entry_order(entry.origin)[1] if entry.origin else None
     key = None if entry.learner.name == GLOBAL_LEARNER else entry.learner.name
     if not payload.features:
         state = base64.b64encode(payload.state).decode() if payload.state else None
-        kind: Kind = "state" if payload.state else "forget"
+        kind = "state" if payload.state else "forget"
         if entry.learner.name == MOVED or payload.corrects:
             kind = "move"
             key = None if entry.learner.name == MOVED else key
@@ -203,67 +193,45 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
             LearnedReward(number, written_ms, kind, key, replayed=replayed, state=state, space=payload.space)
         )
         return len(payload.state) // 8
-    features, terms, dim = (
-        bytes_to_vector(payload.features),
-        payload.terms or RewardTerms(),
-        bandit.catalogue.dim,
-    )
+    features, dim = bytes_to_vector(payload.features), bandit.catalogue.dim
     is_of_now = payload.space == bandit.record.space
     numbers, has_features = 0, source is None or not is_of_now  # of earlier catalogues there are no arms
     if with_arms and source is not None and is_of_now and source.revision not in page.arms:
         own = features[:dim] / (source.examined or 1.0)
         page.arms[source.revision] = ArmRevision(source.arm, source.revision, own.tolist())
         numbers = dim
-    kind = "other" if source is None else _KINDS[source.kind]
-    replaces, of_signals = replaced_by(entry, payload), dict[str, Any]()
+    shown: dict[str, Any] = {
+        "decided": (payload.terms or RewardTerms()).decided_ms,
+        "replaces": replaced_by(entry, payload),
+        "features": features.tolist() if has_features else None,
+    }
+    if source is not None:
+        shown |= {name: getattr(source, name) for name in ("id", "arm", "revision", "logged", "examined")}
+        shown["decided"] = source.decided_ms
+        shown["context"] = None if source.context is None else bytes_to_context(source.context).tolist()
     if payload.signal is not None:
-        replaces, of_signals = _of_signals(bandit, entry, payload)
+        shown |= _of_signal(bandit, entry, payload, payload.signal.place)
     page.items.append(
         LearnedReward(
             number,
             written_ms,
-            kind,
+            "other" if source is None else source.kind,
             key,
-            None if source is None else source.id,
-            None if source is None else source.arm,
-            None if source is None else source.revision,
-            payload.value,
-            terms.decided_ms if source is None else source.decided_ms,
-            entry.first,
-            entry.before,
-            replaces,
-            None if source is None or source.context is None else bytes_to_context(source.context).tolist(),
-            source is not None and source.logged,
-            replayed,
-            features.tolist() if has_features else None,
-            examined=None if source is None else source.examined,
+            value=payload.value,
+            first=entry.first,
+            before=entry.before,
+            replayed=replayed,
             space=payload.space,
-            **of_signals,
+            **shown,
         )
     )
     return numbers + (len(features) if has_features else 0)
 
 
-def _of_signals(
-    bandit: Bandit, entry: LogEntry, payload: RewardPayload
-) -> tuple[float | None, dict[str, Any]]:
-    """The value that an entry replaces, and its signal, for the fields of ``LearnedReward``."""
+def _of_signal(bandit: Bandit, entry: LogEntry, payload: RewardPayload, number: int | None) -> dict[str, Any]:
+    """The fields of ``LearnedReward`` for an entry of the signal of this number; None: of all of them."""
     had, is_replaced = signals_before(entry, payload, signals_of((entry, payload)))
-    number, names = (
-        None if payload.signal is None else payload.signal.place,
-        list(bandit.record.signals or ()),
-    )
+    names = list(bandit.record.signals or ())
     name = None if number is None or number >= len(names) else names[number]
     replaces = float(had[number]) if is_replaced and number is not None else None
-    return replaces, {"signal": name, "signal_number": number, "had": had.tolist()}
-
-
-def _source(entry: LogEntry) -> RewardSource | None:
-    """None: nobody noted it, or nobody can read it. The fold needs none of it."""
-    try:
-        return unpack(entry.source, RewardSource) if entry.source else None
-    except msgspec.DecodeError:
-        return None
-
-
-_KINDS: dict[str, Kind] = {"reward": "reward", "default": "default", "observation": "observation"}
+    return {"replaces": replaces, "signal": name, "signal_number": number, "had": had.tolist()}

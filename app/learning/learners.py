@@ -63,10 +63,6 @@ class Learner:
     def of(cls, state: LearnerState | None) -> Learner:
         return cls(0 if state is None else state.version, state)
 
-    def posterior_by(self, terms: PriorTerms) -> LearnerPosterior | None:
-        """Its own posterior, if it has been made by these terms."""
-        return self.posterior if self.terms == terms else None
-
     def weighed(self, bandit: Bandit, made: LearnerPosterior) -> Posterior:
         """What ``made`` says of the reward, or of the weighted sum of the signals."""
         if not isinstance(made, SignalPosteriors):
@@ -202,13 +198,9 @@ class Learners:
         learner is read again; its posterior by the earlier terms serves only while the store does not answer.
         Raises Unavailable.
         """
-        terms = bandit.prior_terms
         learner = self.cached(identity) or await self.get(identity)
-        posterior = learner.posterior_by(terms)
-        if posterior is not None:
-            return learner, learner.weighed(bandit, posterior) if isinstance(
-                posterior, SignalPosteriors
-            ) else posterior
+        if learner.posterior is not None and learner.terms == bandit.prior_terms:
+            return learner, learner.weighed(bandit, learner.posterior)
         # its sums are not in memory any more: a posterior by other terms needs them from the store
         if learner.posterior is not None and not learner.outdated:
             learner.outdated = True
@@ -313,15 +305,12 @@ class Learners:
         if learners is None:
             # Also those that are being read: they may bring what was there before.
             here = {*self._loading, *(key for key in self._cache if isinstance(key, LearnerId))}
-            learners = [learner for learner in here if self._is_in(partition, learner)]
+            learners = [each for each in here if each.partition(self._store.partitions) == partition]
         for learner in learners:
             self._loading.pop(learner, None)
             cached = self._cache.peek(learner)
             if cached is not None:
                 cached.outdated = True
-
-    def _is_in(self, partition: int, learner: LearnerId) -> bool:
-        return learner.partition(self._store.partitions) == partition
 
     async def _sums(self, bandit: Bandit, state: LearnerState, *, anew: bool = False) -> RidgeSums:
         """The learner's own sums, with those of the others if they are its prior."""

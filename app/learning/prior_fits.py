@@ -18,11 +18,10 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import blake2b
 from heapq import nsmallest
 from itertools import chain
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -56,6 +55,7 @@ _SECRET = "prior-sample"  # noqa: S105 - the name of the register that holds it
 # Fits of a process are made one after the other: each may take a second of a core.
 FITTING = LongWork(threads=1, waiting=64, name="priors")
 
+T = TypeVar("T")
 IsDue = Callable[[FoldedCounts, PriorVersion | None], bool]
 """Whether a fit is due, of what was learned by now and the newest version."""
 
@@ -92,6 +92,22 @@ class Fitted:
 
 
 @dataclass(slots=True)
+class Computing:
+    """Computes the parts of a fit, one after the other, and counts their ``seconds`` of a core."""
+
+    seconds: float = 0.0
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        def timed() -> tuple[T, float]:
+            began = time.thread_time()
+            return work(*arguments), time.thread_time() - began
+
+        found, seconds = await FITTING.run(timed)
+        self.seconds += seconds
+        return found
+
+
+@dataclass(slots=True)
 class _Sample:
     """The states that were taken, and those that may fill what places are left."""
 
@@ -99,9 +115,9 @@ class _Sample:
     taken: list[LearnerState] = field(default_factory=list)
     others: list[LearnerState] = field(default_factory=list)
 
-    def add(self, states: Sequence[LearnerState | None]) -> None:
+    def add(self, states: Sequence[LearnerState]) -> None:
         for state in states:
-            if state is None or not state.sums.weight > 0.0 or not state.sums.has_squares:
+            if not state.sums.weight > 0.0 or not state.sums.has_squares:
                 continue  # until 0.1.0 learners had no squares: such a one says nothing of the noise
             is_any = len(self.taken) < self.most // 2
             if self.is_full:
@@ -124,12 +140,7 @@ class PriorFits:
     """Fits priors, one at a time."""
 
     def __init__(
-        self,
-        store: Store,
-        priors: LearnedPriors,
-        metrics: Metrics,
-        *,
-        moves: Moves | None = None,
+        self, store: Store, priors: LearnedPriors, metrics: Metrics, *, moves: Moves | None = None
     ) -> None:
         self._store = store
         self._moves = moves or Moves(store.moves)
@@ -158,24 +169,17 @@ class PriorFits:
         (counts,) = await self._store.priors.folded([bandit.uid])  # first: what comes meanwhile counts again
         if is_due is not None and not is_due(counts, before):
             return Fitted(before, False, 0, 0.0)
-        sums, read_s = await self.sums(bandit)
-        learned, fit_s = await FITTING.run(partial(_fit, sums, bandit.record.signal_count))
-        seconds = read_s + fit_s
+        computing = Computing()
+        sums = await self.sums(bandit, computing)
+        learned = await computing.run(fit_sums, sums, bandit.record.signal_count)
         if learned is None and (before is None or before.learned is None):
-            return Fitted(before, False, len(sums), seconds, is_empty=True)
+            return Fitted(before, False, len(sums), computing.seconds, is_empty=True)
         now_ms = time.time_ns() // 1_000_000
         number, since_ms = 1, now_ms
         if before is not None:
             # times of versions never go back, whatever the clock does
             number, since_ms = before.number + 1, max(now_ms, before.record.since_ms)
-        version = version_of(
-            number,
-            since_ms,
-            rewards=counts.entries,
-            replaced=counts.replaced,
-            learned=learned,
-            space=bandit.record.space,
-        )
+        version = version_of(number, since_ms, learned, counts, space=bandit.record.space)
         rule = bandit.record.log
         kept_ms = 0 if rule is None else rule.keep_ms
         write = PriorWrite(
@@ -185,12 +189,12 @@ class PriorFits:
         if stands is None:
             raise NotFound("there is no bandit with this name")
         newest = await self._priors.newest(bandit)
-        return Fitted(newest, bool(stands), len(sums), seconds)
+        return Fitted(newest, bool(stands), len(sums), computing.seconds)
 
     async def sums(
-        self, bandit: Fittable, *, spaces: Spaces | None = None
-    ) -> tuple[Sequence[RidgeSums], float]:
-        """Of the keys that are drawn, and the seconds that it took to compute.
+        self, bandit: Fittable, computing: Computing, *, spaces: Spaces | None = None
+    ) -> Sequence[RidgeSums]:
+        """Of the keys that are drawn.
 
         ``spaces``: by which they are carried to the space of the bandit; None: by the moves that are stored.
         """
@@ -199,37 +203,33 @@ class PriorFits:
             spaces = Spaces({}, await self._moves.maps({bandit.uid: space}) if space else {})
         sample = _Sample(_most_keys(bandit.learner_dim))
         size = bandit.record.state_bytes(bandit.learner_dim)
-        together, seconds = max(1, TOGETHER_BYTES // size), 0.0
-        drawn, drawing_s = await self._drawn(bandit)
-        async for some in self._read(drawn, together, space):
-            states, read_s = await FITTING.run(some)
-            sample.add(states)
-            seconds += read_s
+        together = max(1, TOGETHER_BYTES // size)
+        async for stored in self._read(await self._drawn(bandit, computing), together):
+            sample.add(await computing.run(_known_at, space, stored))
             if sample.is_full:
                 break
         # Only those that are used, which may be a few of many: what they were drawn by stays when they move.
         taken, sums = sample.all, list[RidgeSums]()
         for start in range(0, len(taken), together):
-            carry = partial(_carried, spaces, bandit.uid, taken[start : start + together], space)
-            carried, carry_s = await FITTING.run(carry)
-            sums += carried
-            seconds += carry_s
-        return sums, seconds + drawing_s
+            some = taken[start : start + together]
+            carried = await computing.run(spaces.carried_each, bandit.uid, some, space)
+            sums += [state.sums for state in carried if state is not None]
+        return sums
 
-    async def _drawn(self, bandit: Fittable) -> tuple[Sequence[LearnerId], float]:
+    async def _drawn(self, bandit: Fittable, computing: Computing) -> Sequence[LearnerId]:
         """The keys in the order of their hashes, as many as may be read."""
         key = await self._key() + bandit.uid.encode()
-        nearest, seconds = list[tuple[bytes, str]](), 0.0
+        nearest = list[tuple[bytes, str]]()
         for start in range(0, self._store.partitions, PARTITIONS_TOGETHER):
             some = range(start, min(start + PARTITIONS_TOGETHER, self._store.partitions))
             parts = await asyncio.gather(*(self._store.learners.names(each, bandit.uid) for each in some))
-            nearest, took_s = await FITTING.run(partial(_nearest, nearest, chain.from_iterable(parts), key))
-            seconds += took_s
-        return [LearnerId(bandit.uid, name) for _, name in nearest], seconds
+            nearest = await computing.run(_nearest, nearest, chain.from_iterable(parts), key)
+        return [LearnerId(bandit.uid, name) for _, name in nearest]
 
     async def _read(
-        self, drawn: Sequence[LearnerId], together: int, space: int
-    ) -> AsyncIterator[Callable[[], tuple[Sequence[LearnerState | None], float]]]:
+        self, drawn: Sequence[LearnerId], together: int
+    ) -> AsyncIterator[Mapping[LearnerId, StoredLearner]]:
+        """As they are stored, so many at a time, in the order of ``drawn``."""
         for start in range(0, len(drawn), together):
             some = drawn[start : start + together]
             by_partition: dict[int, list[LearnerId]] = {}
@@ -241,13 +241,7 @@ class PriorFits:
             stored = dict[LearnerId, StoredLearner]()
             for learners, found in zip(by_partition.values(), parts, strict=True):
                 stored.update(zip(learners, found, strict=True))
-
-            def work() -> tuple[Sequence[LearnerState | None], float]:
-                began = time.thread_time()
-                found = (restored(learner, stored[learner]) for learner in some)  # noqa: B023 - used at once
-                return [_known_at(space, state) for state in found], time.thread_time() - began
-
-            yield work
+            yield {learner: stored[learner] for learner in some}
 
     async def _key(self) -> bytes:
         """A secret of the store: who knew it could name keys so that all of them are drawn."""
@@ -257,41 +251,24 @@ class PriorFits:
         return self._secret
 
 
-def _known_at(space: int, state: LearnerState | None) -> LearnerState | None:
-    """None of a state of a later space: this process has not heard of the move."""
-    return state if state is None or state.space <= space else None
-
-
-def _carried(
-    spaces: Spaces, uid: str, states: Sequence[LearnerState], space: int
-) -> tuple[list[RidgeSums], float]:
-    began = time.thread_time()
-    carried = spaces.carried_each(uid, states, space)
-    return [state.sums for state in carried if state is not None], time.thread_time() - began
+def _known_at(space: int, stored: Mapping[LearnerId, StoredLearner]) -> Sequence[LearnerState]:
+    """The states, but for those of a later space: this process has not heard of the move."""
+    states = [restored(learner, each) for learner, each in stored.items()]
+    return [state for state in states if state is not None and state.space <= space]
 
 
 def _nearest(
     before: Sequence[tuple[bytes, str]], names: Iterable[str], key: bytes
-) -> tuple[list[tuple[bytes, str]], float]:
+) -> list[tuple[bytes, str]]:
     """Those of least hash, of some names and those before."""
-    began = time.thread_time()
     hashed = ((blake2b(name.encode(), key=key, digest_size=8).digest(), name) for name in names)
-    found = nsmallest(MOST_READ, [*before, *(pair for pair in hashed if pair[1] != POOLED)])
-    return found, time.thread_time() - began
-
-
-def _fit(sums: Sequence[RidgeSums], signals: int) -> tuple[LearnedPrior | None, float]:
-    began = time.thread_time()
-    if not sums:
-        return None, 0.0
-    return fit_sums(sums, signals), time.thread_time() - began
+    return nsmallest(MOST_READ, [*before, *(pair for pair in hashed if pair[1] != POOLED)])
 
 
 def fit_sample(states: Mapping[str, LearnerState], bandit: Bandit) -> LearnedPrior | None:
     """The prior of the keys with these states, by name, drawn as for a version, by another hash."""
     sample = _Sample(_most_keys(bandit.learner_dim))
-    names, _ = _nearest([], list(states), b"")
-    sample.add([states[name] for _, name in names])
+    sample.add([states[name] for _, name in _nearest([], states, b"")])
     return fit_sums([state.sums for state in sample.all], bandit.record.signal_count)
 
 

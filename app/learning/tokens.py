@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import binascii
 import hmac
-import logging
 import os
 import random
 import time
@@ -27,7 +26,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from app.platform.errors import ShortlistError, Unavailable
+from app.platform.background import repeat
+from app.platform.errors import ShortlistError
 from app.records.logged import LogPart
 from app.records.records import bytes_to_context
 from app.storage.store import Store
@@ -207,8 +207,6 @@ def _tag(secret: bytes, signed: bytes) -> bytes:
     return hmac.digest(secret, signed, "sha256")[:TAG_LENGTH]
 
 
-log = logging.getLogger("shortlist.tokens")
-
 REFRESH_EVERY_S = 60.0
 SECRET_BYTES = 32
 
@@ -245,12 +243,7 @@ class TokenSecrets:
         # At least four times in a period, so that one missed refresh leaves no process without the secret of
         # the next.
         every_s = min(REFRESH_EVERY_S, self._period_ms / 4_000)
-        while True:
-            await asyncio.sleep(every_s)
-            try:
-                await self.refresh()
-            except Unavailable as error:
-                log.warning("the store is not available, the secret of tokens stays: %s", error.detail)
+        await repeat(self.refresh, every_s=every_s, waits="the secret of tokens stays")
 
     async def _secret(self, period: int, now: int) -> bytes | None:
         name = f"token-secret/{self._period_ms}/{period}"

@@ -190,12 +190,7 @@ def evaluations_of(
 
 
 def _evaluation_of(
-    evaluator: Evaluator,
-    policy: Evaluated,
-    when: When,
-    complete_from: int | None,
-    *,
-    signal_places: bool,
+    evaluator: Evaluator, policy: Evaluated, when: When, complete_from: int | None, *, signal_places: bool
 ) -> Evaluation:
     state, past, support = policy.state, evaluator.past, policy.state.support
     unshown_arms, unshown_share = policy.unshown.found()

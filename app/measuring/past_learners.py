@@ -210,7 +210,7 @@ class PastLearners:
             return version
         states = {learner.name: state for learner, state in self._now.items() if state is not None}
         fitted = await MEASURING.run(partial(fit_sample, states, self._bandit))
-        return version_of(1, 0, rewards=0, replaced=0, learned=fitted)
+        return version_of(1, 0, fitted)
 
     async def learn(self, rows: Sequence[Row]) -> None:
         """Learn the rewards of some decisions, each in the block that knows it. Raises TooLarge, Invalid."""

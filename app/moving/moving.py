@@ -38,7 +38,7 @@ from app.decision_log.reading import DecisionLog
 from app.learning.checkpoints import Workers
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
-from app.learning.prior_fits import FITTING, PriorFits, fit_sums
+from app.learning.prior_fits import FITTING, Computing, PriorFits, fit_sums
 from app.moving import arms as moving_arms
 from app.moving.plan import (
     NOT_KEPT,
@@ -52,7 +52,7 @@ from app.moving.plan import (
     words_of,
 )
 from app.moving.recomputed_sums import NotWhole, RecomputedSums
-from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent, shown_time
+from app.platform.errors import Conflict, Invalid, ShortlistError, TooDifferent, named_by, shown_time
 from app.platform.long_work import MEASURING
 from app.records.records import MOVED, POOLED, LearnerState, move_payload, vector_to_bytes
 from app.storage.moves import MoveProgress
@@ -122,7 +122,8 @@ class Moving:
         """
         async with self._one:
             bandit = await self._bandits.known_now(name)
-            target = await self._catalogues.get_stocked(catalogue)
+            with named_by("catalogue"):
+                target = await self._catalogues.get_stocked(catalogue)
             if not dry_run:
                 await self._catalogues.need_fitted(target)
             last = await self._last(bandit)
@@ -348,14 +349,12 @@ class Moving:
         if plan.record.prior == "learned":
             sums: Sequence[RidgeSums] = [state.sums for state in plan.recomputed.values()]
             if not plan.is_exact:
-                sums, _ = await self._fits.sums(_Moved(moved), spaces=spaces)
+                sums = await self._fits.sums(moved, Computing(), spaces=spaces)
             fit = partial(fit_sums, sums, bandit.record.signal_count)
             plan.prior = await FITTING.run(fit) if sums else None
             bandit = await self._priors.serving(bandit)
         if plan.prior is not None:
-            moved = moved.with_prior(
-                version_of(1, 0, rewards=0, replaced=0, learned=plan.prior, space=plan.record.space)
-            )
+            moved = moved.with_prior(version_of(1, 0, plan.prior, space=plan.record.space))
         states = list[tuple[str, LearnerState]]()
         for start in range(0, len(names), READ_TOGETHER):
             some = names[start : start + READ_TOGETHER]
@@ -398,19 +397,13 @@ class Moving:
         until_ms = plan.record.moved_ms + self._rewarded_ms
         if plan.carry != "none" and plan.is_kept and not await self._sums.keep(bandit, until_ms):
             plan.warnings.append(NOT_KEPT)
+        transform = None if plan.space_map is None else plan.space_map.transform
         prior, number = b"", 0
         if plan.prior is not None:
             newest, (counts,) = await self._priors.newest(bandit), await self._store.priors.folded([uid])
             number = 1 if newest is None else newest.number + 1
-            version = version_of(
-                number,
-                plan.record.moved_ms,
-                rewards=counts.entries,
-                replaced=counts.replaced,
-                learned=plan.prior,
-                space=plan.record.space,
-            )
-            prior = version_to_bytes(version)
+            own = version_of(number, plan.record.moved_ms, plan.prior, counts, space=plan.record.space)
+            prior = version_to_bytes(own)
 
         def moved(found_uid: str, version: BanditVersion) -> tuple[BanditRecord, MoveWrite]:
             before = version.record
@@ -433,8 +426,8 @@ class Moving:
                 moved_ms=record.moved_ms,
                 version=version.number + 1,
                 answer=plan.answer,
-                transform=b"" if plan.space_map is None else _bytes(plan.space_map),
-                dim=0 if plan.space_map is None else _rows(plan.space_map),
+                transform=b"" if transform is None else vector_to_bytes(transform.ravel()),
+                dim=0 if transform is None else len(transform),
                 restores=plan.left_ms is not None,
                 residual=b"" if plan.found is None else vector_to_bytes(plan.found.forward.residual.ravel()),
             )
@@ -474,25 +467,9 @@ class Moving:
         return left
 
 
-class _Moved:
-    """What a fit of a prior needs to know of a bandit that will be moved."""
-
-    def __init__(self, bandit: Bandit) -> None:
-        self.name, self.uid, self.record = bandit.name, bandit.uid, bandit.record
-        self.learner_dim = bandit.learner_dim
-
-
 def _is_done(progress: MoveProgress, last: MoveRecord) -> bool:
     return min(progress.carried, last.corrected(progress)) >= last.number
 
 
 def _refusal(error: ShortlistError) -> str:
     return f"it would be refused: {error.detail}"
-
-
-def _bytes(space_map: SpaceMap) -> bytes:
-    return b"" if space_map.transform is None else vector_to_bytes(space_map.transform.ravel())
-
-
-def _rows(space_map: SpaceMap) -> int:
-    return 0 if space_map.transform is None else len(space_map.transform)

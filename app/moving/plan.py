@@ -15,6 +15,7 @@ from app.bandits.spaces import Carry, SpaceMap
 from app.caps.rules import QuotaRule
 from app.catalogues.catalogue import Catalogue
 from app.filters.filter import Filter
+from app.learning.checkpoints import read_together
 from app.moving.arms import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
 from app.records.records import LearnerState
@@ -28,7 +29,6 @@ MOST_NAMED = 5
 # Of the states that are read together, at least one. The store syncs as much to disk in one step, and whoever
 # reads a learner waits for that.
 AT_ONCE_BYTES = 1 << 17
-MOST_AT_ONCE = 64
 KEPT_BYTES = 200  # that a kept state takes besides itself, with its name
 NOT_KEPT = (
     "what learners know now is not kept, as it is more than SHORTLIST_MAX_MOVES_MB leaves: moving back will "
@@ -174,9 +174,9 @@ async def lacks_space(store: Store, bandit: Bandit, learners: int) -> bool:
     return needed > await store.usage.left("moves")
 
 
-def read_together(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
+def by_step(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:
     """The names of learners, by as many as are read together."""
-    count = max(1, min(MOST_AT_ONCE, AT_ONCE_BYTES // bandit.state_bytes))
+    count = read_together(bandit.state_bytes, most_bytes=AT_ONCE_BYTES)
     return [names[start : start + count] for start in range(0, len(names), count)]
 
 

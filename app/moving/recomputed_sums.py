@@ -33,10 +33,10 @@ from app.catalogues.catalogues import Catalogues
 from app.decision_log.reading import row_of
 from app.decision_log.rows import counted_of
 from app.learning.checkpoints import Workers, restored
-from app.learning.entry_rows import Item
+from app.learning.entry_rows import Item, source_of
 from app.learning.fold import fold, learned, merged
 from app.learning.tokens import Decision, decision_of
-from app.moving.plan import read_together
+from app.moving.plan import by_step
 from app.platform.background import Pace
 from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
@@ -44,7 +44,6 @@ from app.records.records import (
     POOLED,
     LearnerState,
     RewardPayload,
-    RewardSource,
     bytes_to_context,
     bytes_to_state,
     correction_payload,
@@ -175,7 +174,7 @@ class RecomputedSums:
             watermark = await self._store.learners.watermark(partition)
             await self._store.moves.begin_keeping(partition, uid, bandit.record.space, watermark, until_ms)
             names = [each for each in await self._store.learners.names(partition, uid) if each != POOLED]
-            for some in read_together(names, bandit):
+            for some in by_step(names, bandit):
                 stored = await self._store.learners.stored(partition, [LearnerId(uid, each) for each in some])
                 writes = await MEASURING.run(partial(_kept_writes, uid, some, stored))
                 await self._store.moves.keep(partition, uid, bandit.record.space, writes, until_ms=until_ms)
@@ -256,11 +255,11 @@ class RecomputedSums:
         else:
             beginning = await self._logged(moved, partition, budget)
         log = _LogOf(self._store, partition, uid, beginning.after)
-        for some in read_together(names, moved):
+        for some in by_step(names, moved):
             learners = [LearnerId(uid, name) for name in some]
             watermark, stored = await self._at_watermark(partition, learners, beginning.newest)
             own = await log.up_to(watermark, learners, budget)
-            arms = {source.arm for each in own.values() for entry in each if (source := _source(entry))}
+            arms = {source.arm for each in own.values() for entry in each if (source := source_of(entry))}
             features = await self._catalogues.features(moved.catalogue, arms)
             known = {arm: vector for arm, (vector, _) in features.items()}
             make = partial(_made, moved, spaces, beginning, learners, stored, own, known, watermark)
@@ -286,7 +285,7 @@ class RecomputedSums:
         after = await self._store.moves.kept_from(partition, moved.uid, space - 2)
         if after is None:
             raise NotWhole("what learners knew before the move is not kept any more")
-        for some in read_together(names, moved):
+        for some in by_step(names, moved):
             found = await self._store.moves.kept(partition, moved.uid, space - 2, some)
             for name, data in zip(some, found, strict=True):
                 if data is not None and (state := bytes_to_state(data)).space == space - 2:
@@ -324,7 +323,7 @@ class RecomputedSums:
             position = page.following
 
         def known_to(entry: LogEntry) -> int:
-            source = _source(entry)
+            source = source_of(entry)
             if source is None or source.kind == "observation":
                 return newest[0]
             return newest[bisect_left(ends, redis_keys.row_field(source.decided_ms, source.id))]
@@ -376,13 +375,6 @@ class _LogOf:
         elif not payload.state:
             self._by_learner.pop(entry.learner, None)
         return not payload.corrects
-
-
-def _source(entry: LogEntry) -> RewardSource | None:
-    try:
-        return unpack(entry.source, RewardSource) if entry.source else None
-    except msgspec.DecodeError:
-        return None
 
 
 def _kept_writes(uid: str, names: Sequence[str], stored: Sequence[StoredLearner]) -> list[CarriedWrite]:
@@ -470,7 +462,7 @@ def _with_features(
 
     Then the fold maps it as it maps states.
     """
-    payload, source, space = unpack(entry.payload, RewardPayload), _source(entry), moved.record.space
+    payload, source, space = unpack(entry.payload, RewardPayload), source_of(entry), moved.record.space
     if payload.space in own:
         payload = replace_fields(payload, space=space)
     elif source is not None and source.arm in features:

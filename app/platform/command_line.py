@@ -15,6 +15,16 @@ REFUSED = 2
 class Parser(argparse.ArgumentParser):
     """What is wrong with the arguments is one line, as every other error; ``--help`` tells the rest."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """A list of files may also follow options: argparse takes it for empty where one stands before it."""
+        parsed, rest = super().parse_known_args(args, namespace)
+        for action in self._get_positional_actions():
+            if action.nargs == argparse.ZERO_OR_MORE:
+                words = [word for word in rest if not word.startswith("-")]
+                getattr(parsed, action.dest).extend(self._get_value(action, word) for word in words)
+                rest = [word for word in rest if word.startswith("-")]
+        return parsed, rest
+
     def error(self, message: str) -> NoReturn:
         self.exit(REFUSED, f"{self.prog.replace(' ', ': ', 1)}: {message}\n")
 

@@ -154,3 +154,13 @@ def within(place: FieldPath) -> Iterator[None]:
     except ShortlistError as error:
         error.errors = [((*place, *path), text) for path, text in error.errors or [((), error.detail)]]
         raise
+
+
+@contextmanager
+def named_by(field: str) -> Iterator[None]:
+    """What is not found is what this field of the body names, and not what the path of the call names."""
+    try:
+        yield
+    except NotFound as error:
+        error.errors = [((field,), error.detail)]
+        raise

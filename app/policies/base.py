@@ -273,18 +273,15 @@ class Policy(ABC):
         )
         us = self.cost_us(request, snapshot.arms)
         ranking = await computed(rank, request, snapshot.arms, us=us)
-        return Selection(ranking.hits, snapshot, ranking.propensities, ranking.drawn)
+        return Selection(ranking.hits, ranking.propensities, ranking.drawn, snapshot=snapshot)
 
     async def prepare(
-        self,
-        dependencies: PolicyDependencies,  # noqa: ARG002 - of policies that await something
-        request: SelectionRequest,  # noqa: ARG002
-        snapshot: ReadSnapshot,  # noqa: ARG002
+        self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
     ) -> Any:
         """What ``rank`` needs besides, and must be awaited for; None: nothing. Raises Unavailable."""
         return None
 
-    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:  # noqa: ARG002
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
         """About how many microseconds ``rank`` takes without constraints; above 2,000 it runs in a thread.
 
         ``arms.size``: how many there are; ``arms.table.dim``: of their features. The default: one search of
@@ -293,14 +290,7 @@ class Policy(ABC):
         return arms.expected_us
 
     @abstractmethod
-    def rank(
-        self,
-        posterior: Posterior,
-        candidates: Candidates,
-        k: int,
-        rng: Any,
-        prepared: Any,
-    ) -> Ranking:
+    def rank(self, posterior: Posterior, candidates: Candidates, k: int, rng: Any, prepared: Any) -> Ranking:
         """The k arms to show, the best first or in the order in which they were drawn; fewer if fewer are
         left. Pure, for any thread.
 
@@ -329,18 +319,13 @@ class Policy(ABC):
         """How likely this policy is to draw the lists of a log, over the arms of a pool."""
         raise NotImplementedError(f"{self.name} cannot be evaluated, and must say so in not_evaluated")
 
-    def caveats(self, bandit: Bandit) -> Sequence[str]:  # noqa: ARG002 - of policies that have some
+    def caveats(self, bandit: Bandit) -> Sequence[str]:
         """Sentences on what the propensities of its target are worth, where they are not exact."""
         return ()
 
     # Elimination.
 
-    async def sets(
-        self,
-        dependencies: PolicyDependencies,  # noqa: ARG002 - of policies that eliminate arms
-        bandit: Bandit,  # noqa: ARG002
-        learner: LearnerId,  # noqa: ARG002
-    ) -> Sets:
+    async def sets(self, dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
         """What is left of the arms for a learner. Raises NotFound: it eliminates none."""
         raise NotFound(f"not found: the policy {self.name} eliminates no arms")
 

@@ -70,7 +70,7 @@ class LinearElim(EliminationPolicy):
             dependencies.elimination.exact_choices,
         )
         hits = await computed(choose, request, snapshot.arms, us=us, threads=threads)
-        return Selection(hits, snapshot)
+        return Selection(hits, snapshot=snapshot)
 
     async def sets(self, dependencies: PolicyDependencies, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of the arms that live by the posterior as it is now. Cost: K d^2."""

@@ -146,12 +146,7 @@ def pass_work(placed: Placed | None, arms: LearnerSnapshot) -> int:
 
 
 def pick(
-    placed: Placed,
-    snapshot: ReadSnapshot,
-    *,
-    k: int,
-    rng: np.random.Generator,
-    exclude: Rows = NO_ROWS,
+    placed: Placed, snapshot: ReadSnapshot, *, k: int, rng: np.random.Generator, exclude: Rows = NO_ROWS
 ) -> Picked:
     """Choose ``k`` arms.
 
@@ -300,7 +295,7 @@ class EliminationCache:
         while True:
             subject, placed = await self._ready(request.bandit, request.learner, is_kept=not request.dry_run)
             if not request.narrows:
-                return Selection(await self._pick(subject, placed, request), subject.snapshot)
+                return Selection(await self._pick(subject, placed, request), snapshot=subject.snapshot)
             snapshot = await subject.snapshot.among(filtered, request)
             if snapshot.arms.table.number == placed.table_number:  # else it was compacted meanwhile
                 break
@@ -310,7 +305,8 @@ class EliminationCache:
         exclude, limits = request.excluded(arms), request.limits_among(arms)
         choose = partial(pick_among, placed, snapshot, request.k, exclude=exclude, limits=limits)
         us = work_us(full_work(subject.bandit, arms))
-        return Selection(await computed(choose, request, arms, us=us, threads=self.exact_choices), snapshot)
+        hits = await computed(choose, request, arms, us=us, threads=self.exact_choices)
+        return Selection(hits, snapshot=snapshot)
 
     async def sets(self, bandit: Bandit, learner: LearnerId) -> Sets:
         """The stages of a learner, after every pass that is due."""
@@ -337,17 +333,14 @@ class EliminationCache:
         self._making.close()
         self.exact_choices.close()
 
-    async def _subject(self, bandit: Bandit, learner: LearnerId, *, is_kept: bool) -> _Subject:
-        snapshot = await ReadSnapshot.now(self._learners, bandit, learner)
-        key = learner if snapshot.learner_version else _prior(bandit)
-        return _Subject(bandit, key, snapshot, is_kept)
-
     async def _ready(
         self, bandit: Bandit, learner: LearnerId, *, is_kept: bool = True
     ) -> tuple[_Subject, Placed]:
         """A state to choose from, at the learner and the catalogue as they are now."""
         while True:
-            subject = await self._subject(bandit, learner, is_kept=is_kept)
+            snapshot = await ReadSnapshot.now(self._learners, bandit, learner)
+            key = learner if snapshot.learner_version else _prior(bandit)
+            subject = _Subject(bandit, key, snapshot, is_kept)
             placed = self._current(subject)
             if placed is None and not is_kept:
                 placed = await self._making.run(partial(refreshed, None, subject.snapshot, subject.rules))

@@ -45,12 +45,7 @@ class EpsilonGreedy(Policy):
         return arms.expected_us + _EXPLORED_US * request.k
 
     def rank(
-        self,
-        posterior: Posterior,
-        candidates: Candidates,
-        k: int,
-        rng: np.random.Generator,
-        prepared: None,  # noqa: ARG002
+        self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: None
     ) -> Ranking:
         theta, offset = candidates.bandit.observed_theta(posterior.theta)
         epsilon, limits = candidates.bandit.record.epsilon or 0.0, candidates.limits
@@ -60,7 +55,7 @@ class EpsilonGreedy(Policy):
             return _searched(candidates, theta, k, epsilon, rng).ranking(offset)
         return _scanned(candidates, limits, theta, k=k, epsilon=epsilon, rng=rng).ranking(offset)
 
-    async def target(self, covers: Covers, pool: Pool) -> EpsilonGreedyTarget:  # noqa: ARG002
+    async def target(self, covers: Covers, pool: Pool) -> EpsilonGreedyTarget:
         k = min(max(pool.k, 1), MAX_PLACES)
         return EpsilonGreedyTarget(pool.arms.plain, pool.bandit.record.epsilon or 0.0, k)
 
@@ -96,13 +91,7 @@ def _searched(
 
 
 def _scanned(
-    candidates: Candidates,
-    limits: Limits,
-    theta: Vector,
-    *,
-    k: int,
-    epsilon: float,
-    rng: np.random.Generator,
+    candidates: Candidates, limits: Limits, theta: Vector, *, k: int, epsilon: float, rng: np.random.Generator
 ) -> Drawn:
     """Within limits: all arms are ranked. Cost: K d."""
     arms, rows = candidates.arms.plain, candidates.scan()

@@ -25,21 +25,14 @@ class Baseline(Policy):
     name = "baseline"
     summary = "the arms that the request names, in that order"
 
-    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:  # noqa: ARG002
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
         return 0.0
 
     def named(self, request: SelectionRequest) -> Sequence[str]:
         """The ids of the arms to serve."""
         return request.arms or ()
 
-    def rank(
-        self,
-        posterior: Posterior,
-        candidates: Candidates,
-        k: int,
-        rng: Any,  # noqa: ARG002
-        prepared: None,  # noqa: ARG002
-    ) -> Ranking:
+    def rank(self, posterior: Posterior, candidates: Candidates, k: int, rng: Any, prepared: None) -> Ranking:
         arms = candidates.arms
         present = np.concatenate([NO_ROWS, *(arms.rows_of([arm]) for arm in self.named(candidates.request))])
         rows = present[~np.isin(present, candidates.exclude)]

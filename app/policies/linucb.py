@@ -40,10 +40,7 @@ class LinUcb(Policy):
     target_draws = True
 
     async def prepare(
-        self,
-        dependencies: PolicyDependencies,  # noqa: ARG002
-        request: SelectionRequest,
-        snapshot: ReadSnapshot,  # noqa: ARG002
+        self, dependencies: PolicyDependencies, request: SelectionRequest, snapshot: ReadSnapshot
     ) -> None:
         """The catalogue may have grown since the bandit was made. Raises Invalid."""
         self.check_size(request.bandit.catalogue)
@@ -52,19 +49,14 @@ class LinUcb(Policy):
         return work_us(full_work(request.bandit, arms))
 
     def rank(
-        self,
-        posterior: Posterior,
-        candidates: Candidates,
-        k: int,
-        rng: np.random.Generator,  # noqa: ARG002
-        prepared: None,  # noqa: ARG002
+        self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: None
     ) -> Ranking:
         arms, alpha = candidates.arms, candidates.bandit.record.alpha or 0.0
         bounds = UpperBounds(arms, posterior, alpha, candidates.limits)
         solver = candidates.request.diversified(arms, bounds)
         return Ranking(candidates.bandit.observed(solver.search(posterior.theta, k, candidates.exclude)))
 
-    async def target(self, covers: Covers, pool: Pool) -> LinUcbTarget:  # noqa: ARG002 - as all targets
+    async def target(self, covers: Covers, pool: Pool) -> LinUcbTarget:
         k = min(max(pool.k, 1), logged.MAX_PLACES)
         return LinUcbTarget(pool.arms, pool.arms, k, draws=1, alpha=pool.bandit.record.alpha or 0.0)
 
@@ -78,7 +70,7 @@ class UpperBounds:
     alpha: float
     limits: Limits | None = None
 
-    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:  # noqa: ARG002
+    def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         rows = np.sort(self.arms.eligible(exclude))
         bounds = algorithm.upper_bounds(self.posterior, rows, self.arms.features_of, alpha=self.alpha)
         order = np.argsort(-bounds, kind="stable")

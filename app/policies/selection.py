@@ -214,17 +214,10 @@ class Drawn(msgspec.Struct, frozen=True, eq=False):
         return Ranking(hits, self.propensities.tolist())
 
 
-class Selection(msgspec.Struct, frozen=True, eq=False):
-    """The arms that a policy has chosen, as rows of ``snapshot``; best first, or as drawn.
+class Selection(Ranking, frozen=True, eq=False, kw_only=True):
+    """The arms that a policy has chosen, as rows of ``snapshot``; best first, or as drawn."""
 
-    ``propensities``: the probability of each arm given those before it, where the policy knows it.
-    ``drawn``: whether the scores are drawn values, x.theta~.
-    """
-
-    hits: TopK
     snapshot: ReadSnapshot
-    propensities: Sequence[float] | None = None
-    drawn: bool = False
 
 
 def measured(

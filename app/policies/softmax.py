@@ -50,16 +50,11 @@ class SoftmaxPolicy(Policy):
     has_propensities = True
     target_by_exclusion = False
 
-    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:  # noqa: ARG002
+    def cost_us(self, request: SelectionRequest, arms: LearnerSnapshot) -> float:
         return _NUMBER_US * arms.size * arms.table.dim
 
     def rank(
-        self,
-        posterior: Posterior,
-        candidates: Candidates,
-        k: int,
-        rng: np.random.Generator,
-        prepared: None,  # noqa: ARG002
+        self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: None
     ) -> Ranking:
         theta, offset = candidates.bandit.observed_theta(posterior.theta)
         drawn = draw(
@@ -73,7 +68,7 @@ class SoftmaxPolicy(Policy):
         )
         return drawn.ranking(offset)
 
-    async def target(self, covers: Covers, pool: Pool) -> SoftmaxTarget:  # noqa: ARG002 - as all targets
+    async def target(self, covers: Covers, pool: Pool) -> SoftmaxTarget:
         arms = pool.arms.plain
         temperature = pool.bandit.record.temperature
         fixed = None if isinstance(temperature, str) else temperature or 1.0

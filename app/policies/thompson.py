@@ -93,7 +93,7 @@ class ThompsonSampling(Policy):
         )
         return Ranking(bandit.observed(hits), drawn=True)
 
-    async def target(self, covers: Covers, pool: Pool) -> ThompsonTarget:  # noqa: ARG002 - as all targets
+    async def target(self, covers: Covers, pool: Pool) -> ThompsonTarget:
         draws = DRAWS if pool.bandit.exploration else 1
         k = min(max(pool.k, 1), MAX_PLACES)
         return ThompsonTarget(pool.arms, self.target_solver(pool.arms), k, draws)
@@ -143,7 +143,7 @@ class LinearTs(ThompsonSampling):
     summary = "Thompson sampling; every eligible arm is compared with what was drawn"
     options = ANY_PRIOR | {"context", "explore"}
 
-    def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:  # noqa: ARG002
+    def solver(self, dependencies: PolicyDependencies, bandit: Bandit, arms: LearnerSnapshot) -> MipsSolver:
         return ExactSolver(arms)
 
 
@@ -195,7 +195,7 @@ class ThompsonTarget:
         scores = np.where(distinct >= 0, (features @ situations.queries[position]).clip(low, high), 0.0)
         return rows, scores[positions].reshape(rows.shape)
 
-    def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:  # noqa: ARG002
+    def drawn(self, situations: EvaluationBatch, known: Prepared, position: int) -> tuple[Rows, Vector]:
         rows, counts = np.unique(known[0], return_counts=True)
         return rows[rows >= 0], counts[rows >= 0] / self.draws
 
@@ -224,7 +224,7 @@ class ThompsonTarget:
             rows[part, :count] = arms[_best(queries[part] @ features.T, count)]
         return rows
 
-    def weigh(self, situations: EvaluationBatch, known: Sequence[Prepared], lists: Lists) -> Weighed:  # noqa: ARG002
+    def weigh(self, situations: EvaluationBatch, known: Sequence[Prepared], lists: Lists) -> Weighed:
         positions = lists.rows.shape[1]
         least = np.array([scores[rows >= 0].min(initial=np.inf) for rows, scores in known])
         most = np.array([scores[rows >= 0].max(initial=-np.inf) for rows, scores in known])

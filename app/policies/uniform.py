@@ -39,12 +39,7 @@ class Uniform(Policy):
         return _LISTED_US * arms.table.rows if lists else 0.0
 
     def rank(
-        self,
-        posterior: Posterior,
-        candidates: Candidates,
-        k: int,
-        rng: np.random.Generator,
-        prepared: None,  # noqa: ARG002
+        self, posterior: Posterior, candidates: Candidates, k: int, rng: np.random.Generator, prepared: None
     ) -> Ranking:
         rows, propensities = draw(
             candidates.arms.plain,

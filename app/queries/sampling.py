@@ -89,12 +89,7 @@ class FactorsJob:
     def options(self) -> dict[str, Any]:
         """What all searches take."""
         request = self.request
-        return {
-            "delta": request.delta,
-            "draws": request.draws,
-            "log_prior": self.log_prior,
-            "rng": self.rng,
-        }
+        return {"delta": request.delta, "draws": request.draws, "log_prior": self.log_prior, "rng": self.rng}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +237,7 @@ METHODS: Mapping[SamplingMethod, SamplingDraw] = {
         lambda request: Guarantee("pac", delta=request.delta, assumes="normal_means"),
     ),
     "racing_ebs": SamplingDraw(
-        _racing_ebs,
-        _raced("racing_ebs"),
-        lambda request: Guarantee("pac", delta=request.delta),
+        _racing_ebs, _raced("racing_ebs"), lambda request: Guarantee("pac", delta=request.delta)
     ),
     "lil_ucb": SamplingDraw(_lil_ucb, _lil_ucb_of_arms, _lil_promise),
     "exact": SamplingDraw(_sum_all, _score_all, None),

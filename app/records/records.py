@@ -29,11 +29,7 @@ _STATE_HEADER = struct.Struct("<BxHIQQ")  # format, dim, space, version, observa
 _UNWEIGHED_HEADER = struct.Struct("<Qd")  # follows in a discounted state: time_ms, half_life_s
 _DISCOUNT_HEADER = struct.Struct("<Qdd")  # the same, and the weight of the observations
 _SQUARES = struct.Struct("<dd")  # the sum of squared rewards, and its error
-_DISCOUNTED = {
-    DISCOUNTED_STATE_FORMAT,
-    DISCOUNTED_SQUARES_STATE_FORMAT,
-    DISCOUNTED_SIGNALS_STATE_FORMAT,
-}
+_DISCOUNTED = {DISCOUNTED_STATE_FORMAT, DISCOUNTED_SQUARES_STATE_FORMAT, DISCOUNTED_SIGNALS_STATE_FORMAT}
 _WITH_SQUARES = {
     SQUARES_STATE_FORMAT,
     DISCOUNTED_SQUARES_STATE_FORMAT,

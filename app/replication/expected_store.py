@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from app.platform.background import repeat
 from app.platform.errors import StartupError, Unavailable
 from app.storage.embedded.losses import Losses, read_sealed, write_sealed
 from app.storage.store import Store
@@ -104,10 +105,7 @@ class ExpectedStore:
 
     async def run(self) -> None:
         """Refresh again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(REFRESH_S)
-            with contextlib.suppress(Unavailable):  # others say so
-                await self.refresh()
+        await repeat(self.refresh, every_s=REFRESH_S)
 
     async def finish(self) -> None:
         """Expect from now on what is there at the end, if it was served and the store tells in time."""

@@ -6,13 +6,13 @@ Values are read and written by commands and not as dumps, since Valkey and Redis
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
-from redis import ConnectionError, Redis, RedisCluster  # noqa: A004 - it is the driver's
+from redis import ConnectionError, Redis, RedisCluster, ResponseError  # noqa: A004 - it is the driver's
 
 from app.platform.errors import Conflict, NotFound, ShortlistError, StartupError, Unavailable
-from app.storage.redis_client import translated
+from app.storage.redis_client import CLIENT_NAME, translated
 from app.storage.redis_keys import PREFIX, WORKERS
 
 BATCH = 1_000
@@ -31,12 +31,12 @@ def copy(source: str, target: str, *, watched: Watched) -> int:
 
     ``watched`` yields the keys, and shows how far it is.
 
-    Raises: Conflict (the target has some of them already, or a worker uses the source), NotFound (the source
-    has none), StartupError (not a URL of a server), Unavailable (one of the two does not answer). What was
-    copied before an error stays, and has to be removed (`FLUSHDB`) before the next try.
+    Raises: Conflict (the target has some of them already, or a service or a worker uses the source), NotFound
+    (the source has none), StartupError (not a URL of a server), Unavailable (one of the two does not answer).
+    What was copied before an error stays, and has to be removed (`FLUSHDB`) before the next try.
     """
     with translated(), _connected(source, "the source") as old, _connected(target, "the target") as new:
-        if old.eval(RENEWED, 1, WORKERS, RENEWED_MS):
+        if _is_used(old):
             raise Conflict(
                 "a service or a worker uses the source: stop all of them first (after a kill, wait 2 seconds)"
             )
@@ -66,6 +66,19 @@ def _connected(url: str, name: str) -> Server:
         raise Unavailable(f"{name} does not answer ({type(error).__name__})") from error
     server.close()
     return RedisCluster.from_url(url)
+
+
+def _is_used(server: Server) -> bool:
+    """Whether anything of Shortlist is connected, or a worker has renewed its lease a moment ago."""
+    everywhere = {"target_nodes": RedisCluster.PRIMARIES} if isinstance(server, RedisCluster) else {}
+    try:
+        found = server.client_list(**everywhere)
+    except ResponseError:  # hosted servers do not tell: of these workers alone are seen
+        found = []
+    clients = chain.from_iterable(found.values()) if isinstance(found, dict) else found
+    if any(client["name"] == CLIENT_NAME for client in clients):
+        return True
+    return bool(server.eval(RENEWED, 1, WORKERS, RENEWED_MS))
 
 
 def _copy_key(old: Server, new: Server, key: bytes) -> None:

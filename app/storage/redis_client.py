@@ -28,6 +28,7 @@ _LOG = logging.getLogger("shortlist.store")
 
 Argument = str | bytes | int
 OLDEST = (6, 2)
+CLIENT_NAME = "shortlist"  # of every connection, by which the server tells who uses it
 FULL_BYTES = 16 << 20  # about the longest write
 DISK_FULL = "the disk of SHORTLIST_DATA_DIR is full"
 SCAN_STEP = 1_000
@@ -179,6 +180,7 @@ class RedisClient:
             # The driver would send a write again after a lost reply, without knowing whether that is safe.
             "retry": Retry(NoBackoff(), 0),
             "decode_responses": False,
+            "client_name": CLIENT_NAME,
             "protocol": 2,  # the one protocol whose answers have the same shape on every server
         }
         try:

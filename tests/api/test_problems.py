@@ -99,6 +99,24 @@ def test_it_says_when_to_try_again():
 
 
 @pytest.mark.anyio
+async def test_what_a_body_names_and_is_not_there_is_told_from_what_the_path_names(shared: Api):
+    await shared.ok("PUT", "/v1/catalogues/c", {"dim": 2}, status=201)
+    await shared.ok("PUT", "/v1/bandits/b", {"catalogue": "c", "policy": "sub_ts"}, status=201)
+    made, there = {"catalogue": "none", "policy": "sub_ts"}, {"status": 404, "code": "not_found"}
+    rules = {"rules": {"at_most": [{"field": "f", "count": 1}]}, "catalogue": "none"}
+    slates = {"id": "s", "arms": ["a", "b"], "k": 1, "noise_range": 1.0, "epsilon": 0.5, **rules}
+    for method, path, body in (
+        ("PUT", "/v1/bandits/new", made),
+        ("POST", "/v1/bandits/b/move", {"catalogue": "none"}),
+        ("POST", "/v1/bandits/b/move", {"catalogue": "none", "dry_run": True}),
+        ("POST", "/v1/slates", slates),
+    ):
+        await shared.refused(method, path, body, loc=["body", "catalogue"], **there)
+    unknown = await shared.refused("POST", "/v1/bandits/none/move", {"catalogue": "c"}, **there)
+    assert unknown["errors"] == []
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("method", "path", "known"),
     [

@@ -287,7 +287,8 @@ async def test_a_campaign_that_is_sampling_starts_no_learner_and_is_no_baseline(
     for name in ("none", "b"):
         missing = {"k": 3, "baseline": name}
         await api.refused("POST", "/v1/bandits/b/choose", missing, status=404, code="not_found")
-    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "none"}, status=404, code="not_found")
+    unknown = {"status": 404, "code": "not_found", "loc": ["body", "bandit"]}
+    await api.refused("POST", "/v1/slates/s/teach", {"bandit": "none"}, **unknown)
     await api.refused("POST", "/v1/slates/s/teach", {"bandit": "u"}, loc=["body", "key"])
     await api.refused("POST", "/v1/slates/s/teach", {"bandit": "b", "key": "ann"}, loc=["body", "key"])
     await api.ok("POST", "/v1/slates/s/teach", {"bandit": "u", "key": "ann"}, status=202)

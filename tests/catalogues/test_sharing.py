@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.catalogues.resident_arms import ResidentArms
-from app.indexes import live, mapped_file, shared_files
+from app.indexes import live, shared_files, shared_format
 from app.platform.settings import Settings
 from server.application import create_app
 from server.composition import SHARED
@@ -124,7 +124,7 @@ async def test_all_say_why_nothing_can_be_shared_until_there_is_room(
     def full(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    written_all = mapped_file.write_all
+    written_all = shared_format.write_all
     await put(pair[0], ARMS)
 
     async def is_shared() -> bool:

@@ -137,7 +137,9 @@ def test_a_matrix_that_becomes_shorter_is_an_error(tmp_path: Path):
 def test_a_key_of_bytes_is_refused(client: Client, run: Run, tmp_path: Path):
     client.put_bandit("b", catalogue="c", policy="linear_ts", scope="per_key")
     path = parquet(tmp_path / "l.parquet", key=[b"k"], state=[b"s"])
-    status, _, err = run("import", "--learners", "b", path)
+    # options may stand before the files too
+    assert run("import", "b", "--learners", path) == run("import", "--learners", "b", path)
+    status, _, err = run("import", "b", path, "--learners")
     assert (status, told(err)) == (2, f"shortlist: {path}: row 1: key: is of another kind")
 
 

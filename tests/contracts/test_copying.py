@@ -1,5 +1,6 @@
 """`shortlist copy`: everything arrives on a server of another kind, with what is left of its life."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from app.storage.redis_keys import WORKERS
 from server import cli
 from shortlist_client.files.progress import progress
 from store_clients import connect_sync, flush_sync
+from store_server import patient_store
 
 MANY = 2 * BATCH + 7
 WORDS = {
@@ -65,6 +67,24 @@ def test_a_store_that_a_worker_uses_is_not_copied(
     assert contents(target) == {}
     source.zadd(WORKERS, {"worker": now - HOUR_MS})  # it was killed
     assert copy(store_url, store_server, watched=progress) == 2
+
+
+@pytest.mark.anyio
+async def test_a_store_that_a_service_without_a_worker_uses_is_not_copied(
+    source: Redis, target: Redis, store_url: str, store_server: str
+):
+    """It holds no lease, and writes rewards all the same."""
+    source.set("shortlist:text", "1")
+    service = patient_store(store_url)
+    await service.open()
+    try:
+        with pytest.raises(Conflict, match="a service or a worker uses the source"):
+            await asyncio.to_thread(copy, store_url, store_server, watched=progress)
+    finally:
+        await service.close()
+    assert contents(target) == {}
+    await asyncio.to_thread(copy, store_url, store_server, watched=progress)
+    assert target.get("shortlist:text") == b"1"
 
 
 def test_every_type_arrives_whole_and_others_keys_stay_behind(

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from app.filters.arrays import MappedStrings
 from app.filters.filter import parse
-from app.indexes import arm_rows, live, mapped_file, shared_files
+from app.indexes import arm_rows, live, shared_files, shared_format
 from app.indexes.arm_rows import ArmIds
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.live import IndexOptions, LiveIndex, Maintenance
@@ -558,8 +558,8 @@ def test_a_full_disk_leaves_what_serves(tmp_path: Path, monkeypatch: pytest.Monk
     for index in (maker, other):
         index.remove([str(row) for row in range(100)])
         index.upsert([f"n{row}" for row in range(300)], np.ones((300, DIM)), list(range(400, 700)))
-    written_all, before = mapped_file.write_all, maker.snapshot()
-    monkeypatch.setattr(mapped_file, "write_all", full)
+    written_all, before = shared_format.write_all, maker.snapshot()
+    monkeypatch.setattr(shared_format, "write_all", full)
     monkeypatch.setattr(shared_files, "write_all", full)
     with pytest.raises(OSError, match="No space left"):
         share(maker)
@@ -651,7 +651,7 @@ def test_a_maker_that_is_killed_at_any_step_leaves_what_serves(
     maker, _ = group(tmp_path)
     built(maker)
     monkeypatch.setattr(shutil, "rmtree", lambda *arguments, **named: None)
-    written_all, steps = mapped_file.write_all, 0
+    written_all, steps = shared_format.write_all, 0
     for step in range(1_000):
         _, other = group(tmp_path)
         other._shared.is_maker = lambda: True
@@ -670,7 +670,7 @@ def test_a_maker_that_is_killed_at_any_step_leaves_what_serves(
 
         other.upsert([f"n{row}" for row in range(200)], np.ones((200, DIM)), [*range(2_000, 2_200)])
         with monkeypatch.context() as patch:
-            patch.setattr(mapped_file, "write_all", write)
+            patch.setattr(shared_format, "write_all", write)
             patch.setattr(shared_files, "write_all", write)
             try:
                 assert isinstance(share(other), Publishing)

@@ -36,12 +36,12 @@ from app.indexes import (
     graph_file,
     hnsw,
     inverted_file,
-    mapped_file,
     planner,
     probes,
     publishing,
     segments,
     shared_files,
+    shared_format,
 )
 from app.learning import tokens
 from app.measuring import evaluation_jobs
@@ -108,8 +108,8 @@ RECORDS: dict[str, type] = {
     "evaluation": evaluation_jobs.JobHead,
     "evaluation, progress": evaluation_jobs.JobProgress,
     "loss": losses.Loss,
-    "shared file": mapped_file.Packed,
-    "shared array": mapped_file.ArrayPlace,
+    "shared file": shared_format.Packed,
+    "shared array": shared_format.ArrayPlace,
     "shared arms": shared_files.ArmHeader,
     "shared attributes": shared_files.Attributes,
     "shared attributes, block": columns.ColumnBlock,

@@ -155,13 +155,13 @@ async def test_going_back_corrects_little_by_little_and_carries_nothing_besides(
 async def test_a_plan_carries_only_those_keys_of_which_it_fits_a_prior(
     world: Api, monkeypatch: pytest.MonkeyPatch
 ):
-    seen, carry = list[int](), prior_fits._carried
+    seen, carry = list[int](), Spaces.carried_each
 
-    def carried(spaces: Spaces, uid: str, states: Sequence[LearnerState], space: int) -> Any:
-        seen.append(len(states) if space else 0)  # a fit of the bandit as it is may go on meanwhile
-        return carry(spaces, uid, states, space)
+    def carried(spaces: Spaces, uid: str, states: Sequence[LearnerState | None], to: int) -> Any:
+        seen.append(len(states) if to else 0)  # a fit of the bandit as it is may go on meanwhile
+        return carry(spaces, uid, states, to)
 
-    monkeypatch.setattr(prior_fits, "_carried", carried)
+    monkeypatch.setattr(Spaces, "carried_each", carried)
     monkeypatch.setattr(prior_fits, "MOST_KEYS", 12)
     automatic = {"prior": "learned", "ridge": "auto", "exploration": "auto"}
     await world.bandit("c", "old", scope="per_key", **automatic)

@@ -160,14 +160,14 @@ class Constraint(ABC):
         Raises Invalid (naming a field of the request), Unavailable.
         """
 
-    async def charge(self, view: View, shown: Shown) -> Any:  # noqa: ARG002 - of those that count
+    async def charge(self, view: View, shown: Shown) -> Any:
         """Count what is shown. Returns what ``refund`` needs, ``()`` for nothing; None: used up meanwhile.
 
         All of it is counted, or nothing: also if the store fails, or the caller leaves.
         """
         return ()
 
-    async def defer(self, charge: Any, shown: Shown) -> Any:  # noqa: ARG002
+    async def defer(self, charge: Any, shown: Shown) -> Any:
         """The decision is deferred: what it was charged comes back by itself when it expires.
 
         Returns the charge from now on; None: so much may not be held back, and it is refunded already.
@@ -177,7 +177,7 @@ class Constraint(ABC):
     async def refund(self, charge: Any) -> None:  # noqa: B027 - of those that count
         """Nobody sees the choice. While the store is away it cannot be undone: then it counts."""
 
-    def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:  # noqa: ARG002
+    def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:
         """Which arms were not eligible. What else that needs in the store is kept for ``ttl_ms``."""
         return NOTHING_LEFT_OUT
 

@@ -121,7 +121,7 @@ class FrequencyCaps(Constraint):
                 await self._store.drop_repeats(charge.subject.key, charge.shown)
                 self._known.drop(charge.subject.key)
 
-    def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:  # noqa: ARG002
+    def record(self, view: View, charge: Any, shown: Shown, ttl_ms: int) -> LogRecord:
         """What was over the cap. In a list, arms of one value may have left out each other."""
         state: CapState | None = view.state
         if state is None:

@@ -18,13 +18,7 @@ from app.platform.errors import Unavailable
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
 from app.records.left_out import NOT_KEPT
-from app.serving.constraints.base import (
-    Constraint,
-    ConstraintFields,
-    LogRecord,
-    Shown,
-    View,
-)
+from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
 
 
 class QuotaCharge(NamedTuple):
@@ -76,7 +70,7 @@ class QuotaConstraint(Constraint):
             with contextlib.suppress(Unavailable):
                 await quotas.drop(charge.held[0], charge.taken, expires_ms=charge.held[1])
 
-    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:  # noqa: ARG002
+    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:
         """Which quotas had nothing left. Of a list that took the last of one, that is not known."""
         quotas: QuotaSnapshot | None = view.quotas
         if quotas is None:

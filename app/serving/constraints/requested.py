@@ -36,14 +36,14 @@ class Exclusions(Constraint):
 
     is_in_row = True
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:  # noqa: ARG002
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         return View(exclude=choice.exclude)
 
 
 class AtMostRules(Constraint):
     """The rules ``at_most`` of the request."""
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:  # noqa: ARG002
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
         return View(limits=choice.rules.at_most)
 
 

@@ -27,6 +27,7 @@ from app.storage.types.decisions import (
     StoredRows,
 )
 from app.storage.types.learners import (
+    NOTHING_FOLDED,
     Appended,
     CarriedWrite,
     DeadLetter,

@@ -161,6 +161,9 @@ class FoldedCounts:
     replaced: int = 0
 
 
+NOTHING_FOLDED = FoldedCounts()
+
+
 @dataclass(frozen=True, slots=True)
 class StoredLearner:
     """What the store has of one learner.

@@ -1,7 +1,8 @@
-"""Files of numbers that several processes map: written once, for the owner's eyes only, and never changed.
+"""The format of what processes share: files of numbers that they map, written once, and never changed.
 
-What a process reads of them is in memory once for all processes, and what it writes is its own (copy on
-write). A file may be longer than what is in it: that room takes no space on disk and is not read.
+They are for the owner's eyes only. What a process reads of them is in memory once for all processes, and what
+it writes is its own (copy on write). A file may be longer than what is in it: that room takes no space on
+disk and is not read.
 """
 
 from __future__ import annotations
