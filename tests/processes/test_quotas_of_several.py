@@ -121,7 +121,7 @@ class Trial:
     scale: int
 
 
-SMALL = Trial(services=2, calls=500, callers=50, kills=2, stores=1, scale=90)
+SMALL = Trial(services=2, calls=300, callers=50, kills=2, stores=1, scale=54)
 LARGE = Trial(services=4, calls=40_000, callers=200, kills=40, stores=10, scale=4_000)
 ON_NODES = Trial(services=2, calls=6_000, callers=200, kills=12, stores=6, scale=900)
 
