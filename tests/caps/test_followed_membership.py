@@ -163,7 +163,7 @@ async def test_arms_count_for_what_their_filters_say(seed: int):
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 async def test_what_is_not_known_yet_is_not_eligible(seed: int, monkeypatch: pytest.MonkeyPatch):
     """Arms are written and described while filters are evaluated in a thread, by several callers at once."""
     monkeypatch.setattr(membership_filters, "MOST_AT_ONCE", -1)
