@@ -82,7 +82,8 @@ async def dropped(made: Town, pattern: str) -> None:
         await wait_until(gone, what=f"{pattern} is dropped")
 
 
-@pytest.mark.parametrize("which", ["store", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["store", "all"])
 async def test_a_reward_counts_once_after_a_jump_beyond_the_life_of_its_token_and_back(
     made: Town, clocks: Clocks, which: str
 ):

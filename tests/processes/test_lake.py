@@ -214,14 +214,8 @@ def test_what_is_made_anew_is_what_the_service_learned(
     assert_equal(dict(rebuild.rebuilt(lake)), learners(client, name))
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(["plain", "keys", "shifted", "revised", "signals"], id="some"),
-        pytest.param(list(BANDITS), id="all", marks=pytest.mark.slow),
-    ],
-)
-def test_learners_are_rebuilt_across_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]):
+@pytest.mark.slow
+def test_learners_are_rebuilt_across_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Rewards of before and late ones, what did not come along, and what was corrected by going back."""
     monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)
     rng, features = random.Random(2), np.random.default_rng(3).normal(size=(12, DIM + 1))
@@ -235,18 +229,18 @@ def test_learners_are_rebuilt_across_moves(tmp_path: Path, monkeypatch: pytest.M
         wait_until_sync(lambda: len([*client.log("logged")]) == 8, what="the rows are written")
         late = client.choose("plain").decision
         for catalogue in ("c2", "c"):
-            for name in (*names, "logged"):
+            for name in (*BANDITS, "logged"):
                 carry = (
                     "none" if name == "plain" else "log" if (name, catalogue) == ("logged", "c2") else "map"
                 )
                 answer = client.move_bandit(name, catalogue=catalogue, carry=carry)
                 assert answer.carry == carry
                 wait_until_sync(lambda name=name: client.get_bandit(name).move is None, what="it is moved")
-                if name != "logged":
+                if name in BANDITS:
                     teach(client, name, rng, catalogue)
             assert client.reward(late, 0.5).accepted == (catalogue == "c2")
             wait_until_sync(lambda: rests(client), what="all is learned")
-            for name in (*names, "logged"):
+            for name in (*BANDITS, "logged"):
                 folder = str(tmp_path / f"{name}-{catalogue}")
                 export_lake(client, name, folder)
                 found = dict(rebuild.rebuilt(Lake(folder)))

@@ -163,6 +163,7 @@ async def move_and_kill(
         await move
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_loses_no_reward(tmp_path: Path):
     await kill_workers(tmp_path, ["map"], [0.3], movers=False)
 

@@ -136,6 +136,7 @@ def test_a_page_can_choose_and_reward_and_nothing_else(site: Site, tmp_path: Pat
             thread.join()
 
 
+@pytest.mark.slow
 def test_our_own_pages_are_shown_without_a_public_network(tmp_path: Path):
     """No name but that of this machine leads anywhere, and no rule of the pages is broken."""
     flags = (

@@ -144,6 +144,7 @@ def test_the_largest_filter_is_as_large_as_allowed_and_right(monkeypatch):
     assert (row["K"], row["eligible"]) == (500, sum(let_in))
 
 
+@pytest.mark.slow
 def test_a_missed_target_is_said_and_wrong_answers_fail(small, monkeypatch, capsys):
     monkeypatch.setattr(filters, "NORMS", ("gaussian",))
     monkeypatch.setattr(filters, "SHARES", (0.5,))
