@@ -6,6 +6,8 @@ import ast
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from mutation_tests.areas import ROOT
 from mutation_tests.semantic import TESTS, Semantic, is_noticed, table
 
@@ -33,6 +35,7 @@ def test_the_tests_of_an_area_exist():
         assert all((ROOT / test).exists() for test in tests), tests
 
 
+@pytest.mark.slow
 def test_a_mutant_is_noticed_by_a_test_that_fails_and_the_file_is_as_before(tmp_path: Path):
     (tmp_path / "doubling.py").write_text("def double(x):\n    return 2 * x\n")
     (tmp_path / "test_doubling.py").write_text(

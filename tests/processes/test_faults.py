@@ -140,6 +140,7 @@ async def acknowledged(
         await asyncio.gather(*visitors)
 
 
+@pytest.mark.slow
 async def test_a_worker_is_paused_beyond_its_lease(tmp_path: Path):
     """Its partitions go to the other one; what it had read by then it cannot write any more."""
     with town(tmp_path, replicas=1, workers=2, cluster=ON_CLUSTER) as made:
@@ -202,6 +203,7 @@ async def test_the_store_is_away_for_a_minute(tmp_path: Path):
     await away(tmp_path, 60.0)
 
 
+@pytest.mark.slow
 async def test_the_store_is_slow_and_then_hangs(tmp_path: Path):
     """Who is in memory is chosen for at once, whatever the store does."""
     with (
@@ -251,6 +253,7 @@ async def test_clocks_jump(tmp_path: Path, clocks: Clocks):
         await settled(traffic, made)
 
 
+@pytest.mark.slow
 async def test_two_services_on_one_data_directory(tmp_path: Path):
     """The second is refused in the middle of traffic, and does no harm."""
     with serving(tmp_path) as service:

@@ -151,6 +151,7 @@ def shares():
     return np.array(taken)
 
 
+@pytest.mark.slow
 def test_campaigns_stop_by_their_bound():
     """A look after the tenth is exceeded with probability below 0.0025, so more than 3 of 20 with less than
     2e-7. They need more than a tenth of it: that is no bound.

@@ -104,6 +104,7 @@ def test_dead_answers_show(small, monkeypatch):
     assert all(row["dead"] > 0.5 * row["answers"] for row in rows)
 
 
+@pytest.mark.slow
 def test_ineligible_answers_show_while_arms_are_replaced(small, monkeypatch):
     """A broken variant: once arms were replaced, the filter is forgotten."""
     original = FilteredSnapshots.of
