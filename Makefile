@@ -60,9 +60,9 @@ serve: install
 # All that goes through the store, on a Redis Cluster of three nodes; `make test` runs a part of it.
 SERVICES      := $(addprefix tests/,bandits campaigns caps catalogues decision_log filtering learning measuring platform policies queries records replication serving)
 CLUSTER_TESTS := tests/api $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
-CLUSTER_FEW   := tests/api/test_rewards.py tests/api/test_bandits.py tests/workers/test_reward_ingestion.py
+CLUSTER_FEW   := tests/api/test_rewards.py tests/workers/test_reward_ingestion.py
 
-WORKER_FEW    := tests/api/test_filters.py tests/api/test_choosing.py tests/api/test_mips.py tests/processes/test_kills.py
+WORKER_FEW    := tests/api/test_filters.py tests/api/test_choosing.py tests/processes/test_kills.py
 
 # This many processes run test files side by side, each with a store of its own; 0: one file after the other.
 # What took longest is printed at the end.
@@ -70,7 +70,7 @@ JOBS ?= 3
 
 # Types, the part on a cluster and the part with processes that share take one core, beside the others.
 test: $(VENV)/.installed-test $(VENV)/.installed-docs
-	@echo "Tests, types and lint: about 20 minutes on two cores. Each dot is a test that passed."
+	@echo "Tests, types and lint: about 15 minutes on two cores. Each dot is a test that passed."
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=none test-suite test-beside
 
 test-suite:

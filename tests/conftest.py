@@ -60,24 +60,22 @@ def has_room_in_memory() -> bool:
 if has_room_in_memory():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
-# By what they take, half a minute of a processor and more; then all of these folders.
+# By what they take, ten seconds of a processor and more; then all of these folders.
 LONGEST_FILES = (
     "test_console_pages.py",
-    "test_memory_runs_out.py",
-    "test_whole_service.py",
+    "test_console_questions.py",
     "test_faults.py",
-    "test_openapi.py",
+    "test_code_blocks.py",
     "test_lake.py",
-    "test_replicas.py",
+    "test_whole_service.py",
     "test_quotas_of_several.py",
+    "test_replicas.py",
+    "test_console_keyboard.py",
+    "test_evaluations.py",
+    "test_openapi.py",
     "test_policy_contract.py",
-    "test_dimension_sampling.py",
-    "test_concurrency.py",
-    "test_filtered_search.py",
-    "test_shared_arms.py",
-    "test_store_growth.py",
 )
-LONGEST_FOLDERS = {"processes", "workers"}
+LONGEST_FOLDERS = {"processes", "console", "workers"}
 
 
 def starts_at(item: pytest.Item) -> int:

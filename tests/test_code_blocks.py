@@ -217,7 +217,17 @@ def test_the_python_of_a_page_runs_and_prints_what_it_shows(page: str, url: str,
         own.close()
 
 
-@pytest.mark.parametrize("page", pages_with("console"))
+# These start a command every second or two; what the commands do has tests of its own.
+LONG_SESSIONS = {"docs/files.md", "docs/lake.md", "docs/measuring.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.slow] if page in LONG_SESSIONS else [])
+        for page in pages_with("console")
+    ],
+)
 def test_the_sessions_of_a_page_run_and_answer_what_it_shows(
     page: str, url: str, client: Client, tmp_path: Path
 ):
@@ -282,6 +292,7 @@ def test_a_recipe_says_when_to_use_it_runs_and_shows_what_comes_back(recipe: str
     assert f"docs/recipes/{recipe}" in (ROOT / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_job_of_new_embeddings_runs_and_can_be_repeated(url: str, client: Client, tmp_path: Path):
     """As cron runs it: each part is a script with the catalogues of last week and of this one."""
     _, _, job = (ROOT / "docs/recipes/new-embeddings.md").read_text().partition("\n    # Monday: ")

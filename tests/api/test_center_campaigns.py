@@ -173,6 +173,7 @@ async def test_a_campaign_continues_after_a_restart_as_if_nothing_had_happened(
     assert [{**state, "id": ""} for state in states] == [{**states[0], "id": ""}] * 2
 
 
+@pytest.mark.slow
 async def test_a_killed_service_loses_no_answer_that_it_took(tmp_path: Path):
     """Killed while answers are under way, three times; what was not acknowledged is sent again."""
     matrix, measure = distances(), noisy(distances(), 0.1)

@@ -111,7 +111,10 @@ async def compared(api: Api, decisions: int, **settings: Any) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"exploration": "auto", "ridge": "auto"}, {"policy": "softmax"}],
+    [
+        {"exploration": "auto", "ridge": "auto"},
+        pytest.param({"policy": "softmax"}, marks=pytest.mark.slow),
+    ],
 )
 async def test_the_dial_is_the_mix(api: Api, settings: Json):
     await compared(api, 60, **settings)

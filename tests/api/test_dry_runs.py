@@ -23,28 +23,29 @@ CENTERS = [f"a{row}" for row in greedy(squared(np.array([*ARMS.values()])), 5, L
 CONTEXT = {"context": {"dim": 2}}
 PINNED = {"pin": [{"arm": "a7", "place": 2}]}
 POLICIES = ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"]
+SOME = ["sub_ts", "linear_elim", "softmax"]  # every policy meets every constraint in test_policy_contract.py
 AUTO = {"exploration": "auto", "ridge": "auto", "reward": {"min": 0.0, "max": 2.0}}
 # (bandit, request)
 CASES: dict[str, tuple[Json, Json]] = {
     **{policy: ({"policy": policy}, {"k": 3}) for policy in POLICIES},
     **{
         f"{policy}, shifted": ({"policy": policy, "shift_rewards": True}, {"k": 3, "rules": PINNED})
-        for policy in POLICIES
+        for policy in SOME
     },
     **{
         f"{policy}, filter": ({"policy": policy, "log": {}}, {"k": 3, "filter": {"even": True}})
-        for policy in POLICIES
+        for policy in SOME
     },
     **{
         f"{policy}, rules": (
             {"policy": policy, "filter": {"even": True}},
             {"k": 4, "exclude": ["a2"], "rules": {**PINNED, "at_most": [{"field": "third", "count": 1}]}},
         )
-        for policy in POLICIES
+        for policy in SOME
     },
     **{
         f"{policy}, context": ({"policy": policy, **CONTEXT}, {"k": 3, "context": [0.5, -1.0]})
-        for policy in ("sub_ts", "linear_ts", "softmax", "igw")
+        for policy in ("sub_ts", "softmax")
     },
     "auto": ({"policy": "sub_ts", **AUTO}, {"k": 3}),
     "auto of softmax": ({"policy": "softmax", "temperature": "auto", **AUTO}, {"k": 3}),

@@ -190,8 +190,9 @@ MIXED: list[Json] = [
 ]
 
 
-@pytest.mark.parametrize("asks", [[ask] for ask in ASKS] + [MIXED], ids=str)
-@pytest.mark.parametrize("rest", [{}, {"shift_rewards": True}], ids=str)
+@pytest.mark.parametrize(
+    ("asks", "rest"), [*(([ask], {}) for ask in ASKS), (MIXED, {}), (MIXED, {"shift_rewards": True})], ids=str
+)
 async def test_estimates_of_a_softmax_are_those_of_a_plain_loop(shared: Api, asks: list[Json], rest: Json):
     name = f"softmax-{(ASKS.index(asks[0]) if len(asks) == 1 else 'mixed')}-{'-'.join(rest)}"
     await stocked(shared, name, **rest)
@@ -287,7 +288,7 @@ async def test_keys_are_evaluated_by_their_own_learners(shared: Api, prior: str)
     assert shared.app.service.learners.bytes == before
 
 
-@pytest.mark.parametrize("temperature", [1e-9, 1e-4, 1e-2])
+@pytest.mark.parametrize("temperature", [1e-9, pytest.param(1e-4, marks=pytest.mark.slow), 1e-2])
 async def test_a_sharp_policy_keeps_its_digits(shared: Api, temperature: float):
     """The first arm of a list has nearly all of the probability, and the others what is left."""
     name = f"sharp-{temperature}".replace(".", "-")

@@ -66,14 +66,14 @@ def words(document: Any) -> Iterator[str]:
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(
     ("seed", "count"),
-    [(0, 1_000), *(pytest.param(seed, 10_000, marks=pytest.mark.slow) for seed in range(1, 11))],
+    [(0, 400), *(pytest.param(seed, 10_000, marks=pytest.mark.slow) for seed in range(1, 11))],
 )
 async def test_no_input_is_answered_by_a_failure(tmp_path: Path, seed: int, count: int):
     fuzzed = Fuzzed()
     fuzz = None
     for first in range(0, count, TOGETHER):
         with serving(tmp_path / str(first)) as service:
-            async with httpx.AsyncClient(base_url=service.url) as http:
+            async with httpx.AsyncClient(base_url=service.url, timeout=60) as http:
                 await build_world(Api(None, http, None))  # type: ignore[arg-type]
                 document = json.loads((await http.get("/openapi.json")).content)
             fuzz = fuzz or Fuzz(seed, sorted({str(word) for word in words(document)}))

@@ -192,21 +192,26 @@ async def test_the_old_catalogue_can_be_deleted(world: Api):
     await world.ok("DELETE", "/v1/catalogues/new", status=204)
 
 
+KINDS: list[Json] = [
+    {"signals": {"like": {"weight": 1}, "hide": {"weight": -1, "default": 0.25}}},
+    {"reward": {"aggregate": "sum"}},
+    {"prior": "pooled", "half_life_s": 60},
+    {"intercept": True, "exploration": "auto", "ridge": "auto", "prior": "learned"},
+    {"context": {"dim": 2}, "interactions": 3, "intercept": True},
+]
+MORE_KINDS: list[Json] = [
+    {"reward": {"aggregate": "last"}},
+    {"reward": {"wait_s": 600, "default": 0.25}},
+    {"shift_rewards": True},
+    {"context": {"dim": 2}, "signals": {"like": {}, "hide": {}}},
+    {"position": {"examination": [1.0, 0.5]}},
+    {"idle_ttl_s": 600},
+]
+
+
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"signals": {"like": {"weight": 1}, "hide": {"weight": -1, "default": 0.25}}},
-        {"reward": {"aggregate": "sum"}},
-        {"reward": {"aggregate": "last"}},
-        {"reward": {"wait_s": 600, "default": 0.25}},
-        {"prior": "pooled", "half_life_s": 60},
-        {"shift_rewards": True},
-        {"intercept": True, "exploration": "auto", "ridge": "auto", "prior": "learned"},
-        {"context": {"dim": 2}, "interactions": 3, "intercept": True},
-        {"context": {"dim": 2}, "signals": {"like": {}, "hide": {}}},
-        {"position": {"examination": [1.0, 0.5]}},
-        {"idle_ttl_s": 600},
-    ],
+    [*KINDS, *(pytest.param(each, marks=pytest.mark.slow) for each in MORE_KINDS)],
     ids="-".join,
 )
 async def test_bandits_of_every_kind_move_there_and_back(world: Api, store_url: str, settings: Json):

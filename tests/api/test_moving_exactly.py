@@ -3,6 +3,7 @@
 import base64
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,14 @@ SETTINGS: list[Json] = [
     {"idle_ttl_s": 600},
     {"scope": "global"},
 ]
+QUICK = {0, 1, 5}  # places that `make test` plays
+
+
+def of_all_kinds(settings: list[Json]) -> list[Any]:
+    return [
+        each if place in QUICK else pytest.param(each, marks=pytest.mark.slow)
+        for place, each in enumerate(settings)
+    ]
 
 
 def by_id(features: np.ndarray) -> dict[str, list[float]]:
@@ -184,7 +193,7 @@ def ids_of(settings: Json) -> str:
     return "-".join(settings) or "plain"
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=ids_of)
+@pytest.mark.parametrize("settings", of_all_kinds(SETTINGS), ids=ids_of)
 async def test_learners_are_made_anew_from_the_log(world: Api, store_url: str, settings: Json):
     """Rewards before and after the move, of decisions before it: all as if it had always been there."""
     players = Players(world, settings)
@@ -272,7 +281,7 @@ async def test_what_the_log_lacks_is_found(world: Api, missing: str):
     assert (await world.ok("GET", "/v1/bandits/b"))["catalogue"] == "old"
 
 
-@pytest.mark.parametrize("settings", [{}, *SETTINGS[1:], {"prior": "pooled"}], ids=ids_of)
+@pytest.mark.parametrize("settings", of_all_kinds([*SETTINGS, {"prior": "pooled"}]), ids=ids_of)
 async def test_going_back_restores_and_learns_what_came_since(world: Api, store_url: str, settings: Json):
     """``c`` never moved."""
     players = Players(world, settings)

@@ -41,7 +41,7 @@ schemathesis.serializer.alias("application/x-ndjson", "text/plain")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a catalogue ``c`` of five arms and a bandit ``b``."""
     with serving(tmp_path_factory.mktemp("openapi")) as service:
-        with httpx.Client(base_url=service.url) as http:
+        with httpx.Client(base_url=service.url, timeout=60) as http:
             http.put("/v1/catalogues/c", json={"dim": 2}).raise_for_status()
             arms = [{"id": f"a{i}", "features": [i, 1]} for i in range(5)]
             http.put("/v1/catalogues/c/arms", json={"arms": arms}).raise_for_status()
@@ -168,7 +168,7 @@ def test_every_call_says_whether_it_needs_a_key_and_what_it_does(document: dict[
 def test_the_examples_work_one_after_the_other(service: Service, document: dict[str, Any]):
     """As a reader of /docs sends them, with the token of the answer before where one is asked for."""
     token: str = ""
-    with httpx.Client(base_url=service.url) as http:
+    with httpx.Client(base_url=service.url, timeout=60) as http:
         for method, path in documentation.EXAMPLES:
             operation = document["paths"][path][method.lower()]
             body = operation["requestBody"]["content"]["application/json"]["example"]

@@ -144,7 +144,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))]
+)
 async def test_arms_count_for_what_their_filters_say(seed: int):
     town = Town(random.Random(seed))
     town.write(40, is_new=True)
@@ -163,7 +165,7 @@ async def test_arms_count_for_what_their_filters_say(seed: int):
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 async def test_what_is_not_known_yet_is_not_eligible(seed: int, monkeypatch: pytest.MonkeyPatch):
     """Arms are written and described while filters are evaluated in a thread, by several callers at once."""
     monkeypatch.setattr(membership_filters, "MOST_AT_ONCE", -1)
@@ -195,7 +197,7 @@ async def test_what_is_not_known_yet_is_not_eligible(seed: int, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 async def test_an_arm_beyond_a_limit_is_not_eligible_until_there_is_room(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ):
@@ -218,7 +220,7 @@ async def test_an_arm_beyond_a_limit_is_not_eligible_until_there_is_room(
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))])
 async def test_quotas_follow_a_bandit_to_another_catalogue_and_back(seed: int):
     """Prepared or not, while quotas and arms of both change; choices of before may still be under way."""
     towns = [Town(random.Random(seed)), Town(random.Random(seed + 100))]

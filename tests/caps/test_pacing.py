@@ -21,8 +21,17 @@ pytestmark = pytest.mark.anyio
 DAY_S = 3_600.0  # a short one: what is drawn is drawn for slices of 100 ms
 
 
-@pytest.mark.parametrize("processes", [1, 3])
-@pytest.mark.parametrize(("most", "demand"), [(1_000, 2.0), (10_000, 2.0), (5_000, 6.0)])
+@pytest.mark.parametrize(
+    ("processes", "most", "demand"),
+    [
+        (3, 1_000, 2.0),
+        (1, 5_000, 6.0),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((1, 1_000, 2.0), (1, 10_000, 2.0), (3, 10_000, 2.0), (3, 5_000, 6.0))
+        ),
+    ],
+)
 async def test_the_plan_is_followed_within_5_percent(processes: int, most: int, demand: float):
     """After each tenth of the window; and never more than the cap. False alarms: none seen in 200 seeds."""
     clock, rng = OwnClock(), np.random.default_rng(most + processes)
@@ -89,7 +98,7 @@ class Town:
         return -float(found.fun)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 async def test_an_even_pace_earns_nine_tenths_of_the_best_that_holds_back(seed: int):
     """Five arms of three contexts, four of them with a quota that binds; traffic varies tenfold."""
     rng, contexts, arms, visits = np.random.default_rng(seed), 3, 5, 12_000

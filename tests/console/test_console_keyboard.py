@@ -66,11 +66,11 @@ def write(page: Page, text: str) -> None:
     ("address", "opened"),
     [
         ("bandits/home/quotas", "Build the filter"),
-        ("bandits/home/signals", "Make it so"),
-        ("bandits/mover/move", "The calls it makes"),
-        ("what-if/home", "The call it makes"),
-        ("catalogues/films", "Build the filter"),
         ("", ""),
+        pytest.param("bandits/home/signals", "Make it so", marks=pytest.mark.slow),
+        pytest.param("bandits/mover/move", "The calls it makes", marks=pytest.mark.slow),
+        pytest.param("what-if/home", "The call it makes", marks=pytest.mark.slow),
+        pytest.param("catalogues/films", "Build the filter", marks=pytest.mark.slow),
     ],
 )
 def test_everything_is_reached_by_tab_and_the_focus_is_seen(
@@ -144,6 +144,7 @@ def test_a_filter_is_built_and_a_quota_made_and_changed(browser: Browser, furnis
         console.check()
 
 
+@pytest.mark.slow
 def test_weights_are_moved_by_arrow_keys(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console:
         page = console.open("bandits/home/signals")
@@ -162,6 +163,7 @@ def test_weights_are_moved_by_arrow_keys(browser: Browser, furnished: Service):
         console.check()
 
 
+@pytest.mark.slow
 def test_policies_are_compared(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console:
         page = console.open("what-if/plain")
@@ -188,6 +190,7 @@ def test_policies_are_compared(browser: Browser, furnished: Service):
         console.check()
 
 
+@pytest.mark.slow
 def test_columns_are_sorted_and_pages_changed(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console:
         page = console.open("catalogues/films")
@@ -205,6 +208,7 @@ def test_columns_are_sorted_and_pages_changed(browser: Browser, furnished: Servi
         console.check()
 
 
+@pytest.mark.slow
 def test_a_bandit_is_moved(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console, Client(furnished.url) as client:
         client.reward(client.choose("mover").decision, value=1.0, wait=True)

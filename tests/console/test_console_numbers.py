@@ -164,6 +164,7 @@ def test_a_setting_is_edited_without_loss(browser: Browser, tmp_path: Path):
         assert patch in sent["evaluations"]
 
 
+@pytest.mark.slow
 def test_a_choice_is_asked_for_without_loss(browser: Browser, tmp_path: Path):
     with numbered(browser, tmp_path) as (_, console, client, sent):
         typed = httpx.QueryParams({"filter": f'{{"sku": {BIG + 2}}}', "seed": str(SEED), "k": "1"})
@@ -186,6 +187,7 @@ def test_a_choice_is_asked_for_without_loss(browser: Browser, tmp_path: Path):
         expect(page.locator("main")).to_contain_text(f'"sku":{BIG + 2}')
 
 
+@pytest.mark.slow
 def test_arms_are_shown_and_written_without_loss(browser: Browser, tmp_path: Path):
     with numbered(browser, tmp_path) as (_, console, client, _):
         asked = httpx.QueryParams({"filter": f'{{"sku": {BIG}}}', "arm": "a", "colour": "sku"})
@@ -202,6 +204,7 @@ def test_arms_are_shown_and_written_without_loss(browser: Browser, tmp_path: Pat
         assert client.get_arm("c", "new").metadata == {"sku": BIG + 4}
 
 
+@pytest.mark.slow
 def test_names_that_all_objects_have_are_names_like_others(browser: Browser, tmp_path: Path):
     """Of pages, which are not there, and of metadata."""
     names = ("__proto__", "constructor", "toString")

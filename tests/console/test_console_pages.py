@@ -42,12 +42,9 @@ PAGES = {
 # What other colours may break; the rest is the same document.
 RULES_OF_COLOURS = ["color-contrast", "link-in-text-block"]
 # A phone has other elements: rows of tables are cards.
-LOOKS: list[tuple[str, str, list[str] | None]] = [
-    ("wide", "light", None),
-    ("wide", "dark", RULES_OF_COLOURS),
-    ("narrow", "light", None),
-    ("narrow", "dark", RULES_OF_COLOURS),
-]
+Look = tuple[str, str, list[str] | None]
+LOOKS: list[Look] = [("wide", "light", None), ("narrow", "dark", None)]
+OTHER_LOOKS: list[Look] = [("wide", "dark", RULES_OF_COLOURS), ("narrow", "light", RULES_OF_COLOURS)]
 # What is wider than it is shown: the page, and the names of tables and texts.
 HIDDEN = """() => [
     ...(document.documentElement.scrollWidth > innerWidth ? ["the page"] : []),
@@ -55,6 +52,8 @@ HIDDEN = """() => [
         .filter((each) => each.checkVisibility() && each.scrollWidth > each.clientWidth + 1)
         .map((each) => each.getAttribute("aria-label") ?? each.textContent),
 ]"""
+# Rows of a table are alike, and each is looked at for as long as all else on a page.
+FEW_ROWS = """() => document.querySelectorAll("tbody tr:nth-child(n + 9)").forEach((each) => each.remove())"""
 MARKUP = '<img src=x onerror="window.ran=1"><script>window.ran=1</script>'
 
 
@@ -64,18 +63,34 @@ def axe_finds(page: Page, rules: list[str] | None = None) -> list[str]:
     return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
 
 
-def check_looks(console: Console, name: str) -> None:
-    """The page that is shown is whole, accessible and fits: in a wide and a narrow window, light and dark."""
+def check_looks(console: Console, name: str, looks: list[Look]) -> None:
+    """The page that is shown is whole, accessible and fits, in windows of these looks."""
     page = console.page
     assert page.locator(".problem").count() == 0, name
     assert re.findall(r"\[object|undefined|NaN", page.locator("main").inner_text()) == [], name
     page.evaluate("document.querySelectorAll('main details').forEach((each) => (each.open = true))")
     expect(page.locator(".skeleton")).to_have_count(0)
-    for size, theme, rules in LOOKS:
+    for size, theme, _ in looks:
         console.look(size, theme)
         assert page.evaluate(HIDDEN) == [], (name, size)
+    page.evaluate(FEW_ROWS)
+    for size, theme, rules in looks:
+        console.look(size, theme)
         assert axe_finds(page, rules) == [], (name, size, theme)
     console.look("wide", "light")
+
+
+def go(page: Page, address: str) -> None:
+    """Follow a link in the page, which keeps the key; a reload forgets it."""
+    page.evaluate(
+        """to => {
+            document.querySelector(".page").removeAttribute("data-state");
+            if (location.hash === to) dispatchEvent(new HashChangeEvent("hashchange"));
+            location.hash = to;
+        }""",
+        f"#/{address}",
+    )
+    page.wait_for_selector(".page[data-state=shown]")
 
 
 def finished(page: Page, name: str) -> None:
@@ -88,11 +103,19 @@ def finished(page: Page, name: str) -> None:
         page.locator("sl-spark").wait_for()
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_page_of_the_shop_is_whole_accessible_and_fits(browser: Browser, stocked: Service, name: str):
+@pytest.mark.parametrize(
+    "looks",
+    [pytest.param(LOOKS, id="looks"), pytest.param(OTHER_LOOKS, id="other looks", marks=pytest.mark.slow)],
+)
+def test_every_page_of_the_shop_is_whole_accessible_and_fits(
+    browser: Browser, stocked: Service, looks: list[Look]
+):
     with console_of(browser, stocked) as console:
-        finished(console.open(PAGES[name][0]), name)
-        check_looks(console, name)
+        page = console.open("nowhere")
+        for name, (address, _) in PAGES.items():
+            go(page, address)
+            finished(page, name)
+            check_looks(console, name, looks)
         console.check()
 
 
@@ -111,12 +134,13 @@ def test_every_page_of_an_empty_service_says_what_to_do(browser: Browser, empty:
             "queries",
             "campaigns",
         ):
-            page = console.open(address)
+            go(page, address)
             page.locator(".empty").first.wait_for()
             assert page.locator(".problem").count() == 0, address
         console.check()
 
 
+@pytest.mark.slow
 def test_every_chart_has_its_numbers_as_a_table(browser: Browser, stocked: Service):
     with console_of(browser, stocked) as console:
         page = console.open(PAGES["explore"][0])
@@ -373,6 +397,7 @@ def test_what_people_share_is_shown_and_fitted_anew_where_there_is_a_prior(brows
             console.check()
 
 
+@pytest.mark.slow
 def test_the_picture_is_of_a_random_sample_where_there_are_many_arms(browser: Browser, tmp_path: Path):
     with serving(tmp_path) as service, Client(service.url) as client:
         client.put_catalogue("c", dim=2)
@@ -387,6 +412,7 @@ def test_the_picture_is_of_a_random_sample_where_there_are_many_arms(browser: Br
             console.check()
 
 
+@pytest.mark.slow
 def test_the_picture_is_coloured_by_the_field_of_fewest_values(browser: Browser, tmp_path: Path):
     """Also where none has few; not by one that few arms have, nor by one that all share."""
     with serving(tmp_path) as service, Client(service.url) as client:
@@ -427,6 +453,7 @@ def test_a_bandit_whose_features_were_replaced_needs_attention(browser: Browser,
             console.check()
 
 
+@pytest.mark.slow
 def test_the_picture_is_for_the_keyboard_too(browser: Browser, stocked: Service):
     with console_of(browser, stocked) as console:
         page = console.open("catalogues/shop?colour=maker")
@@ -512,19 +539,6 @@ def test_a_key_of_each_scope_does_what_it_may_and_is_kept_nowhere(browser: Brows
             console.check()
 
 
-def go(page: Page, address: str) -> None:
-    """Follow a link in the page, which keeps the key; a reload forgets it."""
-    page.evaluate(
-        """to => {
-            document.querySelector(".page").removeAttribute("data-state");
-            if (location.hash === to) dispatchEvent(new HashChangeEvent("hashchange"));
-            location.hash = to;
-        }""",
-        f"#/{address}",
-    )
-    page.wait_for_selector(".page[data-state=shown]")
-
-
 @pytest.mark.slow
 def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
     keys = {scope: new_key(scope, [scope]) for scope in SCOPES}
@@ -592,6 +606,7 @@ def test_every_page_with_a_key_of_each_scope(browser: Browser, tmp_path: Path):
             console.check()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_vector_is_refused_with_what_is_wrong_with_it(browser: Browser, stocked: Service):
     wrong = {
         "v.json": (b"[1, 2", "is no JSON"),
@@ -657,8 +672,9 @@ def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path:
                 f"decisions/b/{choice.decision}", "what-if/b", "queries/c", "campaigns/slates/s",
                 f"bandits/{httpx.QueryParams({'x': MARKUP})}", f"nowhere/{MARKUP}",
             ]  # fmt: skip
+            page = console.open("nowhere")
             for address in addresses:
-                page = console.open(address)
+                go(page, address)
                 if address.startswith("try"):
                     page.get_by_role("button", name="Choose", exact=True).click()
                     page.get_by_role("heading", name="Chosen").wait_for()
@@ -671,6 +687,7 @@ def test_markup_in_every_text_that_is_stored_is_text(browser: Browser, tmp_path:
             console.check()
 
 
+@pytest.mark.slow
 def test_numbers_are_in_the_locale_of_the_reader(browser: Browser, stocked: Service):
     with console_of(browser, stocked) as console:
         page = console.open(f"bandits/{SHOP}/explore")

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import httpx
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
-from test_console_pages import check_looks
+from test_console_pages import LOOKS, OTHER_LOOKS, Look, check_looks, go
 
 from console_browser import Console, console_of
 from console_world import features, furnish
@@ -137,29 +137,35 @@ OWN_PAGES = [
     ("campaigns/centers/looks", "Ask for five distances", "How far apart are these points?"),
 ]
 # All that it has too, with more on each page.
-FULLER_PAGES = [
+FULLER_PAGES = [(address, "", "") for address in (
     "", "bandits", "bandits/home", "bandits/home/explore", "bandits/home/settings", "bandits/home/versions",
     "bandits/home/learners", "catalogues", "catalogues/films?arm=f7", "keys", "decisions", "decisions/home",
     "what-if", "campaigns", "nowhere",
-]  # fmt: skip
+)]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("address", "press", "told"),
-    [*OWN_PAGES, *(pytest.param(each, "", "", marks=pytest.mark.slow) for each in FULLER_PAGES)],
+    ("pages", "looks"),
+    [
+        pytest.param(OWN_PAGES, LOOKS[1:], id="own"),
+        pytest.param(OWN_PAGES, [*LOOKS[:1], *OTHER_LOOKS], id="own, other looks", marks=pytest.mark.slow),
+        pytest.param(FULLER_PAGES, [*LOOKS, *OTHER_LOOKS], id="fuller", marks=pytest.mark.slow),
+    ],
 )
 def test_pages_and_what_they_answer_are_whole_accessible_and_fit(
-    browser: Browser, furnished: Service, address: str, press: str, told: str
+    browser: Browser, furnished: Service, pages: list[tuple[str, str, str]], looks: list[Look]
 ):
     with console_of(browser, furnished) as console:
-        page = console.open(address)
-        expect(page.locator(".skeleton")).to_have_count(0)
-        if press:
-            main = page.locator("main")
-            button = main.get_by_role("button", name=press, exact=True)
-            button.or_(main.get_by_role("link", name=press, exact=True)).first.click()
-            main.get_by_text(told, exact=True).first.wait_for()
-        check_looks(console, address)
+        page = console.open("nowhere")
+        for address, press, told in pages:
+            go(page, address)
+            expect(page.locator(".skeleton")).to_have_count(0)
+            if press:
+                main = page.locator("main")
+                button = main.get_by_role("button", name=press, exact=True)
+                button.or_(main.get_by_role("link", name=press, exact=True)).first.click()
+                main.get_by_text(told, exact=True).first.wait_for()
+            check_looks(console, address, looks)
         console.check()
 
 
@@ -177,8 +183,9 @@ FITTING = {
 
 def test_tables_that_are_read_row_by_row_are_cards_on_a_phone(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console:
+        page = console.open("nowhere")
         for address, tables in FITTING.items():
-            page = console.open(address)
+            go(page, address)
             expect(page.locator(".skeleton")).to_have_count(0)
             for size, width in (("wide", 1_440), ("narrow", 390)):
                 console.look(size, "light")
@@ -232,6 +239,7 @@ def test_a_quota_is_made_changed_and_deleted(browser: Browser, furnished: Servic
         console.check()
 
 
+@pytest.mark.slow
 def test_a_filter_says_why_it_lets_in_nothing_as_the_service_does(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console:
         page = console.open("catalogues/films")
@@ -256,6 +264,7 @@ def test_a_filter_says_why_it_lets_in_nothing_as_the_service_does(browser: Brows
         console.check()
 
 
+@pytest.mark.slow
 def test_arms_have_titles_and_columns_are_sorted(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console, Client(furnished.url) as client:
         page = console.open("catalogues/films")
@@ -274,6 +283,7 @@ def test_arms_have_titles_and_columns_are_sorted(browser: Browser, furnished: Se
         console.check()
 
 
+@pytest.mark.slow
 def test_policies_are_compared_in_one_chart_and_an_evaluation_is_cancelled(
     browser: Browser, furnished: Service
 ):
@@ -318,6 +328,7 @@ def test_policies_are_compared_in_one_chart_and_an_evaluation_is_cancelled(
         )
 
 
+@pytest.mark.slow
 def test_arms_have_their_titles_in_queries_campaigns_and_quotas(browser: Browser, furnished: Service):
     films = [f"f{n}" for n in range(5)]
     with console_of(browser, furnished) as console, Client(furnished.url) as client:
@@ -348,6 +359,7 @@ def test_arms_have_their_titles_in_queries_campaigns_and_quotas(browser: Browser
         console.check()
 
 
+@pytest.mark.slow
 def test_what_a_key_has_had_is_shown(browser: Browser, furnished: Service):
     found = httpx.get(f"{furnished.url}/v1/bandits/home/learners/user-7/exposures").json()["items"]
     with console_of(browser, furnished) as console:
@@ -358,6 +370,7 @@ def test_what_a_key_has_had_is_shown(browser: Browser, furnished: Service):
         console.check()
 
 
+@pytest.mark.slow
 def test_times_are_local_or_utc_of_24_hours(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console:
         page = console.open("decisions/plain")

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
+from test_console_pages import go
 
 from console_browser import console_of
 from console_world import furnish
@@ -164,11 +165,11 @@ TABLE: list[Row] = [
 def test_numbers_of_the_pages_are_those_of_the_log(browser: Browser, furnished: Service):
     logs = {bandit: rows_of(furnished, bandit) for bandit in ("plain", "home")}
     with console_of(browser, furnished) as console:
-        page = console.page
+        page = console.open("nowhere")
         before = None
         for address, bandit, read, compute in TABLE:
             if address != before:
-                page = console.open(address)
+                go(page, address)
                 before = address
             expect(page.locator(".skeleton")).to_have_count(0)
             if address == "":
@@ -178,6 +179,7 @@ def test_numbers_of_the_pages_are_those_of_the_log(browser: Browser, furnished: 
         console.check()
 
 
+@pytest.mark.slow
 def test_the_last_decisions_are_the_newest_rows_of_the_log(browser: Browser, furnished: Service):
     newest = rows_of(furnished, "plain")[-1]
     with console_of(browser, furnished) as console:
@@ -189,6 +191,7 @@ def test_the_last_decisions_are_the_newest_rows_of_the_log(browser: Browser, fur
         console.check()
 
 
+@pytest.mark.slow
 def test_a_line_has_gaps_where_nothing_was_decided_and_points_tell_of_how_many(
     browser: Browser, furnished: Service
 ):
@@ -219,6 +222,7 @@ def test_a_line_has_gaps_where_nothing_was_decided_and_points_tell_of_how_many(
         assert paleness[0] == 1.0 > paleness[3] > paleness[2]
 
 
+@pytest.mark.slow
 def test_a_page_reads_the_whole_log_once_for_its_first_numbers(browser: Browser, furnished: Service):
     """And what was known at earlier times once: later looks ask for one report more each."""
     with console_of(browser, furnished) as console:
@@ -235,6 +239,7 @@ def test_a_page_reads_the_whole_log_once_for_its_first_numbers(browser: Browser,
         console.check()
 
 
+@pytest.mark.slow
 def test_one_choice_and_batches_have_a_p99_of_their_own(browser: Browser, furnished: Service):
     metrics = """
 shortlist_request_seconds_bucket{route="/v1/bandits/{bandit}/choose",le="0.001"} 990

@@ -205,7 +205,7 @@ STEPS = {  # how often each comes, and what it is told
 FLAGS = {"choose": "deferred", "reward": "twice"}
 
 
-@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("waits", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_the_log_holds_what_the_model_holds(world: World, *, waits: bool):
     for task in world.service._background:  # rows are written, and time passes, when the test says so
         task.cancel()

@@ -29,7 +29,8 @@ def run_demo(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[
     return {name: float(value) for name, value in found}, text
 
 
-@pytest.mark.parametrize("data", ["movielens_100k", pytest.param("movielens_1m", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("data", ["movielens_100k", "movielens_1m"])
 def test_movies(data: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(request.getfixturevalue(data))
     regret, text = run_demo(capsys, "--data", folder, "--users", "5", "--rounds", "40")
@@ -91,6 +92,7 @@ def play(game: Environment, *, repeats: bool, limit_s: float = 60.0) -> Outcome:
         return Player(game, server, threads=2, repeats=repeats, seed=1).play(limit_s)
 
 
+@pytest.mark.slow
 def test_without_repeats_every_good_arm_counts_once() -> None:
     regrets = play(small_game(good=3), repeats=False).regrets
     for found in regrets.values():
@@ -98,6 +100,7 @@ def test_without_repeats_every_good_arm_counts_once() -> None:
         assert (found[:, :20].sum(axis=1) == 20 - 3).all()  # all arms that were there, once each
 
 
+@pytest.mark.slow
 def test_time_is_kept() -> None:
     outcome = play(small_game(good=3), repeats=True, limit_s=0.0)
     assert {table.shape for table in outcome.regrets.values()} == {(3, 20)}
@@ -127,7 +130,8 @@ from examples import demo
 sys.exit(demo.main())"""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", INTERRUPTIBLE, "--runs", "1", "--rounds", "4000"],

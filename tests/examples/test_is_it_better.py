@@ -11,6 +11,8 @@ from examples.service import temporary_service
 from shortlist_client import Client
 from shortlist_client.answers import Lift
 
+pytestmark = pytest.mark.slow  # three weeks of a shop
+
 
 @pytest.fixture(scope="module")
 def story() -> is_it_better.Story:

@@ -82,6 +82,7 @@ def test_the_simulation_of_the_tuning_learns(movielens_100k: Path) -> None:
     assert learned > blind + 0.05
 
 
+@pytest.mark.slow
 def test_exploring_is_compared_with_plain_choices(
     movielens_100k: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

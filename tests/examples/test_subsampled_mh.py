@@ -11,6 +11,7 @@ from shortlist.sampling.control_variates import controlled
 from shortlist.sampling.factors import Factors
 
 
+@pytest.mark.slow
 def test_the_chains_agree_and_proxies_save_nearly_all_reads():
     data = make(8_000, 2, seed=1)
     best, hessian = mode(data)

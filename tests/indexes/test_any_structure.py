@@ -182,6 +182,7 @@ def test_the_planner_measures_it_and_it_follows_what_comes_and_goes() -> None:
     check(index, arms, seed=4)
 
 
+@pytest.mark.slow
 def test_segments_compaction_and_another_plan() -> None:
     features = gaussian(ARMS)
     index, arms = filled(features), of(features)
@@ -310,6 +311,7 @@ def test_one_that_says_how_it_is_saved_serves_in_all_processes(
     assert indexes[0].status().recall_at_1 == pytest.approx(indexes[1].status().recall_at_1)
 
 
+@pytest.mark.slow
 def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: Path) -> None:
     features, indexes = gaussian(ARMS), list[LiveIndex]()
     for is_maker in (True, False):
@@ -332,7 +334,7 @@ def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: 
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("is_group", [False, True])
+@pytest.mark.parametrize("is_group", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_a_catalogue_is_served_by_it_over_http(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_group: bool
 ) -> None:

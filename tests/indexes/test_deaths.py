@@ -72,7 +72,10 @@ def poor():
     return index, features
 
 
-@pytest.mark.parametrize("queries", [drawn(), narrow()], ids=["drawn", "narrow"])
+@pytest.mark.parametrize(
+    "queries",
+    [pytest.param(drawn(), id="drawn"), pytest.param(narrow(), id="narrow", marks=pytest.mark.slow)],
+)
 def test_never_is_more_told_than_is_found_while_the_longest_die(poor, queries):
     """Of drawn and of narrow queries. False alarm: below 1e-3, by four standard errors."""
     index, features = poor

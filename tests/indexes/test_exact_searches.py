@@ -82,7 +82,7 @@ def block_size(request):
         yield
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(problems())
 def test_the_plain_scan_is_brute_force(problem):
     view, _, query, k, exclude = problem
@@ -92,7 +92,7 @@ def test_the_plain_scan_is_brute_force(problem):
 
 
 @pytest.mark.usefixtures("block_size")
-@settings(max_examples=75)
+@settings(max_examples=40)
 @given(problems())
 def test_norm_blocks_and_a_scan_of_the_fresh_rows_are_brute_force(problem):
     view, blocks, query, k, exclude = problem

@@ -95,6 +95,7 @@ def test_the_graph_before_is_as_it_was():
     assert (graph.arms, other.arms) == (2_000, 3_000)
 
 
+@pytest.mark.slow
 def test_a_graph_that_grew_tenfold_finds_nearly_what_one_that_is_built_finds():
     """The false alarm: 500 probes at a recall of about .97, so .04 is more than three standard errors."""
     features, size = gaussian(20_000, 16), 2_000

@@ -221,7 +221,7 @@ def pruned(monkeypatch):
     monkeypatch.setattr("app.indexes.maintenance.plan", always_pruned)
 
 
-EXAMPLES = pytest.mark.parametrize("examples", [40, pytest.param(300, marks=pytest.mark.slow)])
+EXAMPLES = pytest.mark.parametrize("examples", [20, pytest.param(300, marks=pytest.mark.slow)])
 
 
 def run(machine, examples):

@@ -282,7 +282,7 @@ class Group(RuleBasedStateMachine):
 
 
 TestGroup = Group.TestCase
-TestGroup.settings = settings(max_examples=20, stateful_step_count=25)
+TestGroup.settings = settings(max_examples=10, stateful_step_count=25)
 
 
 @pytest.mark.slow

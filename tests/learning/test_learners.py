@@ -209,8 +209,7 @@ def taken() -> int:
 @pytest.mark.parametrize(
     ("dim", "rewarded"),
     [
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, False), (16, True))),
-        (2, True),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, False), (2, True), (16, True))),
         (64, True),
     ],
 )

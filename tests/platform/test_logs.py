@@ -138,6 +138,7 @@ def test_where_there_is_a_terminal(settings: dict[str, str], is_json: bool, is_c
     assert found.groups() == ("WARNING", "shortlist", "not well port=1")
 
 
+@pytest.mark.slow
 def test_a_service_that_is_started_on_a_terminal_says_where_it_is_in_words(tmp_path: Path):
     with terminal() as (ours, theirs):
         words = ["serve", "--port", "0", "--workers", "2", "--data-dir", str(tmp_path / "data")]

@@ -82,7 +82,8 @@ async def dropped(made: Town, pattern: str) -> None:
         await wait_until(gone, what=f"{pattern} is dropped")
 
 
-@pytest.mark.parametrize("which", ["store", pytest.param("all", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["store", "all"])
 async def test_a_reward_counts_once_after_a_jump_beyond_the_life_of_its_token_and_back(
     made: Town, clocks: Clocks, which: str
 ):
@@ -117,7 +118,7 @@ async def test_a_reward_counts_once_when_it_came_while_the_services_were_ahead(m
 
 
 @pytest.mark.parametrize(
-    "offset_s", [2 * LIFE_S, *(pytest.param(s, marks=pytest.mark.slow) for s in (-2 * LIFE_S, LIFE_S // 2))]
+    "offset_s", [LIFE_S // 2, *(pytest.param(s, marks=pytest.mark.slow) for s in (-2 * LIFE_S, 2 * LIFE_S))]
 )
 async def test_a_learner_deleted_during_a_jump_takes_nothing_from_before(
     made: Town, clocks: Clocks, offset_s: int

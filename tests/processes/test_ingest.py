@@ -220,7 +220,7 @@ def test_observations_have_the_times_of_their_messages_or_their_own(tmp_path: Pa
 
 
 def test_messages_count_once_through_kills(tmp_path: Path):
-    kill_again_and_again(tmp_path, rewards=900, kills=2, service_kills=1)
+    kill_again_and_again(tmp_path, rewards=600, kills=2, service_kills=1)
 
 
 @pytest.mark.slow

@@ -214,6 +214,7 @@ def test_what_is_made_anew_is_what_the_service_learned(
     assert_equal(dict(rebuild.rebuilt(lake)), learners(client, name))
 
 
+@pytest.mark.slow
 def test_learners_are_rebuilt_across_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Rewards of before and late ones, what did not come along, and what was corrected by going back."""
     monkeypatch.setattr(exporting_lake, "LATE_MS", -1_000)

@@ -201,6 +201,7 @@ def test_two_processes_of_a_service_share_an_engine(deployment):
                 assert shown(http) == set(arms)
 
 
+@pytest.mark.slow
 def test_without_the_extra_the_service_does_not_start_and_says_what_to_install(tmp_path):
     (tmp_path / "pymilvus.py").write_text("raise ImportError\n")
     settings = {

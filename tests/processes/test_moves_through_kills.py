@@ -163,8 +163,9 @@ async def move_and_kill(
         await move
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_loses_no_reward(tmp_path: Path):
-    await kill_workers(tmp_path, ["auto", "map"], [0.3], movers=False)
+    await kill_workers(tmp_path, ["map"], [0.3], movers=False)
 
 
 @pytest.mark.slow
@@ -175,7 +176,7 @@ async def test_workers_that_are_killed_at_every_step_lose_no_reward(tmp_path: Pa
 
 
 async def test_a_killed_mover_loses_no_reward(tmp_path: Path):
-    await kill_movers(tmp_path, ["auto", "map", "log"], step=4)
+    await kill_movers(tmp_path, ["map", "log"], step=4)
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ class Trial:
     scale: int
 
 
-SMALL = Trial(services=2, calls=500, callers=50, kills=2, stores=1, scale=90)
+SMALL = Trial(services=2, calls=200, callers=50, kills=2, stores=1, scale=36)
 LARGE = Trial(services=4, calls=40_000, callers=200, kills=40, stores=10, scale=4_000)
 ON_NODES = Trial(services=2, calls=6_000, callers=200, kills=12, stores=6, scale=900)
 
@@ -190,7 +190,8 @@ async def run(folder: Path, store: Redis | Cluster, trial: Trial, clocks: Clocks
         await check(callers, trial.scale, lost=0.25)
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [1, 10])
 async def test_never_above_through_kills_of_an_embedded_store(tmp_path: Path, kills: int):
     scale = 60 * kills
     with serving(tmp_path) as service:

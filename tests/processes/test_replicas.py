@@ -177,7 +177,8 @@ async def test_a_process_that_is_cut_off_says_so_and_catches_up(tmp_path: Path):
 
 
 @pytest.mark.skipif(not RedisCluster.is_possible(), reason="redis-server is not installed")
-async def test_a_service_on_a_cluster_of_which_a_node_is_killed(tmp_path: Path):
+@pytest.mark.parametrize("nodes", [1, pytest.param(3, marks=pytest.mark.slow)])
+async def test_a_service_on_a_cluster_of_which_a_node_is_killed(tmp_path: Path, nodes: int):
     """Two replicas over three nodes: everything works, and goes on when the node is back."""
     with (
         RedisCluster(tmp_path / "cluster") as cluster,
@@ -187,7 +188,7 @@ async def test_a_service_on_a_cluster_of_which_a_node_is_killed(tmp_path: Path):
         traffic = Traffic()
         async with first.client() as one, second.client() as two:
             await traffic.build(one)
-            for node in range(3):
+            for node in range(nodes):
                 stop, goal = asyncio.Event(), traffic.acknowledged + 40
                 replicas = itertools.cycle((one, two))
                 visitors = [

@@ -127,6 +127,7 @@ async def test_what_a_killed_service_shared_is_cleared_at_the_next_start(tmp_pat
         await every_process_finds(service, features, rng)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: Path) -> None:
     service = starting(tmp_path)
     try:

@@ -4,8 +4,7 @@ The newer one is a copy of the code with one more setting, one more field of a r
 """
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
@@ -28,10 +27,11 @@ ADDED = {
 }
 
 
-@pytest.fixture
-def replicas(tmp_path: Path) -> Iterator[tuple[str, str, str]]:
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, str]]:
     """The addresses of the older replica, of the newer one, and of their store."""
-    copy = tmp_path / "newer"
+    folder = tmp_path_factory.mktemp("two-versions")
+    copy = folder / "newer"
     shutil.copytree(ROOT / "app", copy / "app", ignore=shutil.ignore_patterns("__pycache__"))
     settings = copy / "app/bandits/settings.py"
     source = settings.read_text()
@@ -42,11 +42,25 @@ def replicas(tmp_path: Path) -> Iterator[tuple[str, str, str]]:
     assert words in source
     settings.write_text(source.replace(words, f'{words}, "mean"'))
     with (
-        store_server(tmp_path / "redis") as url,
-        serving(tmp_path / "1", "--redis-url", url) as older,
-        serving(tmp_path / "2", "--redis-url", url, PYTHONPATH=f"{copy}:{ROOT}") as newer,
+        store_server(folder / "redis") as url,
+        serving(folder / "1", "--redis-url", url) as older,
+        serving(folder / "2", "--redis-url", url, PYTHONPATH=f"{copy}:{ROOT}") as newer,
     ):
         yield older.url, newer.url, url
+
+
+@pytest.fixture(autouse=True)
+async def emptied(replicas: tuple[str, str, str]) -> AsyncIterator[None]:
+    """Afterwards both know of no bandit and no catalogue."""
+    yield
+    async with httpx.AsyncClient(timeout=60) as http:
+        for path in (PATH, "/v1/bandits/other", "/v1/catalogues/c"):
+            assert (await http.delete(f"{replicas[1]}{path}")).status_code in {204, 404}
+
+            async def gone(path: str = path) -> bool:
+                return (await http.get(f"{replicas[0]}{path}")).status_code == 404
+
+            await wait_until(gone, what="the older one knows that it is deleted")
 
 
 async def ok(http: httpx.AsyncClient, method: str, path: str, body: Any = None) -> Any:

@@ -93,7 +93,7 @@ def test_a_page_can_choose_and_reward_and_nothing_else(site: Site, tmp_path: Pat
     page_key, page_entry = new_key("page", ["choose", "reward"])
     admin_key, admin_entry = new_key("admin", ["admin"])
     settings = {"SHORTLIST_API_KEYS": f"{page_entry} {admin_entry}", "SHORTLIST_CORS_ORIGINS": site.origin}
-    with serving(tmp_path, **settings) as service, httpx.Client(base_url=service.url) as client:
+    with serving(tmp_path, **settings) as service, httpx.Client(base_url=service.url, timeout=60) as client:
         url, own = service.url, {"authorization": f"Bearer {admin_key}"}
         arm = {"id": "a", "features": [1, 2]}
         for path, body in [
@@ -136,6 +136,7 @@ def test_a_page_can_choose_and_reward_and_nothing_else(site: Site, tmp_path: Pat
             thread.join()
 
 
+@pytest.mark.slow
 def test_our_own_pages_are_shown_without_a_public_network(tmp_path: Path):
     """No name but that of this machine leads anywhere, and no rule of the pages is broken."""
     flags = (

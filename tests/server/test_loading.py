@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 # Large, and only some requests need them, or the documentation.
 LATE = ("scipy.optimize", "scipy.stats", "pydantic.v1", "pyarrow", "matplotlib", "pandas")
 CODE = "import sys, server.serving; print(*(name for name in sys.argv[1:] if name in sys.modules))"
@@ -13,6 +15,7 @@ def test_a_start_loads_nothing_large_that_it_does_not_need():
     assert done.stdout.split() == []
 
 
+@pytest.mark.slow
 def test_a_start_makes_no_documentation():
     code = (
         "from fastapi.routing import APIRoute; APIRoute.__init__ = None\n"

@@ -63,18 +63,21 @@ class Console:
 def console_of(
     browser: Browser, service: Service, size: str = "wide", theme: Any = "light"
 ) -> Iterator[Console]:
-    """A window of its own, without what others have left in theirs."""
-    context = browser.new_context(
-        viewport=SIZES[size],
-        color_scheme=theme,
-        reduced_motion="reduce",
-        locale="de-DE",
-        timezone_id="Europe/Berlin",
-    )
+    """A page of its own, in a window that all share.
+
+    Another window, or one without a page, would load every module again: two seconds of a processor. The
+    console keeps nothing in a browser, as a test of its keys holds.
+    """
+    if not browser.contexts:
+        window = browser.new_context(reduced_motion="reduce", locale="de-DE", timezone_id="Europe/Berlin")
+        window.new_page()  # stays
+    page = browser.contexts[0].new_page()
     try:
-        yield Console(context.new_page(), service.url)
+        console = Console(page, service.url)
+        console.look(size, theme)
+        yield console
     finally:
-        context.close()
+        page.close()
 
 
 def load_shop(console: Console) -> None:

@@ -123,7 +123,7 @@ async def test_the_worker_keeps_no_more_in_memory_than_it_may(own: Store, dim: i
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("dim", [2, 16, 64])
+@pytest.mark.parametrize("dim", [16, *(pytest.param(dim, marks=pytest.mark.slow) for dim in (2, 64))])
 async def test_a_reader_keeps_no_more_in_memory_than_it_may(dim: int):
     capacity, data = MIB, encoded_state(dim)
     payload = pack(RewardPayload(vector_to_bytes(np.ones(dim)), 1.0, RewardTerms()))

@@ -64,7 +64,7 @@ assert index.status().arms_in_graph or sys.argv[1] == "segment"
 ALLOCATOR = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
 
 
-@pytest.mark.parametrize("made", ["graph", "segment"])
+@pytest.mark.parametrize("made", ["graph", pytest.param("segment", marks=pytest.mark.slow)])
 def test_what_served_serves_on_the_reason_is_shown_and_the_next_try_succeeds(made: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, made],

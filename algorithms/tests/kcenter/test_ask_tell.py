@@ -66,7 +66,7 @@ def test_the_centres_are_those_of_greedy(start, k):
 
 
 @everywhere
-@pytest.mark.parametrize(("count", "k"), [(1, 2), (7, 3), (500, 3)])
+@pytest.mark.parametrize(("count", "k"), [pytest.param(1, 2, marks=pytest.mark.slow), (7, 3), (500, 3)])
 def test_any_number_of_queries_at_once(start, count, k):
     """Batches of a tenth of a pair's answers cost about as much as single queries, and no loop of its own."""
     matrix = spread(7)

@@ -70,7 +70,7 @@ def test_far_apart_clusters(algorithm, k, dtype):
 
 
 def test_reads_are_a_small_share():
-    points = separated(300, 8192, 6, seed=3)
+    points = separated(150, 8192, 6, seed=3)
     centers, random_reads = greedy(squared(points), 4, 0), run(random_sampling, points, 4, width=64).reads
     for algorithm in (ds_ucb, ds_ts):
         found = run(algorithm, points, 4, width=64)

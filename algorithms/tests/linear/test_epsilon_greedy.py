@@ -59,8 +59,15 @@ def of_lists(k: int, weigh: Weigh, *, limited: bool) -> dict[tuple[int, ...], fl
     return found
 
 
-@pytest.mark.parametrize("limited", [False, True])
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(
+    ("k", "limited"),
+    [
+        (1, False),
+        (3, True),
+        pytest.param(1, True, marks=pytest.mark.slow),
+        pytest.param(3, False, marks=pytest.mark.slow),
+    ],
+)
 def test_lists_come_as_often_as_their_propensities_say(k: int, limited: bool):
     rng = np.random.default_rng(20)
     counts: Counter[tuple[int, ...]] = Counter()

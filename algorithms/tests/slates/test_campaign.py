@@ -42,6 +42,7 @@ def test_a_campaign_ends_with_the_best_slate(method, n, k, allocation):
         assert state.issued >= report.observed
 
 
+@pytest.mark.slow
 def test_samples_are_ordered_as_the_paper_says():
     """SA-FOA below ICB below SAQM, and near Exhaustive."""
     samples = {method: [] for method in METHODS}

@@ -20,7 +20,13 @@ from slate_instances import play, start
 EPSILON, DELTA, SIGMA = 1.2, 0.1, 0.7
 RULED = {name: matroid for name, matroid in MATROIDS.items() if isinstance(matroid, PartitionMatroid)}
 CASES = {"any": UniformMatroid(7, 3), **RULED}
-cases = pytest.mark.parametrize("slates", CASES.values(), ids=CASES)
+cases = pytest.mark.parametrize(
+    "slates",
+    [
+        pytest.param(slates, id=name, marks=[pytest.mark.slow] if name in {"one of each", "alone"} else [])
+        for name, slates in CASES.items()
+    ],
+)
 
 
 def begin(method, slates, **rest):
@@ -57,7 +63,7 @@ def stops_by_enumeration(state, gap, enough):
 
 
 @cases
-@pytest.mark.parametrize("allocation", ["uniform", "g"])
+@pytest.mark.parametrize("allocation", [pytest.param("uniform", marks=pytest.mark.slow), "g"])
 @pytest.mark.parametrize("gap", [pytest.param(0.0, marks=pytest.mark.slow), 0.5])
 def test_theorem_3_and_corollary_1(slates, allocation, gap):
     """(3 + 1 / alpha) C sqrt(rho / t) <= gap + epsilon; alpha is 1 when the longest norm is bounded by U."""
@@ -145,6 +151,7 @@ def shares():
     return np.array(taken)
 
 
+@pytest.mark.slow
 def test_campaigns_stop_by_their_bound():
     """A look after the tenth is exceeded with probability below 0.0025, so more than 3 of 20 with less than
     2e-7. They need more than a tenth of it: that is no bound.

@@ -109,7 +109,7 @@ def test_the_centres_are_those_of_greedy(algorithm):
     assert wrong_runs(algorithm, 60) <= allowed(60, 0.1)
 
 
-@pytest.mark.parametrize("algorithm", [ds_ucb, ds_ts])
+@pytest.mark.parametrize("algorithm", [ds_ucb, pytest.param(ds_ts, marks=pytest.mark.slow)])
 def test_with_a_third_of_the_interval_they_are_not(algorithm, monkeypatch):
     original = stages.interval
     monkeypatch.setattr(stages, "interval", lambda *args, **options: shrunk(original(*args, **options)))

@@ -66,7 +66,7 @@ def failures(search, layout, *, runs=RUNS, objective="inner_product"):
 
 
 @pytest.mark.parametrize("layout", [in_blocks, pytest.param(in_rows, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("objective", ["inner_product", "nearest"])
+@pytest.mark.parametrize("objective", ["inner_product", pytest.param("nearest", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("search", SEARCHES)
 def test_the_promise_is_kept(search, objective, layout):
     """The squared distance of a coin to 1 is 1 less the coin: the same arms, the same promise."""

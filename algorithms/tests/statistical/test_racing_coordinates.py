@@ -54,7 +54,10 @@ def allowed(runs=RUNS):
     return int(stats.binom.isf(ALARM, runs, DELTA))
 
 
-@pytest.mark.parametrize("kind", ["normal", "large mean", "sparse", "alike"])
+@pytest.mark.parametrize(
+    "kind",
+    ["normal", "sparse", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("large mean", "alike"))],
+)
 @pytest.mark.parametrize(
     "options",
     [
@@ -64,7 +67,7 @@ def allowed(runs=RUNS):
     ],
     ids=["pairwise", "marginal", "ebs"],
 )
-@pytest.mark.parametrize("scale", [0.3, 8.0])
+@pytest.mark.parametrize("scale", [0.3, pytest.param(8.0, marks=pytest.mark.slow)])
 def test_it_errs_at_most_delta(kind, options, scale):
     assert errors(kind, scale, **options)[0] <= allowed()
 

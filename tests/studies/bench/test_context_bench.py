@@ -42,6 +42,7 @@ def small(monkeypatch):
     monkeypatch.setattr(context_peers, "find_spec", lambda name: None)
 
 
+@pytest.mark.slow
 def test_every_part_has_its_rows(small, movielens_100k: Path, capsys):
     result = json.loads(json.dumps(context.run(quick=True, data=movielens_100k)))
     assert result["benchmark"] == "context"

@@ -117,6 +117,7 @@ def test_who_comes_later_is_better_served_where_keys_share_a_taste():
     assert people.popular(world).mean() > learned.mean()
 
 
+@pytest.mark.slow
 def test_who_shares_nothing_loses_next_to_nothing():
     """At most 2 % of what each key earns for itself. In four draws of this world the prior earned 4.8 % more,
     with a standard error of 1.3 %; a prior that takes people for nearly alike loses far more. Seeded plays.

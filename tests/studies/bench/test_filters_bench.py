@@ -104,6 +104,7 @@ def test_dead_answers_show(small, monkeypatch):
     assert all(row["dead"] > 0.5 * row["answers"] for row in rows)
 
 
+@pytest.mark.slow
 def test_ineligible_answers_show_while_arms_are_replaced(small, monkeypatch):
     """A broken variant: once arms were replaced, the filter is forgotten."""
     original = FilteredSnapshots.of
@@ -144,6 +145,7 @@ def test_the_largest_filter_is_as_large_as_allowed_and_right(monkeypatch):
     assert (row["K"], row["eligible"]) == (500, sum(let_in))
 
 
+@pytest.mark.slow
 def test_a_missed_target_is_said_and_wrong_answers_fail(small, monkeypatch, capsys):
     monkeypatch.setattr(filters, "NORMS", ("gaussian",))
     monkeypatch.setattr(filters, "SHARES", (0.5,))

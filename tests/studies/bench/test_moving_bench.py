@@ -11,6 +11,7 @@ from app.platform.errors import ShortlistError
 from studies.bench import moving
 
 
+@pytest.mark.slow
 def test_every_pair_is_measured(
     movielens_100k: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

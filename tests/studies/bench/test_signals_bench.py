@@ -28,6 +28,7 @@ def test_a_wrong_examination_does_not(monkeypatch: pytest.MonkeyPatch):
     assert signals_places.row(P, 50, 5, 2, decisions=1_000)["ratio"] > 0.8
 
 
+@pytest.mark.slow
 def test_the_dial_finds_the_front_of_the_known_world(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(signals_front, "DIAL", (0.0, 1.0))
     worlds = [signals_front.known(number) for number in range(2)]

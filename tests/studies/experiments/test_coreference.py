@@ -39,6 +39,7 @@ def test_a_mention_may_join_every_cluster_of_its_name_or_an_empty_one():
         assert all((name.labels[rows] == label).all() for label, rows in name.members.items())
 
 
+@pytest.mark.slow
 def test_races_choose_as_exact_draws_do_and_read_less():
     names = [make(150, 3, (2,))]
     runs = [sample(names, draw, sweeps=3, every=150, seed=1) for draw in (exactly, racing(1e-6, 10))]

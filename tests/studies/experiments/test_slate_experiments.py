@@ -57,6 +57,7 @@ def test_the_bounds_and_allocations(monkeypatch):
     assert needed["Lemma 3", 1.0] < needed["Theorem 3", 1.0]
 
 
+@pytest.mark.slow
 def test_the_figures(monkeypatch, capsys):
     monkeypatch.setattr(slate_figures, "N", 6)
     monkeypatch.setattr(slate_figures, "K", 2)
