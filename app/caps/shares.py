@@ -83,12 +83,13 @@ class QuotaLedger:
         self.by_id: dict[str, QuotaShare] = {}
         self.slots: list[QuotaShare | None] = []
         self.membership = FollowedMembership(self._forget)
-        self._of_row: dict[int, Sequence[QuotaShare]] = {}
+        self._of_row: dict[int, dict[QuotaShare, int]] = {}
         self.heard_changes = 0  # of the quotas, by the store's count
         self._due = NEVER  # when something changes by itself
         self._slice_ends = -NEVER
         self._next = 0  # to be looked at
         self._low: set[QuotaShare] = set()
+        self._spent: set[QuotaShare] = set()  # of these ``_arrays`` and ``_paced`` do not know it yet
         self._some_low = low
         self._away_until = -NEVER
         self._lists = 0, -NEVER  # the longest list that was asked for lately, and until when it is remembered
@@ -106,6 +107,8 @@ class QuotaLedger:
             for quota_id in gone:
                 self._remove(quota_id)
             changed = [self._put(quota) for quota in quotas]
+            if not len(self._paced):
+                self._slice_ends = -NEVER  # a first one with an even pace is drawn at once
             for live in changed:
                 self._paced.follow(live, self._arrays.held_back)
             self._forget()
@@ -155,12 +158,14 @@ class QuotaLedger:
 
     def now(self) -> QuotaSnapshot:
         """The quotas now. Cost: nothing but once in a slice, or after one was used up."""
-        self._end_windows()
-        # Without an even pace nothing changes by itself, and not even the clock is read.
-        if len(self._paced) and (moment := self._clock()) >= self._slice_ends:
+        moment = self._clock()
+        if moment >= self._due:
+            self._end_windows(moment)
+        if moment >= self._slice_ends:
+            self._slice_ends = moment + SLICE_S
+            self._note_spent()
             if self._paced.draw(moment, self._rng, self._arrays.held_back, self.membership.members.sizes):
                 self._now = None
-            self._slice_ends = moment + SLICE_S
         if self._now is None:
             self._now = QuotaSnapshot(self.blocks, self.membership, self.slots, self._arrays.out)
         return self._now
@@ -200,12 +205,13 @@ class QuotaLedger:
 
     def _lacks(self, k: int) -> dict[QuotaShare, int]:
         """What to ask for before a list of k."""
-        self._end_windows()
+        self._end_windows(self._clock())
         short = ((live, self._most_taken(live, k)) for live in self._short(k, self._arrays.left))
         return {live: count for live, count in short if not live.used_up and live.fair > count}
 
     def _short(self, k: int, left: NDArray[np.int32]) -> list[QuotaShare]:
         """Quotas that are not out, and that a list of k may take more of than is left."""
+        self._note_spent()
         short = self._arrays.short(left, np.minimum(self.membership.members.sizes, k))
         return [live for number in short.tolist() if (live := self.slots[number]) is not None]
 
@@ -259,8 +265,16 @@ class QuotaLedger:
             raise Unavailable("the window of a quota ended before the store answered; try again")
         # From the last check to here nothing is awaited, so no other choice can spend what this one counts
         # on.
-        taken = [(live, count, live.window) for live, count in needed.items() if live.holds]
-        self._spend(taken)
+        taken = []
+        for live, count in needed.items():
+            if live.holds:
+                live.spent += count
+                taken.append((live, count, live.window))
+                # Half a share before it is used up: the next one is there in time, and no choice has to wait
+                # for it.
+                if live.share - live.spent <= live.size // 2 and live.limits:
+                    self._runs_low(live)
+        self._spent.update(needed)
         return taken
 
     async def reward(
@@ -330,52 +344,49 @@ class QuotaLedger:
         if await self.confirm(decision, expires_ms=expires_ms) == "counts":  # so that it is not released too
             self.give_back(taken)
 
-    def _spend(self, taken: Taken) -> None:
-        slots, left_of = self.slots, self._arrays.left
-        for live, count, _ in taken:
-            live.spent += count
+    def _note_spent(self) -> None:
+        """Let lists and paces know what was spent: that is not noted for each choice, but when it is read."""
+        for live in self._spent:
             # The quota may have been deleted since the arms were chosen, and its number be another's.
-            if live.limits and slots[live.number] is live:
-                left_of[live.number] = left = live.share - live.spent
-                # Half a share before it is used up: the next one is there in time, and no choice has to wait
-                # for it.
-                if left <= live.size // 2:
-                    self._runs_low(live)
-            if live.paced >= 0:
-                self._paced.pace.show(live.paced, count)
+            if self.slots[live.number] is live:
+                self._arrays.note_left(live)
+                self._paced.show(live)
+        self._spent.clear()
 
     def _needed(self, rows: Sequence[int]) -> dict[QuotaShare, int]:
         """How much these arms take of each quota; nothing those that are gone: -1."""
         if len(rows) == 1:
-            return dict.fromkeys(self._quotas_of(rows[0]), 1)
+            return self._quotas_of(rows[0])
         if len(rows) <= FEW_ROWS:
             return Counter(live for row in rows for live in self._quotas_of(row))
         counts = self.membership.members.counted(rows)
         return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
 
-    def _quotas_of(self, row: int) -> Sequence[QuotaShare]:
+    def _quotas_of(self, row: int) -> dict[QuotaShare, int]:
+        """The quotas of a row, and that it takes one of each."""
         # the arms that are shown are few of the catalogue
         found = self._of_row.get(row)
         if found is None:
             if len(self._of_row) >= REMEMBERED:
                 self._of_row.clear()
             numbers = self.membership.members.of(row)
-            found = [live for number in numbers if (live := self.slots[number]) is not None]
+            found = {live: 1 for number in numbers if (live := self.slots[number]) is not None}
             self._of_row[row] = found
         return found
 
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
         # A window that is over has been settled with the store: to give back would add to the one of now.
-        own = [(live, -count, window) for live, count, window in taken if live.window == window]
-        self._spend(own)
-        for live, _, _ in own:
-            self._note(live)
+        for live, count, window in taken:
+            if live.window == window:
+                live.spent -= count
+                self._spent.add(live)
+                self._note(live)
 
     async def sync_with_store(self) -> None:
         """Report what was spent, give back what is not used, and hear of the others."""
         await self.blocks.keep()
-        self._end_windows()
+        self._end_windows(self._clock())
         worth = self._worth_a_look()
         # Before it is asked, not by its answer: from here on nothing is spent of what is offered back.
         for live in worth:
@@ -412,12 +423,14 @@ class QuotaLedger:
 
     async def refresh(self, live: QuotaShare) -> None:
         """Know a quota as it is now in the store."""
-        self._end_windows()
+        self._end_windows(self._clock())
         async with self._asking:
             await self._ask({live: 0}, grows=False)
 
     def _lacking(self, needed: Mapping[QuotaShare, int]) -> list[QuotaShare]:
-        self._end_windows()
+        # What every choice compares: all windows together are looked at when the first of them ends.
+        if (moment := self._clock()) >= self._due:
+            self._end_windows(moment)
         return [live for live, count in needed.items() if live.share - live.spent < count and live.limits]
 
     def _worth_a_look(self) -> list[QuotaShare]:
@@ -479,11 +492,8 @@ class QuotaLedger:
             self._low.add(live)
             self._some_low.set()
 
-    def _end_windows(self) -> None:
+    def _end_windows(self, moment: float) -> None:
         """Forget windows that are over. Cost: nothing while none is."""
-        moment = self._clock()
-        # The one comparison that every choice makes: all windows together are looked at when the first of
-        # them ends.
         if moment < self._due:
             return
         for live in self.by_id.values():

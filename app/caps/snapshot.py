@@ -193,22 +193,24 @@ class QuotaSnapshot:
         """Arms that were not eligible though no quota barred them: see ``FollowedMembership``."""
         return [*self._hidden]
 
+    def known(self, base: Snapshot) -> Snapshot | None:
+        """What ``eligible`` made before."""
+        return self._made.get(base)
+
     async def eligible(self, base: Snapshot) -> Snapshot | None:
         """``base`` without the arms that are not eligible; None: it is out of date, and so are its rows.
 
-        Made once; then it costs nothing.
+        It is kept, as ``known``.
         """
-        made = self._made.get(base)
-        if made is None:
-            eligible = await self.membership.eligible(base, self.out)
-            if eligible is None:
-                return None
-            if len(self._made) >= MADE_KEPT:
-                self._made.clear()
-            rows = base.table.rows
-            made = self._made[base] = without_rows(base, ~eligible[:rows])
-            hidden = self.membership.hidden[: MOST_NAMED + 1]
-            self._hidden |= dict.fromkeys(base.table.ids[row] for row in hidden.tolist() if row < rows)
+        eligible = await self.membership.eligible(base, self.out)
+        if eligible is None:
+            return None
+        if len(self._made) >= MADE_KEPT:
+            self._made.clear()
+        rows = base.table.rows
+        made = self._made[base] = without_rows(base, ~eligible[:rows])
+        hidden = self.membership.hidden[: MOST_NAMED + 1]
+        self._hidden |= dict.fromkeys(base.table.ids[row] for row in hidden.tolist() if row < rows)
         return made
 
     async def standing(
