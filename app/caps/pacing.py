@@ -154,11 +154,6 @@ class PacedQuotas:
             is_new=is_new,
         )
 
-    def show(self, quota: QuotaShare) -> None:
-        """Some of it was spent, or given back."""
-        if quota.paced >= 0:
-            self.pace.show(quota.paced, quota.others + quota.spent)
-
     def stop(self, quota: QuotaShare) -> None:
         """Its window is over."""
         if quota.paced >= 0:

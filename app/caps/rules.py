@@ -101,6 +101,7 @@ class QuotaShare:
 
     ``size``: how much to hold; ``idle``: rounds since it was spent of; ``looked``: what was spent by the last
     round. ``holds``: whether this is a window of it; ``limits``: whether it bounds now what is shown.
+    ``enough``: while no more than this is spent, nothing is lacking and nothing runs low.
     ``paced``: its place among those with an even pace, -1 of another. As last heard of the window:
     ``free``: what no process holds; ``fair``: what this one may hold at most, unless it needs it at once;
     ``deferrable``: what it may spend of for deferred decisions. They are ``UNBOUNDED`` where nothing was
@@ -125,6 +126,7 @@ class QuotaShare:
     size: int = 0
     idle: int = 0
     looked: int = 0
+    enough: int = -1
     paced: int = -1
     free: int = UNBOUNDED
     fair: int = UNBOUNDED
@@ -140,6 +142,13 @@ class QuotaShare:
     def hold(self, holds: bool) -> None:
         # every choice asks ``limits`` of each quota of its arms
         self.holds, self.limits = holds, holds and self.quota.rule.counts == "shown"
+
+    def note_enough(self) -> None:
+        """To be called whenever ``share``, ``size``, ``limits`` or ``holds`` has changed."""
+        if not self.holds:
+            self.enough = -1  # nothing is spent of it now
+        else:
+            self.enough = self.share - self.size // 2 - 1 if self.limits else UNBOUNDED
 
     def most_of(self, deferred: bool) -> int:
         """How much a choice may take of it as far as is known."""

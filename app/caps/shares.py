@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from app.caps.followed_membership import FollowedMembership
 from app.caps.pacing import SLICE_S, PacedQuotas
 from app.caps.rules import NEVER, UNBOUNDED, BanditQuota, QuotaShare, Taken
-from app.caps.snapshot import QuotaArrays, QuotaBlockNames, QuotaSnapshot, RemainingQuotas
+from app.caps.snapshot import QuotaArrays, QuotaBlockNames, QuotaSnapshot, QuotasOfRows, RemainingQuotas
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import QuotaReached, Unavailable
 from app.storage.quotas import QuotaStore
@@ -37,6 +38,7 @@ from app.storage.types import LEAVES, Confirmed, Held, ShareAsked
 
 T = TypeVar("T")
 
+WINDOW = attrgetter("window")
 STATES = ("open", "used_up", "held_back")
 
 FIRST = 8  # how much is asked for where there is none
@@ -47,8 +49,6 @@ RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 ASKS = 20  # for one choice
 REMEMBERED_S = 10.0  # the longest list that was asked for
-FEW_ROWS = 40  # are asked one by one for their quotas
-REMEMBERED = 10_000  # rows whose quotas were asked for
 AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
 
 
@@ -83,7 +83,7 @@ class QuotaLedger:
         self.by_id: dict[str, QuotaShare] = {}
         self.slots: list[QuotaShare | None] = []
         self.membership = FollowedMembership(self._forget)
-        self._of_row: dict[int, dict[QuotaShare, int]] = {}
+        self._of_rows = QuotasOfRows(self.membership, self.slots)
         self.heard_changes = 0  # of the quotas, by the store's count
         self._due = NEVER  # when something changes by itself
         self._slice_ends = -NEVER
@@ -148,7 +148,7 @@ class QuotaLedger:
 
     def _forget(self) -> None:
         self._now = None
-        self._of_row.clear()
+        self._of_rows.clear()
 
     @property
     def now_ms(self) -> int:
@@ -195,8 +195,7 @@ class QuotaLedger:
                 lacks = self._lacks(k)
                 await self._ask(dict(islice(lacks.items(), BATCH_SIZE)), grows=True)
         except Unavailable:
-            # Each choice would wait for the whole time-out otherwise, also those that need nothing of the
-            # store.
+            # Each choice would wait for the whole time-out otherwise.
             self._away_until = self._clock() + AWAY_S
             return
         if len(lacks) > BATCH_SIZE:  # these count as nearly used up until they are here
@@ -247,35 +246,39 @@ class QuotaLedger:
         # Such an arm counts for quotas of which it is not known here: nobody would count it.
         if any(map(membership.members.beyond.item, rows)):
             return None
-        needed = self._needed(rows)
+        needed, is_short = self._of_rows.needed(rows), False
+        if (moment := self._clock()) >= self._due:
+            self._end_windows(moment)
+        for live, count in needed.items():
+            live.spent = spent = live.spent + count
+            if spent > live.enough:
+                is_short = True
+        if is_short:
+            for live, count in needed.items():
+                live.spent -= count
+            if not await self._ask_for(needed):
+                return None
+            # Since the last check nothing is awaited, so no other choice can spend what this one counts on.
+            needed = self._spend(needed)
+        self._spent.update(needed)
+        return [*zip(needed, needed.values(), map(WINDOW, needed), strict=True)]
+
+    async def _ask_for(self, needed: Mapping[QuotaShare, int]) -> bool:
+        """Have what a choice needs of each quota; False: some have too few left. Raises Unavailable."""
         # A window may end while the store is asked, and then what was granted is of the one before. More than
         # a few times in a row it happens only where windows are shorter than a round trip.
         for _ in range(ASKS):
             lacking = self._lacking(needed)
             if not lacking:
-                break
+                return True
             if any(live.used_up for live in lacking):
-                return None
+                return False
             async with self._asking:
                 # Looked up again under the lock: whoever held it may have asked for the same.
                 asked = {live: needed[live] for live in self._lacking(needed) if not live.used_up}
                 for some in _batches(asked.items(), BATCH_SIZE):
                     await self._ask(dict(some), grows=True)
-        else:
-            raise Unavailable("the window of a quota ended before the store answered; try again")
-        # From the last check to here nothing is awaited, so no other choice can spend what this one counts
-        # on.
-        taken = []
-        for live, count in needed.items():
-            if live.holds:
-                live.spent += count
-                taken.append((live, count, live.window))
-                # Half a share before it is used up: the next one is there in time, and no choice has to wait
-                # for it.
-                if live.share - live.spent <= live.size // 2 and live.limits:
-                    self._runs_low(live)
-        self._spent.update(needed)
-        return taken
+        raise Unavailable("the window of a quota ended before the store answered; try again")
 
     async def reward(
         self, current: Callable[[], Snapshot], rewarded: Sequence[tuple[str, str | None]]
@@ -298,14 +301,13 @@ class QuotaLedger:
             is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
         counts = Counter[QuotaShare]()
         for signal, rows in rows_of.items():
-            for live, count in self._needed(rows.tolist()).items():
+            for live, count in self._of_rows.needed(rows.tolist()).items():
                 if live.quota.rule.counts_reward_of(signal):
                     counts[live] += count
         for some in _batches(counts.items(), BATCH_SIZE):
             await self._store.reward(self._uid, {live.quota.id: count for live, count in some})
             async with self._asking:
-                # So that a quota which is used up now lets no more arms through here; other processes hear of
-                # it later.
+                # So that a quota which is used up now lets no more arms through here; others hear of it later.
                 await self._ask({live: 0 for live, _ in some}, grows=False)
 
     async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> bool:
@@ -344,35 +346,25 @@ class QuotaLedger:
         if await self.confirm(decision, expires_ms=expires_ms) == "counts":  # so that it is not released too
             self.give_back(taken)
 
+    def _spend(self, needed: Mapping[QuotaShare, int]) -> Mapping[QuotaShare, int]:
+        """Spend of those that have a window now; which these are."""
+        needed = {live: count for live, count in needed.items() if live.holds}
+        for live, count in needed.items():
+            live.spent += count
+            # Half a share before it is used up: the next one is there in time, and no choice has to wait.
+            if live.limits and live.left <= live.size // 2:
+                self._runs_low(live)
+        return needed
+
     def _note_spent(self) -> None:
         """Let lists and paces know what was spent: that is not noted for each choice, but when it is read."""
         for live in self._spent:
             # The quota may have been deleted since the arms were chosen, and its number be another's.
             if self.slots[live.number] is live:
                 self._arrays.note_left(live)
-                self._paced.show(live)
+                if live.paced >= 0:
+                    self._paced.pace.show(live.paced, live.others + live.spent)
         self._spent.clear()
-
-    def _needed(self, rows: Sequence[int]) -> dict[QuotaShare, int]:
-        """How much these arms take of each quota; nothing those that are gone: -1."""
-        if len(rows) == 1:
-            return self._quotas_of(rows[0])
-        if len(rows) <= FEW_ROWS:
-            return Counter(live for row in rows for live in self._quotas_of(row))
-        counts = self.membership.members.counted(rows)
-        return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
-
-    def _quotas_of(self, row: int) -> dict[QuotaShare, int]:
-        """The quotas of a row, and that it takes one of each."""
-        # the arms that are shown are few of the catalogue
-        found = self._of_row.get(row)
-        if found is None:
-            if len(self._of_row) >= REMEMBERED:
-                self._of_row.clear()
-            numbers = self.membership.members.of(row)
-            found = {live: 1 for number in numbers if (live := self.slots[number]) is not None}
-            self._of_row[row] = found
-        return found
 
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
@@ -428,9 +420,7 @@ class QuotaLedger:
             await self._ask({live: 0}, grows=False)
 
     def _lacking(self, needed: Mapping[QuotaShare, int]) -> list[QuotaShare]:
-        # What every choice compares: all windows together are looked at when the first of them ends.
-        if (moment := self._clock()) >= self._due:
-            self._end_windows(moment)
+        self._end_windows(self._clock())
         return [live for live, count in needed.items() if live.share - live.spent < count and live.limits]
 
     def _worth_a_look(self) -> list[QuotaShare]:
@@ -493,7 +483,7 @@ class QuotaLedger:
             self._some_low.set()
 
     def _end_windows(self, moment: float) -> None:
-        """Forget windows that are over. Cost: nothing while none is."""
+        """Forget windows that are over: all are looked at when the first of them ends."""
         if moment < self._due:
             return
         for live in self.by_id.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,9 @@ from app.indexes.snapshot import Snapshot
 from app.records.left_out import BLOCK, MOST_BLOCKS, NOT_KEPT, Counted, block_name, packed, text_of, today
 from app.storage.registry import WriteOnce
 from shortlist.types import Rows
+
+FEW_ROWS = 40  # are asked one by one for their quotas
+REMEMBERED = 10_000  # rows whose quotas were asked for
 
 
 class QuotaArrays:
@@ -70,6 +74,41 @@ class QuotaArrays:
 
     def note_left(self, live: QuotaShare) -> None:
         self.left[live.number] = live.left if live.limits else UNBOUNDED
+        live.note_enough()
+
+
+class QuotasOfRows:
+    """How much arms take of each quota. ``slots``: the quotas by their numbers."""
+
+    def __init__(self, membership: FollowedMembership, slots: Sequence[QuotaShare | None]) -> None:
+        self._membership = membership
+        self._slots = slots
+        self._of_row: dict[int, dict[QuotaShare, int]] = {}
+
+    def clear(self) -> None:
+        """Rows count for other quotas than before."""
+        self._of_row.clear()
+
+    def needed(self, rows: Sequence[int]) -> Mapping[QuotaShare, int]:
+        """How much these arms take of each quota; nothing those that are gone: -1."""
+        if len(rows) == 1:
+            return self._of_row.get(rows[0]) or self._quotas_of(rows[0])
+        if len(rows) <= FEW_ROWS:
+            return Counter(live for row in rows for live in self._quotas_of(row))
+        counts = self._membership.members.counted(rows)
+        return {live: count for number, count in counts.items() if (live := self._slots[number]) is not None}
+
+    def _quotas_of(self, row: int) -> dict[QuotaShare, int]:
+        """The quotas of a row, and that it takes one of each."""
+        # the arms that are shown are few of the catalogue
+        found = self._of_row.get(row)
+        if found is None:
+            if len(self._of_row) >= REMEMBERED:
+                self._of_row.clear()
+            numbers = self._membership.members.of(row)
+            found = {live: 1 for number in numbers if (live := self._slots[number]) is not None}
+            self._of_row[row] = found
+        return found
 
 
 class QuotaBlockNames:

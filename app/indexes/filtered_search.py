@@ -37,9 +37,9 @@ def search_exactly(
     table: TableSnapshot, eligible: EligibleRows, query: Vector, k: int, exclude: Rows
 ) -> TopK:
     """The best ``k`` rows that match, by gathering or by a mask, whichever should be faster."""
-    if GATHER_ROWS * eligible.count < table.rows:
+    if is_gathered(table, eligible):
         return gather(table, eligible.rows, query, k, exclude)
-    return mask(table, eligible, query, k, exclude)
+    return ranked(masked_contenders(table, eligible.mask, query, k, exclude), k, table.features, query)
 
 
 def is_gathered(table: TableSnapshot, eligible: EligibleRows) -> bool:
@@ -75,10 +75,11 @@ def masked_contenders(
 ) -> Rows:
     """Rows >= ``first`` of ``mask`` (K,), outside ``exclude``, that could be the best ``k`` of them."""
     scaled, error = table.scaled(query)
-    working = table.working[first:] if first else table.working
+    working = table.working
+    if first:
+        working, mask = working[first:], mask[first:]
     approximate = _scores(len(working), working.dtype)
     np.matmul(working, scaled, out=approximate)  # np.dot would copy a table that has spare rows
-    mask = mask[first:]
     if len(exclude):
         approximate[exclude[exclude >= first] - first] = -np.inf
     rows = _best_let_in(approximate, mask, error) if k == 1 else None
@@ -142,7 +143,7 @@ def _kept(name: str, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     if kept is None or len(kept) < count or kept.dtype != dtype:
         kept = np.empty(count, dtype=dtype)
         setattr(_SCRATCH, name, kept)
-    return kept[:count]
+    return kept if len(kept) == count else kept[:count]
 
 
 def _products(features: Matrix, rows: Rows, query: Vector) -> Vector:

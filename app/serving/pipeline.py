@@ -141,8 +141,8 @@ class Pipeline:
         """Select arms, which count as shown by this decision from now on.
 
         ``request``: what ``choice`` asks of the policy. ``own_rng`` makes its generator, from which nothing
-        else draws, so that it can begin again. ``expires_ms``: when a deferred decision expires; None of another. Raises
-        NoArms, Invalid, QuotaReached, Unavailable.
+        else draws, so that it can begin again. ``expires_ms``: when a deferred decision expires; None of
+        another. Raises NoArms, Invalid, QuotaReached, Unavailable.
         """
         constraints = self._applying(choice, request.bandit)
         # without constraints a choice pays nothing for them
