@@ -110,14 +110,16 @@ class QuotaShare:
 
     quota: BanditQuota
     number: int
+    # What every choice reads and writes stands together: in the same line of the processor's cache.
+    spent: int = 0
+    enough: int = -1
+    window: int = -1
     holds: bool = True
     limits: bool = True
-    window: int = -1
     ends_ms: int | None = None
     until: float = NEVER
     began: float = 0.0
     share: int = 0
-    spent: int = 0
     reported: int = 0
     others: int = 0
     granted: int = 0
@@ -126,7 +128,6 @@ class QuotaShare:
     size: int = 0
     idle: int = 0
     looked: int = 0
-    enough: int = -1
     paced: int = -1
     free: int = UNBOUNDED
     fair: int = UNBOUNDED

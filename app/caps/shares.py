@@ -20,7 +20,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from operator import attrgetter
 from typing import TypeVar
 
 import numpy as np
@@ -38,7 +37,6 @@ from app.storage.types import LEAVES, Confirmed, Held, ShareAsked
 
 T = TypeVar("T")
 
-WINDOW = attrgetter("window")
 STATES = ("open", "used_up", "held_back")
 
 FIRST = 8  # how much is asked for where there is none
@@ -83,7 +81,7 @@ class QuotaLedger:
         self.by_id: dict[str, QuotaShare] = {}
         self.slots: list[QuotaShare | None] = []
         self.membership = FollowedMembership(self._forget)
-        self._of_rows = QuotasOfRows(self.membership, self.slots)
+        self._of_rows = QuotasOfRows(self.slots)
         self.heard_changes = 0  # of the quotas, by the store's count
         self._due = NEVER  # when something changes by itself
         self._slice_ends = -NEVER
@@ -244,9 +242,11 @@ class QuotaLedger:
         ):
             return None
         # Such an arm counts for quotas of which it is not known here: nobody would count it.
-        if any(map(membership.members.beyond.item, rows)):
-            return None
-        needed, is_short = self._of_rows.needed(rows), False
+        is_beyond = membership.members.beyond.item
+        for row in rows:
+            if is_beyond(row):
+                return None
+        needed, is_short = self._of_rows.needed(membership.members, rows), False
         if (moment := self._clock()) >= self._due:
             self._end_windows(moment)
         for live, count in needed.items():
@@ -261,7 +261,7 @@ class QuotaLedger:
             # Since the last check nothing is awaited, so no other choice can spend what this one counts on.
             needed = self._spend(needed)
         self._spent.update(needed)
-        return [*zip(needed, needed.values(), map(WINDOW, needed), strict=True)]
+        return [(live, count, live.window) for live, count in needed.items()]
 
     async def _ask_for(self, needed: Mapping[QuotaShare, int]) -> bool:
         """Have what a choice needs of each quota; False: some have too few left. Raises Unavailable."""
@@ -301,13 +301,13 @@ class QuotaLedger:
             is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
         counts = Counter[QuotaShare]()
         for signal, rows in rows_of.items():
-            for live, count in self._of_rows.needed(rows.tolist()).items():
+            for live, count in self._of_rows.needed(self.membership.members, rows.tolist()).items():
                 if live.quota.rule.counts_reward_of(signal):
                     counts[live] += count
         for some in _batches(counts.items(), BATCH_SIZE):
             await self._store.reward(self._uid, {live.quota.id: count for live, count in some})
             async with self._asking:
-                # So that a quota which is used up now lets no more arms through here; others hear of it later.
+                # So that a quota which is used up now lets no more arms through here; others hear later.
                 await self._ask({live: 0 for live, _ in some}, grows=False)
 
     async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> bool:

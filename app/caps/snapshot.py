@@ -80,8 +80,7 @@ class QuotaArrays:
 class QuotasOfRows:
     """How much arms take of each quota. ``slots``: the quotas by their numbers."""
 
-    def __init__(self, membership: FollowedMembership, slots: Sequence[QuotaShare | None]) -> None:
-        self._membership = membership
+    def __init__(self, slots: Sequence[QuotaShare | None]) -> None:
         self._slots = slots
         self._of_row: dict[int, dict[QuotaShare, int]] = {}
 
@@ -89,24 +88,23 @@ class QuotasOfRows:
         """Rows count for other quotas than before."""
         self._of_row.clear()
 
-    def needed(self, rows: Sequence[int]) -> Mapping[QuotaShare, int]:
+    def needed(self, members: Membership, rows: Sequence[int]) -> Mapping[QuotaShare, int]:
         """How much these arms take of each quota; nothing those that are gone: -1."""
         if len(rows) == 1:
-            return self._of_row.get(rows[0]) or self._quotas_of(rows[0])
+            return self._of_row.get(rows[0]) or self._quotas_of(members, rows[0])
         if len(rows) <= FEW_ROWS:
-            return Counter(live for row in rows for live in self._quotas_of(row))
-        counts = self._membership.members.counted(rows)
+            return Counter(live for row in rows for live in self._quotas_of(members, row))
+        counts = members.counted(rows)
         return {live: count for number, count in counts.items() if (live := self._slots[number]) is not None}
 
-    def _quotas_of(self, row: int) -> dict[QuotaShare, int]:
+    def _quotas_of(self, members: Membership, row: int) -> dict[QuotaShare, int]:
         """The quotas of a row, and that it takes one of each."""
         # the arms that are shown are few of the catalogue
         found = self._of_row.get(row)
         if found is None:
             if len(self._of_row) >= REMEMBERED:
                 self._of_row.clear()
-            numbers = self._membership.members.of(row)
-            found = {live: 1 for number in numbers if (live := self._slots[number]) is not None}
+            found = {live: 1 for number in members.of(row) if (live := self._slots[number]) is not None}
             self._of_row[row] = found
         return found
 
