@@ -39,7 +39,7 @@ def search_exactly(
     """The best ``k`` rows that match, by gathering or by a mask, whichever should be faster."""
     if is_gathered(table, eligible):
         return gather(table, eligible.rows, query, k, exclude)
-    return ranked(masked_contenders(table, eligible.mask, query, k, exclude), k, table.features, query)
+    return mask(table, eligible, query, k, exclude)
 
 
 def is_gathered(table: TableSnapshot, eligible: EligibleRows) -> bool:
