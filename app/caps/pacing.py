@@ -80,8 +80,9 @@ class Pace:
         """It has no window now."""
         self._state[place]["rate"] = 0.0
 
-    def show(self, place: int, count: int) -> None:
-        self._shown[place] += count
+    def show(self, place: int, shown: int) -> None:
+        """So much was shown so far in the window."""
+        self._shown[place] = shown
 
     def draw(self, moment: float, rng: np.random.Generator) -> NDArray[np.bool_]:
         """Which hold back in the slice that begins now: (n,). Cost: some nanoseconds for each."""
@@ -169,6 +170,8 @@ class PacedQuotas:
 
         Where it changes for many arms (``sizes``, by number) quotas take turns: the others stay as they are.
         """
+        if not len(self):
+            return False
         held, numbers = self.pace.draw(moment, rng), self._numbers
         changed = np.flatnonzero(held != held_back[numbers])
         if not len(changed):

@@ -101,6 +101,7 @@ class QuotaShare:
 
     ``size``: how much to hold; ``idle``: rounds since it was spent of; ``looked``: what was spent by the last
     round. ``holds``: whether this is a window of it; ``limits``: whether it bounds now what is shown.
+    ``enough``: while no more than this is spent, nothing is lacking and nothing runs low.
     ``paced``: its place among those with an even pace, -1 of another. As last heard of the window:
     ``free``: what no process holds; ``fair``: what this one may hold at most, unless it needs it at once;
     ``deferrable``: what it may spend of for deferred decisions. They are ``UNBOUNDED`` where nothing was
@@ -109,14 +110,16 @@ class QuotaShare:
 
     quota: BanditQuota
     number: int
+    # What every choice reads and writes stands together: in the same line of the processor's cache.
+    spent: int = 0
+    enough: int = -1
+    window: int = -1
     holds: bool = True
     limits: bool = True
-    window: int = -1
     ends_ms: int | None = None
     until: float = NEVER
     began: float = 0.0
     share: int = 0
-    spent: int = 0
     reported: int = 0
     others: int = 0
     granted: int = 0
@@ -140,6 +143,13 @@ class QuotaShare:
     def hold(self, holds: bool) -> None:
         # every choice asks ``limits`` of each quota of its arms
         self.holds, self.limits = holds, holds and self.quota.rule.counts == "shown"
+
+    def note_enough(self) -> None:
+        """To be called whenever ``share``, ``size``, ``limits`` or ``holds`` has changed."""
+        if not self.holds:
+            self.enough = -1  # nothing is spent of it now
+        else:
+            self.enough = self.share - self.size // 2 - 1 if self.limits else UNBOUNDED
 
     def most_of(self, deferred: bool) -> int:
         """How much a choice may take of it as far as is known."""

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from app.caps.followed_membership import FollowedMembership
 from app.caps.pacing import SLICE_S, PacedQuotas
 from app.caps.rules import NEVER, UNBOUNDED, BanditQuota, QuotaShare, Taken
-from app.caps.snapshot import QuotaArrays, QuotaBlockNames, QuotaSnapshot, RemainingQuotas
+from app.caps.snapshot import QuotaArrays, QuotaBlockNames, QuotaSnapshot, QuotasOfRows, RemainingQuotas
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import QuotaReached, Unavailable
 from app.storage.quotas import QuotaStore
@@ -47,8 +47,6 @@ RELEASE_MARGIN_MS = 60_000  # after a deferred decision has expired
 LOOKED_AT = 1_000  # quotas in each round, besides those that were spent of
 ASKS = 20  # for one choice
 REMEMBERED_S = 10.0  # the longest list that was asked for
-FEW_ROWS = 40  # are asked one by one for their quotas
-REMEMBERED = 10_000  # rows whose quotas were asked for
 AWAY_S = 1.0  # after the store did not answer, lists go on with what is here for so long
 
 
@@ -83,12 +81,13 @@ class QuotaLedger:
         self.by_id: dict[str, QuotaShare] = {}
         self.slots: list[QuotaShare | None] = []
         self.membership = FollowedMembership(self._forget)
-        self._of_row: dict[int, Sequence[QuotaShare]] = {}
+        self._of_rows = QuotasOfRows(self.slots)
         self.heard_changes = 0  # of the quotas, by the store's count
         self._due = NEVER  # when something changes by itself
         self._slice_ends = -NEVER
         self._next = 0  # to be looked at
         self._low: set[QuotaShare] = set()
+        self._spent: set[QuotaShare] = set()  # of these ``_arrays`` and ``_paced`` do not know it yet
         self._some_low = low
         self._away_until = -NEVER
         self._lists = 0, -NEVER  # the longest list that was asked for lately, and until when it is remembered
@@ -106,6 +105,8 @@ class QuotaLedger:
             for quota_id in gone:
                 self._remove(quota_id)
             changed = [self._put(quota) for quota in quotas]
+            if not len(self._paced):
+                self._slice_ends = -NEVER  # a first one with an even pace is drawn at once
             for live in changed:
                 self._paced.follow(live, self._arrays.held_back)
             self._forget()
@@ -145,7 +146,7 @@ class QuotaLedger:
 
     def _forget(self) -> None:
         self._now = None
-        self._of_row.clear()
+        self._of_rows.clear()
 
     @property
     def now_ms(self) -> int:
@@ -155,12 +156,14 @@ class QuotaLedger:
 
     def now(self) -> QuotaSnapshot:
         """The quotas now. Cost: nothing but once in a slice, or after one was used up."""
-        self._end_windows()
-        # Without an even pace nothing changes by itself, and not even the clock is read.
-        if len(self._paced) and (moment := self._clock()) >= self._slice_ends:
+        moment = self._clock()
+        if moment >= self._due:
+            self._end_windows(moment)
+        if moment >= self._slice_ends:
+            self._slice_ends = moment + SLICE_S
+            self._note_spent()
             if self._paced.draw(moment, self._rng, self._arrays.held_back, self.membership.members.sizes):
                 self._now = None
-            self._slice_ends = moment + SLICE_S
         if self._now is None:
             self._now = QuotaSnapshot(self.blocks, self.membership, self.slots, self._arrays.out)
         return self._now
@@ -190,8 +193,7 @@ class QuotaLedger:
                 lacks = self._lacks(k)
                 await self._ask(dict(islice(lacks.items(), BATCH_SIZE)), grows=True)
         except Unavailable:
-            # Each choice would wait for the whole time-out otherwise, also those that need nothing of the
-            # store.
+            # Each choice would wait for the whole time-out otherwise.
             self._away_until = self._clock() + AWAY_S
             return
         if len(lacks) > BATCH_SIZE:  # these count as nearly used up until they are here
@@ -200,12 +202,13 @@ class QuotaLedger:
 
     def _lacks(self, k: int) -> dict[QuotaShare, int]:
         """What to ask for before a list of k."""
-        self._end_windows()
+        self._end_windows(self._clock())
         short = ((live, self._most_taken(live, k)) for live in self._short(k, self._arrays.left))
         return {live: count for live, count in short if not live.used_up and live.fair > count}
 
     def _short(self, k: int, left: NDArray[np.int32]) -> list[QuotaShare]:
         """Quotas that are not out, and that a list of k may take more of than is left."""
+        self._note_spent()
         short = self._arrays.short(left, np.minimum(self.membership.members.sizes, k))
         return [live for number in short.tolist() if (live := self.slots[number]) is not None]
 
@@ -239,29 +242,43 @@ class QuotaLedger:
         ):
             return None
         # Such an arm counts for quotas of which it is not known here: nobody would count it.
-        if any(map(membership.members.beyond.item, rows)):
-            return None
-        needed = self._needed(rows)
+        is_beyond = membership.members.beyond.item
+        for row in rows:
+            if is_beyond(row):
+                return None
+        needed, is_short = self._of_rows.needed(membership.members, rows), False
+        if (moment := self._clock()) >= self._due:
+            self._end_windows(moment)
+        for live, count in needed.items():
+            live.spent = spent = live.spent + count
+            if spent > live.enough:
+                is_short = True
+        if is_short:
+            for live, count in needed.items():
+                live.spent -= count
+            if not await self._ask_for(needed):
+                return None
+            # Since the last check nothing is awaited, so no other choice can spend what this one counts on.
+            needed = self._spend(needed)
+        self._spent.update(needed)
+        return [(live, count, live.window) for live, count in needed.items()]
+
+    async def _ask_for(self, needed: Mapping[QuotaShare, int]) -> bool:
+        """Have what a choice needs of each quota; False: some have too few left. Raises Unavailable."""
         # A window may end while the store is asked, and then what was granted is of the one before. More than
         # a few times in a row it happens only where windows are shorter than a round trip.
         for _ in range(ASKS):
             lacking = self._lacking(needed)
             if not lacking:
-                break
+                return True
             if any(live.used_up for live in lacking):
-                return None
+                return False
             async with self._asking:
                 # Looked up again under the lock: whoever held it may have asked for the same.
                 asked = {live: needed[live] for live in self._lacking(needed) if not live.used_up}
                 for some in _batches(asked.items(), BATCH_SIZE):
                     await self._ask(dict(some), grows=True)
-        else:
-            raise Unavailable("the window of a quota ended before the store answered; try again")
-        # From the last check to here nothing is awaited, so no other choice can spend what this one counts
-        # on.
-        taken = [(live, count, live.window) for live, count in needed.items() if live.holds]
-        self._spend(taken)
-        return taken
+        raise Unavailable("the window of a quota ended before the store answered; try again")
 
     async def reward(
         self, current: Callable[[], Snapshot], rewarded: Sequence[tuple[str, str | None]]
@@ -284,14 +301,13 @@ class QuotaLedger:
             is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
         counts = Counter[QuotaShare]()
         for signal, rows in rows_of.items():
-            for live, count in self._needed(rows.tolist()).items():
+            for live, count in self._of_rows.needed(self.membership.members, rows.tolist()).items():
                 if live.quota.rule.counts_reward_of(signal):
                     counts[live] += count
         for some in _batches(counts.items(), BATCH_SIZE):
             await self._store.reward(self._uid, {live.quota.id: count for live, count in some})
             async with self._asking:
-                # So that a quota which is used up now lets no more arms through here; other processes hear of
-                # it later.
+                # So that a quota which is used up now lets no more arms through here; others hear later.
                 await self._ask({live: 0 for live, _ in some}, grows=False)
 
     async def hold(self, decision: str, taken: Taken, *, expires_ms: int) -> bool:
@@ -330,52 +346,39 @@ class QuotaLedger:
         if await self.confirm(decision, expires_ms=expires_ms) == "counts":  # so that it is not released too
             self.give_back(taken)
 
-    def _spend(self, taken: Taken) -> None:
-        slots, left_of = self.slots, self._arrays.left
-        for live, count, _ in taken:
+    def _spend(self, needed: Mapping[QuotaShare, int]) -> Mapping[QuotaShare, int]:
+        """Spend of those that have a window now; which these are."""
+        needed = {live: count for live, count in needed.items() if live.holds}
+        for live, count in needed.items():
             live.spent += count
+            # Half a share before it is used up: the next one is there in time, and no choice has to wait.
+            if live.limits and live.left <= live.size // 2:
+                self._runs_low(live)
+        return needed
+
+    def _note_spent(self) -> None:
+        """Let lists and paces know what was spent: that is not noted for each choice, but when it is read."""
+        for live in self._spent:
             # The quota may have been deleted since the arms were chosen, and its number be another's.
-            if live.limits and slots[live.number] is live:
-                left_of[live.number] = left = live.share - live.spent
-                # Half a share before it is used up: the next one is there in time, and no choice has to wait
-                # for it.
-                if left <= live.size // 2:
-                    self._runs_low(live)
-            if live.paced >= 0:
-                self._paced.pace.show(live.paced, count)
-
-    def _needed(self, rows: Sequence[int]) -> dict[QuotaShare, int]:
-        """How much these arms take of each quota; nothing those that are gone: -1."""
-        if len(rows) == 1:
-            return dict.fromkeys(self._quotas_of(rows[0]), 1)
-        if len(rows) <= FEW_ROWS:
-            return Counter(live for row in rows for live in self._quotas_of(row))
-        counts = self.membership.members.counted(rows)
-        return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
-
-    def _quotas_of(self, row: int) -> Sequence[QuotaShare]:
-        # the arms that are shown are few of the catalogue
-        found = self._of_row.get(row)
-        if found is None:
-            if len(self._of_row) >= REMEMBERED:
-                self._of_row.clear()
-            numbers = self.membership.members.of(row)
-            found = [live for number in numbers if (live := self.slots[number]) is not None]
-            self._of_row[row] = found
-        return found
+            if self.slots[live.number] is live:
+                self._arrays.note_left(live)
+                if live.paced >= 0:
+                    self._paced.pace.show(live.paced, live.others + live.spent)
+        self._spent.clear()
 
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
         # A window that is over has been settled with the store: to give back would add to the one of now.
-        own = [(live, -count, window) for live, count, window in taken if live.window == window]
-        self._spend(own)
-        for live, _, _ in own:
-            self._note(live)
+        for live, count, window in taken:
+            if live.window == window:
+                live.spent -= count
+                self._spent.add(live)
+                self._note(live)
 
     async def sync_with_store(self) -> None:
         """Report what was spent, give back what is not used, and hear of the others."""
         await self.blocks.keep()
-        self._end_windows()
+        self._end_windows(self._clock())
         worth = self._worth_a_look()
         # Before it is asked, not by its answer: from here on nothing is spent of what is offered back.
         for live in worth:
@@ -412,12 +415,12 @@ class QuotaLedger:
 
     async def refresh(self, live: QuotaShare) -> None:
         """Know a quota as it is now in the store."""
-        self._end_windows()
+        self._end_windows(self._clock())
         async with self._asking:
             await self._ask({live: 0}, grows=False)
 
     def _lacking(self, needed: Mapping[QuotaShare, int]) -> list[QuotaShare]:
-        self._end_windows()
+        self._end_windows(self._clock())
         return [live for live, count in needed.items() if live.share - live.spent < count and live.limits]
 
     def _worth_a_look(self) -> list[QuotaShare]:
@@ -479,11 +482,8 @@ class QuotaLedger:
             self._low.add(live)
             self._some_low.set()
 
-    def _end_windows(self) -> None:
-        """Forget windows that are over. Cost: nothing while none is."""
-        moment = self._clock()
-        # The one comparison that every choice makes: all windows together are looked at when the first of
-        # them ends.
+    def _end_windows(self, moment: float) -> None:
+        """Forget windows that are over: all are looked at when the first of them ends."""
         if moment < self._due:
             return
         for live in self.by_id.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,9 @@ from app.indexes.snapshot import Snapshot
 from app.records.left_out import BLOCK, MOST_BLOCKS, NOT_KEPT, Counted, block_name, packed, text_of, today
 from app.storage.registry import WriteOnce
 from shortlist.types import Rows
+
+FEW_ROWS = 40  # are asked one by one for their quotas
+REMEMBERED = 10_000  # rows whose quotas were asked for
 
 
 class QuotaArrays:
@@ -70,6 +74,39 @@ class QuotaArrays:
 
     def note_left(self, live: QuotaShare) -> None:
         self.left[live.number] = live.left if live.limits else UNBOUNDED
+        live.note_enough()
+
+
+class QuotasOfRows:
+    """How much arms take of each quota. ``slots``: the quotas by their numbers."""
+
+    def __init__(self, slots: Sequence[QuotaShare | None]) -> None:
+        self._slots = slots
+        self._of_row: dict[int, dict[QuotaShare, int]] = {}
+
+    def clear(self) -> None:
+        """Rows count for other quotas than before."""
+        self._of_row.clear()
+
+    def needed(self, members: Membership, rows: Sequence[int]) -> Mapping[QuotaShare, int]:
+        """How much these arms take of each quota; nothing those that are gone: -1."""
+        if len(rows) == 1:
+            return self._of_row.get(rows[0]) or self._quotas_of(members, rows[0])
+        if len(rows) <= FEW_ROWS:
+            return Counter(live for row in rows for live in self._quotas_of(members, row))
+        counts = members.counted(rows)
+        return {live: count for number, count in counts.items() if (live := self._slots[number]) is not None}
+
+    def _quotas_of(self, members: Membership, row: int) -> dict[QuotaShare, int]:
+        """The quotas of a row, and that it takes one of each."""
+        # the arms that are shown are few of the catalogue
+        found = self._of_row.get(row)
+        if found is None:
+            if len(self._of_row) >= REMEMBERED:
+                self._of_row.clear()
+            found = {live: 1 for number in members.of(row) if (live := self._slots[number]) is not None}
+            self._of_row[row] = found
+        return found
 
 
 class QuotaBlockNames:
@@ -193,22 +230,24 @@ class QuotaSnapshot:
         """Arms that were not eligible though no quota barred them: see ``FollowedMembership``."""
         return [*self._hidden]
 
+    def known(self, base: Snapshot) -> Snapshot | None:
+        """What ``eligible`` made before."""
+        return self._made.get(base)
+
     async def eligible(self, base: Snapshot) -> Snapshot | None:
         """``base`` without the arms that are not eligible; None: it is out of date, and so are its rows.
 
-        Made once; then it costs nothing.
+        It is kept, as ``known``.
         """
-        made = self._made.get(base)
-        if made is None:
-            eligible = await self.membership.eligible(base, self.out)
-            if eligible is None:
-                return None
-            if len(self._made) >= MADE_KEPT:
-                self._made.clear()
-            rows = base.table.rows
-            made = self._made[base] = without_rows(base, ~eligible[:rows])
-            hidden = self.membership.hidden[: MOST_NAMED + 1]
-            self._hidden |= dict.fromkeys(base.table.ids[row] for row in hidden.tolist() if row < rows)
+        eligible = await self.membership.eligible(base, self.out)
+        if eligible is None:
+            return None
+        if len(self._made) >= MADE_KEPT:
+            self._made.clear()
+        rows = base.table.rows
+        made = self._made[base] = without_rows(base, ~eligible[:rows])
+        hidden = self.membership.hidden[: MOST_NAMED + 1]
+        self._hidden |= dict.fromkeys(base.table.ids[row] for row in hidden.tolist() if row < rows)
         return made
 
     async def standing(

@@ -135,17 +135,19 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
 
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
         """This snapshot, of the arms that filter and quotas let in. Awaits nothing for what is known."""
-        arms = await filtered.of(request.bandit.catalogue, request.arm_filter)
-        while request.quotas is not None:
-            eligible = await request.quotas.eligible(arms)
+        bandit, quotas, arm_filter = request.bandit, request.quotas, request.arm_filter
+        index = bandit.catalogue.index
+        while True:
+            arms = index.snapshot() if arm_filter is None else await filtered.of(bandit.catalogue, arm_filter)
+            if quotas is None:
+                break
+            eligible = quotas.known(arms) or await quotas.eligible(arms)
             if eligible is not None:
                 arms = eligible
                 break
             # a choice that began before a move goes on with the arms of then
-            request.quotas.membership.follow(request.bandit.catalogue.index.snapshot())
-            arms = await filtered.of(request.bandit.catalogue, request.arm_filter)
-        seen, version = request.bandit.seen(arms), request.bandit.catalogue.index.version
-        return msgspec.structs.replace(self, arms=seen, catalogue_version=version)
+            quotas.membership.follow(index.snapshot())
+        return ReadSnapshot(self.posterior, bandit.seen(arms), self.learner_version, index.version)
 
 
 class Candidates(msgspec.Struct, frozen=True, eq=False):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.bandits.registry import Bandits
-from app.caps.membership import MAX_OF_ARM
+from app.caps.membership import MAX_OF_ARM, MAX_PAIRS
 from app.caps.quotas import Quotas
 from app.catalogues.catalogues import Catalogues
 from app.learning.learned_priors import LearnedPriors
@@ -80,7 +80,9 @@ def findings(
     for bandit, count in beyond.items():
         what, verb = ("1 arm", "is") if count == 1 else (f"{count:,} arms", "are")
         text = f"{what} of the bandit {bandit} would count for too many quotas, and {verb} not eligible"
-        yield Finding("quotas", False, f"{text}: {MAX_OF_ARM} are the most")
+        yield Finding(
+            "quotas", False, f"{text}: {MAX_OF_ARM} are the most for an arm, and {MAX_PAIRS:,} for a bandit"
+        )
     for catalogue in replaced:
         yield features_replaced(catalogue)
     if loss is not None:

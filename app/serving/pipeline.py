@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -134,23 +135,19 @@ class Pipeline:
         group: str | None,
         decision: str,
         *,
-        own_rng: bool,
+        own_rng: Callable[[], np.random.Generator] | None,
         expires_ms: int | None,
     ) -> Allowed:
         """Select arms, which count as shown by this decision from now on.
 
-        ``request``: what ``choice`` asks of the policy. ``own_rng``: nothing else draws from its generator,
-        so that it can begin again. ``expires_ms``: when a deferred decision expires; None of another. Raises
-        NoArms, Invalid, QuotaReached, Unavailable.
+        ``request``: what ``choice`` asks of the policy. ``own_rng`` makes its generator, from which nothing
+        else draws, so that it can begin again. ``expires_ms``: when a deferred decision expires; None of
+        another. Raises NoArms, Invalid, QuotaReached, Unavailable.
         """
         constraints = self._applying(choice, request.bandit)
         # without constraints a choice pays nothing for them
         if not constraints:
             return Allowed(await self._ranked(request, group), request)
-        # Only constraints that count can refuse a charge. Where others draw from the same generator it cannot
-        # begin again.
-        can_fail = own_rng and any(each.counts for each in constraints)
-        state = request.rng.bit_generator.state if can_fail else None
         for _ in range(TRIES):
             # Anew in each try: what refused the last one is known to its view now.
             left, applied = await narrowed(constraints, choice, request)
@@ -160,8 +157,8 @@ class Pipeline:
             stands = await charged(applied, shown)
             if stands is not None:
                 return Allowed(selection, left, stands, shown)
-            if state is not None:
-                request.rng.bit_generator.state = state  # as if there had been no other try
+            if own_rng is not None:
+                request = msgspec.structs.replace(request, rng=own_rng())  # as if there had been no other try
         raise Unavailable("quotas or repeats changed too often while the choice was made; try again")
 
     async def preview(
@@ -356,8 +353,8 @@ class Choosing:
             rule = None
         if rule is not None and seed is None:
             seed = draw_seed()  # so that the choice can be made again
-        rng = self._rng if seed is None else generator(seed, bandit.name, request.key)
-        asked = request.selection(bandit, learner, context, rng)
+        own_rng = None if seed is None else partial(generator, seed, bandit.name, request.key)
+        asked = request.selection(bandit, learner, context, self._rng if own_rng is None else own_rng())
         now_ms = time.time_ns() // 1_000_000
         expires_ms = now_ms + self._token_ttl_ms
         allowed = await self._pipeline.select(
@@ -365,7 +362,7 @@ class Choosing:
             asked,
             group,
             decision_id,
-            own_rng=seed is not None,
+            own_rng=own_rng,
             expires_ms=None if request.activate else expires_ms,
         )
         selection = allowed.selection

@@ -496,7 +496,8 @@ async def test_an_arm_counts_for_64_quotas(api: Api):
     assert finding == {
         "name": "quotas",
         "good": False,
-        "text": "1 arm of the bandit b would count for too many quotas, and is not eligible: 64 are the most",
+        "text": "1 arm of the bandit b would count for too many quotas, and is not eligible: "
+        "64 are the most for an arm, and 20,000,000 for a bandit",
     }
 
     async def measured() -> bool:

@@ -135,7 +135,7 @@ async def remembered_though_not_shown(self: FrequencyCaps, charge: Any) -> None:
 
 
 async def taken_by_a_dry_run(self: Pipeline, choice: Any, request: Any, group: Any) -> Any:
-    allowed = await self.select(choice, request, group, "0" * 16, own_rng=True, expires_ms=None)
+    allowed = await self.select(choice, request, group, "0" * 16, own_rng=None, expires_ms=None)
     return allowed.request, allowed.selection
 
 

@@ -87,6 +87,18 @@ async def test_of_quotas_of_which_there_is_plenty_a_little_is_here_before_they_a
     assert store.calls == before
 
 
+async def test_a_list_knows_what_single_choices_have_spent_and_given_back():
+    shares, _, _, _ = await shares_of(2)
+    await shares.stock(5)
+    assert shares.few(5, deferred=False) is None
+    taken = [await shares.take(None, [1]) for _ in range(shares.by_id["q1"].left - 4)]  # type: ignore[arg-type]
+    few = shares.few(5, deferred=False)
+    assert few is not None
+    assert [*few.left] == [1]
+    shares.give_back(taken[0] or ())
+    assert shares.few(5, deferred=False) is None
+
+
 async def test_a_list_waits_for_one_script_however_many_quotas_there_are():
     count = 3 * BATCH_SIZE
     shares, store, _, low = await shares_of(count)

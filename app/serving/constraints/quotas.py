@@ -8,12 +8,13 @@ begins again. So no quota is ever exceeded.
 from __future__ import annotations
 
 import contextlib
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
 from app.caps.quotas import Quotas
 from app.caps.rules import Taken
 from app.caps.shares import QuotaLedger
-from app.caps.snapshot import QuotaSnapshot, RemainingQuotas
+from app.caps.snapshot import QuotaSnapshot
 from app.platform.errors import Unavailable
 from app.policies.rules import Pin
 from app.policies.selection import SelectionRequest
@@ -40,9 +41,8 @@ class QuotaConstraint(Constraint):
     def __init__(self, quotas: Quotas) -> None:
         self._shares = quotas.shares
 
-    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
-        quotas = self._shares.get(request.bandit.uid)
-        return View() if quotas is None else await view_of(quotas, request, deferred=not choice.activate)
+    def view(self, choice: ConstraintFields, request: SelectionRequest) -> Coroutine[Any, Any, View]:
+        return view_of(self._shares.get(request.bandit.uid), request, deferred=not choice.activate)
 
     async def charge(self, view: View, shown: Shown) -> QuotaCharge | tuple[()] | None:
         """Take of the quotas. Awaits nothing while this process has enough. Raises Unavailable."""
@@ -78,11 +78,13 @@ class QuotaConstraint(Constraint):
         return LogRecord(NOT_KEPT if view.limits else quotas.left_out(ttl_ms=ttl_ms), quotas.hidden)
 
 
-async def view_of(quotas: QuotaLedger, request: SelectionRequest, *, deferred: bool) -> View:
+async def view_of(quotas: QuotaLedger | None, request: SelectionRequest, *, deferred: bool) -> View:
     """What quotas leave now. A pinned arm that is used up is left out.
 
     A choice that is no dry run takes what is shown, so that what it may take is made sure of.
     """
+    if quotas is None:
+        return View()
     index, places = request.bandit.catalogue.index, request.k + len(request.pins)
     pins: list[Pin] | None = None
     while pins is None:
@@ -102,7 +104,7 @@ async def view_of(quotas: QuotaLedger, request: SelectionRequest, *, deferred: b
             whole = index.snapshot()
             rows = [(pin, whole.table.row_of(pin.arm)) for pin in request.pins]
             pins = await now.standing(rows, whole, deferred=deferred)
-    few: RemainingQuotas | None = quotas.few(places, deferred=deferred)
+    few = quotas.few(places, deferred=deferred) if places > 1 or deferred else None
     return View(
         # None: then a choice searches as one without quotas, which is much faster than through a mask.
         quotas=None if is_current and now.bars_nothing else now,
