@@ -202,15 +202,17 @@ async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: Store):
 
 async def test_a_reader_begins_again_from_a_checkpoint_that_took_the_place_of_the_tail(one: Store):
     mine, reader = worker(one), LearnerReader(one.learners, capacity_bytes=1 << 20)
-    learner, due = LearnerId(UID, "x"), iter([False, True, False])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "is_due", lambda state, tail, was_read: next(due))
-        for number in range(3):
+    learner = LearnerId(UID, "x")
+    for number, is_whole in enumerate([False, True, False]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batches, "is_due", lambda state, tail, was_read, due=is_whole: due)
             await reward(one, "x", number, number)
             mine.wake(0)
             await mine.drain()
-            meant = (await held(one))[learner]
-            assert encoded({learner: await reader.read(0, learner)}) == {learner: meant}
+        state = await reader.read(0, learner)
+        assert state is not None
+        assert state.version == number + 1
+        assert encoded({learner: state})[learner] == (await held(one))[learner]
 
 
 async def test_a_tail_that_has_lost_an_entry_is_not_served(one: Store, caplog: pytest.LogCaptureFixture):
