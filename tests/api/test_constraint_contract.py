@@ -8,12 +8,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
 from api_client import Api, Json
-from app.serving.constraints.base import Constraint
+from app.policies.selection import SelectionRequest
+from app.records.left_out import NOT_KEPT
+from app.serving.constraints.base import (
+    Applied,
+    Constraint,
+    ConstraintFields,
+    LogRecord,
+    Shown,
+    View,
+    charged,
+    recorded,
+)
 from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.constraints.quotas import QuotaConstraint
 from app.serving.constraints.requested import AtMostRules, Exclusions, Filters, Pins
@@ -169,3 +181,45 @@ async def test_a_choice_of_every_way_keeps_to_it(api: Api, constraint: type[Cons
 
 async def test_every_constraint_has_a_case(api: Api):
     assert {type(row.constraint) for row in api.app.service.pipeline._constraints} == set(CASES)
+
+
+class Counted(Constraint):
+    """One that counts, and says what it is told to: what is deferred, and what it left out."""
+
+    counts = True
+
+    def __init__(
+        self, name: str, refunds: list[str], deferred: str | None = "held", left_out: str = ""
+    ) -> None:
+        self.name, self.refunds, self.deferred, self.left_out = name, refunds, deferred, left_out
+
+    async def view(self, choice: ConstraintFields, request: SelectionRequest) -> View:
+        return View()
+
+    async def charge(self, view: View, shown: Shown) -> str:
+        return "charged"
+
+    async def defer(self, charge: str, shown: Shown) -> str | None:
+        return self.deferred
+
+    async def refund(self, charge: str) -> None:
+        self.refunds.append(f"{self.name} {charge}")
+
+    def record(self, view: View, charge: object, shown: Shown, ttl_ms: int) -> LogRecord:
+        return LogRecord(self.left_out)
+
+
+SHOWN: Any = Shown(None, None, [], "d", expires_ms=1)  # type: ignore[arg-type]  # nobody here reads them
+
+
+async def test_who_cannot_hold_what_is_deferred_has_refunded_it_and_the_others_do():
+    refunds = list[str]()
+    several = [Counted("one", refunds), Counted("two", refunds, deferred=None), Counted("three", refunds)]
+    assert await charged([Applied(each, View()) for each in several], SHOWN) is None
+    assert refunds == ["one held", "three charged"]
+
+
+@pytest.mark.parametrize("parts", [(NOT_KEPT, "x"), ("x", NOT_KEPT), (NOT_KEPT, "")])
+async def test_where_one_does_not_know_what_it_left_out_nobody_says_it(parts: Sequence[str]):
+    applied = [Applied(Counted("one", [], left_out=part), View()) for part in parts]
+    assert recorded(applied, SHOWN, 1).left_out == NOT_KEPT

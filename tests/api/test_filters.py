@@ -135,6 +135,8 @@ async def test_the_best_of_the_eligible_arms_are_chosen_within_the_rules(shared:
     expected.insert(4, "a0")
     assert ids(choice) == expected
     assert [arm["id"] for arm in choice["arms"] if arm.get("pinned")] == ["a4", "a0"]
+    again = await shared.choose(name, k=6, filter={"stock": True}, rules={**rules, "pin": pin[::-1]})
+    assert ids(again) == expected
     assert [arm["score"] for arm in choice["arms"]] == pytest.approx([value[arm] for arm in expected])
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from app.caps.shares import QuotaLedger
 from app.indexes.snapshot import Snapshot
 from app.learning.replay import compare
 from app.replication.sync import Sync
+from app.storage.moves import MoveStore
+from app.storage.registry import RegistryStore
+from app.storage.types import CarriedWrite
 from shortlist.types import Rows
 from store_server import patient_store
 from waiting import wait_until
@@ -341,6 +344,48 @@ async def test_another_move_while_learners_are_carried_is_a_conflict(store_url: 
         await assert_knows(api, NEW, told)
         assert await api.ok("GET", "/v1/bandits/b/learners?include=state") == exported
     await assert_replay(store_url, 3)
+
+
+async def test_of_two_moves_that_are_planned_at_once_the_later_one_is_refused(
+    world: Api, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    await world.catalogue("third", by_id(UNRELATED))
+    await world.bandit("b", "old")
+    change = RegistryStore.change_bandit
+    async with running(store_url, tmp_path / "two", empty=False, worker=False) as other:
+
+        async def after_the_other(self: RegistryStore, *given: Any, **more: Any) -> bytes | None:
+            monkeypatch.setattr(RegistryStore, "change_bandit", change)
+            await other.ok("POST", MOVE, {"catalogue": "new", "carry": "none"})
+            return await change(self, *given, **more)
+
+        monkeypatch.setattr(RegistryStore, "change_bandit", after_the_other)
+        body = {"catalogue": "third", "carry": "none"}
+        await world.refused("POST", MOVE, body, status=409, code="conflict")
+        assert (await other.ok("GET", "/v1/bandits/b"))["catalogue"] == "new"
+
+
+async def test_what_others_changed_while_it_was_carried_is_carried_in_the_next_round(
+    world: Api, monkeypatch: pytest.MonkeyPatch
+):
+    await world.bandit("b", "old", scope="per_key")
+    told = await observe(world)
+    carry, met, written = MoveStore.carry, set[int](), list[int]()
+
+    async def at_the_second_time(
+        self: MoveStore, partition: int, uid: str, writes: Sequence[CarriedWrite]
+    ) -> int:
+        if partition not in met:
+            met.add(partition)
+            return 0
+        written.append(await carry(self, partition, uid, writes))
+        return written[-1]
+
+    monkeypatch.setattr(MoveStore, "carry", at_the_second_time)
+    await world.ok("POST", MOVE, {"catalogue": "new"})
+    await carried(world)
+    assert sum(written) == 3
+    await assert_knows(world, NEW, told)
 
 
 async def test_a_process_that_has_not_heard_of_the_move_goes_on(

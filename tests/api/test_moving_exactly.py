@@ -305,6 +305,17 @@ async def test_going_back_restores_and_learns_what_came_since(world: Api, store_
     await assert_replay(store_url)
 
 
+async def test_learners_are_corrected_after_each_of_two_moves(world: Api):
+    players = Players(world, {})
+    for name, catalogue in (("b", "old"), ("stays", "old"), ("joins", "new")):
+        await players.make(name, catalogue)
+    await players.play(6)
+    for catalogue, other in (("new", "joins"), ("old", "stays")):
+        await world.ok("POST", "/v1/bandits/b/move", {"catalogue": catalogue, "carry": "log"})
+        await carried(world)
+        await players.assert_alike("b", other)
+
+
 async def test_who_goes_back_keeps_what_an_arm_taught_that_was_not_there_before(world: Api):
     """Its features are mapped as those of states are, with what the map leaves open."""
     extra = RNG.normal(size=WIDE)

@@ -372,6 +372,22 @@ async def test_what_is_logged_is_what_the_token_says(world: Api):
     )
 
 
+async def test_a_default_is_of_its_arm_where_the_one_before_has_no_features_any_more(world: Api):
+    """The store has dropped those of the first arm: it was deleted long before the list was shown."""
+    await world.bandit("b", "c", log={}, reward={"wait_s": 3_600, "default": -1.0})
+    choice = await world.choose("b", k=2, activate=False)
+    first, second = (arm["id"] for arm in choice["arms"])
+    await world.ok("DELETE", f"/v1/catalogues/c/arms/{first}", status=204)
+    await world.store.delete(*[key for key in await world.stored() if b":retired:" in key])
+    await world.ok("POST", "/v1/decisions/activate", {"decisions": [choice["decision"]]})
+    await world.due_now()
+    await learned(world, "b", 1)
+    [row] = (await world.ok("GET", "/v1/bandits/b/log"))["items"]
+    assert [(each["arm"], each["value"], each["default"]) for each in row["rewards"]] == [
+        (second, -1.0, True)
+    ]
+
+
 async def test_defaults_are_owed_across_restarts(store_url: str, tmp_path: Path):
     async with running(store_url, tmp_path) as api:
         await api.catalogue("c", ARMS)

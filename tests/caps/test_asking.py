@@ -14,8 +14,10 @@ import pytest
 
 from app.caps.rules import BanditQuota, QuotaRule
 from app.caps.shares import BATCH_SIZE, QuotaLedger
+from app.serving.request import ChooseRequest
 from app.storage.types import Share, ShareAsked
 from store_by_clock import OneQuota, OwnClock, StoreByClock
+from world import World
 
 pytestmark = pytest.mark.anyio
 
@@ -140,3 +142,15 @@ async def test_a_change_of_a_quota_costs_the_same_however_many_there_are():
     few, many = await steps_of_a_change(10), await steps_of_a_change(1_000)
     assert few > 100
     assert many < 1.5 * few
+
+
+async def test_a_dry_run_holds_nothing_that_others_could_show(world: World):
+    for task in world.service._background:
+        task.cancel()
+    bandit = await world.bandit()
+    await world.service.quotas.put(bandit, "q", QuotaRule(1_000, arm="a3"))
+    before = world.store.calls["quotas.share"]
+    await world.service.dry_runs.run(bandit, ChooseRequest(key="ann", k=4))
+    assert world.store.calls["quotas.share"] == before
+    await world.choose(bandit, k=4)
+    assert world.store.calls["quotas.share"] == before + 1

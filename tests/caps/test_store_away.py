@@ -10,6 +10,7 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import LogRule, RepeatsRule
 from app.caps.rules import QuotaRule
 from app.platform.errors import NotFound, Unavailable
+from app.serving.request import ChooseRequest
 from world import World
 
 pytestmark = pytest.mark.anyio
@@ -69,6 +70,24 @@ async def test_what_is_refused_by_repeats_is_given_back(world: World):
     world.store.refuse.clear()
     assert len((await world.choose(bandit, k=4)).arms) == 4
     assert (await world.service.quotas.get(bandit, "q")).used == 1
+
+
+async def test_a_seeded_choice_that_begins_again_draws_as_if_there_had_been_no_other_try(world: World):
+    """What it drew first is shown by another choice just before it counts."""
+    await world.catalogue("many", arms=40)
+    rule = RepeatsRule(most=1, within_s=60.0)
+    bandit = await world.bandit("seeded", "many", policy="softmax", temperature=9.0, repeats=rule)
+    request, expected = ChooseRequest(key="ann", k=3, seed=1), list[str]()
+    first = (await world.service.dry_runs.run(bandit, request)).arms[0].id
+
+    async def meanwhile() -> None:
+        await world.choose(bandit, arms=[first])
+        expected.extend(arm.id for arm in (await world.service.dry_runs.run(bandit, request)).arms)
+
+    world.store.before["choices.take_repeats"] = meanwhile
+    choice = await world.choose(bandit, k=3, seed=1)
+    assert first not in expected
+    assert [arm.id for arm in choice.arms] == expected
 
 
 async def test_what_rows_name_is_stored_before_the_last_quota_is_forgotten(world: World):

@@ -199,8 +199,10 @@ async def test_what_was_dropped_does_not_come_back(store: Store):
     await store.rows.write(0, rows)
     assert await store.rows.logs(0) == {UID: DAY_MS}
     assert await store.rows.kept_from(0, UID) == 0
-    assert await store.rows.trim(0, UID, before_ms=1_004, count=3, keep_ms=7) == 3
-    assert await store.rows.trim(0, UID, before_ms=1_004, count=3) == 1
+    assert await store.rows.trim(0, UID, before_ms=1_004, count=1, keep_ms=7) == 1
+    assert await store.rows.trim(0, UID, before_ms=1_002, count=3) == 1
+    assert await store.rows.kept_from(0, UID) == 1_004
+    assert await store.rows.trim(0, UID, before_ms=1_004, count=3) == 2
     assert await store.rows.trim(0, UID, before_ms=1_002, count=3) == 0
     assert await store.rows.logs(0) == {UID: 7}
     assert [await store.rows.kept_from(partition, UID) for partition in (0, 1)] == [1_004, 0]

@@ -249,6 +249,29 @@ def test_what_is_told_of_a_graph_falls_when_the_best_arms_of_its_probes_die(comp
     assert ask(views, catalogue, odd).recall_at_1 == 1.0
 
 
+def test_the_best_arms_of_probes_are_followed_through_one_compaction_and_not_through_two(monkeypatch) -> None:
+    catalogue = of_arms(100)
+    best = filter_plan.Winners(catalogue.index.snapshot().table.number, (np.array([20, 30, 40]),))
+    found = []
+    for gone in (["0", "30"], ["1", "40"]):
+        catalogue.index.remove(gone)
+        compact(catalogue, monkeypatch)
+        snapshot = catalogue.index.snapshot()
+        found.append((best.followed(snapshot.table), snapshot.rows_of(["20", "40"]).tolist()))
+    (once, (arm20, arm40)), (twice, (later20,)) = found
+    assert once.groups[0].tolist() == [arm20, -1, arm40]
+    assert once.followed(snapshot.table).groups[0].tolist() == [later20, -1, -1]
+    assert twice.groups[0].tolist() == [-1, -1, -1]
+
+
+def test_what_was_planned_serves_the_next_search(monkeypatch) -> None:
+    monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
+    monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)  # a copy serves, however slow
+    catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
+    ask(views, catalogue, odd, PLAN_AFTER)
+    assert not asyncio.run(views.of(catalogue, odd)).is_scanned
+
+
 def test_a_filter_that_lets_in_few_arms_by_now_is_searched_exactly(monkeypatch) -> None:
     catalogue, views = graph_of_odd(monkeypatch)
     odd = parse({"odd": True})

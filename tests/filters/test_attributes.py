@@ -148,6 +148,15 @@ def test_large_columns_of_every_sort_answer_as_the_definition_does(batches):
         assert [set(values) for values in found] == [labelled(documents[row], field) for row in rows.tolist()]
 
 
+@pytest.mark.parametrize("bare_first", [False, True])
+def test_a_field_that_only_one_of_two_blocks_has_stays_at_its_rows(bare_first: bool):
+    blocks = [[((), {"price": row % 7}) for row in range(100)], [NOTHING] * 100]
+    documents = [*blocks[bare_first], *blocks[not bare_first]]
+    wanted = parse({"price": {"$gt": 3}})
+    expected = [wanted.matches(*document) for document in documents]
+    assert answers(table_of(documents, [100, 100]).snapshot(), wanted, 200) == expected
+
+
 def test_any_choice_of_repeated_values_is_found():
     documents = [((), {"a": i * 3 % 7}) for i in range(200)]
     view = table_of(documents).snapshot()
@@ -482,6 +491,8 @@ def test_a_compaction_beside_what_goes_on_changes_no_answer(monkeypatch: pytest.
         documents = documents[::-1]
     table.finish_compaction(work)
     after = table.snapshot()
+    if meanwhile == "appended":
+        assert set(range(200, 350)) <= set(after.given_since(before.stamp).tolist())
     is_taken_over = meanwhile in {"nothing", "appended"}
     assert (after.generation > before.generation) == is_taken_over
     assert table.is_wasteful != is_taken_over

@@ -409,6 +409,41 @@ def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     assert [view.id_of(row) for row in view.search(query, 4, out).rows.tolist()] == expected[1:5]
 
 
+@pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
+def test_what_matches_no_longer_stays_out_when_the_table_is_compacted(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    index, snapshot = shop(300)
+    wanted = parse({"even": True})
+    eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes)
+    strategy: SearchStrategy | None = (
+        OwnBlocks.of(snapshot.table, eligible) if kind == "blocks" else OwnCopy.of(snapshot.table, eligible)
+    )
+    if kind == "own_graph":
+        strategy = own_graph(built(eligible.rows, snapshot), eligible)
+    query = np.random.default_rng(4).normal(size=8)
+    even = [snapshot.id_of(row) for row in brute(snapshot, eligible.rows, query, 150)]
+    index.describe(even[:2], [([], {"even": False})] * 2)
+    for is_compacted in (False, True):
+        if is_compacted:
+            index.remove([name for name in (f"a{number}" for number in range(40)) if name not in even[:6]])
+            with monkeypatch.context() as patch:
+                patch.setattr("app.indexes.live._LEAST_DEAD", 0)
+                patch.setattr("app.indexes.live._DEAD_SHARE", 0.0)
+                index._rest_until = 0.0
+                job = index.begin_maintenance()
+            assert job is not None
+            job.run()
+            index.finish_maintenance(job)
+            assert index.snapshot().table.number != snapshot.table.number
+        snapshot = index.snapshot()
+        eligible = eligible_rows(wanted, snapshot.table, snapshot.attributes, eligible)
+        assert strategy is not None
+        strategy = strategy.followed(snapshot, eligible)
+        found = searched(strategy, snapshot, eligible).search(query, 4).rows.tolist()
+        assert [snapshot.id_of(row) for row in found] == even[2:6]
+
+
 def test_blocks_by_norm_are_not_tried_where_all_norms_are_equal(monkeypatch: pytest.MonkeyPatch):
     tried: list[int] = []
     original = OwnBlocks.of

@@ -3,10 +3,12 @@
 import time
 
 import pytest
+from msgspec import structs
 
 from app.bandits.bandit import Bandit
 from app.bandits.settings import RewardRule
 from app.learning.replay import compare
+from app.learning.tokens import decision_of, raw_of
 from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
 from waiting import wait_until
@@ -73,6 +75,16 @@ async def test_an_activation_whose_reply_was_lost_is_a_duplicate(world: World):
     assert (again.activated, again.duplicate) == (0, 1)
     await sweep(world, await due(world, bandit))
     await observations(world, bandit, 1)
+
+
+async def test_a_default_is_due_before_its_decision_expires(world: World):
+    """Of one that is shown late too: after that no reward could take its place."""
+    bandit = await world.bandit(reward=WAITS)
+    decision = decision_of(raw_of((await world.choose(bandit, activate=False)).decision))
+    soon = structs.replace(decision, expires_ms=decision.issued_ms + 600_000)
+    await world.service.decisions.activate([world.service.signer.sign(soon)])
+    partition = bandit.learner_for("ann").partition(world.store.partitions)
+    assert (await world.store.waiting.due(partition, soon.expires_ms, 10)).decisions
 
 
 async def test_what_was_not_shown_before_its_learner_was_forgotten_never_was(world: World):

@@ -11,9 +11,11 @@ from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, ExploreRule, LogRule, RewardRule
 from app.bandits.versions import BanditVersion
 from app.learning import forgetting as module
+from app.platform.hooks import Hooks
 from app.platform.metrics import Metrics
 from app.records.records import LoggedDecision, unpack
 from app.storage import redis_keys
+from app.storage.store import Store
 from app.storage.types import RewardWrite
 from app.storage.types.decisions import LearnerId
 from store_clients import connect, traces
@@ -321,3 +323,22 @@ async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(w
     assert (await world.store.waiting.due(partition, later_ms(), 10)).idle == [learner]
     await expire(world, learner)
     assert (await world.service.learners.report(bandit, learner)).version == 0
+
+
+async def test_a_process_drops_what_it_made_of_a_learner_after_the_fold(store: Store):
+    """Before it, a choice would make it again from the old state."""
+    done = list[str]()
+
+    class Others:
+        """Workers of another process."""
+
+        def wake(self, partition: int) -> None:
+            pass
+
+        async def wait_applied(self, partition: int, entry_id: str) -> bool:
+            done.append("folded")
+            return False
+
+    hooks = Hooks(forgotten=lambda learners: done.append("dropped"))
+    await module.Forgetting(store, Others(), hooks, token_ttl_ms=DAY_MS).forget(LearnerId("0" * 16, "ann"))
+    assert done == ["folded", "dropped"]

@@ -200,6 +200,21 @@ async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: Store):
     assert read == [1] * 6
 
 
+async def test_a_reader_begins_again_from_a_checkpoint_that_took_the_place_of_the_tail(one: Store):
+    mine, reader = worker(one), LearnerReader(one.learners, capacity_bytes=1 << 20)
+    learner = LearnerId(UID, "x")
+    for number, is_whole in enumerate([False, True, False]):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batches, "is_due", lambda state, tail, was_read, due=is_whole: due)
+            await reward(one, "x", number, number)
+            mine.wake(0)
+            await mine.drain()
+        state = await reader.read(0, learner)
+        assert state is not None
+        assert state.version == number + 1
+        assert encoded({learner: state})[learner] == (await held(one))[learner]
+
+
 async def test_a_tail_that_has_lost_an_entry_is_not_served(one: Store, caplog: pytest.LogCaptureFixture):
     """A reader refuses it, the worker makes its rewards dead letters, and nothing of it is trimmed."""
     with pytest.MonkeyPatch.context() as patch:
