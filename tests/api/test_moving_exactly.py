@@ -30,7 +30,7 @@ SETTINGS: list[Json] = [
     {"reward": {"aggregate": "sum"}},
     {"reward": {"aggregate": "last"}},
     {"reward": {"wait_s": 600, "default": 0.25}},
-    {"half_life_s": 60},
+    {"half_life_s": 600},  # a second between two decisions changes a thousandth
     {"shift_rewards": True},
     {"intercept": True, "exploration": "auto", "ridge": "auto", "prior": "learned"},
     {"context": {"dim": 2}, "interactions": 2, "intercept": True},
