@@ -14,6 +14,8 @@ from app.learning.replay import compare
 from app.policies.computing import generator
 from app.records.records import LearnerState, bytes_to_state
 from app.serving import pipeline
+from app.storage.decision_rows import DecisionRows
+from app.storage.types import StoredRows
 from store_server import patient_store
 from waiting import wait_until
 
@@ -215,6 +217,28 @@ async def test_learners_are_made_anew_from_the_log(world: Api, store_url: str, s
     await players.assert_alike("b", "c")
     await world.stored()
     await assert_replay(store_url)
+
+
+async def test_rewards_between_two_pages_of_decisions_count_once(world: Api, monkeypatch: pytest.MonkeyPatch):
+    players = Players(world, {"scope": "global"})
+    for name, catalogue in (("b", "old"), ("c", "new")):
+        await players.make(name, catalogue)
+    await players.play(9)
+    last, read, was_rewarded = players.late.pop(), DecisionRows.read, False  # of the last decision
+
+    async def by_two(self: DecisionRows, *given: Any, **more: Any) -> StoredRows:
+        nonlocal was_rewarded
+        if more["after"] and not was_rewarded:
+            was_rewarded = True
+            await world.reward(*last)
+        return await read(self, *given, **{**more, "count": 2})
+
+    monkeypatch.setattr(DecisionRows, "read", by_two)
+    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "new", "carry": "log"})
+    assert was_rewarded
+    await players.assert_alike("b", "c")
+    await carried(world)
+    await players.assert_alike("b", "c")
 
 
 async def test_auto_takes_the_log_where_it_can_and_says_why_not(world: Api):
