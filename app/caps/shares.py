@@ -157,8 +157,7 @@ class QuotaLedger:
     def now(self) -> QuotaSnapshot:
         """The quotas now. Cost: nothing but once in a slice, or after one was used up."""
         moment = self._clock()
-        if moment >= self._due:
-            self._end_windows(moment)
+        self._end_windows(moment)
         if moment >= self._slice_ends:
             self._slice_ends = moment + SLICE_S
             self._note_spent()
@@ -242,24 +241,21 @@ class QuotaLedger:
         ):
             return None
         # Such an arm counts for quotas of which it is not known here: nobody would count it.
-        is_beyond = membership.members.beyond.item
-        for row in rows:
-            if is_beyond(row):
-                return None
-        needed, is_short = self._of_rows.needed(membership.members, rows), False
-        if (moment := self._clock()) >= self._due:
-            self._end_windows(moment)
-        for live, count in needed.items():
-            live.spent = spent = live.spent + count
-            if spent > live.enough:
-                is_short = True
+        if any(map(membership.members.beyond.item, rows)):
+            return None
+        needed = self._of_rows.needed(membership.members, rows)
+        self._end_windows(self._clock())
+        is_short = any(live.spent + count > live.enough for live, count in needed.items())
         if is_short:
-            for live, count in needed.items():
-                live.spent -= count
             if not await self._ask_for(needed):
                 return None
-            # Since the last check nothing is awaited, so no other choice can spend what this one counts on.
-            needed = self._spend(needed)
+            needed = {live: count for live, count in needed.items() if live.holds}
+        # Since the last check nothing is awaited, so no other choice can spend what this one counts on.
+        for live, count in needed.items():
+            live.spent += count
+            # Half a share before it is used up: the next one is there in time, and no choice has to wait.
+            if is_short and live.limits and live.left <= live.size // 2:
+                self._runs_low(live)
         self._spent.update(needed)
         return [(live, count, live.window) for live, count in needed.items()]
 
@@ -345,16 +341,6 @@ class QuotaLedger:
         """A deferred decision is shown to nobody: what it took is given back now. Raises Unavailable."""
         if await self.confirm(decision, expires_ms=expires_ms) == "counts":  # so that it is not released too
             self.give_back(taken)
-
-    def _spend(self, needed: Mapping[QuotaShare, int]) -> Mapping[QuotaShare, int]:
-        """Spend of those that have a window now; which these are."""
-        needed = {live: count for live, count in needed.items() if live.holds}
-        for live, count in needed.items():
-            live.spent += count
-            # Half a share before it is used up: the next one is there in time, and no choice has to wait.
-            if live.limits and live.left <= live.size // 2:
-                self._runs_low(live)
-        return needed
 
     def _note_spent(self) -> None:
         """Let lists and paces know what was spent: that is not noted for each choice, but when it is read."""

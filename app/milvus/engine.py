@@ -145,6 +145,8 @@ class Engine:
 
     async def check(self) -> None:
         """Raise WrongEngine unless it is one that we can use, Unavailable when it does not answer."""
+        if self._is_known:  # as each search finds: none waits for the lock
+            return
         async with self._opening:
             if not self._is_known:
                 version = await self._made(lambda: self._client.get_server_version(timeout=TIMEOUT_S))
@@ -295,8 +297,7 @@ class Engine:
                 answer.set_result(hits)
 
     async def _search(self, queries: Sequence[NDArray[np.float32]], search: _Search) -> list[list[str]]:
-        if not self._is_known:
-            await self.check()
+        await self.check()
         results = await self._made(lambda: self._ask(queries, search))
         ids, ends = list(results.ids.str_id.data), accumulate(results.topks, initial=0)
         # An empty collection answers no list at all.

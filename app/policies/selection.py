@@ -135,10 +135,10 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
 
     async def among(self, filtered: FilteredSnapshots, request: SelectionRequest) -> ReadSnapshot:
         """This snapshot, of the arms that filter and quotas let in. Awaits nothing for what is known."""
-        bandit, quotas, arm_filter = request.bandit, request.quotas, request.arm_filter
+        bandit, quotas = request.bandit, request.quotas
         index = bandit.catalogue.index
         while True:
-            arms = index.snapshot() if arm_filter is None else await filtered.of(bandit.catalogue, arm_filter)
+            arms = await filtered.of(bandit.catalogue, request.arm_filter)
             if quotas is None:
                 break
             eligible = quotas.known(arms) or await quotas.eligible(arms)
