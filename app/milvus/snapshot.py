@@ -8,11 +8,9 @@ Notation
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -25,9 +23,9 @@ from app.indexes.filtered_search import search_exactly
 from app.indexes.index import IndexKind
 from app.indexes.planner import IndexOptions
 from app.indexes.snapshot import Snapshot
-from app.milvus.engine import MOST_FOUND, CollectionGone, Engine
+from app.milvus.engine import MOST_FOUND
 from app.milvus.expressions import expression_of
-from app.platform.errors import NotPossibleHere, Unavailable
+from app.platform.errors import NotPossibleHere
 from app.platform.long_work import wait_for
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.followed_arms import FollowedArms
@@ -36,7 +34,6 @@ from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 OVERSAMPLING = 4
 LEAST_ASKED = 32
-WAIT_S = 20.0  # for a collection that is being loaded, which goes on
 RECENT_SHARE = 0.1  # of the last search in the typical time
 ALL_ARMS = "it needs all arms in memory, and this catalogue is kept in Milvus"
 
@@ -53,16 +50,8 @@ class Searched(Protocol):
 
     def __len__(self) -> int: ...
 
-    @property
-    def collection(self) -> str: ...
-
-    @property
-    def ef(self) -> int: ...
-
-    def found_engine(self) -> Engine: ...
-
-    def is_gone(self) -> None:
-        """The engine does not find the collection."""
+    async def proposed(self, query: Vector, limit: int, expression: str = "") -> list[str]:
+        """Ids of arms that the engine finds, best first. Raises Unavailable."""
 
 
 class MilvusSnapshot(Snapshot):
@@ -204,39 +193,17 @@ class MilvusSnapshot(Snapshot):
 
     async def _found(self, query: Vector, k: int, exclude: Rows) -> TopK:
         """Ask for more while too many proposals are gone, changed, or do not match after all."""
-        index = self._index
-        engine, barred = index.found_engine(), set(exclude.tolist())
+        index, barred = self._index, set(exclude.tolist())
         expression = "" if self._filter is None else expression_of(self._filter)
-        near = query.astype(np.float32)
         limit = asked_for(max(k, index.options.shortlist) + len(barred))
-        overlaid, collection = self._overlaid(query, limit), index.collection
+        overlaid = self._overlaid(query, limit)
         while True:
-            ids: list[str] = []
-            if collection:
-                search = partial(engine.search, collection, near, limit, expression=expression, ef=index.ef)
-                ids = await self._proposed(engine, collection, search)
+            ids = await index.proposed(query, limit, expression)
             await self.load([*overlaid, *ids])
             rows = self._let_in(dict.fromkeys((*overlaid, *ids)), barred)
             if len(rows) >= k or len(ids) < limit or limit == MOST_FOUND:
                 return self._ranked(rows, query, k)
             limit = min(OVERSAMPLING * limit, MOST_FOUND)
-
-    async def _proposed(
-        self, engine: Engine, collection: str, search: Callable[[], Awaitable[list[str]]]
-    ) -> list[str]:
-        """What a search finds. A collection that is there, but not in the engine's memory, is loaded."""
-        try:
-            return await search()
-        except CollectionGone:
-            try:
-                async with asyncio.timeout(WAIT_S):
-                    await engine.load(collection)
-            except CollectionGone:
-                self._index.is_gone()
-                raise
-            except TimeoutError:
-                raise Unavailable("Milvus is still loading the collection") from None
-            return await search()
 
     def _overlaid(self, query: Vector, limit: int) -> list[str]:
         """The best arms of the overlay."""

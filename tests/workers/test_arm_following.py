@@ -194,7 +194,7 @@ async def test_a_collection_of_another_dimension_is_left_alone(copy):
     assert not await fresh.step()
     assert f"has dimension {DIM + 1}, not {DIM}" in (fresh._index.failure or "")
     with pytest.raises(Unavailable, match="dimension"):
-        fresh._index.found_engine()
+        await fresh._index.reach_engine()
     assert await copy.collections() == [name]
     await copy.engine.drop(name)
     await followed(fresh)
