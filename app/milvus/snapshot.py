@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
-from app.filters.attributes import AttributeTable, Document
+from app.filters.attributes import AttributeTable
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import search_exactly
@@ -84,7 +84,7 @@ class MilvusSnapshot(Snapshot):
     _absent: set[str]
     _revisions: dict[int, int]
     _features: dict[int, Vector]
-    _documents: dict[int, Document]
+    _documents: dict[int, bytes]
     _attributes: AttributeTable
     _described: set[int]
 
@@ -123,7 +123,7 @@ class MilvusSnapshot(Snapshot):
         """The attributes of the arms that were met so far."""
         new = sorted(self._documents.keys() - self._described)
         if new:
-            self._attributes.append(np.array(new), [self._documents[row] for row in new])
+            self._attributes.append(np.array(new), [attributes_of(self._documents[row]) for row in new])
             self._described.update(new)
         return self._attributes.snapshot()
 
@@ -167,14 +167,15 @@ class MilvusSnapshot(Snapshot):
     async def load(self, ids: Sequence[str]) -> None:
         """Know these arms as the store has them now, or that they are not there. Raises Unavailable."""
         new = [arm_id for arm_id in dict.fromkeys(ids) if self._rows.get(arm_id) not in self._revisions]
-        for arm_id, arm in zip(new, await self._index.store.read(self._index.uid, new), strict=True):
-            if arm is None:
-                self._absent.add(arm_id)
-                continue
-            row = self._row(arm_id)
+        read = await self._index.store.read(self._index.uid, new)
+        self._absent.update(arm_id for arm_id, arm in zip(new, read, strict=True) if arm is None)
+        there = [arm for arm in read if arm is not None]
+        features = bytes_to_vector(b"".join([arm.features for arm in there])).reshape(-1, self._index.dim)
+        for arm, vector in zip(there, features, strict=True):
+            row = self._row(arm.id)
             self._revisions[row] = arm.revision
-            self._features[row] = bytes_to_vector(arm.features)
-            self._documents[row] = attributes_of(arm.document)
+            self._features[row] = vector
+            self._documents[row] = arm.document
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``Snapshot.search``; never exact, and it may find fewer than there are. Raises Unavailable."""
@@ -221,7 +222,7 @@ class MilvusSnapshot(Snapshot):
         rows = [self._rows[arm_id] for arm_id in ids if arm_id not in self._absent]
         wanted = self._filter
         if wanted is not None:
-            rows = [row for row in rows if wanted.matches(*self._documents[row])]
+            rows = [row for row in rows if wanted.matches(*attributes_of(self._documents[row]))]
         return np.array([row for row in rows if row not in barred], dtype=np.int64)
 
     def _ranked(self, rows: Rows, query: Vector, k: int) -> TopK:
