@@ -8,13 +8,18 @@ seconds the server is killed (SIGKILL) and started again. A row for each kill:
 
     away_s            from the kill until a bare search is answered
     refused, first_s, last_s    choices that were 503; when the first and last came, after the kill
+    slowest_s         the longest that a choice took, since the kill
     behind_s          the last 503 after the first bare search that was answered
+    good_s            the first choice that was answered 200 after that search
     early             choices that were refused before the kill
     other             choices and changes with any other answer than 200 and 503
     refused_changes   changes that were 503
-    choices, changes  how many there were in a second, of both phases
+    not_ready         questions for /readyz that were answered 503
+    falsely_ready     those answered 200 while a choice before it and one after it were 503
+    before, choices, changes    choices in a second before the kill; both in a second of all of it
 
-And of all of it: ``stale``, arms that were shown by a choice that was sent after their deletion was
+What choices were refused for, how often, and when for the first and the last time, is printed as it goes. And
+of all of it: ``stale``, arms that were shown by a choice that was sent after their deletion was
 acknowledged; ``lost``, acknowledged changes that the service or Milvus lacks at the end. Linux on x86-64,
 with the extra `milvus-server`.
 """
@@ -33,7 +38,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -99,6 +104,15 @@ def _await_followed(service: Server) -> str:
     return str(index["collection"])
 
 
+class _Answer(NamedTuple):
+    """To a choice. Moments on the monotonic clock; ``detail`` of one that was not 200."""
+
+    asked: float
+    moment: float
+    status: int
+    detail: str
+
+
 class _Run:
     """Choices, changes and bare searches on their way, and what they were answered."""
 
@@ -107,8 +121,11 @@ class _Run:
         self._rng = np.random.default_rng(SEED + 1)
         self._arms = [f"arm-{number}" for number in range(arms)]
         self._written, self._deleted = set[str](), set[str]()
-        self._answers: list[tuple[float, int]] = []  # of choices: when, and the status
+        self._answers: list[_Answer] = []  # of choices
         self._changes: list[tuple[float, int]] = []
+        self._ready: list[
+            tuple[float, float, int]
+        ] = []  # of /readyz: asked when, answered when, and the status
         self._found: list[float] = []  # when bare searches were answered
         self._stale: list[str] = []
         self._over = False
@@ -116,7 +133,10 @@ class _Run:
     async def through(self, kills: int) -> list[dict[str, Any]]:
         collection = await asyncio.to_thread(_await_followed, self._service)
         work = [self._choose(caller) for caller in range(CALLERS)]
-        tasks = [asyncio.create_task(each) for each in (*work, self._change(), self._search(collection))]
+        tasks = [
+            asyncio.create_task(each)
+            for each in (*work, self._change(), self._search(collection), self._ask_ready())
+        ]
         rows = []
         for _ in range(kills):
             began = time.monotonic()
@@ -128,7 +148,7 @@ class _Run:
             await self._until_back(killed, tasks)
             await asyncio.sleep(AFTER_S)
             rows.append(self._row(began, killed))
-            print(rows[-1], file=sys.stderr, flush=True)
+            print(rows[-1], *self._reasons(killed), sep="\n", file=sys.stderr, flush=True)
         self._over = True  # a change that was cancelled might be made, and not be noted
         await asyncio.gather(*tasks)
         await asyncio.to_thread(_await_followed, self._service)
@@ -142,8 +162,8 @@ class _Run:
             for task in tasks:
                 if task.done():
                     task.result()
-            refused = max((moment for moment, status in self._answers if status == 503), default=killed)
-            chosen = [moment for moment, status in self._answers if status == 200]
+            refused = max((each.moment for each in self._answers if each.status == 503), default=killed)
+            chosen = [each.moment for each in self._answers if each.status == 200]
             if self._found and self._found[-1] > killed + 1.0 and chosen and chosen[-1] > refused + 1.0:
                 return
             await asyncio.sleep(0.5)
@@ -156,11 +176,20 @@ class _Run:
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
                 due = max(due + CALLERS / RATE, time.monotonic())
                 gone = set(self._deleted)
+                asked = time.monotonic()
                 status, answer = await ask(connection, "POST", "/v1/bandits/b/choose", b'{"k": 10}')
-                self._answers.append((time.monotonic(), status))
+                body = msgspec.json.decode(answer)
+                self._answers.append(_Answer(asked, time.monotonic(), status, body.get("detail", "")))
                 if status == 200:
-                    shown = {arm["id"] for arm in msgspec.json.decode(answer)["arms"]}
-                    self._stale += shown & gone
+                    self._stale += {arm["id"] for arm in body["arms"]} & gone
+
+    async def _ask_ready(self) -> None:
+        async with connected(self._service.url) as connection:
+            while not self._over:
+                asked = time.monotonic()
+                status, _ = await ask(connection, "GET", "/readyz", b"")
+                self._ready.append((asked, time.monotonic(), status))
+                await asyncio.sleep(0.25)
 
     async def _change(self) -> None:
         due, names = time.monotonic(), iter(range(10**9))
@@ -201,23 +230,40 @@ class _Run:
 
     def _row(self, began: float, killed: float) -> dict[str, Any]:
         ended = time.monotonic()
-        answers = [(moment, status) for moment, status in self._answers if moment >= began]
+        answers = [each for each in self._answers if each.moment >= began]
         changes = [(moment, status) for moment, status in self._changes if moment >= began]
-        statuses = Counter(status for _, status in (*answers, *changes))
-        refused = [moment for moment, status in answers if status == 503]
+        statuses = Counter([*(each.status for each in answers), *(status for _, status in changes)])
+        refused = [each.moment for each in answers if each.status == 503]
+        good = [each.moment for each in answers if each.status == 200]
         back = min(moment for moment in self._found if moment > killed + 0.2)
+        ready = [each for each in self._ready if each[0] > killed]
         return {
             "away_s": back - killed,
             "refused": len(refused),
             "first_s": refused[0] - killed if refused else None,
             "last_s": refused[-1] - killed if refused else None,
+            "slowest_s": max(each.moment - each.asked for each in answers if each.moment > killed),
             "behind_s": refused[-1] - back if refused else None,
+            "good_s": min(moment for moment in good if moment > back) - back,
             "early": sum(moment < killed for moment in refused),
             "other": statuses.total() - statuses[200] - statuses[503],
             "refused_changes": sum(status == 503 for _, status in changes),
+            "not_ready": sum(status == 503 for _, _, status in ready),
+            "falsely_ready": sum(
+                status == 200 and _is_refused(answers, asked, answered) for asked, answered, status in ready
+            ),
+            "before": sum(each.moment < killed for each in answers) / (killed - began),
             "choices": len(answers) / (ended - began),
             "changes": len(changes) / (ended - began),
         }
+
+    def _reasons(self, killed: float) -> list[str]:
+        """A line for each reason of refused choices."""
+        moments: dict[str, list[float]] = {}
+        for each in self._answers:
+            if each.status != 200 and each.moment > killed:
+                moments.setdefault(f"{each.status} {each.detail}", []).append(each.moment - killed)
+        return [f"{reason}: {len(at)}, {at[0]:.1f} to {at[-1]:.1f} s" for reason, at in moments.items()]
 
     def _lost(self, collection: str) -> int:
         """Acknowledged changes that the service, or the engine, does not show."""
@@ -233,6 +279,13 @@ class _Run:
         count = engine.query(collection, filter="", output_fields=["count(*)"], consistency_level="Strong")
         engine.close()
         return int(lost + abs(count[0]["count(*)"] - len(self._arms)))
+
+
+def _is_refused(answers: Sequence[_Answer], asked: float, answered: float) -> bool:
+    """Whether the last choice before a moment, and the first that was asked for after another, were 503."""
+    before = [each.status for each in answers if each.moment < asked]
+    after = [each.status for each in answers if each.asked > answered]
+    return bool(before and after) and before[-1] == after[0] == 503
 
 
 if __name__ == "__main__":

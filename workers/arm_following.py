@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from app.catalogues.catalogue import Catalogue
-from app.milvus.engine import ArmRow, CollectionGone, Engine
+from app.milvus.engine import ArmRow, CollectionGone, Engine, NotLoaded
 from app.milvus.expressions import arm_terms
 from app.milvus.index import COLLECTION, LAST_ARM, MilvusIndex, MilvusQuality, Probing
 from app.platform.background import end
@@ -81,7 +81,7 @@ class Following:
     async def _stepped(self) -> bool:
         try:
             return await self.step()
-        except CollectionGone:
+        except (CollectionGone, NotLoaded):
             self._known = ""
         except Unavailable as error:
             log.debug("the follower waits: %s", error.detail)

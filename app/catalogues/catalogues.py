@@ -115,10 +115,8 @@ class Catalogues:
             raise StartupError(f"catalogues are kept in Milvus, but SHORTLIST_MILVUS_URI is not set: {names}")
 
     async def reach_engine(self) -> None:
-        """Have the arms of all catalogues that are kept in the engine in its memory. Raises Unavailable."""
-        if self._engine is not None:
-            names = [each.index.collection for each in self if not each.index.holds_arms]
-            await asyncio.gather(*(self._engine.load(name) for name in names if name))
+        """Return if arms are found of all catalogues that are kept in the engine. Raises Unavailable."""
+        await asyncio.gather(*(each.index.reach_engine() for each in self if not each.index.holds_arms))
 
     async def replace(self, records: Mapping[str, bytes]) -> None:
         """Serve exactly these catalogues. The caller holds ``changing``."""

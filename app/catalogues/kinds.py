@@ -54,7 +54,7 @@ class Kinds:
             if record.dim < LEAST_DIM:
                 raise Invalid(f"dim must be at least {LEAST_DIM} with the kind milvus", path=("dim",))
             try:
-                await self._engine.check()
+                self._engine.check()
             except WrongEngine as error:
                 raise Invalid(error.detail, path=("index", "kind")) from None
 

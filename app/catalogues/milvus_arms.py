@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from app.indexes.snapshot import Snapshot
 from app.milvus.index import LAST_ARM, MilvusIndex
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable
+from app.platform.long_work import REQUESTS
 from app.platform.pages import foreign
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.types import Deleted, DescribedArm, Position, Upserted
@@ -94,6 +96,9 @@ class MilvusArms:
         return self._found(found[:limit], places[:limit])
 
     async def sample(self, seed: int, limit: int) -> FoundArms:
+        return self._found(await self._drawn(seed, limit))
+
+    async def _drawn(self, seed: int, limit: int) -> Sequence[DescribedArm]:
         """By places of the order of changes. Arms that were deleted a moment ago may be among these: more
         places than ``limit`` are looked at while too few arms are found.
         """
@@ -102,12 +107,14 @@ class MilvusArms:
         wanted = min(limit, noted)
         for _ in range(TRIES):
             ranks = rng.choice(noted, wanted, replace=False).tolist() if wanted else []
-            ids = await self._store.at_ranks(self._index.uid, ranks)
-            for arm in filter(None, await self._store.read(self._index.uid, ids)):
-                found[arm.id] = arm
+            for start in range(0, wanted, TAKEN_TOGETHER):
+                await yield_to_others()
+                ids = await self._store.at_ranks(self._index.uid, ranks[start : start + TAKEN_TOGETHER])
+                read = await self._store.read(self._index.uid, ids)
+                found |= {arm.id: arm for arm in read if arm is not None}
             if len(found) >= wanted:
                 break
-        return self._found(list(found.values())[:limit])
+        return list(found.values())[:limit]
 
     async def find(self, ids: Collection[str]) -> FoundArms:
         return self._found([arm for arm in await self._store.read(self._index.uid, list(ids)) if arm])
@@ -117,8 +124,11 @@ class MilvusArms:
 
     async def sampled(self) -> Snapshot:
         """At most ``SAMPLED`` arms, and as many numbers as are looked at of them."""
-        found = await self.sample(SAMPLE_SEED, max(1, min(SAMPLED, SAMPLED_NUMBERS // self._index.dim)))
-        arms = LiveIndex(self._index.dim, IndexOptions(kind="exact"))
+        limit = max(1, min(SAMPLED, SAMPLED_NUMBERS // self._index.dim))
+        return await REQUESTS.run(partial(self._indexed, await self._drawn(SAMPLE_SEED, limit)))
+
+    def _indexed(self, drawn: Sequence[DescribedArm]) -> Snapshot:
+        found, arms = self._found(drawn), LiveIndex(self._index.dim, IndexOptions(kind="exact"))
         arms.upsert(found.ids, found.features, found.revisions)
         return arms.snapshot()
 

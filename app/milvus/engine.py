@@ -11,7 +11,6 @@ import contextlib
 import json
 import logging
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -29,7 +28,8 @@ T = TypeVar("T")
 
 INSTALL = "pip install 'shortlist-service[milvus]'"
 NOT_INSTALLED = "SHORTLIST_MILVUS_URI is set, but {package} is not installed: " + INSTALL
-GONE = "Milvus lacks the collection of this catalogue, or has not loaded it"
+GONE = "Milvus lacks the collection of this catalogue"
+LOADING = "Milvus is still loading the collection of this catalogue"
 AWAY = "the engine of the arms (Milvus) does not answer"
 # Milvus: upserts came with 2.3.0, and arrays in rows, which filters ask, with 2.3.2.
 LEAST_VERSIONS: Mapping[str, tuple[int, int, int]] = {"milvus": (2, 3, 2), "milvus_lite": (3, 0, 0)}
@@ -37,10 +37,14 @@ MOST_FOUND = 16_384  # of one search, by Milvus
 SEARCHED_TOGETHER = 64  # queries that wait for the same answer of the engine
 TIMEOUT_S = 5.0
 LONG_TIMEOUT_S = 60.0  # of what makes, loads or writes
-REST_S = 1.0  # after a failure nothing is asked for so long
+REST_S = 1.0  # before an engine that failed is asked again
+LOAD_WAIT_S = 1.0  # searches wait so long for a collection that is being loaded, from its beginning
 SETTLED_S = 6.0  # Milvus answers searches of level Bounded from what was written 5 s ago or before
 
-_COLLECTION_ABSENT, _COLLECTION_NOT_LOADED = 100, 101
+_COLLECTION_ABSENT = 100
+# Of a Milvus that was started a moment ago: collections, replicas, channels, segments and nodes that are not
+# there yet.
+_NOT_LOADED = frozenset({101, 103, 106, 201, 202, 400, 401, 500, 501, 503, 600, 601, 602, 901, 902, 903})
 _CONNECT_FAILED = 2  # by the client, which says 1 when it got no answer in time; those of Milvus are larger
 _GRPC_OPTIONS = {
     # Left to itself gRPC waits up to two minutes before it tries again to connect to an engine that is back.
@@ -95,6 +99,17 @@ class CollectionGone(Unavailable):
     """The engine has no collection of this name: somebody dropped it, or it is another engine."""
 
 
+class NotLoaded(Unavailable):
+    """The engine has the collection, but not in its memory, or not all of it."""
+
+
+class _Recovery(NamedTuple):
+    """How a collection comes to be searched again. ``waits_until``: on the clock of the event loop."""
+
+    task: asyncio.Task[None]
+    waits_until: float
+
+
 class _Search(NamedTuple):
     """What searches that can be asked together have in common."""
 
@@ -111,13 +126,12 @@ class Engine:
         self._uri = uri
         self._client: Any = None
         self._errors: tuple[type[Exception], ...] = ()
-        self._away_until = 0.0
-        self._is_known = False  # its version was checked
+        self._is_here = False  # it answered, and its version was checked; else nobody but the probe asks it
+        self._probe: asyncio.Task[None] | None = None
         self.fault: str | None = None  # why this engine cannot be used, whenever it answers
-        self._opening = asyncio.Lock()
         self._waiting: dict[_Search, list[tuple[NDArray[np.float32], asyncio.Future[list[str]]]]] = {}
         self._searching: dict[_Search, asyncio.Task[None]] = {}
-        self._loading: dict[str, asyncio.Task[None]] = {}
+        self._recoveries: dict[str, _Recovery] = {}
         self.settled_s = SETTLED_S
 
     async def open(self) -> None:
@@ -139,29 +153,47 @@ class Engine:
         except MilvusException as error:
             raise StartupError(f"SHORTLIST_MILVUS_URI is not an address of Milvus: {error.message}") from None
         try:
-            await self.check()
+            await self._identify()
         except Unavailable as error:
             log.warning("%s; choices that need it wait for it", error.detail)
+            self._lost()
 
-    async def check(self) -> None:
-        """Raise WrongEngine unless it is one that we can use, Unavailable when it does not answer."""
-        if self._is_known:  # as each search finds: none waits for the lock
-            return
-        async with self._opening:
-            if not self._is_known:
-                version = await self._made(lambda: self._client.get_server_version(timeout=TIMEOUT_S))
-                try:
-                    name = check_version(version)
-                except WrongEngine as error:
-                    self.fault = error.detail
-                    raise
-                self.fault = None
-                self.settled_s = 0.0 if name == "milvus_lite" else SETTLED_S
-                self._is_known = True
-                log.info("the engine of the arms is %s", version)
+    def check(self) -> None:
+        """Raise WrongEngine unless it is one that we can use, Unavailable while it does not answer."""
+        if not self._is_here:
+            raise Unavailable(AWAY) if self.fault is None else WrongEngine(self.fault)
+
+    async def _identify(self) -> None:
+        version = await self._called(lambda: self._client.get_server_version(timeout=TIMEOUT_S))
+        try:
+            name = check_version(version)
+        except WrongEngine as error:
+            self.fault = error.detail
+            raise
+        self.fault = None
+        self.settled_s = 0.0 if name == "milvus_lite" else SETTLED_S
+        self._is_here = True
+        log.info("the engine of the arms is %s", version)
+
+    def _lost(self) -> None:
+        """Refuse every call until the engine answers. What comes back may be another engine."""
+        self._is_here = False
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._await_return())
+
+    async def _await_return(self) -> None:
+        while not self._is_here:
+            await asyncio.sleep(REST_S)
+            try:
+                await self._identify()
+            except Unavailable:
+                pass
+            except Exception:
+                log.exception("asking the engine of the arms for its version failed, and is tried again")
 
     async def close(self) -> None:
-        for task in [*self._searching.values(), *self._loading.values()]:
+        probe = () if self._probe is None else (self._probe,)
+        for task in (*probe, *self._searching.values(), *(each.task for each in self._recoveries.values())):
             task.cancel()
         client, self._client = self._client, None
         if client is not None:
@@ -172,7 +204,6 @@ class Engine:
 
         By the other client, in a thread: that of asyncio waits by a call that Milvus Lite does not know.
         """
-        await self.check()
         await self._made(lambda: asyncio.to_thread(self._create, name, dim, m, ef_construction))
 
     def _create(self, name: str, dim: int, m: int, ef_construction: int) -> None:
@@ -206,35 +237,13 @@ class Engine:
         dims = [field["params"].get("dim") for field in described["fields"] if field["name"] == "features"]
         return int(dims[0]) if dims and dims[0] is not None else 0
 
-    async def load(self, name: str) -> None:
-        """Have a collection in the engine's memory, as searches need it: after its start none is.
-
-        Several callers wait for the same load. Raises CollectionGone: there is none of this name.
-        """
-        task = self._loading.get(name)
-        if task is None:
-            task = self._loading[name] = asyncio.create_task(self._load(name))
-            task.add_done_callback(partial(self._loaded, name))
-        await asyncio.shield(task)
-
-    async def _load(self, name: str) -> None:
-        if name not in await self.collections():
-            raise CollectionGone(GONE)
-        await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
-
-    def _loaded(self, name: str, task: asyncio.Task[None]) -> None:
-        del self._loading[name]
-        if not task.cancelled():
-            task.exception()  # those who wait are told; there may be none any more
-
     async def collections(self) -> Sequence[str]:
-        await self.check()
         names: Sequence[str] = await self._made(lambda: self._client.list_collections(timeout=TIMEOUT_S))
         return names
 
     async def drop(self, name: str) -> None:
         """Drop a collection, if it is there."""
-        await self._made(lambda: self._client.drop_collection(name, timeout=LONG_TIMEOUT_S))
+        await self._made(lambda: self._client.drop_collection(name, timeout=TIMEOUT_S))
 
     async def write(self, name: str, rows: Sequence[ArmRow], deleted: Sequence[str]) -> None:
         """Insert or replace rows, and delete others. To repeat it changes nothing."""
@@ -261,9 +270,71 @@ class Engine:
     ) -> list[str]:
         """Ids of arms of large inner product, best first. Shapes: query (d,).
 
-        Searches that come while one of the same kind is on its way are asked together, when that is back.
+        A collection that the engine has not in its memory is loaded: searches wait for ``LOAD_WAIT_S``. While
+        the engine is known to be away, or loads for longer than that, they are refused at once. Raises
+        CollectionGone: there is no such collection; Unavailable.
         """
         search = _Search(collection, expression, limit, max(ef, limit))
+        if collection in self._recoveries:
+            await self._recovered(collection)
+        try:
+            return await self._found(search, query)
+        except (CollectionGone, NotLoaded):
+            self._recover(search, query, wait_s=LOAD_WAIT_S)
+        except Unavailable:
+            if not self._is_here:
+                self._recover(search, query, wait_s=0.0)
+            raise
+        await self._recovered(collection)
+        return await self._found(search, query)
+
+    def _recover(self, search: _Search, query: NDArray[np.float32], *, wait_s: float) -> None:
+        """Have the collection searched again, in the background, unless that is under way."""
+        name = search.collection
+        if name in self._recoveries:
+            return
+        # Without its filter, which the engine might refuse for ever.
+        work = self._search_again(search._replace(expression=""), query)
+        task = asyncio.create_task(work)
+        task.add_done_callback(partial(self._end_recovery, name))
+        self._recoveries[name] = _Recovery(task, asyncio.get_running_loop().time() + wait_s)
+
+    async def _search_again(self, search: _Search, query: NDArray[np.float32]) -> None:
+        """Return when a search is answered: an engine that was started says that all is loaded before.
+
+        Raises CollectionGone.
+        """
+        name = search.collection
+        while True:
+            with contextlib.suppress(Unavailable):
+                if name not in await self.collections():
+                    break
+                await self._made(lambda: self._client.load_collection(name, timeout=LONG_TIMEOUT_S))
+                await self._search([query], search)
+                return
+            await asyncio.sleep(REST_S)
+        raise CollectionGone(GONE)
+
+    def _end_recovery(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._recoveries[name]
+        if not task.cancelled():
+            task.exception()  # those who wait are told; there may be none any more
+
+    async def _recovered(self, name: str) -> None:
+        """Return when the collection is searched again. Raises Unavailable when that takes long."""
+        task, waits_until = self._recoveries[name]
+        if asyncio.get_running_loop().time() < waits_until:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(waits_until):
+                    await asyncio.shield(task)
+                    return
+        self.check()
+        raise Unavailable(LOADING)
+
+    async def _found(self, search: _Search, query: NDArray[np.float32]) -> list[str]:
+        """The answer to a search. Those that come while one of the same kind is on its way are asked
+        together, when that is back.
+        """
         answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(search, []).append((query, answer))
         # One task for each kind of search: what comes while it waits for the engine goes with its next call.
@@ -286,18 +357,18 @@ class Engine:
     ) -> None:
         try:
             found = await self._search([query for query, _ in some], search)
+            answers = list(zip(some, found, strict=True))
         except Exception as error:
             for _, answer in some:
                 # Its caller may have been cancelled meanwhile.
                 if not answer.done():
                     answer.set_exception(error)
             return
-        for (_, answer), hits in zip(some, found, strict=True):
+        for (_, answer), hits in answers:
             if not answer.done():
                 answer.set_result(hits)
 
     async def _search(self, queries: Sequence[NDArray[np.float32]], search: _Search) -> list[list[str]]:
-        await self.check()
         results = await self._made(lambda: self._ask(queries, search))
         ids, ends = list(results.ids.str_id.data), accumulate(results.topks, initial=0)
         # An empty collection answers no list at all.
@@ -326,9 +397,11 @@ class Engine:
         return answer.results
 
     async def _made(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Make a call. Raises Unavailable: it failed, or one did a moment ago."""
-        if time.monotonic() < self._away_until:
-            raise Unavailable(AWAY)
+        """Make a call. Raises Unavailable: it failed, or the engine is known to be away."""
+        self.check()
+        return await self._called(call)
+
+    async def _called(self, call: Callable[[], Awaitable[T]]) -> T:
         if self._client is None:  # closed: while it connects the client may miss that a task was cancelled
             raise asyncio.CancelledError
         try:
@@ -337,17 +410,17 @@ class Engine:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> Unavailable:
-        """What a failed call means. The engine rests if it seems to be away, not if it refuses a call."""
+        """What a failed call means. One that is refused, or too early, does not make the engine away."""
         code = getattr(error, "code", None)
-        # The engine answers, so it does not rest: the follower makes what is missing.
-        if code in {_COLLECTION_ABSENT, _COLLECTION_NOT_LOADED}:
+        if code == _COLLECTION_ABSENT:  # the follower makes what is missing
             return CollectionGone(GONE)
+        if code in _NOT_LOADED:
+            return NotLoaded(LOADING)
         if isinstance(code, int) and code > _CONNECT_FAILED:
             log.error("the engine of the arms refused a call", exc_info=error)
             return Unavailable("Milvus refused a call")
-        # Its version is checked again: what comes back may be another engine.
-        self._away_until, self._is_known = time.monotonic() + REST_S, False
         log.warning("%s: %s", AWAY, error)
+        self._lost()
         return Unavailable(AWAY)
 
 

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from app.filters.attributes import Document
 from app.indexes.live import IndexOptions, LiveIndex
-from app.milvus.engine import Engine
-from app.milvus.snapshot import MilvusSnapshot, asked_for
+from app.milvus.engine import CollectionGone, Engine
+from app.milvus.snapshot import LEAST_ASKED, MilvusSnapshot, asked_for
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import NotPossibleHere, Unavailable
 from app.records.records import bytes_to_vector
@@ -130,10 +130,6 @@ class MilvusIndex:
     def ef(self) -> int:
         return self.quality.ef
 
-    def is_gone(self) -> None:
-        self.missed = True
-        self.changed.set()
-
     @property
     def most_overlaid(self) -> int:
         return self._room + MOST_WRITTEN
@@ -142,15 +138,27 @@ class MilvusIndex:
         """The catalogue as it is now, for one request."""
         return MilvusSnapshot(self, self.overlay.snapshot(), None)
 
-    def found_engine(self) -> Engine:
-        """The engine, if it can propose arms now. Raises Unavailable."""
+    async def proposed(self, query: Vector, limit: int, expression: str = "") -> list[str]:
+        """Ids of arms that the engine finds, best first. Raises Unavailable. Shapes: query (d,)."""
         if self.engine is None:
             raise Unavailable(NOT_SET)
         if COLLECTION in self.failures:
             raise Unavailable(self.failures[COLLECTION])
         if self.is_behind:
             raise Unavailable("Milvus is still loading the arms: it lacks too many changes")
-        return self.engine
+        if not self.collection:
+            return []
+        near = query.astype(np.float32)
+        try:
+            return await self.engine.search(self.collection, near, limit, expression=expression, ef=self.ef)
+        except CollectionGone:
+            self.missed = True
+            self.changed.set()
+            raise
+
+    async def reach_engine(self) -> None:
+        """Return if the engine proposes arms. Raises Unavailable."""
+        await self.proposed(np.ones(self.dim), LEAST_ASKED)
 
     def put(
         self,

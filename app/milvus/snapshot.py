@@ -8,26 +8,24 @@ Notation
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
-from app.filters.attributes import AttributeTable, Document
+from app.filters.attributes import AttributeTable
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import search_exactly
 from app.indexes.index import IndexKind
 from app.indexes.planner import IndexOptions
 from app.indexes.snapshot import Snapshot
-from app.milvus.engine import MOST_FOUND, CollectionGone, Engine
+from app.milvus.engine import MOST_FOUND
 from app.milvus.expressions import expression_of
-from app.platform.errors import NotPossibleHere, Unavailable
+from app.platform.errors import NotPossibleHere
 from app.platform.long_work import wait_for
 from app.records.records import attributes_of, bytes_to_vector
 from app.storage.followed_arms import FollowedArms
@@ -36,7 +34,6 @@ from shortlist.types import NO_ROWS, Matrix, Rows, TopK, Vector
 
 OVERSAMPLING = 4
 LEAST_ASKED = 32
-WAIT_S = 20.0  # for a collection that is being loaded, which goes on
 RECENT_SHARE = 0.1  # of the last search in the typical time
 ALL_ARMS = "it needs all arms in memory, and this catalogue is kept in Milvus"
 
@@ -53,16 +50,8 @@ class Searched(Protocol):
 
     def __len__(self) -> int: ...
 
-    @property
-    def collection(self) -> str: ...
-
-    @property
-    def ef(self) -> int: ...
-
-    def found_engine(self) -> Engine: ...
-
-    def is_gone(self) -> None:
-        """The engine does not find the collection."""
+    async def proposed(self, query: Vector, limit: int, expression: str = "") -> list[str]:
+        """Ids of arms that the engine finds, best first. Raises Unavailable."""
 
 
 class MilvusSnapshot(Snapshot):
@@ -95,7 +84,7 @@ class MilvusSnapshot(Snapshot):
     _absent: set[str]
     _revisions: dict[int, int]
     _features: dict[int, Vector]
-    _documents: dict[int, Document]
+    _documents: dict[int, bytes]
     _attributes: AttributeTable
     _described: set[int]
 
@@ -134,7 +123,7 @@ class MilvusSnapshot(Snapshot):
         """The attributes of the arms that were met so far."""
         new = sorted(self._documents.keys() - self._described)
         if new:
-            self._attributes.append(np.array(new), [self._documents[row] for row in new])
+            self._attributes.append(np.array(new), [attributes_of(self._documents[row]) for row in new])
             self._described.update(new)
         return self._attributes.snapshot()
 
@@ -178,14 +167,15 @@ class MilvusSnapshot(Snapshot):
     async def load(self, ids: Sequence[str]) -> None:
         """Know these arms as the store has them now, or that they are not there. Raises Unavailable."""
         new = [arm_id for arm_id in dict.fromkeys(ids) if self._rows.get(arm_id) not in self._revisions]
-        for arm_id, arm in zip(new, await self._index.store.read(self._index.uid, new), strict=True):
-            if arm is None:
-                self._absent.add(arm_id)
-                continue
-            row = self._row(arm_id)
+        read = await self._index.store.read(self._index.uid, new)
+        self._absent.update(arm_id for arm_id, arm in zip(new, read, strict=True) if arm is None)
+        there = [arm for arm in read if arm is not None]
+        features = bytes_to_vector(b"".join([arm.features for arm in there])).reshape(-1, self._index.dim)
+        for arm, vector in zip(there, features, strict=True):
+            row = self._row(arm.id)
             self._revisions[row] = arm.revision
-            self._features[row] = bytes_to_vector(arm.features)
-            self._documents[row] = attributes_of(arm.document)
+            self._features[row] = vector
+            self._documents[row] = arm.document
 
     def search(self, query: Vector, k: int, exclude: Rows = NO_ROWS) -> TopK:
         """As ``Snapshot.search``; never exact, and it may find fewer than there are. Raises Unavailable."""
@@ -204,39 +194,17 @@ class MilvusSnapshot(Snapshot):
 
     async def _found(self, query: Vector, k: int, exclude: Rows) -> TopK:
         """Ask for more while too many proposals are gone, changed, or do not match after all."""
-        index = self._index
-        engine, barred = index.found_engine(), set(exclude.tolist())
+        index, barred = self._index, set(exclude.tolist())
         expression = "" if self._filter is None else expression_of(self._filter)
-        near = query.astype(np.float32)
         limit = asked_for(max(k, index.options.shortlist) + len(barred))
-        overlaid, collection = self._overlaid(query, limit), index.collection
+        overlaid = self._overlaid(query, limit)
         while True:
-            ids: list[str] = []
-            if collection:
-                search = partial(engine.search, collection, near, limit, expression=expression, ef=index.ef)
-                ids = await self._proposed(engine, collection, search)
+            ids = await index.proposed(query, limit, expression)
             await self.load([*overlaid, *ids])
             rows = self._let_in(dict.fromkeys((*overlaid, *ids)), barred)
             if len(rows) >= k or len(ids) < limit or limit == MOST_FOUND:
                 return self._ranked(rows, query, k)
             limit = min(OVERSAMPLING * limit, MOST_FOUND)
-
-    async def _proposed(
-        self, engine: Engine, collection: str, search: Callable[[], Awaitable[list[str]]]
-    ) -> list[str]:
-        """What a search finds. A collection that is there, but not in the engine's memory, is loaded."""
-        try:
-            return await search()
-        except CollectionGone:
-            try:
-                async with asyncio.timeout(WAIT_S):
-                    await engine.load(collection)
-            except CollectionGone:
-                self._index.is_gone()
-                raise
-            except TimeoutError:
-                raise Unavailable("Milvus is still loading the collection") from None
-            return await search()
 
     def _overlaid(self, query: Vector, limit: int) -> list[str]:
         """The best arms of the overlay."""
@@ -254,7 +222,7 @@ class MilvusSnapshot(Snapshot):
         rows = [self._rows[arm_id] for arm_id in ids if arm_id not in self._absent]
         wanted = self._filter
         if wanted is not None:
-            rows = [row for row in rows if wanted.matches(*self._documents[row])]
+            rows = [row for row in rows if wanted.matches(*attributes_of(self._documents[row]))]
         return np.array([row for row in rows if row not in barred], dtype=np.int64)
 
     def _ranked(self, rows: Rows, query: Vector, k: int) -> TopK:

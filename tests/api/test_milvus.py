@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from pymilvus import MilvusClient
+from pymilvus import MilvusClient, MilvusException
 from pymilvus.grpc_gen import common_pb2, milvus_pb2, milvus_pb2_grpc
 
 from api_client import assert_problem, running
@@ -21,7 +21,7 @@ from app.milvus.index import MilvusIndex
 from app.platform.errors import StartupError
 from app.replication import health
 from milvus_engines import MilvusApi, running_on_milvus
-from waiting import wait_until
+from waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -391,17 +391,10 @@ async def test_a_choice_loads_a_collection_that_is_there(shared, milvus_uri, mon
     await shared.catalogue("loads", arms_of(50))
     await greedy(shared, "loads")
     await shared.followed("loads")
-    loads, load = list[str](), Engine._load
-
-    async def counted(self: Engine, name: str) -> None:
-        loads.append(name)
-        await load(self, name)
-
-    monkeypatch.setattr(Engine, "_load", counted)
+    monkeypatch.setattr("app.milvus.engine.LOAD_WAIT_S", DEADLINE_S)
     await released(shared, "loads", milvus_uri)
     choices = await asyncio.gather(*(shared.choose("loads", k=5) for _ in range(8)))
     assert [len(choice["arms"]) for choice in choices] == [5] * 8
-    assert set(loads) <= {index_of(shared, "loads").collection}
 
 
 async def test_ready_waits_for_an_engine_that_starts_and_not_for_one_that_stays_away(
@@ -421,12 +414,42 @@ async def test_ready_waits_for_an_engine_that_starts_and_not_for_one_that_stays_
     engine = shared.app.service.engine
     assert engine is not None
     with monkeypatch.context() as away:
-        away.setattr(engine, "_away_until", float("inf"))
+        away.setattr(engine, "_is_here", False)
         document = assert_problem(await shared.http.get("/readyz"), 503, "unavailable")
         assert "Milvus" in document["detail"]
         away.setattr(health, "ENGINE_START_S", 0.0)
         await shared.ok("GET", "/readyz")
-    await shared.ok("GET", "/readyz")
+    await wait_until(is_ready, what="the engine is searched again")
+
+
+async def test_ready_waits_for_searches_that_an_engine_refuses_though_it_says_that_all_is_loaded(
+    shared, monkeypatch
+):
+    """As a Milvus server in its first half minute."""
+    await shared.catalogue("early", arms_of(50))
+    await greedy(shared, "early")
+    await shared.followed("early")
+    engine = shared.app.service.engine
+    assert engine is not None
+
+    async def refuses(*_: object) -> Any:
+        raise MilvusException(code=503, message="channel not available")
+
+    async def is_ready() -> bool:
+        return (await shared.http.get("/readyz")).status_code == 200
+
+    async def is_chosen() -> bool:
+        return (await shared.http.post("/v1/bandits/early/choose", json={})).status_code == 200
+
+    with monkeypatch.context() as early:
+        early.setattr(engine, "_ask", refuses)
+        early.setattr("app.milvus.engine.LOAD_WAIT_S", 0.0)
+        for _ in range(3):
+            assert_problem(await shared.http.get("/readyz"), 503, "unavailable")
+            answer = await shared.http.post("/v1/bandits/early/choose", json={})
+            assert "still loading" in assert_problem(answer, 503, "unavailable")["detail"]
+    await wait_until(is_chosen, what="the engine searches")
+    await wait_until(is_ready, what="it searches all catalogues")
 
 
 async def test_features_are_made_and_reduced_as_in_memory(shared):

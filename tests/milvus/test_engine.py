@@ -4,6 +4,9 @@ import asyncio
 import json
 import socket
 import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -15,6 +18,7 @@ from app.milvus import embedded_engine
 from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
 from app.milvus.engine import ArmRow, CollectionGone, Engine, WrongEngine, check_version
 from app.platform.errors import StartupError, Unavailable
+from waiting import DEADLINE_S, wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -96,10 +100,8 @@ async def test_an_engine_that_does_not_answer_is_away_and_refuses_nothing(monkey
         free.bind(("127.0.0.1", 0))
         engine = Engine(f"http://127.0.0.1:{free.getsockname()[1]}")
         await engine.open()
-        engine._away_until = 0.0
         with pytest.raises(Unavailable, match="does not answer"):
             await engine.search("none", ONES, 32, expression="", ef=32)
-        assert engine._away_until, "it rests"
         assert [record for record in caplog.records if record.levelname == "ERROR"] == []
         await engine.close()
 
@@ -128,42 +130,171 @@ async def test_searches_at_once_are_asked_together_and_each_has_its_own_answer(m
     await engine.close()
 
 
-class BreakingMilvus(milvus_pb2_grpc.MilvusServiceServicer):
-    """A server of the protocol, which breaks off each second search, as a proxy that is replaced does."""
+FOUND: dict[float, list[str]] = {1.0: ["a", "b"], 2.0: [], 3.0: ["c"]}
 
-    def __init__(self) -> None:
+
+class FakeMilvus(milvus_pb2_grpc.MilvusServiceServicer):
+    """A server of the protocol that finds ``FOUND``, by the first number of a query.
+
+    ``calls``: what it was asked for. ``here``: it answers nothing until this is set. ``progress``: of a load.
+    ``fails``: the code of Milvus that searches are refused with; 0: they are answered. ``breaks``: each
+    second search is broken off, as by a proxy that is replaced.
+    """
+
+    def __init__(self, *, breaks: bool = False) -> None:
+        self.calls = Counter[str]()
         self.searches: list[milvus_pb2.SearchRequest] = []
+        self.here = asyncio.Event()
+        self.here.set()
+        self.progress, self.fails, self._breaks = 100, 0, breaks
+
+    @asynccontextmanager
+    async def serving(self, folder: Path) -> AsyncIterator[Engine]:
+        """It on a socket, and an engine that has found it."""
+        server = grpc.aio.server()
+        milvus_pb2_grpc.add_MilvusServiceServicer_to_server(self, server)
+        server.add_insecure_port(f"unix:{folder}/milvus.sock")
+        await server.start()
+        engine = Engine(f"unix:{folder}/milvus.sock")
+        await engine.open()
+        try:
+            yield engine
+        finally:
+            await engine.close()
+            await server.stop(0)
 
     async def Connect(self, request, context):  # noqa: N802
         return milvus_pb2.ConnectResponse(status=common_pb2.Status(), identifier=1)
 
     async def GetVersion(self, request, context):  # noqa: N802
+        self.calls["version"] += 1
+        await self.here.wait()
         return milvus_pb2.GetVersionResponse(status=common_pb2.Status(), version="v2.3.5")
+
+    async def ShowCollections(self, request, context):  # noqa: N802
+        return milvus_pb2.ShowCollectionsResponse(status=common_pb2.Status(), collection_names=["c"])
+
+    async def LoadCollection(self, request, context):  # noqa: N802
+        self.calls["load"] += 1
+        return common_pb2.Status()
+
+    async def GetLoadingProgress(self, request, context):  # noqa: N802
+        return milvus_pb2.GetLoadingProgressResponse(status=common_pb2.Status(), progress=self.progress)
 
     async def Search(self, request, context):  # noqa: N802
         self.searches.append(request)
-        if len(self.searches) % 2:
+        if not self.here.is_set() or (self._breaks and len(self.searches) % 2):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "goes away")
+        if self.fails:
+            return milvus_pb2.SearchResults(status=common_pb2.Status(code=self.fails, reason="not yet"))
         answer = milvus_pb2.SearchResults(status=common_pb2.Status())
-        answer.results.topks.extend([2, 0, 1])
-        answer.results.ids.str_id.data.extend(["a", "b", "c"])
+        group = common_pb2.PlaceholderGroup.FromString(request.placeholder_group)
+        for query in group.placeholders[0].values:
+            found = FOUND[np.frombuffer(query, np.float32)[0]]
+            answer.results.topks.append(len(found))
+            answer.results.ids.str_id.data.extend(found)
         return answer
 
 
+async def search(engine: Engine, collection: str = "c") -> list[str]:
+    return await engine.search(collection, ONES, 32, expression="", ef=64)
+
+
+async def answer(engine: Engine) -> list[str]:
+    """Of the first search that is not refused."""
+
+    async def found() -> list[str]:
+        try:
+            return await search(engine)
+        except Unavailable:
+            return []
+
+    return await wait_until(found, what="a search is answered")
+
+
+async def test_while_the_engine_is_known_to_be_away_nobody_waits_and_one_asks_whether_it_is_back(
+    tmp_path, monkeypatch
+):
+    """The question for its version is not answered until all searches are refused."""
+    monkeypatch.setattr("app.milvus.engine.TIMEOUT_S", DEADLINE_S)
+    monkeypatch.setattr("app.milvus.engine.REST_S", 0.0)
+    milvus = FakeMilvus()
+    async with milvus.serving(tmp_path) as engine:
+        assert await search(engine) == ["a", "b"]
+        milvus.here.clear()
+        with pytest.raises(Unavailable, match="does not answer"):
+            await search(engine)
+
+        async def is_asked() -> bool:
+            return milvus.calls["version"] == 2
+
+        await wait_until(is_asked, what="the engine is asked whether it is back")
+        searched = len(milvus.searches)
+        for _ in range(20):
+            for call in (search(engine), search(engine, "other"), engine.collections(), engine.dim("c")):
+                with pytest.raises(Unavailable, match="does not answer"):
+                    await call
+        assert (len(milvus.searches), milvus.calls["version"]) == (searched, 2)
+        milvus.here.set()
+        assert await answer(engine) == ["a", "b"]
+
+
+# A Milvus that was started says "not loaded" at first, then that all is loaded, and refuses searches yet.
+@pytest.mark.parametrize(("fails", "progress"), [(101, 50), (503, 100), (106, 100), (901, 100)])
+async def test_searches_are_refused_at_once_while_a_collection_takes_long_to_load(
+    tmp_path, monkeypatch, fails, progress
+):
+    monkeypatch.setattr("app.milvus.engine.LOAD_WAIT_S", 0.0)
+    monkeypatch.setattr("app.milvus.engine.REST_S", 0.0)
+    milvus = FakeMilvus()
+    async with milvus.serving(tmp_path) as engine:
+        milvus.fails, milvus.progress = fails, progress
+        for _ in range(20):
+            with pytest.raises(Unavailable, match="still loading"):
+                await search(engine)
+
+        async def is_loading() -> bool:
+            return milvus.calls["load"] > 0
+
+        await wait_until(is_loading, what="it is loaded in the background")
+        with pytest.raises(Unavailable, match="still loading"):
+            await search(engine)
+        milvus.fails, milvus.progress = 0, 100
+        assert await answer(engine) == ["a", "b"]
+        assert engine._recoveries == {}
+
+
+async def test_a_search_waits_for_a_load_that_takes_a_moment_and_tells_of_what_is_not_there(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("app.milvus.engine.LOAD_WAIT_S", DEADLINE_S)
+    milvus = FakeMilvus()
+    async with milvus.serving(tmp_path) as engine:
+        milvus.fails, milvus.progress = 101, 50
+        callers = [asyncio.create_task(search(engine)) for _ in range(8)]
+
+        async def is_loading() -> bool:
+            return milvus.calls["load"] > 0
+
+        await wait_until(is_loading, what="it is loaded")
+        milvus.fails, milvus.progress = 0, 100
+        assert await asyncio.gather(*callers) == [["a", "b"]] * 8
+        assert milvus.calls["load"] == 1
+        milvus.fails = 100
+        with pytest.raises(CollectionGone):
+            await search(engine, "dropped")
+
+
 async def test_a_search_asks_for_ids_alone_and_is_sent_again_when_its_connection_breaks(tmp_path):
-    milvus, server = BreakingMilvus(), grpc.aio.server()
-    milvus_pb2_grpc.add_MilvusServiceServicer_to_server(milvus, server)
-    server.add_insecure_port(f"unix:{tmp_path}/milvus.sock")
-    await server.start()
-    engine = Engine(f"unix:{tmp_path}/milvus.sock")
-    await engine.open()
-    queries = [ONES, 2 * ONES, 3 * ONES]
-    for sent in (2, 4):
-        found = await asyncio.gather(
-            *(engine.search("c", query, 32, expression="e", ef=64) for query in queries)
-        )
-        assert found == [["a", "b"], [], ["c"]]
-        assert len(milvus.searches) == sent
+    milvus = FakeMilvus(breaks=True)
+    async with milvus.serving(tmp_path) as engine:
+        queries = [ONES, 2 * ONES, 3 * ONES]
+        for sent in (2, 4):
+            found = await asyncio.gather(
+                *(engine.search("c", query, 32, expression="e", ef=64) for query in queries)
+            )
+            assert found == [["a", "b"], [], ["c"]]
+            assert len(milvus.searches) == sent
     for request in milvus.searches:
         assert (request.collection_name, request.dsl, request.nq) == ("c", "e", 3)
         # What else Milvus would read of each arm, it would read for nothing: the store says how arms are.
@@ -173,5 +304,3 @@ async def test_a_search_asks_for_ids_alone_and_is_sent_again_when_its_connection
         assert (parameters["topk"], json.loads(parameters["params"])) == ("32", {"ef": 64})
         group = common_pb2.PlaceholderGroup.FromString(request.placeholder_group)
         assert list(group.placeholders[0].values) == [query.tobytes() for query in queries]
-    await engine.close()
-    await server.stop(0)

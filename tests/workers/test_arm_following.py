@@ -1,15 +1,17 @@
 """The follower of a catalogue in Milvus, step by step: what it writes, and what a crash leaves."""
 
 import secrets
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
+from app.catalogues import milvus_arms
 from app.catalogues.milvus_arms import MilvusArms
-from app.indexes.live import IndexOptions
+from app.indexes.live import IndexOptions, LiveIndex
 from app.milvus.engine import Engine
 from app.milvus.index import MilvusIndex
 from app.platform.errors import Unavailable
@@ -194,7 +196,7 @@ async def test_a_collection_of_another_dimension_is_left_alone(copy):
     assert not await fresh.step()
     assert f"has dimension {DIM + 1}, not {DIM}" in (fresh._index.failure or "")
     with pytest.raises(Unavailable, match="dimension"):
-        fresh._index.found_engine()
+        await fresh._index.reach_engine()
     assert await copy.collections() == [name]
     await copy.engine.drop(name)
     await followed(fresh)
@@ -299,6 +301,33 @@ async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living
     assert set(sample.ids) <= set(seen)
     assert (await arms.sample(5, 4)).ids == sample.ids
     assert sorted((await arms.sample(6, 50)).ids) == sorted(seen)
+
+
+async def test_a_large_sample_is_read_in_pages_and_made_in_a_thread(copy, monkeypatch):
+    """Else the event loop would stand still for 16,000 arms."""
+    await copy.write(*(f"a{i}" for i in range(20)))
+    await copy.delete("a3", "a4")
+    index = copy.follower()._index
+    read, upsert, sizes, threads = index.store.read, LiveIndex.upsert, list[int](), list[int]()
+
+    async def counted(uid: str, ids: Sequence[str]) -> Any:
+        sizes.append(len(ids))
+        return await read(uid, ids)
+
+    def noted(*arguments: Any) -> None:
+        threads.append(threading.get_ident())
+        upsert(*arguments)
+
+    monkeypatch.setattr(index.store, "read", counted)
+    monkeypatch.setattr(LiveIndex, "upsert", noted)
+    monkeypatch.setattr(milvus_arms, "TAKEN_TOGETHER", 6)
+    sample = await MilvusArms(index).sampled()
+    assert {sample.id_of(row) for row in range(sample.size)} == {
+        f"a{i}" for i in range(20) if i not in {3, 4}
+    }
+    assert max(sizes) == 6
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
 
 
 async def test_collections_of_catalogues_that_are_gone_are_dropped_unless_they_are_young(copy):
