@@ -18,6 +18,7 @@ from app.decision_log import buffer
 from app.milvus.embedded_engine import EmbeddedEngine
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
+from app.replication import sync
 from app.storage.store import Store
 from clock_shim import Clocks
 from lossy_store import LossyStore
@@ -25,6 +26,7 @@ from milvus_engines import StandaloneMilvus, engine_of
 from server.composition import Service
 from store_clients import connect, flush
 from store_server import patient_store, store_server
+from workers import reward_ingestion
 from world import World
 
 # Hypothesis draws the same each time, however slow the machine is; `pytest --hypothesis-profile=other` draws
@@ -39,6 +41,10 @@ redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 # Each client over HTTP reads the certificates of all authorities: 40 ms, and most tests make one.
 default.create_ssl_context = cache(default.create_ssl_context)
+
+# Who waits for a reward is told after 10 s that it is not applied yet: on a busy machine too early for tests.
+for waits in (sync, reward_ingestion):
+    waits.WAIT_S = 100.0
 
 # Rows of the log are written together after half a second; many tests wait for those of single choices.
 buffer.REST_S = 0.02

@@ -1,6 +1,7 @@
 """A new key is shown the centres first: in turn, once, whatever restarts, repeats and excludes do."""
 
 import asyncio
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from api_client import Api, Json, running
 from center_brute_force import greedy, squared
+from waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -186,11 +188,12 @@ async def test_centres_follow_the_catalogue(api: Api, monkeypatch: pytest.Monkey
     await build(api)
     assert await shown(api) == CENTERS[:1]
     await api.put_arms("c", {"far": [90.0, 0.0, 0.0]})
-    for number in range(100):
-        if await shown(api, f"new{number}") == ["far"]:
-            return
-        await asyncio.sleep(0)
-    pytest.fail("new keys are still shown the centres of the old catalogue")
+    keys = (f"new{number}" for number in count())
+
+    async def is_far() -> bool:
+        return await shown(api, next(keys)) == ["far"]
+
+    await wait_until(is_far, what="new keys are shown the centres of the catalogue as it is now")
 
 
 async def test_a_large_catalogue_is_sampled(api: Api, monkeypatch: pytest.MonkeyPatch):

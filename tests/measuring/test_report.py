@@ -26,6 +26,7 @@ from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation import two_groups
 from shortlist.evaluation.asymptotic_confidence_sequence import Unbounded
 from shortlist.evaluation.clustered_t_sequence import Looks, Summary
+from waiting import wait_until
 from world import World, bandit_record
 
 COINS = Terms(0.0, 0.0, 1.0)
@@ -438,8 +439,11 @@ async def test_few_reports_are_made_at_once_and_too_many_are_refused(world: Worl
         return asyncio.create_task(service.report(bandit, from_ms=None, to_ms=None, bucket_ms=None))
 
     tasks = [one() for _ in range(reports.AT_ONCE + reports.WAITING)]
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+
+    async def are_begun() -> bool:
+        return under_way >= reports.AT_ONCE
+
+    await wait_until(are_begun, what="as many reports are made as may be at once")
     assert under_way == reports.AT_ONCE
     with pytest.raises(Unavailable, match="reports"):
         await one()

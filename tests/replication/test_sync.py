@@ -344,9 +344,11 @@ async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
     assert (await two.choose(there)).stale_s is None
 
 
-async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(pair: tuple[World, World]):
+async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(
+    teacher_and_pupil: tuple[World, World],
+):
     """An outdated learner cannot be read again: it serves all the same."""
-    one, two = pair
+    one, two = teacher_and_pupil
     bandit = await one.bandit()
     await two.service.sync.poll()
     there = await two.service.bandits.get("b")

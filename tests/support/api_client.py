@@ -22,7 +22,7 @@ from workers import index_maintenance
 
 PROBLEM = "application/problem+json"
 PROBLEM_FIELDS = {"type", "title", "status", "detail", "code", "errors"}
-ANSWER_S = 60.0
+ANSWER_S = 120.0
 ROW_LOGS = b":row-logs"
 
 Json = dict[str, Any]

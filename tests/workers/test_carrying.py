@@ -40,7 +40,7 @@ from workers.batches import CheckpointedLearner, batches, fold_stored
 
 pytestmark = pytest.mark.anyio
 
-D, ARMS, KEYS = 64, 100, 240  # 15 keys in a partition, and 36 kB for each
+D, ARMS, KEYS = 64, 100, 96  # 6 keys in a partition, and 36 kB for each
 RNG = np.random.default_rng(4)
 OLD = RNG.normal(size=(ARMS, D))
 NEW = OLD @ RNG.normal(size=(D, D)) / 8.0
