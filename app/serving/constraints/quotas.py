@@ -52,7 +52,7 @@ class QuotaConstraint(Constraint):
         taken = await quotas.take(shown.whole, shown.rows)
         if taken is None:
             return None
-        return QuotaCharge(shown.request.bandit.uid, taken) if taken else ()
+        return QuotaCharge(shown.request.bandit.uid, taken) if taken.counts else ()
 
     async def defer(self, charge: QuotaCharge, shown: Shown) -> QuotaCharge | None:
         """Raises QuotaReached: as many deferred decisions wait as may wait."""
