@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -268,7 +268,7 @@ class QuotaShare:
         self.arrays.spent[self.number], self.ordinal = 0, self.arrays.windows
 
 
-class Taken(NamedTuple):
+class Taken(msgspec.Struct, frozen=True):
     """How much was spent of each quota, by its number, when ``windows`` had begun."""
 
     counts: Mapping[int, int]

@@ -241,10 +241,12 @@ class QuotaLedger:
                 snapshot, np.array(rows, dtype=np.int64)
             ):
                 return None
-            # Such an arm counts for quotas of which it is not known here: nobody would count it.
-            if any(map(membership.members.beyond.item, rows)):
-                return None
-            counts = self._of_rows.needed(membership.members, rows)
+            members = membership.members
+            for row in rows:
+                # Such an arm counts for quotas of which it is not known here: nobody would count it.
+                if members.beyond.item(row):
+                    return None
+            counts = self._of_rows.needed(members, rows)
             self._end_windows(self._clock())
             taken = self._spend(counts)
             if taken is not None:
@@ -265,7 +267,8 @@ class QuotaLedger:
         spent, enough = arrays.spent, arrays.enough
         for number, count in counts.items():
             spent[number] = now = spent[number] + count
-            is_short |= now > enough[number]
+            if now > enough[number]:
+                is_short = True
         taken = Taken(counts, arrays.windows)
         if not is_short:
             return taken
