@@ -77,9 +77,9 @@ class Pace:
         self._state[place]["rate"] = 0.0
 
     def draw(self, moment: float, spent: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Which hold back in the slice that begins now: (n,). Cost: some nanoseconds for each.
+        """Which hold back in the slice that begins now: (n,); ``spent`` (n,) was shown by this process.
 
-        ``spent`` (n,): what this process has shown in the window.
+        Cost: some nanoseconds for each.
         """
         state = self._state
         lacks = state["rate"] * (moment + state["ahead"] - state["began"]) - state["others"] - spent

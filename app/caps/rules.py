@@ -153,10 +153,8 @@ class QuotaArrays:
         self.used_up[number] = is_out
         self.share[number] = live.share if live.limits else UNBOUNDED
         self.deferrable[number] = live.deferrable if live.limits else UNBOUNDED
-        if not live.holds:
-            self.enough[number] = -1  # nothing is spent of it now
-        else:
-            self.enough[number] = live.share - live.size // 2 - 1 if live.limits else UNBOUNDED
+        enough = live.share - live.size // 2 - 1 if live.limits else UNBOUNDED
+        self.enough[number] = enough if live.holds else -1  # nothing is spent of it now
         return has_changed
 
 

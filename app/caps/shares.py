@@ -251,8 +251,7 @@ class QuotaLedger:
             taken = self._spend(counts)
             if taken is not None:
                 return taken
-            lacking = self._lacking(counts)
-            if any(live.used_up for live in lacking):
+            if any(live.used_up for live in self._lacking(counts)):
                 return None
             async with self._asking:
                 # Looked up again under the lock: whoever held it may have asked for the same.
@@ -289,13 +288,11 @@ class QuotaLedger:
     def _lacking(self, counts: Mapping[int, int]) -> dict[QuotaShare, int]:
         """The quotas of which less is left."""
         self._end_windows(self._clock())
-        shares = self._shares(counts).items()
-        return {live: count for live, count in shares if live.left < count and live.limits}
+        return {live: n for live, n in self._shares(counts).items() if live.left < n and live.limits}
 
     def _standing(self, taken: Taken) -> dict[QuotaShare, int]:
         """What was taken of quotas that are served still, in windows of now."""
-        shares = self._shares(taken.counts).items()
-        return {live: count for live, count in shares if live.ordinal <= taken.windows}
+        return {live: n for live, n in self._shares(taken.counts).items() if live.ordinal <= taken.windows}
 
     async def reward(
         self, current: Callable[[], Snapshot], rewarded: Sequence[tuple[str, str | None]]
