@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from app.caps.rules import QuotaShare
+from app.caps.rules import QuotaArrays, QuotaShare
 
 SLICE_S = 0.1
 LOOK_AHEAD_S, LOOK_AHEAD = 1.0, 200  # a plan is looked at this far ahead, or a part of so many of its window
@@ -26,7 +26,7 @@ LEAST_PART = 0.02  # of a round that a quota took part in: else it tells nothing
 
 MOST_CHANGED = 300_000  # arms that are released or held back in a slice: about a millisecond
 
-_COLUMNS = ("rate", "ahead", "began", "shown", "demand", "part", "looked_at", "looked")
+_COLUMNS = ("rate", "ahead", "began", "others", "demand", "part", "looked_at", "looked")
 
 
 class Pace:
@@ -36,30 +36,26 @@ class Pace:
         # One structured array: all quotas of a slice are drawn by a handful of calls, whatever their number.
         self._state = np.zeros(count, dtype=[(name, np.float64) for name in _COLUMNS])
         self._state["part"] = 1.0
-        self._shown = self._state["shown"]  # a view: every choice writes to it
 
     def __len__(self) -> int:
         return len(self._state)
 
     def grow(self, count: int) -> None:
         """So many more."""
-        # The view has to be taken again: the one before looks at the old array.
         self._state = np.concatenate((self._state, Pace(count)._state))
-        self._shown = self._state["shown"]
 
     def forget(self, place: int) -> None:
         """Another quota may have this place."""
         self._state[place] = 0.0
         self._state["part"][place] = 1.0
 
-    def refresh(
-        self, place: int, *, most: int, began: float, until: float, shown: int, moment: float, is_new: bool
-    ) -> None:
+    def refresh(self, quota: QuotaShare, most: int, moment: float, *, is_new: bool) -> None:
         """What was shown so far in a window; of one that is not new the demand is estimated."""
-        row, length = self._state[place], until - began
+        row, length = self._state[quota.paced], quota.until - quota.began
+        shown = quota.others + quota.spent
         if is_new:
             row["looked_at"], row["looked"] = moment, shown
-        row["rate"], row["began"], row["shown"] = most / length, began, shown
+        row["rate"], row["began"], row["others"] = most / length, quota.began, quota.others
         # A plan that is looked at only to the next slice would answer each gap with all or nothing; further
         # ahead, what it lacks is spread over more slices.
         row["ahead"] = max(LOOK_AHEAD_S, length / LOOK_AHEAD)
@@ -80,14 +76,13 @@ class Pace:
         """It has no window now."""
         self._state[place]["rate"] = 0.0
 
-    def show(self, place: int, shown: int) -> None:
-        """So much was shown so far in the window."""
-        self._shown[place] = shown
+    def draw(self, moment: float, spent: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.bool_]:
+        """Which hold back in the slice that begins now: (n,); ``spent`` (n,) was shown by this process.
 
-    def draw(self, moment: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-        """Which hold back in the slice that begins now: (n,). Cost: some nanoseconds for each."""
+        Cost: some nanoseconds for each.
+        """
         state = self._state
-        lacks = state["rate"] * (moment + state["ahead"] - state["began"]) - state["shown"]
+        lacks = state["rate"] * (moment + state["ahead"] - state["began"]) - state["others"] - spent
         # Not below the rate: where demand is not known yet, the quota takes part as if it were just enough
         # for its plan.
         most = state["ahead"] * np.maximum(state["demand"], state["rate"])
@@ -144,15 +139,7 @@ class PacedQuotas:
         if not quota.holds or quota.ends_ms is None:
             self.pace.stop(quota.paced)
             return
-        self.pace.refresh(
-            quota.paced,
-            most=most,
-            began=quota.began,
-            until=quota.until,
-            shown=quota.others + quota.spent,
-            moment=moment,
-            is_new=is_new,
-        )
+        self.pace.refresh(quota, most, moment, is_new=is_new)
 
     def stop(self, quota: QuotaShare) -> None:
         """Its window is over."""
@@ -160,11 +147,7 @@ class PacedQuotas:
             self.pace.stop(quota.paced)
 
     def draw(
-        self,
-        moment: float,
-        rng: np.random.Generator,
-        held_back: NDArray[np.bool_],
-        sizes: NDArray[np.int32],
+        self, moment: float, rng: np.random.Generator, arrays: QuotaArrays, sizes: NDArray[np.int32]
     ) -> bool:
         """Write which hold back in the slice that begins now, by number; whether that is something new.
 
@@ -172,7 +155,9 @@ class PacedQuotas:
         """
         if not len(self):
             return False
-        held, numbers = self.pace.draw(moment, rng), self._numbers
+        numbers, held_back = self._numbers, arrays.held_back
+        # Of a place that is free the number is -1: there nothing is spent.
+        held = self.pace.draw(moment, np.asarray(arrays.spent)[numbers], rng)
         changed = np.flatnonzero(held != held_back[numbers])
         if not len(changed):
             return False

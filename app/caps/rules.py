@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from app.filters.filter import Filter, parse
 from app.platform.errors import Invalid
@@ -95,13 +97,74 @@ FOREVER_MS = 2**52
 IDLE, LARGE = 10, 16  # a half goes back after so many idle rounds, or of so many times what a round uses
 
 
+class QuotaArrays:
+    """What choices read of all quotas at once, by their numbers, and write: ``spent``.
+
+    ``used_up``, ``held_back``: whether arms of a quota are not eligible now; ``share``: of this process, and
+    ``deferrable``: of deferred decisions, both where a quota limits. ``enough``: while no more than this is
+    spent, nothing is lacking and nothing runs low. ``windows``: how many have begun, of all quotas.
+    """
+
+    def __init__(self) -> None:
+        # One place is beyond all numbers: an array of none would need a case of its own.
+        self.used_up = np.zeros(1, dtype=np.bool_)
+        self.held_back = np.zeros(1, dtype=np.bool_)
+        self.share = np.full(1, UNBOUNDED, dtype=np.int64)
+        self.deferrable = np.full(1, UNBOUNDED, dtype=np.int64)
+        # Choices read and write a few of these, one by one: in an array that takes three times as long.
+        self.spent = np.zeros(1, dtype=np.int64).data
+        self.enough = [UNBOUNDED]
+        self.windows = 0
+
+    @property
+    def out(self) -> NDArray[np.bool_]:
+        return self.used_up | self.held_back
+
+    @property
+    def left(self) -> NDArray[np.int64]:
+        return self.share - np.asarray(self.spent, dtype=np.int64)
+
+    def grow(self, number: int) -> None:
+        """Have a place for this number."""
+        # Half as much again, so that the arrays are copied O(log n) times while quotas are added one by one.
+        more = max(number + 2, 3 * number // 2) - len(self.share)
+        self.used_up = np.pad(self.used_up, (0, more))
+        self.held_back = np.pad(self.held_back, (0, more))
+        self.share = np.pad(self.share, (0, more), constant_values=UNBOUNDED)
+        self.deferrable = np.pad(self.deferrable, (0, more), constant_values=UNBOUNDED)
+        self.spent = np.pad(self.spent, (0, more)).data
+        self.enough += [UNBOUNDED] * more
+
+    def clear(self, number: int) -> None:
+        """No quota has this number now. ``held_back`` is of the pace."""
+        self.used_up[number] = False
+        self.share[number] = self.deferrable[number] = self.enough[number] = UNBOUNDED
+
+    def short(self, left: NDArray[np.int64], wanted: NDArray[np.int32]) -> NDArray[np.int64]:
+        """Numbers of the quotas that are not out, of which less is ``left`` than is ``wanted`` (n,)."""
+        count = min(len(left), len(wanted))
+        # Arms of these are not eligible at all, so no list can take any of them.
+        return np.flatnonzero((left[:count] < wanted[:count]) & ~self.out[:count])
+
+    def note(self, live: QuotaShare) -> bool:
+        """Take a quota as it is now; whether its arms became eligible by that, or no longer are."""
+        number, is_out = live.number, live.is_out
+        has_changed = bool(is_out != self.used_up[number])
+        self.used_up[number] = is_out
+        self.share[number] = live.share if live.limits else UNBOUNDED
+        self.deferrable[number] = live.deferrable if live.limits else UNBOUNDED
+        enough = live.share - live.size // 2 - 1 if live.limits else UNBOUNDED
+        self.enough[number] = enough if live.holds else -1  # nothing is spent of it now
+        return has_changed
+
+
 @dataclass(slots=True, eq=False)
 class QuotaShare:
     """One quota as this process knows it. Times are monotonic seconds.
 
     ``size``: how much to hold; ``idle``: rounds since it was spent of; ``looked``: what was spent by the last
     round. ``holds``: whether this is a window of it; ``limits``: whether it bounds now what is shown.
-    ``enough``: while no more than this is spent, nothing is lacking and nothing runs low.
+    ``ordinal``: of its window among those of all quotas, in the order in which they began.
     ``paced``: its place among those with an even pace, -1 of another. As last heard of the window:
     ``free``: what no process holds; ``fair``: what this one may hold at most, unless it needs it at once;
     ``deferrable``: what it may spend of for deferred decisions. They are ``UNBOUNDED`` where nothing was
@@ -110,10 +173,9 @@ class QuotaShare:
 
     quota: BanditQuota
     number: int
-    # What every choice reads and writes stands together: in the same line of the processor's cache.
-    spent: int = 0
-    enough: int = -1
+    arrays: QuotaArrays
     window: int = -1
+    ordinal: int = 0
     holds: bool = True
     limits: bool = True
     ends_ms: int | None = None
@@ -135,21 +197,19 @@ class QuotaShare:
 
     def __post_init__(self) -> None:
         self.hold(True)
+        self.begin_window(-1)
+
+    @property
+    def spent(self) -> int:
+        """Not of a quota that was deleted: another one may have its number."""
+        return self.arrays.spent[self.number]
 
     @property
     def left(self) -> int:
         return self.share - self.spent
 
     def hold(self, holds: bool) -> None:
-        # every choice asks ``limits`` of each quota of its arms
         self.holds, self.limits = holds, holds and self.quota.rule.counts == "shown"
-
-    def note_enough(self) -> None:
-        """To be called whenever ``share``, ``size``, ``limits`` or ``holds`` has changed."""
-        if not self.holds:
-            self.enough = -1  # nothing is spent of it now
-        else:
-            self.enough = self.share - self.size // 2 - 1 if self.limits else UNBOUNDED
 
     def most_of(self, deferred: bool) -> int:
         """How much a choice may take of it as far as is known."""
@@ -201,8 +261,13 @@ class QuotaShare:
 
     def begin_window(self, start_ms: int) -> None:
         """Another window has begun."""
-        self.window, self.spent, self.reported, self.looked = start_ms, 0, 0, 0
+        self.window, self.reported, self.looked = start_ms, 0, 0
+        self.arrays.windows += 1
+        self.arrays.spent[self.number], self.ordinal = 0, self.arrays.windows
 
 
-Taken = Sequence[tuple[QuotaShare, int, int]]
-"""How much was spent of each quota, and in which window."""
+class Taken(msgspec.Struct, frozen=True):
+    """How much was spent of each quota, by its number, when ``windows`` had begun."""
+
+    counts: Mapping[int, int]
+    windows: int

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from app.caps.followed_membership import FollowedMembership
 from app.caps.pacing import SLICE_S, PacedQuotas
-from app.caps.rules import NEVER, UNBOUNDED, BanditQuota, QuotaShare, Taken
-from app.caps.snapshot import QuotaArrays, QuotaBlockNames, QuotaSnapshot, QuotasOfRows, RemainingQuotas
+from app.caps.rules import NEVER, UNBOUNDED, BanditQuota, QuotaArrays, QuotaShare, Taken
+from app.caps.snapshot import QuotaBlockNames, QuotaSnapshot, QuotasOfRows, RemainingQuotas
 from app.indexes.snapshot import Snapshot
 from app.platform.errors import QuotaReached, Unavailable
 from app.storage.quotas import QuotaStore
@@ -81,13 +81,12 @@ class QuotaLedger:
         self.by_id: dict[str, QuotaShare] = {}
         self.slots: list[QuotaShare | None] = []
         self.membership = FollowedMembership(self._forget)
-        self._of_rows = QuotasOfRows(self.slots)
+        self._of_rows = QuotasOfRows()
         self.heard_changes = 0  # of the quotas, by the store's count
         self._due = NEVER  # when something changes by itself
         self._slice_ends = -NEVER
         self._next = 0  # to be looked at
         self._low: set[QuotaShare] = set()
-        self._spent: set[QuotaShare] = set()  # of these ``_arrays`` and ``_paced`` do not know it yet
         self._some_low = low
         self._away_until = -NEVER
         self._lists = 0, -NEVER  # the longest list that was asked for lately, and until when it is remembered
@@ -129,7 +128,8 @@ class QuotaLedger:
         if number >= len(self.slots):
             self.slots += [None] * (number + 1 - len(self.slots))
             self._arrays.grow(number)
-        live = self.by_id[quota.id] = self.slots[number] = QuotaShare(quota, number)
+        live = self.by_id[quota.id] = self.slots[number] = QuotaShare(quota, number, self._arrays)
+        self._note(live)
         self.blocks.changed(number)
         return live
 
@@ -160,8 +160,7 @@ class QuotaLedger:
         self._end_windows(moment)
         if moment >= self._slice_ends:
             self._slice_ends = moment + SLICE_S
-            self._note_spent()
-            if self._paced.draw(moment, self._rng, self._arrays.held_back, self.membership.members.sizes):
+            if self._paced.draw(moment, self._rng, self._arrays, self.membership.members.sizes):
                 self._now = None
         if self._now is None:
             self._now = QuotaSnapshot(self.blocks, self.membership, self.slots, self._arrays.out)
@@ -205,9 +204,8 @@ class QuotaLedger:
         short = ((live, self._most_taken(live, k)) for live in self._short(k, self._arrays.left))
         return {live: count for live, count in short if not live.used_up and live.fair > count}
 
-    def _short(self, k: int, left: NDArray[np.int32]) -> list[QuotaShare]:
+    def _short(self, k: int, left: NDArray[np.int64]) -> list[QuotaShare]:
         """Quotas that are not out, and that a list of k may take more of than is left."""
-        self._note_spent()
         short = self._arrays.short(left, np.minimum(self.membership.members.sizes, k))
         return [live for number in short.tolist() if (live := self.slots[number]) is not None]
 
@@ -235,46 +233,66 @@ class QuotaLedger:
 
         Awaits nothing while this process has enough. Raises Unavailable.
         """
-        membership = self.membership
-        if not membership.is_current(snapshot) and not await membership.settled(
-            snapshot, np.array(rows, dtype=np.int64)
-        ):
-            return None
-        # Such an arm counts for quotas of which it is not known here: nobody would count it.
-        if any(map(membership.members.beyond.item, rows)):
-            return None
-        needed = self._of_rows.needed(membership.members, rows)
-        self._end_windows(self._clock())
-        is_short = any(live.spent + count > live.enough for live, count in needed.items())
-        if is_short:
-            if not await self._ask_for(needed):
-                return None
-            needed = {live: count for live, count in needed.items() if live.holds}
-        # Since the last check nothing is awaited, so no other choice can spend what this one counts on.
-        for live, count in needed.items():
-            live.spent += count
-            # Half a share before it is used up: the next one is there in time, and no choice has to wait.
-            if is_short and live.limits and live.left <= live.size // 2:
-                self._runs_low(live)
-        self._spent.update(needed)
-        return [(live, count, live.window) for live, count in needed.items()]
-
-    async def _ask_for(self, needed: Mapping[QuotaShare, int]) -> bool:
-        """Have what a choice needs of each quota; False: some have too few left. Raises Unavailable."""
         # A window may end while the store is asked, and then what was granted is of the one before. More than
         # a few times in a row it happens only where windows are shorter than a round trip.
         for _ in range(ASKS):
-            lacking = self._lacking(needed)
-            if not lacking:
-                return True
-            if any(live.used_up for live in lacking):
-                return False
+            membership = self.membership
+            if not membership.is_current(snapshot) and not await membership.settled(
+                snapshot, np.array(rows, dtype=np.int64)
+            ):
+                return None
+            members = membership.members
+            for row in rows:
+                # Such an arm counts for quotas of which it is not known here: nobody would count it.
+                if members.beyond.item(row):
+                    return None
+            counts = self._of_rows.needed(members, rows)
+            self._end_windows(self._clock())
+            taken = self._spend(counts)
+            if taken is not None:
+                return taken
+            if any(live.used_up for live in self._lacking(counts)):
+                return None
             async with self._asking:
                 # Looked up again under the lock: whoever held it may have asked for the same.
-                asked = {live: needed[live] for live in self._lacking(needed) if not live.used_up}
-                for some in _batches(asked.items(), BATCH_SIZE):
+                asked = [item for item in self._lacking(counts).items() if not item[0].used_up]
+                for some in _batches(asked, BATCH_SIZE):
                     await self._ask(dict(some), grows=True)
         raise Unavailable("the window of a quota ended before the store answered; try again")
+
+    def _spend(self, counts: Mapping[int, int]) -> Taken | None:
+        """Spend so much of each quota, by its number. None: some have too few left, and nothing is spent."""
+        arrays, is_short = self._arrays, False
+        spent, enough = arrays.spent, arrays.enough
+        for number, count in counts.items():
+            spent[number] = now = spent[number] + count
+            if now > enough[number]:
+                is_short = True
+        taken = Taken(counts, arrays.windows)
+        if not is_short:
+            return taken
+        self.give_back(taken)
+        if self._lacking(counts):
+            return None
+        needed = {live: count for live, count in self._shares(counts).items() if live.holds}
+        for live, count in needed.items():
+            spent[live.number] += count
+            # Half a share before it is used up: the next one is there in time, and no choice has to wait.
+            if live.limits and live.left <= live.size // 2:
+                self._runs_low(live)
+        return Taken({live.number: count for live, count in needed.items()}, arrays.windows)
+
+    def _shares(self, counts: Mapping[int, int]) -> dict[QuotaShare, int]:
+        return {live: count for number, count in counts.items() if (live := self.slots[number]) is not None}
+
+    def _lacking(self, counts: Mapping[int, int]) -> dict[QuotaShare, int]:
+        """The quotas of which less is left."""
+        self._end_windows(self._clock())
+        return {live: n for live, n in self._shares(counts).items() if live.left < n and live.limits}
+
+    def _standing(self, taken: Taken) -> dict[QuotaShare, int]:
+        """What was taken of quotas that are served still, in windows of now."""
+        return {live: n for live, n in self._shares(taken.counts).items() if live.ordinal <= taken.windows}
 
     async def reward(
         self, current: Callable[[], Snapshot], rewarded: Sequence[tuple[str, str | None]]
@@ -295,12 +313,13 @@ class QuotaLedger:
             self.membership.follow(snapshot := current())
             rows_of = {signal: snapshot.table.row_of_each(arms) for signal, arms in by_signal.items()}
             is_known = await self.membership.settled(snapshot, np.concatenate([*rows_of.values()]))
-        counts = Counter[QuotaShare]()
+        rewards = Counter[QuotaShare]()
         for signal, rows in rows_of.items():
-            for live, count in self._of_rows.needed(self.membership.members, rows.tolist()).items():
+            counts = self._of_rows.needed(self.membership.members, rows.tolist())
+            for live, count in self._shares(counts).items():
                 if live.quota.rule.counts_reward_of(signal):
-                    counts[live] += count
-        for some in _batches(counts.items(), BATCH_SIZE):
+                    rewards[live] += count
+        for some in _batches(rewards.items(), BATCH_SIZE):
             await self._store.reward(self._uid, {live.quota.id: count for live, count in some})
             async with self._asking:
                 # So that a quota which is used up now lets no more arms through here; others hear later.
@@ -312,18 +331,19 @@ class QuotaLedger:
         False: of some quota deferred decisions would hold more than they may. That is known from then on, and
         what was taken is back. Raises QuotaReached, Unavailable.
         """
+        standing = self._standing(taken)
         held = [
-            Held(live.quota.id, live.quota.uid, window, count, limits=live.quota.rule.counts == "shown")
-            for live, count, window in taken
+            Held(live.quota.id, live.quota.uid, live.window, count, limits=live.quota.rule.counts == "shown")
+            for live, count in standing.items()
         ]
         deferrable = await self._store.hold(self._uid, decision, held, expires_ms=expires_ms) if held else ()
         # None: as many deferred decisions of this bandit are held as may be.
         if deferrable is None:
             self.give_back(taken)
             raise QuotaReached("as many deferred decisions wait as may wait: activate them")
-        is_held = all(most >= count for most, (_, count, _) in zip(deferrable, taken, strict=True))
-        for most, (live, count, window) in zip(deferrable, taken, strict=True):
-            if live.window == window:
+        is_held = all(most >= count for most, count in zip(deferrable, standing.values(), strict=True))
+        for most, (live, count) in zip(deferrable, standing.items(), strict=True):
+            if live in self._standing(taken):
                 # What the store said is from before this decision was noted.
                 live.deferrable = most - is_held * count
                 self._note(live)
@@ -342,24 +362,12 @@ class QuotaLedger:
         if await self.confirm(decision, expires_ms=expires_ms) == "counts":  # so that it is not released too
             self.give_back(taken)
 
-    def _note_spent(self) -> None:
-        """Let lists and paces know what was spent: that is not noted for each choice, but when it is read."""
-        for live in self._spent:
-            # The quota may have been deleted since the arms were chosen, and its number be another's.
-            if self.slots[live.number] is live:
-                self._arrays.note_left(live)
-                if live.paced >= 0:
-                    self._paced.pace.show(live.paced, live.others + live.spent)
-        self._spent.clear()
-
     def give_back(self, taken: Taken) -> None:
         """What was taken was not shown. Of a window that is over nothing is given back."""
         # A window that is over has been settled with the store: to give back would add to the one of now.
-        for live, count, window in taken:
-            if live.window == window:
-                live.spent -= count
-                self._spent.add(live)
-                self._note(live)
+        for live, count in self._standing(taken).items():
+            self._arrays.spent[live.number] -= count
+            self._note(live)
 
     async def sync_with_store(self) -> None:
         """Report what was spent, give back what is not used, and hear of the others."""
@@ -383,10 +391,7 @@ class QuotaLedger:
         """Batch after batch: a choice that has to ask waits for one of them."""
         for some in _batches(lives, BATCH_SIZE):
             async with self._asking:
-                # A quota may be deleted while others are asked for.
-                needed = {live: 0 for live in some if self.slots[live.number] is live}
-                if needed:
-                    await self._ask(needed, grows=grows)
+                await self._ask(dict.fromkeys(some, 0), grows=grows)
 
     async def end(self) -> None:
         """Give everything back."""
@@ -404,10 +409,6 @@ class QuotaLedger:
         self._end_windows(self._clock())
         async with self._asking:
             await self._ask({live: 0}, grows=False)
-
-    def _lacking(self, needed: Mapping[QuotaShare, int]) -> list[QuotaShare]:
-        self._end_windows(self._clock())
-        return [live for live, count in needed.items() if live.share - live.spent < count and live.limits]
 
     def _worth_a_look(self) -> list[QuotaShare]:
         """Those with something to report or to give back, and some of those that others may have changed."""
@@ -432,6 +433,10 @@ class QuotaLedger:
 
         The caller holds ``_asking``. What is given back is not spent from now on, whatever the answer.
         """
+        # Those that were deleted while the lock was waited for: their numbers may be others' now.
+        needed = {live: count for live, count in needed.items() if self.slots[live.number] is live}
+        if not needed:
+            return
         asked = []
         for live, count in needed.items():
             if grows:
@@ -440,8 +445,7 @@ class QuotaLedger:
             # If the answer is lost, the store may have taken back what was offered: to spend it then would be
             # to show more than is allowed. To hold too little only costs another question.
             live.share = min(live.share, live.spent + wanted)
-            if self.slots[live.number] is live:
-                self._arrays.note_left(live)
+            self._note(live)
             asked.append(ShareAsked(live.quota.id, live.quota.uid, live.window, live.spent, wanted, count))
         self._number += 1
         moment = self._clock()
@@ -457,8 +461,8 @@ class QuotaLedger:
             self._note(live)
 
     def _note(self, live: QuotaShare) -> None:
-        """Whether a quota is out now, and what is left of it, unless it was deleted."""
-        if self.slots[live.number] is live and self._arrays.note(live):
+        """Whether a quota is out now, and what is left of it."""
+        if self._arrays.note(live):
             self._now = None
 
     def _runs_low(self, live: QuotaShare) -> None:

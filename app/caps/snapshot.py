@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.caps.followed_membership import FollowedMembership
 from app.caps.membership import Membership
-from app.caps.rules import UNBOUNDED, QuotaShare
+from app.caps.rules import QuotaShare
 from app.filtering.filtered_snapshot import without_rows
 from app.indexes.snapshot import Snapshot
 from app.records.left_out import BLOCK, MOST_BLOCKS, NOT_KEPT, Counted, block_name, packed, text_of, today
@@ -25,87 +25,32 @@ FEW_ROWS = 40  # are asked one by one for their quotas
 REMEMBERED = 10_000  # rows whose quotas were asked for
 
 
-class QuotaArrays:
-    """What choices read of all quotas at once, by their numbers.
-
-    ``used_up``, ``held_back``: whether arms of a quota are not eligible now; ``left``: of the share of this
-    process, ``deferrable``: of deferred decisions, both where a quota limits.
-    """
+class QuotasOfRows:
+    """How much arms take of each quota, by its number."""
 
     def __init__(self) -> None:
-        # One place is beyond all numbers: an array of none would need a case of its own.
-        self.used_up = np.zeros(1, dtype=np.bool_)
-        self.held_back = np.zeros(1, dtype=np.bool_)
-        self.left = np.full(1, UNBOUNDED, dtype=np.int32)
-        self.deferrable = np.full(1, UNBOUNDED, dtype=np.int32)
-
-    @property
-    def out(self) -> NDArray[np.bool_]:
-        return self.used_up | self.held_back
-
-    def grow(self, number: int) -> None:
-        """Have a place for this number."""
-        # Half as much again, so that the arrays are copied O(log n) times while quotas are added one by one.
-        more = max(number + 2, 3 * number // 2) - len(self.left)
-        self.used_up = np.pad(self.used_up, (0, more))
-        self.held_back = np.pad(self.held_back, (0, more))
-        self.left = np.pad(self.left, (0, more), constant_values=UNBOUNDED)
-        self.deferrable = np.pad(self.deferrable, (0, more), constant_values=UNBOUNDED)
-
-    def clear(self, number: int) -> None:
-        """No quota has this number now. ``held_back`` is of the pace."""
-        self.used_up[number] = False
-        self.left[number] = self.deferrable[number] = UNBOUNDED
-
-    def short(self, left: NDArray[np.int32], wanted: NDArray[np.int32]) -> NDArray[np.int64]:
-        """Numbers of the quotas that are not out, of which less is ``left`` than is ``wanted`` (n,)."""
-        count = min(len(left), len(wanted))
-        # Arms of these are not eligible at all, so no list can take any of them.
-        return np.flatnonzero((left[:count] < wanted[:count]) & ~self.out[:count])
-
-    def note(self, live: QuotaShare) -> bool:
-        """Take a quota as it is now; whether its arms became eligible by that, or no longer are."""
-        number, is_out = live.number, live.is_out
-        has_changed = bool(is_out != self.used_up[number])
-        self.used_up[number] = is_out
-        self.deferrable[number] = min(live.deferrable, UNBOUNDED) if live.limits else UNBOUNDED
-        self.note_left(live)
-        return has_changed
-
-    def note_left(self, live: QuotaShare) -> None:
-        self.left[live.number] = live.left if live.limits else UNBOUNDED
-        live.note_enough()
-
-
-class QuotasOfRows:
-    """How much arms take of each quota. ``slots``: the quotas by their numbers."""
-
-    def __init__(self, slots: Sequence[QuotaShare | None]) -> None:
-        self._slots = slots
-        self._of_row: dict[int, dict[QuotaShare, int]] = {}
+        self._of_row: dict[int, dict[int, int]] = {}
 
     def clear(self) -> None:
         """Rows count for other quotas than before."""
         self._of_row.clear()
 
-    def needed(self, members: Membership, rows: Sequence[int]) -> Mapping[QuotaShare, int]:
+    def needed(self, members: Membership, rows: Sequence[int]) -> Mapping[int, int]:
         """How much these arms take of each quota; nothing those that are gone: -1."""
         if len(rows) == 1:
             return self._of_row.get(rows[0]) or self._quotas_of(members, rows[0])
         if len(rows) <= FEW_ROWS:
-            return Counter(live for row in rows for live in self._quotas_of(members, row))
-        counts = members.counted(rows)
-        return {live: count for number, count in counts.items() if (live := self._slots[number]) is not None}
+            return Counter(number for row in rows for number in self._quotas_of(members, row))
+        return members.counted(rows)
 
-    def _quotas_of(self, members: Membership, row: int) -> dict[QuotaShare, int]:
+    def _quotas_of(self, members: Membership, row: int) -> dict[int, int]:
         """The quotas of a row, and that it takes one of each."""
         # the arms that are shown are few of the catalogue
         found = self._of_row.get(row)
         if found is None:
             if len(self._of_row) >= REMEMBERED:
                 self._of_row.clear()
-            found = {live: 1 for number in members.of(row) if (live := self._slots[number]) is not None}
-            self._of_row[row] = found
+            found = self._of_row[row] = dict.fromkeys(members.of(row), 1)
         return found
 
 

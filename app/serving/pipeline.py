@@ -154,9 +154,8 @@ class Pipeline:
             selection = await self._ranked(left, group)
             whole, rows = selection.snapshot.arms.plain.whole, selection.hits.rows.tolist()
             shown = Shown(left, whole, rows, decision, expires_ms)
-            stands = await charged(applied, shown)
-            if stands is not None:
-                return Allowed(selection, left, stands, shown)
+            if await charged(applied, shown):
+                return Allowed(selection, left, applied, shown)
             if own_rng is not None:
                 request = msgspec.structs.replace(request, rng=own_rng())  # as if there had been no other try
         raise Unavailable("quotas or repeats changed too often while the choice was made; try again")

@@ -215,7 +215,7 @@ SHOWN: Any = Shown(None, None, [], "d", expires_ms=1)  # type: ignore[arg-type] 
 async def test_who_cannot_hold_what_is_deferred_has_refunded_it_and_the_others_do():
     refunds = list[str]()
     several = [Counted("one", refunds), Counted("two", refunds, deferred=None), Counted("three", refunds)]
-    assert await charged([Applied(each, View()) for each in several], SHOWN) is None
+    assert not await charged([Applied(each, View()) for each in several], SHOWN)
     assert refunds == ["one held", "three charged"]
 
 

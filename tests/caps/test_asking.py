@@ -97,7 +97,8 @@ async def test_a_list_knows_what_single_choices_have_spent_and_given_back():
     few = shares.few(5, deferred=False)
     assert few is not None
     assert [*few.left] == [1]
-    shares.give_back(taken[0] or ())
+    assert taken[0] is not None
+    shares.give_back(taken[0])
     assert shares.few(5, deferred=False) is None
 
 

@@ -182,7 +182,7 @@ class Constraint(ABC):
         return NOTHING_LEFT_OUT
 
 
-class Applied(msgspec.Struct, frozen=True, eq=False):
+class Applied(msgspec.Struct, eq=False):
     """A constraint that a choice keeps to, what it left, and what it was charged: () for nothing."""
 
     constraint: Constraint
@@ -202,31 +202,30 @@ async def narrowed(
     return request, applied
 
 
-async def charged(applied: Sequence[Applied], shown: Shown) -> Sequence[Applied] | None:
-    """With what each was charged: all are, or none; None: something was used up meanwhile."""
-    done, stands = list(applied), False
+async def charged(applied: Sequence[Applied], shown: Shown) -> bool:
+    """Charge all of them, or none: False, something was used up meanwhile."""
+    stands = False
     try:
         # The last first: quotas take without a round trip and are given back in memory. What writes to the
         # store comes when nothing else can refuse.
-        for place in range(len(done) - 1, -1, -1):
-            own = done[place]
-            charge = await own.constraint.charge(own.view, shown) if own.constraint.counts else ()
+        for own in reversed(applied):
+            if own.constraint.counts:
+                charge = await own.constraint.charge(own.view, shown)
+                if charge is None:
+                    return False
+                own.charge = charge
+        for own in applied if shown.expires_ms is not None else ():
+            charge, own.charge = own.charge, ()  # if it cannot be held it is back already
+            charge = charge and await own.constraint.defer(charge, shown)
             if charge is None:
-                return None
-            done[place] = Applied(own.constraint, own.view, charge)
-        for place in range(len(done)) if shown.expires_ms is not None else ():
-            own = done[place]
-            done[place] = Applied(own.constraint, own.view)  # if it cannot be held it is back already
-            charge = own.charge and await own.constraint.defer(own.charge, shown)
-            if charge is None:
-                return None
-            done[place] = Applied(own.constraint, own.view, charge)
+                return False
+            own.charge = charge
         stands = True
     # also when the store fails or the caller leaves: what is not shown must not count
     finally:
         if not stands:
-            await refund(done)
-    return done
+            await refund(applied)
+    return True
 
 
 async def refund(applied: Sequence[Applied]) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Coroutine
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from app.caps.quotas import Quotas
 from app.caps.rules import Taken
@@ -22,7 +24,7 @@ from app.records.left_out import NOT_KEPT
 from app.serving.constraints.base import Constraint, ConstraintFields, LogRecord, Shown, View
 
 
-class QuotaCharge(NamedTuple):
+class QuotaCharge(msgspec.Struct, frozen=True):
     """What was taken of the quotas of a bandit.
 
     ``held``: the deferred decision that holds it, and when that expires in ms.
@@ -52,7 +54,7 @@ class QuotaConstraint(Constraint):
         taken = await quotas.take(shown.whole, shown.rows)
         if taken is None:
             return None
-        return QuotaCharge(shown.request.bandit.uid, taken) if taken else ()
+        return QuotaCharge(shown.request.bandit.uid, taken) if taken.counts else ()
 
     async def defer(self, charge: QuotaCharge, shown: Shown) -> QuotaCharge | None:
         """Raises QuotaReached: as many deferred decisions wait as may wait."""
@@ -60,7 +62,7 @@ class QuotaConstraint(Constraint):
         if quotas is None or shown.expires_ms is None:
             return charge
         is_held = await quotas.hold(shown.decision, charge.taken, expires_ms=shown.expires_ms)
-        return charge._replace(held=(shown.decision, shown.expires_ms)) if is_held else None
+        return msgspec.structs.replace(charge, held=(shown.decision, shown.expires_ms)) if is_held else None
 
     async def refund(self, charge: QuotaCharge) -> None:
         quotas = self._shares.get(charge.bandit_uid)
