@@ -40,6 +40,7 @@ class RowBuffer:
         self._rows: list[RowWrite] = []
         self._bytes = 0
         self._some = asyncio.Event()
+        self._writing = asyncio.Lock()
 
     def add(self, row: RowWrite) -> None:
         """Have the row written soon. Awaits nothing."""
@@ -65,21 +66,23 @@ class RowBuffer:
 
     async def flush(self) -> None:
         """Write all that was added before this call. Raises Unavailable; what is not written stays."""
-        rows, self._rows = sorted(self._rows, key=self._partition), []  # a call costs more than a row in it
-        self._some.clear()
-        written = 0
-        try:
-            for start in range(0, len(rows), BATCH_SIZE):
-                calls = self._calls(rows[start : start + BATCH_SIZE])
-                await asyncio.gather(*calls)
-                written = min(len(rows), start + BATCH_SIZE)
-        finally:  # to write a row again changes nothing
-            self._bytes -= sum(len(row.record) + ROW_BYTES for row in rows[:written])
-            # In front of what came meanwhile: rows stay in the order of their decisions.
-            self._rows[:0] = rows[written:]
-            if self._rows:
-                self._some.set()
-            self._written.inc(written)
+        async with self._writing:  # so that what another call has taken out is written, too
+            # By partition: a call costs more than a row in it.
+            rows, self._rows = sorted(self._rows, key=self._partition), []
+            self._some.clear()
+            written = 0
+            try:
+                for start in range(0, len(rows), BATCH_SIZE):
+                    calls = self._calls(rows[start : start + BATCH_SIZE])
+                    await asyncio.gather(*calls)
+                    written = min(len(rows), start + BATCH_SIZE)
+            finally:  # to write a row again changes nothing
+                self._bytes -= sum(len(row.record) + ROW_BYTES for row in rows[:written])
+                # In front of what came meanwhile: rows stay in the order of their decisions.
+                self._rows[:0] = rows[written:]
+                if self._rows:
+                    self._some.set()
+                self._written.inc(written)
 
     async def stop(self) -> None:
         """Write what waits, if the store answers soon."""

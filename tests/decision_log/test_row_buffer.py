@@ -73,6 +73,22 @@ async def test_rows_are_written_together_by_partition():
     assert not store.calls
 
 
+async def test_rows_that_another_call_writes_are_waited_for():
+    store = Store()
+    buffer, _ = made(store)
+    store.slow = asyncio.Event()
+    buffer.add(row(1))
+    first = asyncio.create_task(buffer.flush())
+    second = asyncio.create_task(buffer.flush())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not second.done()
+    store.slow.set()
+    await second
+    assert store.written == Counter("1")
+    await first
+
+
 async def test_what_has_no_room_is_dropped_and_counted_and_there_is_room_again():
     store = Store()
     buffer, reported = made(store, rows=10)
