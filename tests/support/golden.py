@@ -130,10 +130,10 @@ NOT_STORED = {
     "ConstantSnapshot", "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",
     "LearnedReward", "LearningTermsView", "LoggedArm", "LoggedReward", "LogRecord", "PolicyNeeds",
-    "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaState",
+    "PolicyView", "Problem", "PullsView", "PullView", "QueriesView", "QueryView", "QuotaCharge", "QuotaState",
     "Ranking", "ReadSnapshot", "ReceiptView", "RejectedView", "ReportedMove", "RevisionsView", "Row",
     "Selection", "SelectionRequest", "Sets", "Shown", "SignedChoice", "SlateToldView", "Stage",
-    "UnlistedValues", "UsedView", "View",
+    "Taken", "UnlistedValues", "UsedView", "View",
 }  # fmt: skip
 
 
