@@ -49,11 +49,11 @@ async def service(
             yield process, http
 
 
-async def build(http: httpx.AsyncClient) -> None:
+async def build(http: httpx.AsyncClient, prior: str = "learned") -> None:
     arms = [{"id": f"a{i}", "features": [1.0, float(i)]} for i in range(6)]
     (await http.put("/v1/catalogues/c", json={"dim": 2})).raise_for_status()
     (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
-    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "prior": prior}
     (await http.put("/v1/bandits/b", json=body)).raise_for_status()
 
 
@@ -199,7 +199,7 @@ async def test_workers_that_are_killed_and_race_apply_every_reward_once(tmp_path
     Slow: in the ordinary run ``test_faults`` kills workers, replicas and the store.
     """
     async with service(tmp_path, url) as (_, http):
-        await build(http)
+        await build(http, prior="plain")
         stop = asyncio.Event()
         sent = dict.fromkeys((f"u{i}" for i in range(8)), 0)
 
