@@ -342,8 +342,9 @@ class QuotaLedger:
             self.give_back(taken)
             raise QuotaReached("as many deferred decisions wait as may wait: activate them")
         is_held = all(most >= count for most, count in zip(deferrable, standing.values(), strict=True))
+        still = self._standing(taken)  # a window may have ended while the store was asked
         for most, (live, count) in zip(deferrable, standing.items(), strict=True):
-            if live in self._standing(taken):
+            if live in still:
                 # What the store said is from before this decision was noted.
                 live.deferrable = most - is_held * count
                 self._note(live)
