@@ -158,14 +158,15 @@ async def log_of(world: Made, policy: str, seed: int) -> tuple[list[Row], float]
         (chosen,) = selection.hits.rows.tolist()
         assert await shares.take(whole, [chosen]) is not None
         assert selection.propensities is not None
-        assert request.quotas is not None
-        named = request.quotas.left_out(ttl_ms=1)
+        kept = request.quotas  # None: no quota barred an arm
+        named = "" if kept is None else kept.left_out(ttl_ms=1)
         await shares.refill()  # stores what that names
         barred = barred_of(named, words.kept)
         assert barred is not None
         barred = Barred(barred.filters, [*barred.arms, *over_cap(REPEATS, had[key])])
-        of, out = shares.membership.members.of, request.quotas.out
-        took_part = [arm for arm in range(ARMS) if not out[[*of(arm), -1]].any() and not had[key][f"a{arm}"]]
+        of = shares.membership.members.of
+        is_out = [kept is not None and kept.out[[*of(arm), -1]].any() for arm in range(ARMS)]
+        took_part = [arm for arm in range(ARMS) if not is_out[arm] and not had[key][f"a{arm}"]]
         p = probabilities(policy, world.estimates[took_part], **evaluated)
         worth += float(p @ world.means[took_part]) / DECISIONS
         had[key][f"a{chosen}"] += 1
