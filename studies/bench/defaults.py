@@ -27,7 +27,8 @@ Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     best, exploration, ridge    the setting of the grid that earned most in these very rounds
     before              without a setting, each key for itself (``shortlist.linear.scales``)
     ours, ratio         without a setting: with an intercept, and where there are five keys or more with the
-                        learned prior; ours / best
+                        learned prior; ours / best, both played again with four other draws, which did not
+                        choose the best
     pooled              before, with a pooled prior of strength 1
     ahead, best_ahead   from which round on ours, and the best, earns more than popular in every ten rounds
 
