@@ -108,7 +108,8 @@ class Bandit(msgspec.Struct, frozen=True):
                 return self
             return msgspec.structs.replace(self, prior=None, exploration=alone, exploration_alone=None)
         exploration = alone
-        if self.record.exploration == AUTO:
+        # A context that is new in each decision explores by itself: there it stays as without a prior.
+        if self.record.exploration == AUTO and self.context is None:
             learned = version.learned
             exploration = learned_prior.exploration(
                 self.learner_dim, keys=learned.keys, variation=learned.variation

@@ -250,7 +250,11 @@ def play(world: World, setting: Setting) -> Matrix:
             posterior, exploration = posterior_of(own, pooled, setting, world)
             if prior is not None:
                 posterior = prior.posterior(own)
-                exploration = learned_prior.exploration(own.dim, keys=prior.keys, variation=prior.variation)
+                exploration = (
+                    learned_prior.exploration(own.dim, keys=prior.keys, variation=prior.variation)
+                    if world.contexts is None
+                    else scales.exploration(own.dim)
+                )
             if world.contexts is not None:
                 posterior = bilinear.given(posterior, world.directions, world.contexts[key, at])
             scores = features @ linear_ts.draw(posterior, exploration=exploration, rng=rng)

@@ -34,6 +34,7 @@ choices stay the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,7 +57,7 @@ _PRIOR_KEYS = 3.0  # as how many keys the prior counts that a key has without th
 _BETWEEN = (0.03, 0.9)  # least and largest share of the variance of rewards that keys can differ by
 _EXPANSION = (0.1, 3.0)
 _LEAST_SHARE = 1e-12  # of the squares that is left for noise where rounding leaves less
-_BLOCK_NUMBERS = 1 << 17  # of the matrices that are inverted together: 1 MiB, which a core has at hand
+_BLOCK_NUMBERS = 1 << 17  # of the matrices that are worked on together: 1 MiB, which a core has at hand
 _INVERTED_WHOLE = 24  # dimension up to which no half is worth its calls
 
 
@@ -258,6 +259,15 @@ class _Keys:
         found: Vector = np.einsum("ujj->j", self.products) / self.weight
         return found
 
+    def powers(self) -> tuple[Matrix, Matrix]:
+        """Sum G^2 and sum G^3 (D, D). Cost: 2 N D^3."""
+        squared, cubed = np.zeros_like(self.gram), np.zeros_like(self.gram)
+        for part in _blocks(len(self.grams), self.dim):
+            squares = self.grams[part] @ self.grams[part]
+            squared += squares.sum(axis=0)
+            cubed += np.tensordot(squares, self.grams[part], ((0, 2), (0, 1)))
+        return squared, cubed
+
     def residual_products(self, thetas: Tensor, through: Tensor) -> Tensor:
         """Sum (r - Theta x)(r - Theta x)^T over the decisions of each key.
 
@@ -308,24 +318,30 @@ def _fitted(keys: _Keys) -> tuple[Matrix, Matrix, Matrix]:
 def _between_keys(keys: _Keys, ridge: float) -> tuple[Matrix, Vector, Vector]:
     """One mean for all, how much keys differ about it in each signal, and the noise, from moments.
 
-    Of a Theta with covariance t I about mu, sum |m - mu G|^2 over keys is expected to be
-    t sum |G|_F^2 + s2 sum tr(G), and the sum of squared residuals t sum tr(G) + s2 n: solved for t and s2.
-    Shapes: -> (J, D), (J,), (J,). Source: the method of moments for variance components (Henderson 1953).
+    With A = sum G + ridge I the mean is sum m A^-1. Each key is a part of it: where keys were shown different
+    arms, it lies close to every one of them. For a Theta with covariance t I about mu, sum |m - mean G|^2 is
+    expected to be t a + s2 b, and the sum of squared residuals t b + s2 c, where a, b and c count that: with
+    Q = sum G^2 and C = sum G^3, a = tr(Q) - 2 tr(A^-1 C) + tr(A^-1 Q A^-1 Q); in b one Q is G, in c both.
+
+    Shapes: -> (J, D), (J,), (J,). Cost: 2 N D^3. Source: the method of moments for variance components with
+    an estimated mean (Henderson 1953, method 3). What the ridge itself adds is left out.
     """
-    length, weight = keys.mean_square, keys.weight
-    gram = keys.gram.copy()
-    gram[np.diag_indices(keys.dim)] += ridge
-    mean: Matrix = np.linalg.solve(gram, keys.moments.sum(axis=0).T).T
+    weight, length = keys.weight, keys.mean_square
+    inverse = _inverse(keys.gram + ridge * np.eye(keys.dim))
+    mean: Matrix = keys.moments.sum(axis=0) @ inverse
     through = mean @ keys.grams
     left = np.einsum("ujj->j", keys.residual_products(mean, through))
     left = np.maximum(left, _LEAST_SHARE * weight * keys.squares)
-    variance = left / weight
     apart = ((keys.moments - through) ** 2).sum(axis=(0, 2))
-    total = length * weight
-    spread = float(np.vdot(keys.grams, keys.grams)) * weight - total**2
+    squared, cubed = keys.powers()
+    one, two = inverse @ keys.gram, inverse @ squared
+    a = float(np.trace(squared) - 2.0 * np.vdot(inverse, cubed) + np.vdot(two.T, two))
+    b = float(np.trace(keys.gram) - 2.0 * np.trace(two) + np.vdot(one.T, two))
+    c = float(weight - 2.0 * np.trace(one) + np.vdot(one.T, one))
+    variance = left / weight
     least, largest = (share * variance for share in _BETWEEN)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        found = (apart * weight - left * total) / spread * length
+        found = (apart * c - left * b) / (a * c - b**2) * length
     between = np.clip(np.nan_to_num(found), least, largest) / length
     return mean, between, np.maximum(variance - between * length, 0.1 * variance)
 
@@ -349,9 +365,7 @@ def _expected(keys: _Keys, mean: Matrix, covariance: Matrix) -> _Expected:
     precision = np.linalg.inv(covariance)
     pull = mean @ precision
     estimates, spread = np.empty_like(keys.moments), np.zeros((dim, dim))
-    block = max(1, _BLOCK_NUMBERS // dim**2)
-    for start in range(0, len(keys.grams), block):
-        part = slice(start, start + block)
+    for part in _blocks(len(keys.grams), dim):
         inverses = _inverses(keys.grams[part] + precision)
         estimates[part] = (keys.moments[part] + pull) @ inverses
         spread += inverses.sum(axis=0)
@@ -359,6 +373,12 @@ def _expected(keys: _Keys, mean: Matrix, covariance: Matrix) -> _Expected:
     through = keys.moments + pull - estimates @ precision
     uncertain = len(keys.grams) * dim - float(np.vdot(precision, spread))
     return _Expected(estimates, through, spread, max(uncertain, 0.0))
+
+
+def _blocks(count: int, dim: int) -> Iterator[slice]:
+    """Parts of so many matrices that a core has at hand."""
+    block = max(1, _BLOCK_NUMBERS // dim**2)
+    return (slice(start, start + block) for start in range(0, count, block))
 
 
 def _inverses(matrices: Tensor) -> Tensor:
