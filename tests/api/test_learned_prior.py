@@ -472,6 +472,9 @@ async def test_a_context_has_a_mean_too(world: Api):
     expected = features @ found["mean"] + features @ np.array(found["weights"]) @ context
     assert run["arms"][0]["prior"] == pytest.approx(expected)
     assert run["arms"][0]["estimate"] == pytest.approx(expected)
+    # The context explores too: with a prior a bandit explores no more than without one, .5625 and not .6.
+    used = (await world.learner("b", "new"))["used"]
+    assert used["exploration"] == scales.exploration(D + 2 * D)
 
 
 @pytest.mark.parametrize(
