@@ -193,7 +193,7 @@ def fit(grams: Tensor, moments: Tensor, products: Tensor, weights: Vector) -> Le
     rewards are all 0 has mean 0 and hardly any noise.
 
     Shapes: grams (N, D, D), moments (N, J, D), products (N, J, J), weights (N,).
-    Cost: ``_STEPS`` N D^3; memory: five times ``_BLOCK_NUMBERS`` besides the arguments.
+    Cost: (``_STEPS`` + 2) N D^3; memory: five times ``_BLOCK_NUMBERS`` besides the arguments.
     Raises: InvalidShape, NonFinite.
     """
     count, dim = len(grams), grams.shape[-1]
