@@ -180,6 +180,12 @@ FITTING = {
     "keys/home/user-7": ["Last decisions"],
 }
 
+# Found and measured in one script: a page that is live may draw a table again between the two.
+TOO_WIDE = """(name) => {
+    const box = document.querySelector(`[role="region"][aria-label="${name}"]`);
+    return box.scrollWidth - box.clientWidth;
+}"""
+
 
 def test_tables_that_are_read_row_by_row_are_cards_on_a_phone(browser: Browser, furnished: Service):
     with console_of(browser, furnished) as console:
@@ -191,11 +197,9 @@ def test_tables_that_are_read_row_by_row_are_cards_on_a_phone(browser: Browser, 
                 console.look(size, "light")
                 page.set_viewport_size({"width": width, "height": 900})
                 for name in tables:
-                    box = page.get_by_role("region", name=name, exact=True)
-                    hidden = box.evaluate("(each) => each.scrollWidth - each.clientWidth")
-                    assert hidden <= 0, (address, name, width)
+                    assert page.evaluate(TOO_WIDE, name) <= 0, (address, name, width)
             card = page.get_by_role("region", name=tables[0], exact=True).locator("tbody tr").first
-            assert card.evaluate("(each) => getComputedStyle(each).display") == "block"
+            expect(card).to_have_css("display", "block")
         console.check()
 
 
