@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from app.filters.attribute_snapshot import AttributeSnapshot
-from app.filters.attributes import AttributeTable
+from app.filters.attributes import AttributeTable, Document
 from app.filters.filter import Filter
 from app.indexes.eligible_rows import eligible_rows
 from app.indexes.filtered_search import search_exactly
@@ -73,6 +73,7 @@ class MilvusSnapshot(Snapshot):
         own(self, "_revisions", {})
         own(self, "_features", {})
         own(self, "_documents", {})
+        own(self, "_decoded", {})
         own(self, "_attributes", AttributeTable())
         own(self, "_described", set())
 
@@ -85,6 +86,7 @@ class MilvusSnapshot(Snapshot):
     _revisions: dict[int, int]
     _features: dict[int, Vector]
     _documents: dict[int, bytes]
+    _decoded: dict[int, Document]
     _attributes: AttributeTable
     _described: set[int]
 
@@ -123,7 +125,7 @@ class MilvusSnapshot(Snapshot):
         """The attributes of the arms that were met so far."""
         new = sorted(self._documents.keys() - self._described)
         if new:
-            self._attributes.append(np.array(new), [attributes_of(self._documents[row]) for row in new])
+            self._attributes.append(np.array(new), [self._document(row) for row in new])
             self._described.update(new)
         return self._attributes.snapshot()
 
@@ -222,7 +224,7 @@ class MilvusSnapshot(Snapshot):
         rows = [self._rows[arm_id] for arm_id in ids if arm_id not in self._absent]
         wanted = self._filter
         if wanted is not None:
-            rows = [row for row in rows if wanted.matches(*attributes_of(self._documents[row]))]
+            rows = [row for row in rows if wanted.matches(*self._document(row))]
         return np.array([row for row in rows if row not in barred], dtype=np.int64)
 
     def _ranked(self, rows: Rows, query: Vector, k: int) -> TopK:
@@ -231,6 +233,12 @@ class MilvusSnapshot(Snapshot):
         revisions = np.array([self._revisions[row] for row in rows.tolist()])
         best = np.lexsort((revisions, -scores))[:k] if len(rows) else NO_ROWS
         return TopK(rows[best], scores[best], exact=False)
+
+    def _document(self, row: int) -> Document:
+        """Decoded once: a filtered search looks at an arm again each time it asks for more."""
+        if row not in self._decoded:
+            self._decoded[row] = attributes_of(self._documents[row])
+        return self._decoded[row]
 
     def _row(self, arm_id: str) -> int:
         row = self._rows.get(arm_id)
