@@ -177,7 +177,7 @@ class Service:
             warm_up=WarmUp(store, covers, ttl_ms=token_ttl_ms),
             covers=covers,
         )
-        self.rows = RowBuffer(store, metrics)
+        self.rows = RowBuffer(store, metrics, self.quotas.keep_named)
         self.decision_log = DecisionLog(store, self.bandits)
         self.evaluations = Evaluations(
             self.bandits,

@@ -176,6 +176,11 @@ class Quotas:
         known = {} if shares is None else shares.by_id
         return [(quota_id, share.quota.rule) for quota_id, share in known.items()]
 
+    async def keep_named(self) -> None:
+        """Store what rows of the decision log name quotas by. Raises Unavailable."""
+        for shares in tuple(self.shares.values()):
+            await shares.blocks.keep()
+
     async def run(self) -> None:
         """Look at all shares every ``EVERY_S``, and refill those that run low soon; until cancelled."""
         look_at = time.monotonic()

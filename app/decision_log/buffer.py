@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import groupby
 
 from app.platform.errors import Unavailable
@@ -31,10 +31,21 @@ ROW_BYTES = 500  # that a row takes here besides its record
 
 
 class RowBuffer:
-    """Rows that are not written yet, at most ``most_bytes`` of them. ``run`` writes, ``stop`` ends."""
+    """Rows that are not written yet, at most ``most_bytes`` of them. ``run`` writes, ``stop`` ends.
 
-    def __init__(self, store: Store, metrics: Metrics, *, most_bytes: int = MOST_BYTES) -> None:
+    ``keep_named``: stores what rows name. Raises Unavailable.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Metrics,
+        keep_named: Callable[[], Awaitable[None]],
+        *,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
         self._store = store
+        self._keep_named = keep_named
         self._written, self._dropped = map(metrics.log_rows.labels, ("written", "dropped"))
         self._most_bytes = most_bytes
         self._rows: list[RowWrite] = []
@@ -72,6 +83,8 @@ class RowBuffer:
             self._some.clear()
             written = 0
             try:
+                # First: who reads a row finds what it names, however busy the process is.
+                await self._keep_named()
                 for start in range(0, len(rows), BATCH_SIZE):
                     calls = self._calls(rows[start : start + BATCH_SIZE])
                     await asyncio.gather(*calls)
