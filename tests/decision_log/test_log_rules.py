@@ -6,9 +6,10 @@ import pytest
 from app.bandits.bandit import Bandit
 from app.bandits.settings import BanditRecord, LogRule
 from app.bandits.versions import BanditVersion
+from app.decision_log import reading
 from app.decision_log.reading import LoggedChoice
 from app.filters.filter import parse
-from app.learning.tokens import decision_of, new_decision_id, raw_of
+from app.learning.tokens import decision_of, new_decision_id, raw_of, text_of
 from app.platform.ids import is_logged
 from app.platform.metrics import Metrics
 from app.records.logged import LEFT_OUT, MOST_ASKED, LoggedRequest, asked_bytes, asked_of
@@ -128,3 +129,29 @@ async def test_a_token_of_a_decision_that_is_not_logged_is_as_long_as_before(wor
     assert await found(world, bandit, choice.decision) is None
     for token in ("", "no", "\u00fc", choice.decision[:-9], choice.decision + "A"):
         assert await found(world, bandit, token) is None
+
+
+async def test_a_token_that_was_changed_has_no_row(world: World):
+    """Its signature alone: what it names is the same decision."""
+    bandit = await world.bandit(log=LogRule())
+    token = (await world.choose(bandit)).decision
+    raw = raw_of(token)
+    assert await found(world, bandit, token) is not None
+    assert await found(world, bandit, text_of(raw[:-1] + bytes([raw[-1] ^ 1]))) is None
+
+
+async def test_few_late_rows_of_a_partition_stand_behind_many_of_another(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """They are read at once, and wait for rows of the other one that are not read yet."""
+    monkeypatch.setattr(reading, "READ_TOGETHER", 3)
+    bandit = await world.bandit(log=LogRule())
+    partitions = {
+        bandit.learner_for(key).partition(world.store.partitions): key for key in map(str, range(9))
+    }
+    first, second, *_ = partitions.values()
+    tokens = [(await world.choose(bandit, key)).decision for key in [first] * 8 + [second] * 2]
+    await world.service.rows.flush()
+    pages = world.service.decision_log.pages(bandit, from_ms=None, to_ms=None)
+    rows = [row.decision async for page in pages for row in page]
+    assert sorted(rows) == sorted(tokens)

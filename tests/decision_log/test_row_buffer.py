@@ -163,3 +163,21 @@ async def test_it_writes_what_is_added_until_it_ends(monkeypatch: pytest.MonkeyP
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert store.written == Counter(str(n) for n in range(5))
+
+
+async def test_rows_that_the_store_refused_are_written_though_none_is_added(monkeypatch: pytest.MonkeyPatch):
+    for name in ("REST_S", "RETRY_S"):
+        monkeypatch.setattr(row_buffer, name, 0.0)
+    store = Store()
+    buffer, reported = made(store)
+    store.away = True
+    buffer.add(row(1))
+    with pytest.raises(Unavailable):
+        await buffer.flush()
+    store.away = False
+    running = asyncio.create_task(buffer.run())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert reported() == {"written": 1}

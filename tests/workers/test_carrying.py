@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -169,6 +170,34 @@ async def test_a_plan_carries_only_those_keys_of_which_it_fits_a_prior(
     answer = await world.ok("POST", "/v1/bandits/c/move", {"catalogue": "new", "dry_run": True})
     assert answer["learners"] == KEYS
     assert sum(seen) == 12
+
+
+async def test_a_partition_is_carried_only_once_the_entry_of_the_move_is_folded(
+    world: Api, monkeypatch: pytest.MonkeyPatch
+):
+    """Until then rewards of the earlier space still come: the fold waits here for a round of the carrying."""
+    apply, carry_out, all_carried = LearnerStates.apply, carrying.Carrying._carry_out, MoveStore.all_carried
+    had_round, was_folded = asyncio.Event(), list[bool]()
+
+    async def applied(self: LearnerStates, partition: int, **words: Any) -> bool:
+        if words.get("moved"):
+            await had_round.wait()
+        return await apply(self, partition, **words)
+
+    async def carried_out(self: carrying.Carrying, uid: str, number: int) -> None:
+        await carry_out(self, uid, number)
+        had_round.set()
+
+    async def noted(self: MoveStore, partition: int, uid: str, number: int) -> None:
+        was_folded.append((await self.progress(uid))[partition].folded >= number)
+        await all_carried(self, partition, uid, number)
+
+    monkeypatch.setattr(LearnerStates, "apply", applied)
+    monkeypatch.setattr(carrying.Carrying, "_carry_out", carried_out)
+    monkeypatch.setattr(MoveStore, "all_carried", noted)
+    await move(world, "new")
+    assert was_folded
+    assert all(was_folded)
 
 
 def a_state(seed: int, dim: int = 3) -> LearnerState:

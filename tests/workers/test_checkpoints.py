@@ -235,7 +235,8 @@ async def test_a_tail_that_has_lost_an_entry_is_not_served(one: Store, caplog: p
     assert "not trimmed" in caplog.text
 
 
-async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Store):
+@pytest.mark.parametrize("call", ["watermark", "stored", "apply"])
+async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Store, call: str):
     """A checkpoint that somebody overtakes is not written."""
     lossy: Any = LossyStore(one)
     with pytest.MonkeyPatch.context() as patch:
@@ -243,15 +244,15 @@ async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Stor
         for number in range(5):
             await reward(one, "x", number, number)
             await worker(one).drain()
-        log = await one.rewards.read(0, "0-0", 10)
+        log = list(await one.rewards.read(0, "0-0", 10))
 
         async def overtake() -> None:
             await reward(one, "x", 7, 7)
+            log.extend(await one.rewards.read(0, log[-1].entry_id, 10))
             await worker(one).drain()
 
-        lossy.before["learners.apply"] = overtake
+        lossy.before[f"learners.{call}"] = overtake
         await trim(lossy, 3_600)
-    log = [*log, *await one.rewards.read(0, log[-1].entry_id, 10)]
     assert len(log) == 6
     meant = encoded(fold({}, log))
     assert {name: data for name, data in (await held(one)).items() if data} == meant

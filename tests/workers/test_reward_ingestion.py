@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from app.records.records import (
     vector_to_bytes,
 )
 from app.storage.store import Store
-from app.storage.types import LearnerId, LogEntry, RewardWrite
+from app.storage.types import LearnerChanges, LearnerId, LogEntry, RewardWrite
 from lossy_store import LossyStore
 from shortlist.linear import ridge_sums
 from shortlist.linear.sum_algebra import plus, scaled, weight
@@ -36,6 +36,8 @@ from waiting import wait_until
 from workers import batches as worker_batches
 from workers import reward_ingestion
 from workers.batches import States, batches
+from workers.learned_bandits import LearnedBandits
+from workers.leases import OnlyWorker, SharedWorker
 from workers.log_trimming import LogTrimmer
 from workers.reward_ingestion import RewardWorker, Step
 
@@ -482,6 +484,46 @@ async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: Store)
     assert await going.wait_applied(0, last.entry_id) is True
     going.stop()
     await running
+
+
+async def test_who_waits_hears_of_what_another_worker_applied(one: Store):
+    """The partition was this worker's when the call came, and is another's since."""
+    remote: Any = None  # never asked: the partition is its own
+    shared = SharedWorker(worker(one, poll_s=3_600), OnlyWorker(), remote)
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
+    (last,) = await one.rewards.read(0, "0-0", 10)
+    waiting = asyncio.create_task(shared.wait_applied(0, last.entry_id))
+    await asyncio.sleep(0)
+    await worker(one).drain()
+    assert not waiting.done()
+    shared.changed(0, LearnerChanges(last.entry_id, last.entry_id))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert waiting.done()
+    assert await waiting is True
+
+
+async def test_where_it_is_not_known_whose_learners_changed_all_priors_are_looked_at(
+    one: Store, monkeypatch: pytest.MonkeyPatch
+):
+    bandits, told = LearnedBandits(one), list[Iterable[str] | None]()
+    await bandits.poll(told.append)
+    told.clear()
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)])
+    await worker(one).drain()
+    await bandits.poll(told.append)
+    assert told == [{UID}]
+    changed = one.learners.changed
+
+    async def forgotten(known: Mapping[int, str]) -> Any:
+        """As of a reader that was away for so long that the store has no list of that time any more."""
+        return await changed(dict.fromkeys(known, ""))
+
+    monkeypatch.setattr(one.learners, "changed", forgotten)
+    await append(one, [("x", [1.0, 2.0, 3.0], 1.0, True)], start=1)
+    await worker(one).drain()
+    await bandits.poll(told.append)
+    assert told == [{UID}, None]
 
 
 async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monkeypatch: pytest.MonkeyPatch):
