@@ -295,7 +295,9 @@ class Policy(ABC):
         left. Pure, for any thread.
 
         ``posterior``   ``theta`` (D,), the estimate in the context of the request; ``ridge.draw`` and
-                        ``ridge.widths`` of ``shortlist.linear`` use its covariance
+                        ``ridge.widths`` of ``shortlist.linear`` use its covariance. All are in the unit that
+                        the learner learns in, which is another one than that of rewards under
+                        ``shift_rewards``
         ``candidates``  the arms that it may take, as below
         ``rng``         numpy's generator, the only source of chance
         ``prepared``    what ``prepare`` returned
@@ -306,11 +308,13 @@ class Policy(ABC):
         ``candidates.limits``  None, or what a list of rows from ``scan`` has to keep to besides:
                         ``limits.over(rows)``, made once, has ``barred`` (n,), and ``take(position)`` after
                         each arm, which answers the positions that are barred from then on, itself first
-        ``candidates.bandit``  its settings are in ``record``; ``observed(hits)`` converts estimates to the
-                        unit of rewards, in which scores are answered
+        ``candidates.bandit``  its settings are in ``record``. Scores are answered in the unit of rewards, and
+                        settings such as ``temperature`` are in it: ``observed(hits)`` converts hits to it;
+                        ``theta, offset = observed_theta(posterior.theta)`` are such that x.theta + offset is
+                        in it, and ``observed_noise(posterior.sigma)`` is the noise of rewards
 
         Returns ``Ranking(TopK(rows, scores, exact), propensities)``. The propensity of an arm is its
-        probability given those before it in the list.
+        probability given those before it in the list: a list of Python floats, one for each arm.
         """
 
     # An evaluation on a log.

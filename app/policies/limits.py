@@ -62,7 +62,7 @@ class AtMost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CappedValues:
-    """How many more arms there may be of some values of ``field``, which were had before."""
+    """How many more arms there may be of some values of ``field``; of its other values any number."""
 
     field: str
     left: Sequence[tuple[Value, int]]
