@@ -118,6 +118,26 @@ TESTS = {
         "tests/api/test_shift_rewards.py",
         "tests/api/test_milvus.py",
     ),
+    "catalogues": (
+        "tests/catalogues",
+        "tests/records",
+        "tests/replication",
+        "tests/queries/test_mips_plans.py",
+        "tests/serving/test_lost_replies.py",
+        "tests/api/test_catalogues.py",
+        "tests/api/test_features.py",
+        "tests/api/test_pages.py",
+        "tests/api/test_long_answers.py",
+        "tests/api/test_overviews.py",
+        "tests/api/test_intercept.py",
+        "tests/api/test_shift_rewards.py",
+        "tests/api/test_adaptive_solver.py",
+        "tests/api/test_mips.py",
+        "tests/workers/test_arm_following.py",
+        "tests/api/test_milvus.py",
+        "tests/api/test_on_milvus.py",
+        "tests/api/test_more_on_milvus.py",
+    ),
 }
 
 

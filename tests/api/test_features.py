@@ -184,7 +184,13 @@ async def test_features_are_immutable(shared: Api):
         {"dim": len(COLUMNS) + 2},
     ]  # fmt: skip
     for other in others:
-        await shared.refused("PUT", "/v1/catalogues/fixed", other, status=409, code="conflict")
+        problem = await shared.refused("PUT", "/v1/catalogues/fixed", other, status=409, code="conflict")
+        assert "its features are others" in problem["detail"]
+    await made(shared, "based", others[3]["features"])
+    turned = {"to": 2, "basis": [[0, 1, 0, 0], [1, 0, 0, 0]]}
+    other = {"features": {"fields": FIELDS, "embedding": {"dim": 4, "reduce": turned}}}
+    problem = await shared.refused("PUT", "/v1/catalogues/based", other, status=409, code="conflict")
+    assert "its features are others" in problem["detail"]
 
 
 async def test_features_that_cannot_be_are_refused_by_their_field(shared: Api):

@@ -39,6 +39,20 @@ def test_one_version_has_one_copy_and_another_has_another():
     assert second.order.tolist() != first.order.tolist()
 
 
+def test_after_a_compaction_rows_are_those_of_the_new_table():
+    """It makes no new version, but numbers the arms anew."""
+    kept, catalogue = BlockedCopies(1 << 30), Catalogue("1").put(*map(str, range(1_200)))
+    catalogue.index.remove([str(arm) for arm in range(1_100)])
+    before = kept.prepare(catalogue).table
+    job = catalogue.index.begin_maintenance()
+    assert job is not None
+    job.run()
+    catalogue.index.finish_maintenance(job)
+    after = kept.prepare(catalogue).table
+    rows = [(table.row_of("1150"), table.rows) for table in (before, after)]
+    assert rows == [(1_150, 1_200), (50, 100)]
+
+
 def test_the_order_is_drawn_again_after_many_answers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(blocked_copies, "REDRAW", 3)
     kept, catalogue = BlockedCopies(1 << 30), Catalogue("1").put("a", "b")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from api_client import Api, running
+from app.catalogues.kept_arms import FoundArms
 from app.catalogues.replaced_features import (
     LEAST_REPLACED,
     PERIOD_S,
@@ -67,6 +68,13 @@ def test_fewer_arms_than_a_thousand_say_nothing_nor_do_those_of_yesterday():
     assert not in_batches(ReplacedFeatures(), OLD[: LEAST_REPLACED - 1], TURNED[: LEAST_REPLACED - 1])
     assert not in_batches(ReplacedFeatures(), OLD, TURNED, step=WITHIN_S / 5)
     assert in_batches(ReplacedFeatures(), OLD, TURNED, step=PERIOD_S / 10)
+
+
+def test_arms_that_are_new_are_compared_with_nothing():
+    ids = [f"a{place}" for place in range(len(OLD))]
+    before = FoundArms(ids, OLD, range(len(OLD)))
+    assert not ReplacedFeatures().written(before, ["new", *ids], np.vstack((TURNED[:1], OLD)))
+    assert ReplacedFeatures().written(before, ["new", *ids], np.vstack((OLD[:1], TURNED)))
 
 
 def test_features_that_do_not_vary_say_nothing():

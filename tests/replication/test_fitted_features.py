@@ -53,6 +53,7 @@ async def test_all_processes_and_the_next_start_have_the_same_basis(store_url: s
             arm = await api.ok("GET", "/v1/catalogues/e/arms/a299")
             answers.append((view["basis"], found["arms"], chosen["arms"], arm["features"]))
         assert answers[0] == answers[1]
+        assert answers[0][3] == pytest.approx((np.array(answers[0][0]) @ rows[299]).tolist(), abs=1e-5)
     async with running(store_url, tmp_path / "one", empty=False) as again:
         view = await view_of(again)
         found = await again.ok("POST", "/v1/catalogues/e/mips", question)
@@ -91,3 +92,32 @@ async def test_two_processes_that_fit_at_once_agree(
         views = [await view_of(api) for api in (one, two)]
         assert views[0]["basis"] == views[1]["basis"]
         assert views[0]["version"] == views[1]["version"]
+
+
+async def test_a_basis_that_is_fitted_during_a_poll_is_known_with_the_arms_that_it_made(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Until then the features of the arms are zeros: searched with a basis, any arm would be the best."""
+    rows = embeddings(100)
+    async with (
+        running(store_url, tmp_path / "one") as one,
+        running(store_url, tmp_path / "two", empty=False) as two,
+    ):
+        await one.ok("PUT", "/v1/catalogues/e", {"features": FEATURES}, 201)
+        await put(one, rows)
+        await two.ok("GET", "/v1/catalogues/e")
+        catalogues = two.app.service.catalogues
+        store = catalogues._store.arms
+        changed = store.changed
+
+        async def fitted_then(*args: Any) -> Any:
+            monkeypatch.undo()
+            found = await changed(*args)
+            await one.ok("POST", "/v1/catalogues/e/features/fit")
+            return found
+
+        monkeypatch.setattr(store, "changed", fitted_then)
+        await catalogues.sync(catalogues.served("e"))
+        question = {"embedding": rows[50].tolist(), "k": 3, "method": "exact"}
+        here, there = [await api.ok("POST", "/v1/catalogues/e/mips", question) for api in (one, two)]
+        assert here["arms"] == there["arms"]

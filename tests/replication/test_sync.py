@@ -145,6 +145,49 @@ async def test_whoever_writes_both_end_with_what_is_stored(
         assert catalogue.version == await world.store.arms.version(catalogue.uid)
 
 
+async def test_who_writes_after_another_has_what_both_wrote(pair: tuple[World, World]):
+    one, two = pair
+    here, there = [await world.service.catalogues.get("c") for world in pair]
+    await one.service.catalogues.upsert(here, [Arm("of one", [2.0, 1.0])])
+    await two.service.catalogues.upsert(there, [Arm("of two", [1.0, 2.0])])
+    assert held(there) == await stored(two.store, there.uid)
+    await one.service.catalogues.remove(here, ["of two"])
+    assert held(here) == await stored(one.store, here.uid)
+
+
+async def test_changes_that_could_not_be_read_are_read_later(pair: tuple[World, World]):
+    one, two = pair
+    here, there = [await world.service.catalogues.get("c") for world in pair]
+    await one.service.catalogues.upsert(here, [Arm("new", [2.0, 1.0])])
+    two.store.refuse.add("arms.read")
+    with pytest.raises(Unavailable):
+        await two.service.catalogues.sync(there)
+    two.store.refuse.clear()
+    await two.service.catalogues.sync(there)
+    assert held(there) == held(here)
+
+
+async def test_what_is_written_while_all_arms_are_read_is_there_afterwards(
+    pair: tuple[World, World], store: Store, tmp_path: Path
+):
+    one, _ = pair
+    here = await one.service.catalogues.get("c")
+
+    async def written() -> None:
+        await one.service.catalogues.upsert(here, [Arm("new", [2.0, 1.0])])
+
+    lossy: Any = LossyStore(store)
+    # what is asked for next, when all arms were read
+    lossy.before["arms.has_documents"] = written
+    configured = Settings(redis_url="unix:///not-used", data_dir=tmp_path / "three")
+    service = Service(configured, lossy, Metrics())
+    await service.start()
+    try:
+        assert held(await service.catalogues.get("c")) == await stored(store, here.uid)
+    finally:
+        await service.stop()
+
+
 async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
     pair: tuple[World, World], store: Store
 ):

@@ -16,6 +16,7 @@ from app.milvus.engine import Engine
 from app.milvus.index import MilvusIndex
 from app.platform.errors import Unavailable
 from app.records.records import ArmDocument, pack, vector_to_bytes
+from app.storage import redis_keys
 from app.storage.types import ArmWrite, Position
 from lossy_store import LossyStore
 from workers import arm_following
@@ -301,6 +302,25 @@ async def test_a_page_of_arms_is_in_the_order_of_changes_and_a_sample_has_living
     assert set(sample.ids) <= set(seen)
     assert (await arms.sample(5, 4)).ids == sample.ids
     assert sorted((await arms.sample(6, 50)).ids) == sorted(seen)
+
+
+async def test_arms_that_the_store_has_lost_leave_the_overlay(copy):
+    """As after the fail-over of a primary: the version is older, and so are the arms."""
+    await copy.write("a0", "a1")
+    index = copy.follower()._index
+    arms = MilvusArms(index)
+    await arms.sync()
+    redis, stored = copy.store.arms._redis, dict[str, bytes]()
+    for key in redis_keys.catalogue(copy.uid):
+        if (data := await redis.command("DUMP", key)) is not None:
+            stored[key] = data
+    await copy.write("lost")
+    await arms.sync()
+    assert "lost" in index.overlay
+    for key, data in stored.items():
+        await redis.command("RESTORE", key, 0, data, "REPLACE")
+    await arms.sync()
+    assert [arm in index.overlay for arm in ("a0", "a1", "lost")] == [True, True, False]
 
 
 async def test_a_large_sample_is_read_in_pages_and_made_in_a_thread(copy, monkeypatch):
