@@ -29,6 +29,7 @@ from app.bandits.settings import (
     settings_of,
 )
 from app.bandits.versions import BanditVersion, etag_of
+from app.filters.overview import no_arm_has, unknown_fields
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
 from app.measuring.evaluation_warnings import warnings_of_log
@@ -45,9 +46,10 @@ class _View(BaseModel):
     """The settings of a bandit, with all defaults filled in.
 
     ``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
-    cannot be done with these settings, as sentences; absent if there are none. ``used``: what the settings
-    are for a learner without rewards; in the list of all bandits without what other keys have taught it.
-    ``move``: while learners are being carried to another catalogue; absent otherwise, and in lists.
+    cannot be done with these settings, or cannot be meant, as sentences; absent if there are none. ``used``:
+    what the settings are for a learner without rewards; in the list of all bandits without what other keys
+    have taught it. ``move``: while learners are being carried to another catalogue; absent otherwise, and in
+    lists.
     """
 
     id: str
@@ -246,7 +248,20 @@ def _answer(
 
 
 def _with_used(bandit: Bandit, begins_with: tuple[float, float]) -> dict[str, Any]:
-    return {**_view(bandit.name, bandit.version), "used": used(bandit, *begins_with)}
+    view = _view(bandit.name, bandit.version) | {"used": used(bandit, *begins_with)}
+    if doubts := _doubts(bandit):
+        view["warnings"] = [*view.get("warnings", ()), *doubts]
+    return view
+
+
+def _doubts(bandit: Bandit) -> list[str]:
+    """About a filter that no arm may ever match. Of arms in Milvus nobody here knows all fields."""
+    if bandit.arm_filter is None or not bandit.catalogue.holds_arms:
+        return []
+    arms = bandit.catalogue.index.snapshot()
+    if not arms.size:
+        return []
+    return [f"filter: {no_arm_has(field)}" for field in unknown_fields(arms.attributes, bandit.arm_filter)]
 
 
 def _view(name: str, version: BanditVersion) -> dict[str, Any]:

@@ -131,8 +131,11 @@ def _detail_of(error: ShortlistError) -> str:
     """What is wrong, with its field where that is not named yet: many people read ``detail`` alone."""
     if len(error.errors) == 1 and error.errors[0][1] == error.detail:
         names = [str(name) for name in error.errors[0][0] if not isinstance(name, Part)]
-        if names and names[-1] not in re.findall(r"\w+", error.detail):
-            return f"{'.'.join(names)}: {error.detail}"
+        field = ".".join(names)
+        # Of a field within others its last name does not tell which one it is: many are called `id`.
+        is_named = field in error.detail if len(names) > 1 else field in re.findall(r"\w+", error.detail)
+        if names and not is_named:
+            return f"{field}: {error.detail}"
     return error.detail
 
 
@@ -168,11 +171,20 @@ def _routes(request: Request, path: str) -> list[Route]:
     return [route for route in routes if route.matches(scope)[0] != Match.NONE]
 
 
+def _methods(request: Request) -> str:
+    routes = _routes(request, request.scope["path"])
+    return ", ".join(sorted({method for route in routes for method in route.methods or ()}))
+
+
 def _detail(request: Request, status: int) -> str:
     """What is said of a request that no route takes."""
     path = request.scope["path"]
     if status == 404 and path.endswith("/") and (routes := _routes(request, path.rstrip("/"))):
         return f"there is nothing at this path: leave out the / at its end, as in {routes[0].path}"
+    if status == 405:
+        return f"this path does not take that method, but {_methods(request)}"
+    if status == 404:
+        return "there is nothing at this path; /docs lists what there is"
     return f"this request is not possible here: {HTTPStatus(status).phrase}"
 
 
@@ -183,6 +195,5 @@ async def of_the_framework(request: Request, error: HTTPException) -> Response:
     body = problem(error.status_code, code, title, _detail(request, error.status_code))
     headers = error.headers
     if error.status_code == 405:  # of all routes of the path, not of one alone
-        routes = _routes(request, request.scope["path"])
-        headers = {"Allow": ", ".join(sorted({method for route in routes for method in route.methods or ()}))}
+        headers = {"Allow": _methods(request)}
     return Response(body, error.status_code, headers, PROBLEM)

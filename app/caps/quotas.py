@@ -19,7 +19,7 @@ from app.caps.followed_membership import FollowedMembership
 from app.caps.membership import MAX_QUOTAS
 from app.caps.rules import BanditQuota, QuotaRule, QuotaShare
 from app.caps.shares import STATES, QuotaLedger
-from app.filters.overview import no_arm_has
+from app.filters.overview import no_arm_has, unknown_fields
 from app.indexes.snapshot import Snapshot
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Conflict, Invalid, NotFound, QuotaReached, Unavailable
@@ -278,10 +278,8 @@ def _check_known(bandit: Bandit, rule: QuotaRule) -> None:
         raise Invalid("the bandit has no signal with this name", path=("signal",))
     if rule.arm is not None and rule.arm not in index:
         raise Invalid("no arm has this id", path=("arm",))
-    arm_filter = rule.parsed
-    names = index.snapshot().attributes.names.fields
-    for field in () if arm_filter is None else sorted(arm_filter.fields):
-        if names.number_of(field) is None:
+    if (arm_filter := rule.parsed) is not None:
+        for field in unknown_fields(index.snapshot().attributes, arm_filter):
             raise Invalid(no_arm_has(field), path=("filter", field))
 
 

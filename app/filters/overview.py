@@ -155,6 +155,12 @@ class FieldOverview:
                 yield stored, distinct, np.bincount(which, np.concatenate(counts)).astype(np.int64)
 
 
+def unknown_fields(attributes: AttributeSnapshot, arm_filter: Filter) -> list[str]:
+    """The fields that a filter asks for and no arm has had, sorted. Cost: that of the filter."""
+    fields = attributes.names.fields
+    return [field for field in sorted(arm_filter.fields) if fields.number_of(field) is None]
+
+
 def no_arm_has(name: str) -> str:
     """The words for a field that no arm has."""
     return f"no arm has `{shown(name)}`"

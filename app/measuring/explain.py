@@ -39,6 +39,7 @@ from shortlist.types import Matrix, Vector
 
 MOST_CANDIDATES = 100
 MOST_TERMS = 10
+NO_LOG = "this bandit keeps no log: set `log`, and its next decisions can be explained"
 NOT_LOGGED = (
     "the decision is not in the log of this bandit; a new one is there about half a second after its choice"
 )
@@ -104,7 +105,7 @@ class Explanations:
         """
         logged = await self._log.find(bandit, token)
         if logged is None:
-            raise NotFound(NOT_LOGGED)
+            raise NotFound(NO_LOG if bandit.record.log is None else NOT_LOGGED)
         changed, again, candidates = await self._again(bandit, logged)
         return Explanation(
             row=logged.row,

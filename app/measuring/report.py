@@ -47,6 +47,7 @@ Unit = Literal["key", "decision"]
 GuardrailState = Literal["kept", "broken", "unknown"]
 LEVEL = 0.95
 GROUPS: tuple[GroupName, ...] = ("policy", "holdout")
+NO_LOG = "this bandit keeps no log: set `log`, and its next decisions are reported"
 POLICY_WORSE_THAN_HOLDOUT = (
     "the policy earns less than the holdout: docs/it-does-not-learn.md says what to look at"
 )
@@ -156,7 +157,8 @@ class Report:
     ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
     ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
     ``places``              of decisions with several arms: what each place has earned, the first hundred
-    ``warnings``            why a group has no interval, and whether the policy is the worse one
+    ``warnings``            why a group has no interval, whether the policy is the worse one, or why there are
+                            no decisions
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; null: as asked
     ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
 
@@ -430,9 +432,10 @@ class Reports:
                     await MEASURING.run(partial(fold.add, page, terms[name]))
             found = {name: fold.report(complete_from) for name, fold in folds.items()}
         moves = await self._moves_within(bandit, complete_from or from_ms or 0, to_ms)
-        found[None] = replace(
-            found[None], moves=moves, warnings=[*found[None].warnings, *map(_words_of, moves)]
-        )
+        warnings = [*found[None].warnings, *map(_words_of, moves)]
+        if bandit.record.log is None and not any(group.decisions for group in found[None].groups):
+            warnings.append(NO_LOG)
+        found[None] = replace(found[None], moves=moves, warnings=warnings)
         if not names:
             return found[None]
         made = _with_signals(bandit, found)

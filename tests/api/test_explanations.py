@@ -72,6 +72,16 @@ async def test_a_token_of_any_length_is_explained_and_a_short_one_by_its_path_to
         await world.refused("POST", "/v1/bandits/b/log/explain", body, status=404, code="not_found")
 
 
+async def test_a_bandit_without_a_log_says_so(world: Api):
+    """Not that the row will come: nobody has to wait for it."""
+    await world.bandit("b", "c")
+    body = {"decision": (await world.choose("b"))["decision"]}
+    problem = await world.refused("POST", "/v1/bandits/b/log/explain", body, status=404, code="not_found")
+    assert problem["detail"].startswith("this bandit keeps no log")
+    report = await world.ok("GET", "/v1/bandits/b/report")
+    assert [each.split(":")[0] for each in report["warnings"]] == ["this bandit keeps no log"]
+
+
 async def test_draws_differ_and_so_do_their_seeds(world: Api):
     await world.bandit("b", "c", policy="softmax", temperature=10.0, log={})
     found = [await explained(world, await world.choose("b", k=4)) for _ in range(5)]

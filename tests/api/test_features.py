@@ -363,7 +363,7 @@ async def test_embeddings_of_another_length_or_beyond_float32_are_refused(shared
     for features in ([], [1.0] * TO, [1.0] * (DIM + 1)):
         body = {"arms": [{"id": "x", "features": features}]}
         told = await shared.refused("PUT", arms_path("lengths"), body, code="dimension_mismatch")
-        assert told["detail"] == f"features must have {DIM} numbers, not {len(features)}"
+        assert told["detail"] == f"arms.0.features: features must have {DIM} numbers, not {len(features)}"
     body = {"arms": [{"id": "x", "features": [1e39] * DIM}]}
     told = await shared.refused("PUT", arms_path("lengths"), body)
     assert told["errors"][0]["loc"] == ["body", "arms", 0, "features", 0]

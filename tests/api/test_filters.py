@@ -238,6 +238,19 @@ async def test_a_bandits_own_filter_always_holds(shared: Api):
     await shared.refused("PUT", "/v1/bandits/other", bad, loc=place)
 
 
+async def test_a_bandits_filter_on_a_field_that_no_arm_has_is_a_warning(shared: Api):
+    """Its arms may come later, so that it is no error."""
+    await shared.ok("PUT", "/v1/catalogues/later", {"dim": 2}, 201)
+    body = {"catalogue": "later", "policy": "sub_ts", "filter": {"prise": {"$lt": 13}}}
+    made = await shared.ok("PUT", "/v1/bandits/misspelt", body, 201)
+    assert "warnings" not in made, "there are no arms yet"
+    arm = {"id": "a", "features": [1.0, 0.0], "metadata": {"price": 12}}
+    await shared.ok("PUT", "/v1/catalogues/later/arms", {"arms": [arm]})
+    assert (await shared.ok("GET", "/v1/bandits/misspelt"))["warnings"] == ["filter: no arm has `prise`"]
+    mended = {"filter": {"prise": None, "price": {"$lt": 13}}}
+    assert "warnings" not in await shared.ok("PATCH", "/v1/bandits/misspelt", mended)
+
+
 async def test_warm_up_baselines_and_shifted_rewards_keep_to_the_filter(shared: Api):
     await build(shared, "warm", explore={"centers": 9})
     await shared.ok("DELETE", "/v1/bandits/warm/learners/_global", status=204)

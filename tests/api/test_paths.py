@@ -117,6 +117,7 @@ async def test_a_method_that_is_not_there(world: tuple[Api, str]):
                 allowed = set(answer.headers["allow"].split(", "))
                 assert there <= allowed, "all methods of the path, not those of one route"
                 assert method not in allowed, path
+                assert answer.json()["detail"].endswith(f"but {answer.headers['allow']}")
     assert await api.stored() == before
 
 

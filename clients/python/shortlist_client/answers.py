@@ -647,10 +647,10 @@ class Bandit(Settings):
     """The settings of a bandit, with all defaults filled in.
 
     ``version`` counts from 1, when the bandit was made, and grows with every change. ``warnings``: what
-    cannot be done with these settings, as sentences; absent if there are none. ``used``: what the
-    settings are for a learner without rewards; in the list of all bandits without what other keys have
-    taught it. ``move``: while learners are being carried to another catalogue; absent otherwise, and in
-    lists.
+    cannot be done with these settings, or cannot be meant, as sentences; absent if there are none.
+    ``used``: what the settings are for a learner without rewards; in the list of all bandits without
+    what other keys have taught it. ``move``: while learners are being carried to another catalogue;
+    absent otherwise, and in lists.
     """
 
     id: str
@@ -1048,7 +1048,8 @@ class Report:
     ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
     ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
     ``places``              of decisions with several arms: what each place has earned, the first hundred
-    ``warnings``            why a group has no interval, and whether the policy is the worse one
+    ``warnings``            why a group has no interval, whether the policy is the worse one, or why there are
+                            no decisions
     ``complete_from``       when it begins, in ms since 1970, since rows from before are gone; None: as asked
     ``moves``               of the bandit to other catalogues in this time, the earliest first; absent: none
 
