@@ -70,6 +70,15 @@ def must_be(text: str) -> WrapValidator:
     return WrapValidator(check)
 
 
+def absent_is(text: str) -> Any:
+    """What a setting is where a request leaves it out and others decide: its stored default is not that."""
+
+    def describe(schema: dict[str, Any]) -> None:
+        schema.pop("default", None)
+
+    return Field(description=f"Of a bandit that is made without it: {text}.", json_schema_extra=describe)
+
+
 class RewardRule(Document, frozen=True):
     """With ``wait_s`` a decision that gets no reward counts as ``default``; else it teaches nothing."""
 
@@ -232,7 +241,10 @@ class BanditSettings(Document, frozen=True):
     shortlist: Annotated[int, Field(ge=1, le=MAX_K)] = 30
     eta: Annotated[float, Field(gt=0, lt=1)] | None = None
     reward: RewardRule = RewardRule()
-    prior: Literal["learned", "pooled", "plain"] = "plain"
+    prior: Annotated[
+        Literal["learned", "pooled", "plain"],
+        absent_is('"learned" where scope is "per_key" and no other setting refuses it, else "plain"'),
+    ] = "plain"
     prior_strength: Annotated[float, Field(gt=0, le=MAX_PRIOR_STRENGTH)] = 0.3
     half_life_s: Annotated[
         Annotated[float, Field(ge=1, le=MAX_HALF_LIFE_S)] | None,
@@ -265,7 +277,11 @@ class BanditSettings(Document, frozen=True):
     signals: Annotated[dict[Identifier, SignalRule], Field(min_length=1)] | None = None
     guardrails: Annotated[list[GuardrailRule], Field(max_length=MAX_GUARDRAILS)] | None = None
     position: PositionRule | None = None
-    intercept: Annotated[bool, Fixed("a learner has a parameter for it")] = False
+    intercept: Annotated[
+        bool,
+        Fixed("a learner has a parameter for it"),
+        absent_is("true, but with shift_rewards and policies of elimination"),
+    ] = False
     epsilon: Annotated[float, Field(ge=0, le=1)] | None = None
     alpha: Annotated[float, Field(ge=0, le=1e6)] | None = None
 

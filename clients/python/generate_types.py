@@ -54,6 +54,7 @@ LATER = {
 DEFAULTS = {
     ("Bandit", "version"): "None", ("BanditVersion", "version"): "None",
     ("LoggedDecision", "barred"): "Barred()", ("Report", "unit"): '"decision"',
+    ("Settings", "prior"): '"plain"', ("Settings", "intercept"): "False",
 }  # fmt: skip
 PLAIN_DEFAULTS = {"int": "0", "float": "0.0"}
 ADDED = {
@@ -191,7 +192,8 @@ class Generator:
             kind = self.kind(schema, is_answer=False)
             kind = re.sub(r"Literal\[[^]]*\]|^Policy$", "str", kind)
             default = schema.get("default", None if "None" in kind else ...)
-            lines.append(f"    {name}: {kind}" + ("" if default is ... else f" = {text_of(default)}"))
+            text = DEFAULTS.get(("Settings", name)) or ("" if default is ... else text_of(default))
+            lines.append(f"    {name}: {kind}" + (text and f" = {text}"))
         yield "\n".join(lines)
 
     def answers(self) -> Iterator[str]:

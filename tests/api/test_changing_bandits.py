@@ -65,8 +65,9 @@ async def test_a_field_is_changed_and_goes_back_to_its_default(world: Api, field
     await world.bandit("b", "c", **defaults, **needs)
     made, first = await world.ok("GET", PATH), await etag(world)
     changed = await patched(world, {field: value})
-    assert ("warnings" in changed) == (field == "log"), "no propensities: nothing can be evaluated"
-    warned = {"warnings": changed["warnings"]} if field == "log" else {}
+    # No propensities: nothing can be evaluated. No arm has the field of the filter.
+    warned = {"warnings": changed["warnings"]} if field in ("log", "filter") else {}
+    assert ("warnings" in changed) == bool(warned)
     full = {**made[field], **value} if field == "reward" else value
     assert (changed["used"] != made["used"]) == (field in ("ridge", "exploration"))
     assert changed == {**made, field: full, "version": 2, "used": changed["used"], **warned}
