@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done as it was asked for, and one line says why.
     """
     words = sys.argv[1:] if arguments is None else arguments
+    if not words:
+        _parser().error("a command is missing; shortlist --help lists them")
     try:
         parsed = (_studies() if words[:1] and words[0] in STUDIES else _parser()).parse_args(words)
         return int(parsed.run(parsed) or 0)
