@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -248,10 +249,7 @@ def _answer(
 
 
 def _with_used(bandit: Bandit, begins_with: tuple[float, float]) -> dict[str, Any]:
-    view = _view(bandit.name, bandit.version) | {"used": used(bandit, *begins_with)}
-    if doubts := _doubts(bandit):
-        view["warnings"] = [*view.get("warnings", ()), *doubts]
-    return view
+    return {**_view(bandit.name, bandit.version, _doubts(bandit)), "used": used(bandit, *begins_with)}
 
 
 def _doubts(bandit: Bandit) -> list[str]:
@@ -264,7 +262,7 @@ def _doubts(bandit: Bandit) -> list[str]:
     return [f"filter: {no_arm_has(field)}" for field in unknown_fields(arms.attributes, bandit.arm_filter)]
 
 
-def _view(name: str, version: BanditVersion) -> dict[str, Any]:
-    warnings = warnings_of_log(version.record)
+def _view(name: str, version: BanditVersion, doubts: Sequence[str] = ()) -> dict[str, Any]:
+    warnings = [*warnings_of_log(version.record), *doubts]
     view = {"id": name, **settings_of(version.record), "version": version.number}
     return {**view, "warnings": warnings} if warnings else view

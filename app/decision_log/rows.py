@@ -12,6 +12,8 @@ from app.bandits.bandit import Bandit
 from app.platform.documents import Answer
 from app.records.left_out import NOTHING_BARRED, Barred
 
+NO_LOG = "this bandit keeps no log: set `log`, and its next decisions stand in it"
+
 
 class LoggedArm(Answer, frozen=True, gc=False):
     """``propensity``: the probability of this arm given those before it; null where the policy knows none."""

@@ -23,7 +23,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.decision_log.reading import DecisionLog, LoggedChoice
-from app.decision_log.rows import Row
+from app.decision_log.rows import NO_LOG, Row
 from app.filters.filter import none_of, parse
 from app.learning.learned_priors import LearnedPriors
 from app.platform.errors import Invalid, NoArms, NotFound
@@ -39,7 +39,6 @@ from shortlist.types import Matrix, Vector
 
 MOST_CANDIDATES = 100
 MOST_TERMS = 10
-NO_LOG = "this bandit keeps no log: set `log`, and its next decisions can be explained"
 NOT_LOGGED = (
     "the decision is not in the log of this bandit; a new one is there about half a second after its choice"
 )

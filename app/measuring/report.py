@@ -24,7 +24,7 @@ import numpy as np
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
 from app.bandits.settings import MAX_EXAMINATION, GuardrailRule
-from app.decision_log.rows import CompleteLog, Row
+from app.decision_log.rows import NO_LOG, CompleteLog, Row
 from app.measuring.outcomes import Terms, counted_rewards, terms_then, value_of
 from app.platform.documents import Answer
 from app.platform.errors import Invalid, shown_time
@@ -47,7 +47,6 @@ Unit = Literal["key", "decision"]
 GuardrailState = Literal["kept", "broken", "unknown"]
 LEVEL = 0.95
 GROUPS: tuple[GroupName, ...] = ("policy", "holdout")
-NO_LOG = "this bandit keeps no log: set `log`, and its next decisions are reported"
 POLICY_WORSE_THAN_HOLDOUT = (
     "the policy earns less than the holdout: docs/it-does-not-learn.md says what to look at"
 )
