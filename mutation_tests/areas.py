@@ -63,6 +63,10 @@ AREAS = {
         (f"{ALGORITHMS}/evaluation/*.py",),
         (f"{TESTS}/evaluation",),
     ),
+    "embedding": Area(
+        (f"{ALGORITHMS}/embedding/*.py",),
+        (f"{TESTS}/embedding",),
+    ),
     "kcenter": Area(
         (f"{ALGORITHMS}/kcenter/*.py",),
         (

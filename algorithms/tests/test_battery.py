@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from algorithm_table import ALGORITHMS, BY_NAME
 from shortlist.errors import InvalidArgument, NonFinite
@@ -171,6 +172,12 @@ def by_first_column(arms, rows):
     return rows[np.argsort(-arms[rows, 0])]
 
 
+def longest(algorithm, arms, k, seed):
+    """The features are values that keys gave: the arms with the longest embeddings of k numbers."""
+    found = algorithm.run(csr_array(arms.T.astype(np.float32)), k, np.random.default_rng(seed))
+    return np.argsort(-np.linalg.norm(found.vectors, axis=1))[:k]
+
+
 @dataclass(frozen=True)
 class Case:
     """``run(algorithm, arms (n, DIM), k, seed)`` returns the chosen rows.
@@ -214,6 +221,7 @@ CASES = {
     ("kcenter", "ns_ts"): Case(asked_centers, fewer=False),
     ("kcenter", "ns_ucb"): Case(asked_centers, fewer=False),
     ("kcenter", "ns_tands"): Case(asked_centers, fewer=False),
+    ("embedding", "behaviour"): Case(longest, fewer=False),
 }
 KEYS = sorted(CASES)
 

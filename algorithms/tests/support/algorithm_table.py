@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from shortlist.embedding.behaviour import embed
 from shortlist.kcenter import ns_tands, ns_ts, ns_ucb
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
@@ -40,7 +41,7 @@ from shortlist.sampling.racing_normal import racing_normal
 from shortlist.slates import exhaustive, icb, sa_foa, saqm
 from shortlist.slates.densest_k_subgraph import densest_k_subgraph
 
-Problem = Literal["policy", "mips", "sampling", "slates", "kcenter"]
+Problem = Literal["policy", "mips", "sampling", "slates", "kcenter", "embedding"]
 Status = Literal["exact", "proven", "heuristic"]
 
 
@@ -64,6 +65,7 @@ DISCRETE_SAMPLING = "Chen and Ghahramani 2016"
 TEXTBOOK = "Sutton and Barto 2018"
 NEWS = "Li, Chu, Langford and Schapire 2010"
 REGRESSION_ORACLES = "Foster and Rakhlin 2020"
+RANDOMISED_FACTORS = "Halko, Martinsson and Tropp 2011"
 
 ALGORITHMS = (
     Algorithm("linear_ts", "policy", SUBLINEAR, "section 6.1", "proven", linear_ts.choose),
@@ -96,6 +98,7 @@ ALGORITHMS = (
     Algorithm("ns_ts", "kcenter", NOISY_DISTANCES, "Algorithm 3", "proven", ns_ts.start),
     Algorithm("ns_ucb", "kcenter", NOISY_DISTANCES, "section VII-A, z = 0", "proven", ns_ucb.start),
     Algorithm("ns_tands", "kcenter", NOISY_DISTANCES, "Algorithm 4", "proven", ns_tands.start),
+    Algorithm("behaviour", "embedding", RANDOMISED_FACTORS, "Algorithms 4.4 and 5.1", "proven", embed),
 )
 
 BY_NAME = {(row.problem, row.name): row for row in ALGORITHMS}

@@ -1,0 +1,76 @@
+"""From the features that a table makes to an embedding of behaviour: for arms that nobody has liked yet.
+
+Notation
+    t           features of an arm from its fields (T,)
+    x           embedding of an arm by behaviour (d,), zeros without any
+    n           how many keys liked an arm
+    W, b        W t + b is near x: (d, T), (d,)
+    a, s        |x - W t - b|^2 is a + s / n in the mean: what fields leave open, and what few keys do
+    kappa       s / a: how many keys say as much of an arm as its fields do
+
+The features of an arm are (n x + kappa (W t + b)) / (n + kappa): its behaviour as far as there is any, else
+its fields. W and b are fitted by arms with behaviour, weighed by min(n, 100), with the ridge by which an arm
+that was left out is told best (``linear.feature_map``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shortlist import checks
+from shortlist.linear import feature_map
+from shortlist.types import Matrix, Rows, Vector
+
+MOST_LIKES = 100  # an arm with more says no more of what fields mean, and fields are worth no more
+MOST_FITTED = 20_000  # arms
+LEAST_KAPPA = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TableMap:
+    """``linear`` is W (d, T), ``shift`` is b (d,).
+
+    ``r2``: how much of the embedding of an arm that was left out of the fit its fields explain.
+    """
+
+    linear: Matrix
+    shift: Vector
+    kappa: float
+    r2: float
+
+    def mix(self, table: Matrix, vectors: Matrix, likes: Rows) -> Matrix:
+        """The features of arms. Shapes: table (k, T), vectors (k, d), likes (k,) -> (k, d)."""
+        expected = table @ self.linear.T + self.shift
+        return (likes[:, None] * vectors + self.kappa * expected) / (likes + self.kappa)[:, None]
+
+
+def fit(table: Matrix, vectors: Matrix, likes: Rows, rng: np.random.Generator) -> TableMap:
+    """Return the map of some arms, of which at least one was liked.
+
+    ``rng`` draws ``MOST_FITTED`` arms where more were liked. Shapes: table (k, T), vectors (k, d),
+    likes (k,). Cost: that of ``feature_map.fit`` on those arms.
+    Raises: InvalidShape, NonFinite, InvalidParameter (no likes).
+    """
+    checks.shape("table", table, (None, None))
+    checks.shape("vectors", vectors, (len(table), None))
+    checks.shape("likes", likes, (len(table),))
+    liked = np.flatnonzero(likes > 0)
+    if len(liked) > MOST_FITTED:
+        liked = np.sort(rng.choice(liked, MOST_FITTED, replace=False))
+    counts = likes[liked].astype(np.float64)
+    found = feature_map.fit(table[liked], vectors[liked], np.minimum(counts, MOST_LIKES), intercept=True)
+    missed = np.square(found(table[liked]) - vectors[liked]).sum(axis=1)
+    return TableMap(found.linear, found.shift, _kappa(missed, counts), found.r2)
+
+
+def _kappa(missed: Vector, likes: Vector) -> float:
+    """From the means of a + s / n over the half of the arms with fewest likes, and over the other half."""
+    few = likes < np.median(likes)
+    if not few.any():
+        return LEAST_KAPPA
+    shares = 1.0 / likes
+    slope = (missed[few].mean() - missed[~few].mean()) / (shares[few].mean() - shares[~few].mean())
+    rest = missed[~few].mean() - slope * shares[~few].mean()
+    return float(np.clip(slope / rest, LEAST_KAPPA, MOST_LIKES)) if rest > 0.0 else float(MOST_LIKES)
