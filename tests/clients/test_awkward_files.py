@@ -206,6 +206,25 @@ RIGHT: dict[str, tuple[Callable[[Path], Made], dict[str, Any]]] = {
         lambda at: text(at, "sku,zip\na,00501\nb,10115\n"),
         both({"zip": "00501"}, {"zip": "10115"}),
     ),
+    "numbers with as many digits as pandas writes": (
+        lambda at: (
+            pd.DataFrame({"sku": ["a", "b"], "ctr": [0.1 * 3, 0.5]}).to_csv(at / "p.csv", index=False),
+            text(at, (at / "p.csv").read_bytes()),
+        )[1],
+        both({"ctr": 0.1 * 3}, {"ctr": 0.5}),
+    ),
+    "numbers of articles of 20 digits stay texts": (
+        lambda at: text(at, "sku,ean\na,12345678901234567890\nb,7\n"),
+        both({"ean": "12345678901234567890"}, {"ean": "7"}),
+    ),
+    "and beside numbers of a typed file, as codes with zeros in front do": (
+        lambda at: lines(
+            at,
+            {"sku": "a", "emb": [1, 2], "ean": "12345678901234567890", "zip": 10115},
+            {"sku": "b", "emb": [3, 4], "ean": 7, "zip": "00501"},
+        ),
+        both({"ean": "12345678901234567890", "zip": 10115}, {"ean": 7, "zip": "00501"}),
+    ),
     "a column that is said to be of texts": (
         lambda at: text(at, "sku,size\na,38\nb,40\n", "--id", "sku", *NPY, "--text", "size"),
         both({"size": "38"}, {"size": "40"}),
@@ -371,6 +390,10 @@ WRONG: dict[str, tuple[Callable[[Path], Made], str]] = {
         "t.csv: row 10: on: must be a date",
     ),
     "an id that is missing": (lambda at: text(at, "sku,price\na,1\n,2\n"), "t.csv: row 2: sku: is missing"),
+    "an id that pandas has made a float, and rounded": (
+        lambda at: columns(at, sku=[7.0, 1234567890123456789.0]),
+        "t.parquet: row 2: sku: is a float above 2^53, which has lost digits",
+    ),
     "an id with a blank": (
         lambda at: text(at, "sku\na\nb c\n"),
         "t.csv: row 2: sku: must be 1 to 128 letters",

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -136,10 +137,31 @@ def test_parquet_with_times_booleans_and_ids_that_are_numbers(client: Client, ru
     assert await_theta(client, "4", 2)[0] > 0
 
 
-def test_equal_rows_without_a_time_are_different_ones_of_a_file(client: Client, run: Run, tmp_path: Path):
-    path = text(tmp_path, "user,sku,clicked\n" + "u,a,1\n" * 3)
-    assert run("b", path, *NAMES) == (0, "3 rows: 3 counted, 0 were known\n", "")
-    assert run("b", path, *NAMES) == (0, "3 rows: 0 counted, 3 were known\n", "")
+def test_rewards_with_as_many_digits_as_pandas_writes(client: Client, run: Run, tmp_path: Path):
+    path = tmp_path / "clicks.csv"
+    pd.DataFrame({"user": ["u"], "sku": ["a"], "clicked": [0.1 * 3]}).to_csv(path, index=False)
+    assert run("b", path, *NAMES) == (0, "1 rows: 1 counted, 0 were known\n", "")
+    assert await_theta(client, "u", 1)[0] == pytest.approx(0.15)
+
+
+def test_equal_rows_without_a_time_are_different_ones_in_all_parts_of_an_input(
+    client: Client, run: Run, tmp_path: Path
+):
+    folder = tmp_path / "clicks"
+    folder.mkdir()
+    for number in range(3):
+        text(folder, "user,sku,clicked\n" + "u,a,1\n" * 2, f"part-{number}.csv")
+    assert run("b", folder, *NAMES) == (0, "6 rows: 6 counted, 0 were known\n", "")
+    more = text(tmp_path, "user,sku,clicked\nu,a,1\n")
+    status, said, _ = run("b", *sorted(folder.iterdir()), more, *NAMES)
+    assert (status, said.splitlines()) == (
+        0,
+        [
+            "7 rows: 1 counted, 6 were known",
+            "without --at-column a row that equals one of an earlier import is that one",
+        ],
+    )
+    await_theta(client, "u", 7)
 
 
 def test_what_the_bandit_refuses_is_told_with_its_first_row(client: Client, run: Run, tmp_path: Path):

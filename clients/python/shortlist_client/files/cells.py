@@ -31,6 +31,7 @@ SHARE = 0.8  # of the texts of a column
 MOST_DISTINCT = 50_000  # that are counted before they are looked at
 MAX_PART_CHARS = 64
 MAX_NUMBER, MAX_SCALED = 1e15, 1e6  # of fields of a catalogue
+EXACT_DIGITS = 18  # of a whole number: one with more is of an article, and a float would change it
 
 MISSING = frozenset({"", "nan", "null", "none", "nat", "<na>", "n/a", "#n/a", "\\n"})
 MISSING_VALUES = MISSING | {"na", "-", "--", "?"}  # where the column has no texts
@@ -87,6 +88,7 @@ AMOUNT = re.compile(
     re.IGNORECASE,
 )
 PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+WHOLE = re.compile(r"[+-]?\d+")
 GROUPED = {mark: re.compile(rf"\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+") for mark in ",.'’ \u00a0\u202f"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 DATE_LIKE = re.compile(
@@ -138,7 +140,7 @@ class Column:
         self._counts = Counter[str]()
         self._units = set[str]()
         self._parts = Counter[str]()
-        self._has_zeros = False
+        self._has_codes = False
         self._commas = Counter[str]()
         self._others = 0
 
@@ -168,10 +170,11 @@ class Column:
         enough = SHARE * total
         if not self.of_texts:
             is_money = counts["money"] >= enough and len(self._units) == 1
-            if is_money or (self._others and counts["number"] == total):
+            is_number = bool(self._others) and counts["number"] == total and not self._has_codes
+            if is_money or is_number:
                 return "number", _decimal_mark(self._commas, is_money=bool(self._units))
             return "value", ""
-        if not self._has_zeros and counts["number"] >= enough and len(self._units) <= 1:
+        if not self._has_codes and counts["number"] >= enough and len(self._units) <= 1:
             return "number", _decimal_mark(self._commas, is_money=bool(self._units))
         if counts["boolean"] >= enough:
             return "boolean", ""
@@ -223,7 +226,7 @@ class Column:
         digits = amount["digits"].strip()
         mark = _mark_of(digits) if "," in digits or "." in digits else ""
         try:
-            number_of(text, {"": ".", ",?": "."}.get(mark, mark[:1]))
+            number = plain_number(text, {"": ".", ",?": "."}.get(mark, mark[:1]))
         except ValueError:  # 31.01.2024
             return False
         self._counts["number"] += times
@@ -232,7 +235,8 @@ class Column:
             self._units.add(unit)
             self._counts["money"] += times
         # 00501 is a postal code and 12345678901234567890 a number of an article
-        self._has_zeros |= re.match(r"0\d", digits) is not None or len(re.sub(r"\D", "", digits)) > 17
+        is_long = WHOLE.fullmatch(number) is not None and len(number.strip("+-")) > EXACT_DIGITS
+        self._has_codes |= re.match(r"0\d", digits) is not None or is_long
         self._commas[mark] += times
         return True
 
@@ -357,15 +361,17 @@ def iso(value: dt.datetime | dt.date | dt.time) -> str:
 
 def number_of(text: str, mark: str = ".") -> int | float:
     """The number that a text says. ``mark``: its decimal mark. Raises ValueError."""
-    if not PLAIN.fullmatch(text) or (mark == "," and "." in text):
-        text = _plain_digits(text, mark)
-    found = float(text)
+    number = plain_number(text, mark)
+    found = float(number)
     if not math.isfinite(found):
         raise ValueError("must be finite")
-    return int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else found
+    return int(number) if WHOLE.fullmatch(number) and len(number.strip("+-")) <= EXACT_DIGITS else found
 
 
-def _plain_digits(text: str, mark: str) -> str:
+def plain_number(text: str, mark: str) -> str:
+    """The number of a text as Python writes it, without unit and marks of thousands. Raises ValueError."""
+    if PLAIN.fullmatch(text) and not (mark == "," and "." in text):
+        return text
     amount = AMOUNT.fullmatch(text)
     if amount is None or (amount["sign"] and amount["sign2"]):
         raise ValueError(RULES["number"])

@@ -2,7 +2,7 @@
 
 The id of an observation comes from its row, so that a repeated import counts once. Rows that are equal in
 key, arm, value and time are one observation; where there is no time, the first, second, ... of equal rows in
-a file are different ones.
+all files of a command, also in the parts of a folder, are different ones.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any
 from shortlist_client.answers import Bandit
 from shortlist_client.client import Client
 from shortlist_client.errors import Forbidden
-from shortlist_client.files.arm_rows import IDENTIFIER, FileError, wrong
+from shortlist_client.files.arm_rows import FileError, wrong
 from shortlist_client.files.cells import PLAIN, Column, plain
 from shortlist_client.files.progress import meter
-from shortlist_client.files.table_arms import ID_RULE, identifier_of, listed, shown
+from shortlist_client.files.table_arms import identifier_of, listed, shown
 from shortlist_client.files.table_importing import SHOWN_ARMS, BadRows
 from shortlist_client.files.tables import BadRow, Rows, open_tables
 from shortlist_client.files.versions import check_version
@@ -125,6 +125,8 @@ def _send(client: Client, bandit: str, history: _History, count: int) -> Iterato
                 first.setdefault(each.code, f"{batch.path.name}: row {batch.numbers[each.index]:,}")
             advance(len(batch.items))
     yield f"{count:,} rows: {accepted:,} counted, {duplicate:,} were known"
+    if duplicate and not history.has_times:
+        yield "without --at-column a row that equals one of an earlier import is that one"
     for code, times in rejected.items():
         yield f"{times:,} rows were refused as {code}, the first of them {first[code]}"
 
@@ -181,10 +183,16 @@ class _History:
         self._at.settle()
         self._latest_ms = time.time_ns() // 1_000_000 + AHEAD_MS
 
+    @property
+    def has_times(self) -> bool:
+        """Whether rows say when they were."""
+        return self._options.at is not None
+
     def batches(self) -> Generator[Observed, None, None]:
         """The observations of each table, some thousand at a time."""
+        equal = Counter[bytes]()
         for table in self.tables:
-            batch, equal = Observed(table.path), Counter[str]()
+            batch = Observed(table.path)
             for rows in table.rows(self._options.columns):
                 self._add(rows, batch, equal)
                 if len(batch.items) + len(batch.bad) >= BATCH:
@@ -192,7 +200,7 @@ class _History:
                     batch = Observed(table.path)
             yield batch
 
-    def _add(self, rows: Rows, batch: Observed, equal: Counter[str]) -> None:
+    def _add(self, rows: Rows, batch: Observed, equal: Counter[bytes]) -> None:
         batch.bad += rows.bad
         columns = [rows.cells[name] for name in self._options.columns]
         for place, number in enumerate(rows.numbers):
@@ -204,11 +212,11 @@ class _History:
                 batch.bad.append(BadRow(number, name, reason, cells[name], line))
                 continue
             content = json.dumps(item, sort_keys=True)
-            if self._options.at is None:
-                equal[content] += 1
-                content += f"#{equal[content]}"
-            digest = blake2b(content.encode(), digest_size=15).digest()
-            batch.items.append({"id": f"r{urlsafe_b64encode(digest).decode()}", **item})
+            if not self.has_times:
+                row = _digest(content)
+                equal[row] += 1
+                content += f"#{equal[row]}"
+            batch.items.append({"id": f"r{urlsafe_b64encode(_digest(content)).decode()}", **item})
             batch.numbers.append(number)
 
     def _item(self, cells: dict[str, Any]) -> dict[str, Any] | tuple[str, str]:
@@ -216,12 +224,10 @@ class _History:
         options, result = self._options, dict[str, Any]()
         for name, column in (("key", options.key), ("arm", options.arm)):
             if column is not None:
-                text = identifier_of(cells[column])
-                if text is None:
-                    return column, "is missing"
-                if not IDENTIFIER.fullmatch(text):
-                    return column, ID_RULE
-                result[name] = text
+                try:
+                    result[name] = identifier_of(cells[column])
+                except ValueError as error:
+                    return column, str(error)
         try:
             result["value"] = _value_of(self._value, cells[options.value])
         except ValueError as error:
@@ -245,6 +251,10 @@ class _History:
         if not FIRST_MS <= at_ms <= self._latest_ms:
             raise ValueError("is in the future" if at_ms > self._latest_ms else "is before March 1973")
         return at_ms
+
+
+def _digest(content: str) -> bytes:
+    return blake2b(content.encode(), digest_size=15).digest()
 
 
 def _value_of(column: Column, cell: Any) -> float:

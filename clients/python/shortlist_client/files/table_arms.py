@@ -40,6 +40,7 @@ from shortlist_client.files.table_features import (
 from shortlist_client.files.tables import BadRow, Rows, Table, open_tables
 
 NAMES_SHOWN, NAME_CHARS = 12, 40
+EXACT_FLOATS = 2**53
 ID_RULE = "must be 1 to 128 letters, digits or . _ : -, and begin with a letter or digit"
 
 
@@ -255,12 +256,11 @@ class TableArms:
     def _ids(self, rows: Rows, faults: dict[int, BadRow]) -> list[str]:
         name, result = self._options.id, list[str]()
         for place, cell in enumerate(_cells(rows.cells[name])):
-            text = identifier_of(cell)
-            if text is None:
-                faults[place] = _bad(rows, place, name, "is missing", cell)
-            elif not IDENTIFIER.fullmatch(text):
-                faults[place] = _bad(rows, place, name, ID_RULE, cell)
-            result.append(text or "")
+            try:
+                result.append(identifier_of(cell))
+            except ValueError as error:
+                faults[place] = _bad(rows, place, name, str(error), cell)
+                result.append("")
         return result
 
     def _features(
@@ -367,19 +367,18 @@ def _bad(rows: Rows, place: int, name: str, reason: str, value: object) -> BadRo
     return BadRow(rows.numbers[place], name, reason, value, None if rows.lines is None else rows.lines[place])
 
 
-def identifier_of(cell: Any) -> str | None:
-    """The id of a cell; None where it is missing.
-
-    Whole numbers are ids too, also where pandas made floats of them.
-    """
+def identifier_of(cell: Any) -> str:
+    """The id of a cell: a text, or a whole number, also as a float of pandas. Raises ValueError."""
     if isinstance(cell, float) and cell.is_integer():
+        if abs(cell) >= EXACT_FLOATS:
+            raise ValueError("is a float above 2^53, which has lost digits: write ids as texts or integers")
         cell = int(cell)
-    try:
-        value = plain(cell)
-    except ValueError:
-        return str(cell)
-    text = "" if value is None else str(value).strip()
-    return text or None
+    text = str(cell) if isinstance(cell, int) else str(plain(cell) or "").strip()
+    if not text:
+        raise ValueError("is missing")
+    if not IDENTIFIER.fullmatch(text):
+        raise ValueError(ID_RULE)
+    return text
 
 
 def _metadata(rows: Rows, columns: Mapping[str, Column], faults: dict[int, BadRow]) -> list[dict[str, Any]]:
