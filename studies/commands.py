@@ -32,6 +32,7 @@ BENCHMARKS = {
     "milvus": "a choice from a catalogue in Milvus beside a bare search, and memory (extra `milvus`)",
     "moving": "what is left of what was learned when a bandit moves to new features (--data; extra `text`)",
     "peers": "a decision, and what is earned, beside what a user would take instead (extra `peers`)",
+    "people": "lists for new people beside popular, kNN, ALS, Vowpal Wabbit (extra `peers`; --data: films)",
     "planner": "which index the planner chooses at 100,000 arms, next to busy neighbours",
     "rebuild": "learners computed again from a lake beside a replay through the service",
     "signals": "several rewards: cost, the front by one learner, intervals, places (--data: also films)",
@@ -124,6 +125,7 @@ QUICK_S = {
     "milvus": 60,
     "moving": 110,
     "peers": 120,
+    "people": 90,
     "planner": 90,
     "rebuild": 60,
     "shown": 20,
@@ -169,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
         "--data",
         type=Path,
         metavar="DIR",
-        help="context, defaults, bounded-me, moving, signals: a MovieLens directory",
+        help="context, defaults, bounded-me, moving, people, signals: a MovieLens directory",
     )
     bench.add_argument("--json", type=writable, metavar="FILE", help="write machine, versions, seed and rows")
     bench.set_defaults(run=_bench)

@@ -18,7 +18,7 @@ Worlds
     films, films again          users of MovieLens (--data), reward 1 for films that they liked; none twice,
                                 or any
 
-Worlds of many keys, which learn from one another by the learned prior, are those of ``people``.
+Worlds of many keys, which learn from one another by the learned prior, are those of ``many_keys``.
 
 Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     random, popular     any arm; the arm of most success with others: x.(common taste), ratings of all other
@@ -37,7 +37,7 @@ Columns of the worlds of many keys
     global          one learner for all keys, with an intercept
     ours            with an intercept and the learned prior, as by default. gain: ours / before - 1, and
                     error: its standard error over draws
-    simulated       the gain that was simulated when the prior was designed (``people.SIMULATED``)
+    simulated       the gain that was simulated when the prior was designed (``many_keys.SIMULATED``)
     best, best_way  of a grid over the strength of the prior and exploration, with and without the prior
     ratio           ours / best, both played again with other draws, which did not choose the best
     first5, from6   ours / popular in the first five rounds, and in those after
@@ -62,7 +62,7 @@ from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.sum_algebra import minus, plus
 from shortlist.types import Matrix, Vector
 from shortlist_client.files.progress import progress
-from studies.bench import people
+from studies.bench import many_keys
 from studies.experiments import movielens
 from studies.measurement import record
 
@@ -147,7 +147,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
         clicks,
         context,
     ]
-    crowds = people.worlds()
+    crowds = many_keys.worlds()
     if data is None:
         print("films are left out: --data names no MovieLens directory")
     else:
@@ -157,7 +157,7 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
                 partial(films, "films", ratings, repeats=False),
                 partial(films, "films again", ratings, repeats=True),
             ]
-            crowds += people.film_worlds(ratings, movielens.described(data, ratings))
+            crowds += many_keys.film_worlds(ratings, movielens.described(data, ratings))
             makes[-1](0)
         except (OSError, ValueError) as error:
             raise ShortlistError(f"--data: {error}") from None
@@ -167,7 +167,9 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
             rows += rows_of(make, 1 if quick else DRAWS, QUICK_GRID if quick else GRID)
         print(table(rows))
         shared = [
-            people.rows_of(make, 1 if quick else PEOPLE_DRAWS, people.GRID[-1:] if quick else people.GRID)
+            many_keys.rows_of(
+                make, 1 if quick else PEOPLE_DRAWS, many_keys.GRID[-1:] if quick else many_keys.GRID
+            )
             for make in progress(crowds, "worlds of many keys")
         ]
     print(table(shared))
@@ -244,8 +246,8 @@ def play(world: World, setting: Setting) -> Matrix:
     prior, fitted = None, 0
     for at in range(world.decisions):
         pooled = reduce(plus, sums) if setting.strength else None
-        if setting.learned and at >= people.GROWTH * fitted:
-            prior, fitted = people.fitted(sums), at
+        if setting.learned and at >= many_keys.GROWTH * fitted:
+            prior, fitted = many_keys.fitted(sums), at
         for key, own in enumerate(sums):
             posterior, exploration = posterior_of(own, pooled, setting, world)
             if prior is not None:

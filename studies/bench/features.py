@@ -5,7 +5,7 @@ python -m studies.bench.features FOLDER [DRAWS]
 Keys are 60 users who are held back, played for 20 rounds of five films, none twice; a hit is a film that the
 user likes. Films are encoded as the service does it (``records.features``), from their table: genres, year,
 title, and how often others rated them. The embedding of a film is who of 768 others rated it, and how.
-Ratings of the users who are held back are in none of it. Policy and learned prior are those of ``people``.
+Ratings of the users who are held back are in none of it. Policy and learned prior are those of ``many_keys``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from app.records.encoding import EncodedField
 from app.records.features import EmbeddingRule, FeatureEncoding, FeaturesRule, ReduceRule, completed
 from app.records.records import UnfittedArmDocument, pack
 from shortlist.types import Matrix
-from studies.bench import people
-from studies.bench.people import OURS, People, play, popular
+from studies.bench import many_keys
+from studies.bench.many_keys import OURS, People, play, popular
 from studies.experiments import movielens
 
 GENRES = [
@@ -78,7 +78,7 @@ def encoded(
 def world(folder: Path, ratings: movielens.Ratings, way: str, draw: int) -> People:
     """The world of the learned prior, with the features of a way."""
     films = table(folder)
-    held, _, known = movielens.split(ratings, people.GENRE_USERS, seed=draw)
+    held, _, known = movielens.split(ratings, many_keys.GENRE_USERS, seed=draw)
     liked = ratings.good.toarray()
     own = np.isin(ratings.users, known)
     counts = np.bincount(ratings.movies[own], minlength=liked.shape[1])
@@ -99,7 +99,7 @@ def world(folder: Path, ratings: movielens.Ratings, way: str, draw: int) -> Peop
         encoded(films, fields, embeddings, to),
         lambda _: liked[held],
         np.asarray(liked[known].sum(axis=0), dtype=np.float64),
-        people.GENRE_USERS,
+        many_keys.GENRE_USERS,
         20,
         rewards="certain",
         spread=0.5,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from server import cli
-from studies.bench import defaults, people
+from studies.bench import defaults, many_keys
 from studies.bench.defaults import OURS, Setting, ahead_from, gauss, play
 
 
@@ -24,12 +24,12 @@ def small(monkeypatch):
     monkeypatch.setattr(defaults, "CLICK_ROUNDS", 3)
     monkeypatch.setattr(defaults, "USERS", 4)
     monkeypatch.setattr(defaults, "FILM_ROUNDS", 5)
-    crowd = partial(people.gauss, keys=8, rounds=6)
+    crowd = partial(many_keys.gauss, keys=8, rounds=6)
     monkeypatch.setattr(
-        people, "worlds", lambda: [partial(crowd, "people16"), partial(crowd, "drift", drift=3)]
+        many_keys, "worlds", lambda: [partial(crowd, "people16"), partial(crowd, "drift", drift=3)]
     )
-    monkeypatch.setattr(people, "GENRE_USERS", 8)
-    monkeypatch.setattr(people, "CLICK_USERS", 8)
+    monkeypatch.setattr(many_keys, "GENRE_USERS", 8)
+    monkeypatch.setattr(many_keys, "CLICK_USERS", 8)
 
 
 @pytest.mark.slow
@@ -88,22 +88,22 @@ def test_without_data_the_films_are_left_out_and_a_wrong_folder_is_named(tmp_pat
 def test_the_best_of_a_grid_is_compared_in_draws_that_did_not_choose_it(monkeypatch):
     """Two settings that differ by chance alone: ours is chosen as neither, but is no worse in other draws."""
     earned = {0: (1.0, 1.0, 5.0), 1: (1.0, 2.0, 1.0)}  # by draw: ours, and the two of the grid
-    grid = [people.GRID[0], people.GRID[1]]
+    grid = [many_keys.GRID[0], many_keys.GRID[1]]
 
     def play(world, way, *, seed):
         assert world.name == f"draw {seed}"
         return np.full((2, 6), earned[seed][grid.index(way) + 1 if way in grid else 0])
 
-    monkeypatch.setattr(people, "play", play)
-    draw = people.gauss("any", 0, keys=2, rounds=6)
-    row = people.rows_of(lambda number: dataclasses.replace(draw, name=f"draw {number}"), 1, grid)
+    monkeypatch.setattr(many_keys, "play", play)
+    draw = many_keys.gauss("any", 0, keys=2, rounds=6)
+    row = many_keys.rows_of(lambda number: dataclasses.replace(draw, name=f"draw {number}"), 1, grid)
     assert (row["best"], row["best_way"], row["ratio"]) == (5.0, str(grid[1]), 1.0)
 
 
 def test_keys_are_away_before_they_come_and_after_they_stayed():
-    world = people.gauss("any", 0, keys=3, rounds=6, arrival=2, stay=3)
+    world = many_keys.gauss("any", 0, keys=3, rounds=6, arrival=2, stay=3)
     there = [[True] * 3 + [False] * 3, [False] * 2 + [True] * 3 + [False], [False] * 4 + [True] * 2]
-    for played in (people.play(world, people.OURS), people.popular(world)):
+    for played in (many_keys.play(world, many_keys.OURS), many_keys.popular(world)):
         np.testing.assert_array_equal(~np.isnan(played), there)
 
 
@@ -111,10 +111,10 @@ def test_who_comes_later_is_better_served_where_keys_share_a_taste():
     """With the prior the keys of the last turns of the first round know what the first ones liked; without,
     they know nothing. A seeded play; its margin is some 10 standard errors.
     """
-    world = people.gauss("people16", 0, keys=60, rounds=1)
-    learned, alone = (people.play(world, way) for way in (people.OURS, people.BEFORE))
+    world = many_keys.gauss("people16", 0, keys=60, rounds=1)
+    learned, alone = (many_keys.play(world, way) for way in (many_keys.OURS, many_keys.BEFORE))
     assert learned[30:].mean() > 1.0 + alone[30:].mean()
-    assert people.popular(world).mean() > learned.mean()
+    assert many_keys.popular(world).mean() > learned.mean()
 
 
 @pytest.mark.slow
@@ -122,10 +122,10 @@ def test_who_shares_nothing_loses_next_to_nothing():
     """At most 2 % of what each key earns for itself. In four draws of this world the prior earned 4.8 % more,
     with a standard error of 1.3 %; a prior that takes people for nearly alike loses far more. Seeded plays.
     """
-    world = people.gauss("own", 0, rounds=40, kind="nothing shared")
+    world = many_keys.gauss("own", 0, rounds=40, kind="nothing shared")
     alone, learned, too_sure = (
-        people.play(world, way).mean()
-        for way in (people.BEFORE, people.OURS, people.Way(exploration=0.6, strength=30.0))
+        many_keys.play(world, way).mean()
+        for way in (many_keys.BEFORE, many_keys.OURS, many_keys.Way(exploration=0.6, strength=30.0))
     )
     assert learned >= 0.98 * alone
     assert too_sure < 0.98 * alone, "the check tells a prior that is too sure"
@@ -136,17 +136,19 @@ def test_one_learner_for_all_keys_learns_from_each_and_knows_nobody():
     after a round as a key alone after many. Seeded plays; margins of some 10 standard errors.
     """
     shared, own = (
-        people.gauss("people16", 0, rounds=2),
-        people.gauss("own", 0, rounds=2, kind="nothing shared"),
+        many_keys.gauss("people16", 0, rounds=2),
+        many_keys.gauss("own", 0, rounds=2, kind="nothing shared"),
     )
-    together, alone = (people.play(shared, way) for way in (people.GLOBAL, people.PLAIN))
+    together, alone = (many_keys.play(shared, way) for way in (many_keys.GLOBAL, many_keys.PLAIN))
     assert together[:, 1].mean() > 1.0 + alone[:, 1].mean()
-    assert abs(people.play(own, people.GLOBAL).mean()) < 0.5
+    assert abs(many_keys.play(own, many_keys.GLOBAL).mean()) < 0.5
 
 
 def test_most_popular_moves_on_where_nothing_is_shown_twice():
-    world = people.gauss("people16", 0, keys=4, rounds=3)
-    once = people.People("once", world.features, world.means, world.popularity, 4, 3, shown=2, repeats=False)
+    world = many_keys.gauss("people16", 0, keys=4, rounds=3)
+    once = many_keys.People(
+        "once", world.features, world.means, world.popularity, 4, 3, shown=2, repeats=False
+    )
     ranked = np.argsort(-world.popularity)
     expected = [world.means(0)[:, ranked[start : start + 2]].mean(axis=1) for start in (0, 2, 4)]
-    np.testing.assert_array_equal(people.popular(once), np.array(expected).T)
+    np.testing.assert_array_equal(many_keys.popular(once), np.array(expected).T)

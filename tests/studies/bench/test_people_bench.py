@@ -1,0 +1,138 @@
+"""`shortlist bench people`: worlds, opponents and what their rows say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.platform.errors import ShortlistError
+from studies.bench import behaviour_worlds, opponents, people
+from studies.bench.behaviour_worlds import Events
+from studies.bench.opponents import OPPONENTS, Given, ItemKnn, Popular
+from studies.experiments import movielens
+
+TASTES = 4  # each person of this past likes the arms of one taste, each arm is of one
+
+
+def of_one_taste(people_count: int, arms: int) -> Events:
+    """Everybody was shown every arm."""
+    who, what = (grid.ravel() for grid in np.meshgrid(np.arange(people_count), np.arange(arms)))
+    return Events(who, what, who % TASTES == what % TASTES)
+
+
+@pytest.mark.parametrize("make", [behaviour_worlds.kinds, behaviour_worlds.niches])
+def test_a_world_is_drawn_from_its_number_and_its_past_is_of_others(make):
+    world, again, other = make(0, played=7, arms=90), make(0, played=7, arms=90), make(1, played=7, arms=90)
+    assert np.array_equal(world.likes, again.likes)
+    assert not np.array_equal(world.likes, other.likes)
+    assert world.likes.shape == (7, 90)
+    assert world.past.people.max() < world.others
+    assert 0.0 < world.likes.mean() < world.past.liked.mean() < 1.0  # others were shown what they may like
+    assert world.popularity.sum() == world.past.liked.sum()
+
+
+def test_films_hold_nothing_of_the_people_who_are_played(movielens_100k: Path):
+    ratings = movielens.read(movielens_100k)
+    world = behaviour_worlds.films(ratings, movielens.described(movielens_100k, ratings), 0, played=6)
+    held, _, known = movielens.split(ratings, 6, seed=0)
+    assert np.array_equal(world.likes, ratings.good[held].toarray() > 0.0)
+    assert np.array_equal(world.popularity, ratings.good[known].sum(axis=0))
+    assert world.others == len(known)
+    assert 0 < (~world.past.liked).sum() > world.past.liked.sum()  # rated badly, or not at all
+
+
+def test_an_embedding_puts_arms_of_one_taste_in_one_direction():
+    past = of_one_taste(40, 80)
+    world = behaviour_worlds.World("tastes", np.eye(80), np.ones((1, 80), dtype=np.bool_), past, 40)
+    features = world.embedding()
+    cosines = features @ features.T / np.outer(*(np.linalg.norm(features, axis=1),) * 2)
+    same = np.equal.outer(np.arange(80) % TASTES, np.arange(80) % TASTES)
+    np.testing.assert_allclose(cosines, same, atol=1e-9)
+    assert features.shape == (80, behaviour_worlds.DIM)
+
+
+@pytest.mark.parametrize("way", OPPONENTS, ids=lambda way: way.name)
+def test_who_liked_an_arm_is_shown_arms_of_its_taste(way):
+    """All but the most popular, who only knows how many liked each arm."""
+    if way.module is not None:
+        pytest.importorskip(way.module, reason="the extra `peers` is not installed")
+    features = np.eye(TASTES)[np.arange(40) % TASTES]
+    opponent = way.make(Given(features, TASTES, of_one_taste(60, 40), 60), 3)
+    shown = np.arange(20)  # of which each person liked those of their taste
+    liked = np.equal.outer(np.arange(TASTES), shown % TASTES)
+    opponent.learn(Events(np.repeat(np.arange(TASTES), 20), np.tile(shown, TASTES), liked.ravel()))
+    best = np.array([20 + opponent.scores(person)[20:].argsort()[-3:] for person in range(TASTES)])
+    fits = best % TASTES == np.arange(TASTES)[:, None]
+    assert fits.mean() == 1.0 if way.make is not Popular else fits.mean() < 1.0
+
+
+def test_without_a_past_what_was_liked_by_most_is_popular():
+    given = Given(np.ones((5, 1)), 3)
+    popular, similar = Popular(given, 0), ItemKnn(given, 0)
+    shown = Events(np.array([0, 1, 2]), np.array([3, 3, 2]), np.array([True, True, False]))
+    for opponent in (popular, similar):
+        assert set(opponent.scores(0).round(3)) == {0.0}, "nothing is known of any arm"
+        opponent.learn(shown)
+        assert opponent.scores(2).argmax() == 3
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    gone = opponents.Way("gone", Popular, "no_such_module_anywhere")
+    monkeypatch.setattr(opponents, "OPPONENTS", (gone, OPPONENTS[0]))
+    assert list(opponents.installed()) == [OPPONENTS[0]]
+    assert "no_such_module_anywhere is not installed" in capsys.readouterr().out
+
+
+def test_a_row_compares_draw_by_draw():
+    ours = [np.array([1.0, 1.0, 1.0, 1.0, 1.0, 4.0]), np.array([2.0, 2.0, 2.0, 2.0, 2.0, 8.0])]
+    theirs = [np.array([2.0, 2.0, 2.0, 2.0, 2.0, 2.0]), np.array([2.0, 2.0, 2.0, 2.0, 2.0, 2.0])]
+    row = people.compared("ours", ours, "popular", theirs)
+    assert (row["ours"], row["theirs"]) == (2.25, 2.0)
+    assert (row["ratio"], row["error"]) == (pytest.approx(1.125), pytest.approx(0.375))  # .75 and 1.5
+    assert (row["first5"], row["first5_error"]) == (pytest.approx(0.75), pytest.approx(0.25))  # .5 and 1
+    assert row["ahead"] == 2  # -2.5 in rounds 1 to 5, 1 in 2 to 6
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"), [([1.0] * 6, 1), ([-9.0] + [1.0] * 6, 2), ([1.0] * 6 + [-9.0], None), ([1.0], 1)]
+)
+def test_ahead_is_for_good(more, expected):
+    assert people.ahead_from(np.array(more)) == expected
+
+
+def test_nobody_is_shown_an_arm_twice():
+    """Four rounds of five are all of 20 arms."""
+    likes = np.random.default_rng(5).random((3, 20)) < 0.5
+    world = behaviour_worlds.World("small", np.eye(20), likes, of_one_taste(4, 20), 4)
+    hits = people.play(world, Popular(Given(world.table, 3), 0), 4)
+    assert hits.sum() == pytest.approx(likes.sum() / 3)
+
+
+@pytest.mark.slow
+def test_every_setting_has_a_row_by_the_service_and_an_opponent():
+    past = of_one_taste(40, 80)
+
+    def tastes(_draw: int) -> behaviour_worlds.World:
+        likes = np.equal.outer(np.arange(4), np.arange(80) % TASTES)
+        return behaviour_worlds.World("tastes", np.eye(TASTES)[np.arange(80) % TASTES], likes, past, 40)
+
+    rows = people.rows_of([tastes], OPPONENTS[:2], rounds=3, draws=1)
+    assert {(row["setting"], row["opponent"]) for row in rows} == {
+        (setting, opponent)
+        for setting in ("table", "history", "behaviour")
+        for opponent in ("popular", "item-kNN")
+    }
+    ratios = [row["ratio"] for row in rows]
+    assert ratios == sorted(ratios, reverse=True), "the worst is last"
+    assert all(row["ours"] > 0.0 for row in rows)
+
+
+def test_a_wrong_folder_is_named_and_without_one_films_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(ShortlistError, match="no MovieLens"):
+        people.worlds(True, tmp_path)
+    assert len(people.worlds(True, None)) == 2
+    assert "films are left out" in capsys.readouterr().out
