@@ -120,7 +120,7 @@ async def choose(
     return reply(await bandits.use(bandit, chosen))
 
 
-@router.post("/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409))
+@router.post("/{bandit}/choose/batch", response_model=ChoicesView, responses=problems(409, 429))
 async def choose_batch(
     bandit: str,
     body: ChooseBatchBody,
@@ -133,7 +133,7 @@ async def choose_batch(
 ) -> Response:
     """Choose for several requests at once; an error of one is the error of all.
 
-    Where the API key has a rate, each of them counts.
+    Where the API key has a rate, each of them counts: 429 where others used it up while the body came.
     """
     key = key_of(request)
     rates.charge(key, len(body.requests) - 1)

@@ -19,6 +19,7 @@ from fastapi import Request
 from starlette.types import Scope
 
 from app.api.api_keys import ApiKey, ApiKeys, configured, is_for_passes, may_be_dry_run, scope_of
+from app.api.problems import headers_of
 from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learning.tokens import ANY_DECISION, Access
@@ -28,7 +29,6 @@ from app.platform.errors import (
     NotFound,
     ShortlistError,
     StartupError,
-    TooManyRequests,
     Unauthorized,
 )
 from app.platform.settings import ORIGIN, Settings, is_loopback
@@ -89,8 +89,7 @@ class Guard:
     def refusal_headers(self, scope: Scope, error: ShortlistError) -> Headers:
         """What the answer must carry beside the problem: a listed page may read why it was refused."""
         headers = [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
-        if isinstance(error, TooManyRequests):
-            headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        headers += [(name.lower().encode(), value.encode()) for name, value in headers_of(error).items()]
         origin = next((value for name, value in scope["headers"] if name == b"origin"), b"")
         if self._is_listed(origin):
             headers += [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]

@@ -27,7 +27,7 @@ _MEANINGS = {
     412: "The resource has changed since this ETag; nothing was changed.",
     413: "The body, a line or a batch is too large.",
     422: "A field breaks its rule; nothing was changed.",
-    429: "A limit on what is stored is reached: campaigns, until some are deleted, or versions of a bandit.",
+    429: "A limit on what is stored is reached (campaigns, versions of a bandit), or the rate of the API key.",
     501: "The service lacks an optional package, which the answer names.",
     503: "The store does not answer; safe to try again.",
 }
@@ -85,6 +85,13 @@ KINDS: Mapping[type[Exception], Kind] = {
 
 def kind_of(error: ShortlistError) -> Kind:
     return next(KINDS[base] for base in type(error).__mro__ if base in KINDS)
+
+
+def headers_of(error: ShortlistError) -> Mapping[str, str]:
+    """What an answer with this problem says beside it."""
+    if isinstance(error, errors.TooManyRequests):
+        return {"Retry-After": str(error.retry_after_s)}
+    return kind_of(error).headers
 
 
 class FieldError(msgspec.Struct, forbid_unknown_fields=True):
@@ -159,9 +166,8 @@ def problem_response(error: ShortlistError | InvalidArgument, method: str = "POS
     """The response to an error of a request; an argument of an algorithm is a field of the request."""
     if isinstance(error, InvalidArgument):
         error = Invalid.many([(path, str(error)) for path in error.paths])
-    kind = kind_of(error)
     fields = Part.QUERY if method in {"GET", "HEAD"} else Part.BODY
-    return Response(problem_of(error, fields), kind.status, kind.headers, PROBLEM)
+    return Response(problem_of(error, fields), kind_of(error).status, headers_of(error), PROBLEM)
 
 
 def _routes(request: Request, path: str) -> list[Route]:

@@ -38,26 +38,34 @@ class Rates:
 
     def admit(self, key: ApiKey) -> None:
         """Count one request. Raises TooManyRequests, and does not count it, beyond a second's worth."""
+        self._count(key, 1, lowest=1.0)
+
+    def charge(self, key: ApiKey | None, count: int) -> None:
+        """Count more requests, that came together with an admitted one: the bucket may come to be in debt.
+
+        Raises TooManyRequests, and does not count them, where others put it into debt since the first was
+        admitted: heads that are admitted one by one would let in all their bodies at once.
+        """
+        if key is not None and count:
+            self._count(key, count, lowest=0.0)
+
+    def _count(self, key: ApiKey, count: int, *, lowest: float) -> None:
+        """Take ``count`` from the bucket of a key. Raises TooManyRequests if it holds less than ``lowest``."""
         if key.rate is None:
             return
         now, name = self._clock(), (key.name, key.visitor)
         # A time in the past is a full bucket.
         full_at = max(self._full_at.get(name, now), now)
-        wait_s = full_at - now - max(1.0 - 1.0 / key.rate, 0.0)
-        if wait_s > ROUNDING_S:
+        size_s = max(1.0, 1.0 / key.rate)
+        if full_at - now > size_s - lowest / key.rate + ROUNDING_S:
             self._refused(key.name, "key" if key.visitor is None else "pass").inc()
             whose = "API key" if key.visitor is None else "pass"
             message = f"this {whose} may make {key.rate:g} requests a second; see Retry-After"
+            # The request that is sent again begins with its head: as long as `admit` waits.
+            wait_s = full_at - now - size_s + 1.0 / key.rate
             raise TooManyRequests(message, retry_after_s=math.ceil(wait_s))
         # Twice what is left, so that purging costs O(1) for each request.
         if len(self._full_at) >= self._purge_at:
             self._full_at = {each: at for each, at in self._full_at.items() if at > now}
             self._purge_at = max(LEAST_PURGED, 2 * len(self._full_at))
-        self._full_at[name] = full_at + 1.0 / key.rate
-
-    def charge(self, key: ApiKey | None, count: int) -> None:
-        """Count more requests, that came together with an admitted one: the bucket may come to be in debt."""
-        if key is None or key.rate is None or not count:
-            return
-        now, name = self._clock(), (key.name, key.visitor)
-        self._full_at[name] = max(self._full_at.get(name, now), now) + count / key.rate
+        self._full_at[name] = full_at + count / key.rate

@@ -1,9 +1,12 @@
 """A rate for each API key and each visitor: 429 beyond, before a body is read, and others do not wait."""
 
+import json
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
+import httpx
 import pytest
 
 from api_client import Api, running
@@ -78,6 +81,33 @@ async def test_each_choice_of_a_batch_counts(public: Api):
     answer = await public.call("POST", path, {"requests": requests[:1]}, headers=bearer(BATCH))
     assert answer.status_code == 429
     assert 1 < int(answer.headers["retry-after"]) <= 100
+
+
+async def test_of_batches_that_arrive_together_one_is_let_in(public: Api):
+    """Their heads are all admitted, before any body is there to be counted."""
+    path, requests = "/v1/bandits/own/choose/batch", [{"key": "ann"}] * 300
+    heads, bodies = [anyio.Event() for _ in range(3)], anyio.Event()
+    answers: list[httpx.Response] = []
+
+    async def send(head: anyio.Event) -> None:
+        async def body() -> AsyncIterator[bytes]:
+            head.set()
+            await bodies.wait()
+            yield json.dumps({"requests": requests}).encode()
+
+        headers = bearer(BATCH) | {"content-type": "application/json"}
+        answers.append(await public.http.post(path, content=body(), headers=headers))
+
+    async with anyio.create_task_group() as group:
+        for head in heads:
+            group.start_soon(send, head)
+        for head in heads:
+            await head.wait()
+        bodies.set()
+    assert sorted(answer.status_code for answer in answers) == [200, 429, 429]
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.json()["code"] == "too_many_requests"
+    assert 90 < int(refused.headers["retry-after"]) <= 101
 
 
 class Clock:
