@@ -14,6 +14,7 @@ from typing import NamedTuple
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
+from app.api.resource_changes import tags_of
 from app.api.strict_json import Provided, json_router
 from app.platform.errors import NotFound
 from app.platform.settings import Settings
@@ -91,7 +92,6 @@ def _file(name: str, request: Request, settings: Settings) -> Response:
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
     }
-    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-    if file.etag in known:
+    if file.etag in tags_of(request.headers.get("if-none-match", "")):
         return Response(status_code=304, headers=headers)
     return Response(file.content, headers=headers | {"content-type": file.kind})

@@ -17,22 +17,30 @@ from app.platform.errors import Invalid, PreconditionFailed
 
 _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAGS = re.compile(rf"\s*{_TAG}\s*(?:,\s*{_TAG}\s*)*")
+# What proxies that compress append within the quotes: Apache, Caddy "-gzip", Jetty "--gzip", lighttpd ";gzip".
+_ENCODING = re.compile(r'[-;:]+(?:br|deflate|gzip|zstd)(?="$)')
 MAX_CHARS = 8_192
 ANY = "*"
 
 
 def if_match(request: Request) -> frozenset[str] | None:
-    """The tags of If-Match, one of which must be the current one; None: any will do. Raises Invalid.
-
-    A weak tag is never one of ours, so it matches nothing.
-    """
+    """The tags of If-Match, one of which must be the current one; None: any will do. Raises Invalid."""
     values = request.headers.getlist("if-match")
     text = ",".join(values)
     if not values or text.strip() == ANY:
         return None
     if len(text) > MAX_CHARS or not _TAGS.fullmatch(text):
         raise Invalid('must be * or entity tags in quotes: "…"', path=(Part.HEADER, "if-match"))
-    return frozenset(re.findall(_TAG, text))
+    return frozenset(tags_of(text))
+
+
+def tags_of(text: str) -> list[str]:
+    """The entity tags of a header as we made them, before a proxy that compresses weakened or changed them.
+
+    RFC 9110 (13.1.1) asks for a strong comparison in If-Match, which says that no byte differs. Our tags name
+    a version of the resource, and that is the same however its bytes are encoded on the way.
+    """
+    return [_ENCODING.sub("", tag.removeprefix("W/")) for tag in re.findall(_TAG, text)]
 
 
 def check(etag: str, allowed: frozenset[str] | None) -> None:

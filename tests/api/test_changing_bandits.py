@@ -179,7 +179,7 @@ async def test_a_change_is_made_only_to_what_if_match_names(world: Api):
     answer = await world.call("PATCH", PATH, {"ridge": 2}, headers={"if-match": first})
     assert answer.headers["etag"] == await etag(world) != first
     before = await world.stored()
-    for stale in (first, f"W/{await etag(world)}", '"x"', '"", "y"'):
+    for stale in (first, f"W/{first}", '"x"', '"", "y"', f'{(await etag(world))[:-1]}-other"'):
         options = {"headers": {"if-match": stale}}
         await world.refused("PATCH", PATH, {"ridge": 3}, status=412, code="precondition_failed", **options)
     for bad in ("x", "", '"', '"a" "b"', "1", f"{first},", '"' + "a" * 9_000 + '"'):
@@ -189,6 +189,9 @@ async def test_a_change_is_made_only_to_what_if_match_names(world: Api):
     assert await world.stored() == before
     assert (await patched(world, {"ridge": 3}, **{"if-match": f'"old", {await etag(world)}'}))["ridge"] == 3
     assert (await patched(world, {"ridge": 4}, **{"if-match": "*"}))["ridge"] == 4
+    for ridge, (weak, suffix) in enumerate((("W/", ""), ("", "-gzip"), ("", "--gzip"), ("W/", ";br")), 5):
+        behind_proxy = f'{weak}{(await etag(world))[:-1]}{suffix}"'
+        assert (await patched(world, {"ridge": ridge}, **{"if-match": behind_proxy}))["ridge"] == ridge
     await world.ok("DELETE", PATH, status=204)
     await world.bandit("b", "c")
     await world.refused(
