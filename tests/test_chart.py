@@ -33,9 +33,11 @@ needs_helm = pytest.mark.skipif(
 )
 OLDEST, NEWEST = "1.25", "1.37"
 
+POD_IP = "10.1.2.3"
+
 KEY, ENTRY = new_key("me", ["admin"])
 PLAIN = {"redisUrl": "redis://store:6379", "apiKeys": [ENTRY]}
-SETTINGS = {"token_ttl_s": 2_000_000, "follow_s": 0.05, "access_log": True, "log_level": "debug"}
+SETTINGS = {"hosts": "shop.example", "token_ttl_s": 2_000_000, "follow_s": 0.05, "access_log": True, "log_level": "debug"}
 VALUES: Mapping[str, dict[str, Any]] = {
     "plain": PLAIN,
     "a secret that is there": {"existingSecret": "mine"},
@@ -90,10 +92,13 @@ def container_of(template: dict[str, Any]) -> dict[str, Any]:
 
 def environment_of(container: dict[str, Any], manifests: Manifests) -> dict[str, str]:
     """The variables, with those that come from a secret of the chart."""
-    found = {}
+    found: dict[str, str] = {}
     for each in container["env"]:
-        if "value" in each:
-            found[each["name"]] = each["value"]
+        if "value" in each:  # which may name variables before it
+            found[each["name"]] = re.sub(r"\$\((\w+)\)", lambda name: found[name[1]], each["value"])
+        elif "fieldRef" in each["valueFrom"]:
+            assert each["valueFrom"]["fieldRef"] == {"fieldPath": "status.podIP"}
+            found[each["name"]] = POD_IP
         else:
             of = each["valueFrom"]["secretKeyRef"]
             secret = manifests.get(("Secret", of["name"]), {"stringData": {of["key"]: "redis://theirs:6379"}})
@@ -153,12 +158,17 @@ def test_commands_and_settings_of_the_pods_exist(name: str) -> None:
         cli._parser().parse_args(container["args"])
         variables = environment_of(container, manifests)
         ours = {key.removeprefix("SHORTLIST_").lower(): variables[key] for key in variables}
-        ours = {key: value for key, value in ours.items() if not key.startswith("otel_")}
+        ours = {key: value for key, value in ours.items() if not key.startswith(("otel_", "pod_"))}
         assert ours.keys() <= Settings.model_fields.keys()
         settings = Settings(host="0.0.0.0", **{"api_keys_file": "/etc/shortlist/api-keys", **ours})
         settings.check()
         assert settings.redis_url is not None
-        wanted = VALUES[name].get("settings", {})
+        wanted = dict(VALUES[name].get("settings", {}))
+        if hosts := wanted.pop("hosts", None):
+            assert settings.host_names == [
+                hosts, POD_IP, "shop-shortlist", "shop-shortlist.ns", "shop-shortlist.ns.svc",
+                "shop-shortlist.ns.svc.cluster.local",
+            ]  # fmt: skip
         assert {key: getattr(settings, key) for key in wanted} == wanted
     workers = VALUES[name].get("worker", {}).get("replicas", 2)
     assert commands == ([["serve", "--no-worker"], ["worker"]] if workers else [["serve"]])
@@ -243,7 +253,9 @@ def test_secrets_that_pods_read_are_those_of_the_chart_or_the_one_that_is_named(
     read = set()
     for _, template in pods_of(manifests):
         keys = [
-            each["valueFrom"]["secretKeyRef"] for each in container_of(template)["env"] if "valueFrom" in each
+            each["valueFrom"]["secretKeyRef"]
+            for each in container_of(template)["env"]
+            if "secretKeyRef" in each.get("valueFrom", {})
         ]
         read |= {(key["name"], key["key"]) for key in keys}
         for volume in template["spec"]["volumes"]:
@@ -389,7 +401,6 @@ def test_settings_of_the_values_are_those_of_the_service() -> None:
         "milvus_uri",
         "api_keys",
         "api_keys_file",
-        "hosts",
         "worker",
     }
     rules = {name: rule_of(rule) for name, rule in Settings.model_json_schema()["properties"].items()}
@@ -398,12 +409,23 @@ def test_settings_of_the_values_are_those_of_the_service() -> None:
     assert SCHEMA["properties"]["settings"]["properties"] == expected, json.dumps(expected, indent=2)
 
 
+RESTRICTIONS: tuple[dict[str, str], ...] = (
+    {},
+    {"bandits": "home,a:b.c-d_e"},
+    {"catalogues": "films", "rate": "0.5/s"},
+    {"bandits": "home", "catalogues": "films,books", "rate": "50/s", "visitors": "3600"},
+)
+
+
 @pytest.mark.parametrize("scope", SCOPES)
-def test_entries_of_the_values_are_those_of_keys(scope: str) -> None:
+@pytest.mark.parametrize("restrictions", RESTRICTIONS)
+def test_entries_of_the_values_are_those_of_keys(scope: str, restrictions: dict[str, str]) -> None:
     pattern = SCHEMA["properties"]["apiKeys"]["items"]["pattern"]
-    key, entry = new_key("a.name-of_1", [scope, "read"])
+    key, entry = new_key("a.name-of_1", [scope, "read"], restrictions)
     assert re.search(pattern, entry)
     assert not re.search(pattern, key)
+    for bad in (";rate=50", ";bandits=", ";visitors=1h", ";rates=5/s", ";"):
+        assert not re.search(pattern, entry.replace(",read", f",read{bad}")), bad
 
 
 def test_every_value_has_a_rule_and_every_object_is_closed() -> None:

@@ -85,10 +85,19 @@ spec:
 - name: SHORTLIST_MILVUS_URI
   valueFrom: {secretKeyRef: {name: {{ include "shortlist.secret" . }}, key: milvus-uri, optional: true}}
 {{- end }}
-{{- range $name, $value := .Values.settings }}
+{{- range $name, $value := omit .Values.settings "hosts" }}
 - name: SHORTLIST_{{ upper $name }}
   {{- /* JSON writes 2000000 as it is, where a template writes 2e+06 */}}
   value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}
+{{- end }}
+{{- with .Values.settings.hosts }}
+# Besides those of the values: probes and Prometheus ask by the address of the pod, others by the service.
+- name: POD_IP
+  valueFrom: {fieldRef: {fieldPath: status.podIP}}
+- name: SHORTLIST_HOSTS
+  {{- $service := include "shortlist.name" $ }}
+  {{- $name := printf "%s.%s" $service $.Release.Namespace }}
+  value: {{ printf "%s $(POD_IP) %s %s %s.svc %s.svc.cluster.local" . $service $name $name $name | quote }}
 {{- end }}
 {{- range $name, $value := .Values.env }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
