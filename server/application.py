@@ -93,7 +93,9 @@ class Application(FastAPI):
         return self.openapi_schema
 
 
-def create_app(settings: Settings, *, name: str | None = None, group_dir: Path | None = None) -> Application:
+def create_app(
+    settings: Settings, *, name: str | None = None, group_dir: Path | None = None, number: int = 1
+) -> Application:
     """Return the application over the store at ``settings.redis_url``; the others as in ``Service``."""
     if settings.redis_url is None:
         raise ValueError("redis_url must be set: `shortlist serve` starts the embedded store and sets it")
@@ -107,7 +109,7 @@ def create_app(settings: Settings, *, name: str | None = None, group_dir: Path |
     metrics = Metrics()
     spans = provider(enabled=settings.tracing)
     guard = Guard(settings)
-    service = Service(settings, store, metrics, name=name, group_dir=group_dir)
+    service = Service(settings, store, metrics, name=name, group_dir=group_dir, number=number)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001

@@ -45,6 +45,7 @@ from app.moving.moving import Moving
 from app.platform.background import end
 from app.platform.directory_lock import try_lock
 from app.platform.errors import StartupError
+from app.platform.group_metrics import ShownMetrics
 from app.platform.hooks import Hooks
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
@@ -82,7 +83,8 @@ class Service:
     """All services of one process, over one store. ``start`` before use, ``stop`` afterwards.
 
     ``name`` is that of its worker among all workers of the store. ``group_dir``: the folder of index files of
-    a group of processes, see ``index_folder``; None: this process has one of its own.
+    a group of processes, see ``index_folder``; None: it has one of its own. ``number``: its place in
+    the group, from 1.
     """
 
     def __init__(  # noqa: PLR0915 - one after the other
@@ -93,10 +95,13 @@ class Service:
         *,
         name: str | None = None,
         group_dir: Path | None = None,
+        number: int = 1,
     ) -> None:
         self.settings = settings
         self.store = store
         self.metrics = metrics
+        shared_dir = None if group_dir is None else group_dir / SHARED
+        self.shown_metrics = ShownMetrics(metrics, shared_dir, number)
         self.rates = Rates(metrics)
         self._ending = contextlib.AsyncExitStack()
         # The stack ends in the opposite order: what is pushed first, the store, is closed last.
@@ -126,7 +131,7 @@ class Service:
             index_dir=group_dir or index_folder(settings.data_dir),
             keep_ms=token_ttl_ms,
             hooks=hooks,
-            group=SharingGroup(group_dir / SHARED) if group_dir is not None else None,
+            group=SharingGroup(shared_dir) if shared_dir is not None else None,
             engine=self.engine,
         )
         self.moves = Moves(store.moves)
@@ -309,6 +314,7 @@ class Service:
             self.rows.run(),
             self.quotas.run(),
             health.watch(self.store),
+            self.shown_metrics.run(self.health.measure_process),
             arm_following.run(self.catalogues, self.store, self.engine),
             index_maintenance.run(self.catalogues, self.metrics),
         )

@@ -222,9 +222,10 @@ async def serve_on(
     name: str | None,
     ready: Callable[[Server], None],
     group_dir: Path | None = None,
+    number: int = 1,
 ) -> None:
     """Serve with the store at ``redis_url``. ``ready`` is called once, just before requests are answered."""
-    app = create_app(settings, name=name, group_dir=group_dir)
+    app = create_app(settings, name=name, group_dir=group_dir, number=number)
     unread = Unread(settings.max_unread_mb << 20)
     config = uvicorn.Config(
         app,

@@ -181,6 +181,7 @@ def serve_child(listener: str, line: str, number: str, name: str, group_dir: str
             name=name or None,
             ready=ready,
             group_dir=Path(group_dir),
+            number=int(number),
         )
         uvloop.run(serving)
     except (StartupError, Unavailable) as error:  # of a store that is away now; another try is made

@@ -37,7 +37,13 @@ POD_IP = "10.1.2.3"
 
 KEY, ENTRY = new_key("me", ["admin"])
 PLAIN = {"redisUrl": "redis://store:6379", "apiKeys": [ENTRY]}
-SETTINGS = {"hosts": "shop.example", "token_ttl_s": 2_000_000, "follow_s": 0.05, "access_log": True, "log_level": "debug"}
+SETTINGS = {
+    "hosts": "shop.example",
+    "token_ttl_s": 2_000_000,
+    "follow_s": 0.05,
+    "access_log": True,
+    "log_level": "debug",
+}
 VALUES: Mapping[str, dict[str, Any]] = {
     "plain": PLAIN,
     "a secret that is there": {"existingSecret": "mine"},

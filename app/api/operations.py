@@ -9,11 +9,11 @@ from typing import Literal
 
 from fastapi import Response
 from fastapi.responses import PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from app.api.strict_json import Provided, json_router
-from app.platform.metrics import Metrics
+from app.platform.group_metrics import ShownMetrics
 from app.replication.health import Health, Status
 
 router = json_router(tags=["operations"])
@@ -57,10 +57,10 @@ async def readyz(health: Provided[Health]) -> ReadyView:
 
 
 @router.get("/metrics", response_class=PlainTextResponse)
-async def metrics(health: Provided[Health], metrics: Provided[Metrics]) -> Response:
+async def metrics(health: Provided[Health], shown_metrics: Provided[ShownMetrics]) -> Response:
     """Counters and gauges for Prometheus."""
     await health.measure()
-    return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(shown_metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/status", response_model=StatusView)

@@ -50,7 +50,7 @@ class Rates:
             self._count(key, count, lowest=0.0)
 
     def _count(self, key: ApiKey, count: int, *, lowest: float) -> None:
-        """Take ``count`` from the bucket of a key. Raises TooManyRequests if it holds less than ``lowest``."""
+        """Take ``count`` from the bucket. Raises TooManyRequests if it holds less than ``lowest``."""
         if key.rate is None:
             return
         now, name = self._clock(), (key.name, key.visitor)

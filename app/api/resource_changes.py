@@ -17,7 +17,7 @@ from app.platform.errors import Invalid, PreconditionFailed
 
 _TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
 _TAGS = re.compile(rf"\s*{_TAG}\s*(?:,\s*{_TAG}\s*)*")
-# What proxies that compress append within the quotes: Apache, Caddy "-gzip", Jetty "--gzip", lighttpd ";gzip".
+# What proxies that compress append within the quotes, such as "-gzip", "--gzip" and ";gzip".
 _ENCODING = re.compile(r'[-;:]+(?:br|deflate|gzip|zstd)(?="$)')
 MAX_CHARS = 8_192
 ANY = "*"

@@ -91,25 +91,26 @@ function wellness(ready, status) {
 /** Rates between two looks, by process: with several, each look may be at another one. */
 class Rates {
   constructor() {
-    /** @type {Map<number, {at: number, choices: number, rewards: number, rate: number[], one: number[][], batch: number[][]}>} */
+    /** @type {Map<number, {at: number, choices: number, rewards: number, rate: number[]}>} by when they started */
     this.processes = new Map();
   }
 
-  /** @param {Metrics} metrics */
+  /** @param {Metrics} metrics of one process, or of several that each have the label `process` */
   read(metrics) {
     const now = performance.now();
-    const born = metrics.sum("process_start_time_seconds");
-    const choices = metrics.sum("shortlist_requests_total", { route: CHOICES, status: "200" });
-    const rewards = metrics.sum("shortlist_rewards_total", { outcome: "accepted" });
-    const before = this.processes.get(born);
-    const [one, batch] = [histogram(metrics, ONE), histogram(metrics, BATCH)];
-    let rate = before?.rate ?? [NaN, NaN];
-    if (before && now - before.at > 500) rate = [(choices || 0) - (before.choices || 0), (rewards || 0) - (before.rewards || 0)].map((difference) => (1000 * difference) / (now - before.at));
-    this.processes.set(born, { at: now, choices, rewards, rate, one, batch });
+    for (const { labels, value: born } of metrics.find("process_start_time_seconds")) {
+      const its = labels.process ? { process: labels.process } : undefined;
+      const choices = metrics.sum("shortlist_requests_total", { route: CHOICES, status: "200", ...its });
+      const rewards = metrics.sum("shortlist_rewards_total", { outcome: "accepted", ...its });
+      const before = this.processes.get(born);
+      let rate = before?.rate ?? [NaN, NaN];
+      if (before && now - before.at > 500) rate = [(choices || 0) - (before.choices || 0), (rewards || 0) - (before.rewards || 0)].map((difference) => (1000 * difference) / (now - before.at));
+      this.processes.set(born, { at: now, choices, rewards, rate });
+    }
     for (const [name, each] of this.processes) if (now - each.at > 60_000) this.processes.delete(name);
     const all = [...this.processes.values()];
     const sum = (/** @type {number} */ place) => all.reduce((total, each) => total + each.rate[place], 0);
-    return { choices: sum(0), rewards: sum(1), p99: quantile(one, 0.99), batchP99: quantile(batch, 0.99), processes: all.length };
+    return { choices: sum(0), rewards: sum(1), p99: quantile(histogram(metrics, ONE), 0.99), batchP99: quantile(histogram(metrics, BATCH), 0.99), processes: all.length };
   }
 }
 
@@ -139,6 +140,7 @@ function quantile(buckets, share) {
 function figures(ready, status, metrics, seen) {
   const isReady = ready.status === "ready";
   const refused = metrics.find("shortlist_rate_refused_total").filter(({ value }) => value > 0);
+  const together = metrics.find("process_resident_memory_bytes").length;
   const names = [...new Set(refused.map(({ labels }) => labels.key))].join(", ");
   return [
     tile("State", isReady ? "Ready" : "Not ready", `up ${duration(status.uptime_s)}, ${status.version}`, isReady ? "good" : "bad"),
@@ -148,7 +150,7 @@ function figures(ready, status, metrics, seen) {
     tile("A batch, p99", duration(seen.batchP99), "whatever its size, since the start"),
     ...(refused.length ? [tile("Refused", count(metrics.sum("shortlist_rate_refused_total")), `requests beyond the rate of the API key ${names}`)] : []),
     tile("Backlog", count(ready.backlog), ready.backlog ? `rewards, the oldest ${duration(ready.lag_s)}` : "rewards wait"),
-    tile("Memory", bytes(metrics.sum("process_resident_memory_bytes")), "of this process"),
+    tile("Memory", bytes(metrics.sum("process_resident_memory_bytes")), together > 1 ? `of ${count(together)} processes` : "of this process"),
     tile("Processes", count(seen.processes), "seen in the last minute"),
     tile("Arms", count(status.arms), `catalogues: ${count(status.catalogues)}`),
     tile("Learners", count(status.cached_learners), `in memory, ${bytes(status.cached_learner_bytes)}`),

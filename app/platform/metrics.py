@@ -128,6 +128,12 @@ class Metrics:
         )
         self.index_exact = gauge("shortlist_catalogues_exact", "Catalogues that are searched exactly now.")
 
+    @property
+    def of_store(self) -> frozenset[str]:
+        """The names of those that every process over a store shows alike."""
+        gauges = self.backlog, self.lag, self.dead, self.held, self.held_most
+        return frozenset(family.name for gauge in gauges for family in gauge.describe())
+
     def prior_was_fitted(self, outcome: str, *, seconds: float, keys: int) -> None:
         """``outcome``: made, nothing (the keys say nothing) or late (another process was faster)."""
         self.prior_fits.labels(outcome).inc()

@@ -267,12 +267,8 @@ class Health:
 
     async def measure(self) -> None:
         """Bring the gauges up to date; those of the reward log are NaN while the store does not answer."""
-        metrics, catalogues = self._metrics, list(self._catalogues)
-        metrics.learners.set(len(self._learners))
-        metrics.learner_bytes.set(self._learners.bytes)
-        metrics.prior_age.set(self._priors.oldest_s())
-        metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
-        metrics.index_exact.set(sum(c.index.status().exact for c in catalogues))
+        self.measure_process()
+        metrics = self._metrics
         result = (math.nan, math.nan, math.nan)
         with contextlib.suppress(Unavailable, TimeoutError):
             async with asyncio.timeout(PROBE_S):
@@ -281,6 +277,15 @@ class Health:
         for gauge, value in zip((metrics.backlog, metrics.lag, metrics.dead), result, strict=True):
             gauge.set(value)
         await self._measure_usage()
+
+    def measure_process(self) -> None:
+        """Bring the gauges of this process up to date, without a call of the store."""
+        metrics, catalogues = self._metrics, list(self._catalogues)
+        metrics.learners.set(len(self._learners))
+        metrics.learner_bytes.set(self._learners.bytes)
+        metrics.prior_age.set(self._priors.oldest_s())
+        metrics.arms.set(sum(len(catalogue.index) for catalogue in catalogues))
+        metrics.index_exact.set(sum(c.index.status().exact for c in catalogues))
 
     async def _measure_usage(self) -> None:
         held: Mapping[Kind, float] = dict.fromkeys(self._store.usage.bounds, math.nan)

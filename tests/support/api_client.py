@@ -208,7 +208,7 @@ async def _maker(settings: Settings, group_dir: Path | None) -> AsyncIterator[No
         yield
         return
     (group_dir / SHARED).mkdir(parents=True, exist_ok=True)
-    app = create_app(settings.model_copy(update={"worker": False}), group_dir=group_dir)
+    app = create_app(settings.model_copy(update={"worker": False}), group_dir=group_dir, number=2)
     async with app.router.lifespan_context(app):
         yield
 
