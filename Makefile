@@ -8,12 +8,15 @@ ROUNDS ?=
 # Tests start the service some hundred times; without its bytecode each start compiles it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: api-examples console-pictures console-types golden help install serve test test-suite test-beside test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
+.PHONY: api-examples console-pictures console-types golden help install serve test test-all test-changed test-rest test-suite test-cluster test-workers test-milvus test-slow mutants lint format demo docs load figures client-ts client-types lock audit sbom release clean
 
 help:
 	@echo "make serve                 install and start the service on 127.0.0.1:8080"
 	@echo "make demo [DATA=dir] [ROUNDS=n]  run the main job over HTTP, print the result and draw a picture"
-	@echo "make test                  install with the test extras, lint, type-check, run the test suite"
+	@echo "make test                  install with the test extras, lint, type-check, run the tests that one waits for"
+	@echo "make test-changed          the tests of the folders that git diff touches (SINCE=main for a branch)"
+	@echo "make test-rest             what make test leaves out and takes no hours: browsers, kills, Milvus, statistics"
+	@echo "make test-all              make test and make test-rest"
 	@echo "make test-slow             the longer statistical and crash runs"
 	@echo "make test-cluster          what goes through the store, on a Redis Cluster (needs redis-server)"
 	@echo "make test-workers          choices, changes and kills with two processes that share their arms"
@@ -57,7 +60,7 @@ install: $(VENV)/.installed
 serve: install
 	$(BIN)/shortlist serve
 
-# All that goes through the store, on a Redis Cluster of three nodes; `make test` runs a part of it.
+# All that goes through the store, on a Redis Cluster of three nodes; `make test-rest` runs a part of it.
 SERVICES      := $(addprefix tests/,bandits campaigns caps catalogues decision_log filtering learning measuring platform policies queries records replication serving)
 CLUSTER_TESTS := tests/api $(SERVICES) tests/processes tests/workers tests/contracts tests/storage/test_redis_keys.py tests/test_deploy.py
 CLUSTER_FEW   := tests/api/test_rewards.py tests/workers/test_reward_ingestion.py
@@ -66,31 +69,41 @@ WORKER_FEW    := tests/api/test_filters.py tests/api/test_choosing.py tests/proc
 
 # This many processes run test files side by side, each with a store of its own; 0: one file after the other.
 # What took longest is printed at the end.
-JOBS ?= 3
+JOBS   ?= 2
+PYTEST := $(BIN)/python -m pytest
+BESIDE := --durations=20 --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
 
-# Types, the part on a cluster and the part with processes that share take one core, beside the others.
 test: $(VENV)/.installed-test $(VENV)/.installed-docs
-	@echo "Tests, types and lint: about 15 minutes on two cores. Each dot is a test that passed."
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=none test-suite test-beside
+	@echo "Tests, types and lint: about five minutes on two cores. Each dot is a test that passed."
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=none test-suite lint
 
 test-suite:
-	$(BIN)/python -m pytest -m "not slow" --durations=20 --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow and not rest" $(BESIDE)
 
-test-beside: lint
-	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_FEW)
-	SHORTLIST_TEST_WORKERS=2 $(BIN)/python -m pytest -m "not slow" $(WORKER_FEW)
+# The part on a cluster and the part with processes that share run a few files again.
+test-rest: $(VENV)/.installed-test $(VENV)/.installed-docs
+	$(PYTEST) -m "rest and not slow" $(BESIDE)
+	SHORTLIST_TEST_STORE=cluster $(PYTEST) -m "not slow" $(CLUSTER_FEW)
+	SHORTLIST_TEST_WORKERS=2 $(PYTEST) -m "not slow" $(WORKER_FEW)
+
+test-all: test
+	@$(MAKE) --no-print-directory test-rest
+
+SINCE ?= HEAD
+test-changed: $(VENV)/.installed-test
+	$(PYTEST) -m "not slow and not rest" $(BESIDE) $$($(BIN)/python tests/support/changed.py $(SINCE))
 
 test-cluster: $(VENV)/.installed-test
 	SHORTLIST_TEST_STORE=cluster $(BIN)/python -m pytest -m "not slow" $(CLUSTER_TESTS)
 
 # Choices, filters, changes and kills with service processes that share their arms; what is left out counts the steps
-# of a single one. `make test` runs a part of it.
+# of a single one. `make test-rest` runs a part of it.
 WORKER_TESTS := tests/api tests/processes --ignore tests/api/test_long_answers.py --ignore tests/api/test_calls_of_a_choice.py
 
 test-workers: $(VENV)/.installed-test
 	SHORTLIST_TEST_WORKERS=2 $(BIN)/python -m pytest -m "not slow" --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(WORKER_TESTS)
 
-# What catalogues in Milvus promise, on a whole Milvus server, where `make test` has Milvus Lite. A server takes 15 s to
+# What catalogues in Milvus promise, on a whole Milvus server, where `make test-rest` has Milvus Lite. A server takes 15 s to
 # start and some seconds for each collection: 25 minutes, most of them waiting.
 MILVUS_TESTS := tests/milvus tests/workers/test_arm_following.py tests/api/test_milvus.py tests/api/test_on_milvus.py \
 	tests/api/test_more_on_milvus.py tests/processes/test_milvus_kills.py
@@ -108,12 +121,13 @@ test-slow: $(VENV)/.installed-test $(VENV)/.installed-docs
 
 # On a copy of the project, one mutant after the other, behind everything else that the machine does.
 AREA   ?=
+TARGET ?=
 SAMPLE ?=
 SEED   ?=
 
 mutants: $(VENV)/.installed-test
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutants]'
-	$(if $(SAMPLE),,nice -n 19 $(BIN)/python -m mutation_tests.semantic $(if $(WHOLE),--whole) $(AREA))
+	$(if $(SAMPLE),,nice -n 19 $(BIN)/python -m mutation_tests.semantic $(if $(WHOLE),--whole) $(if $(TARGET),--target $(TARGET)) $(AREA))
 	nice -n 19 $(BIN)/python -m mutation_tests.run $(AREA) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/.installed-test $(VENV)/.installed-docs

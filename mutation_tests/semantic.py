@@ -10,6 +10,7 @@ names the promise that it breaks. What tests of its area do not notice has survi
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tomllib
@@ -23,6 +24,7 @@ from mutation_tests.areas import copied
 TABLE = Path(__file__).with_name("semantic.toml")
 LONGEST_S = 900.0
 WHOLE = ("algorithms/tests", "tests")
+TARGETS = {"test": "not slow and not rest", "all": "not slow"}
 # The tests of each area, the quick and sharp ones first.
 TESTS = {
     "quotas": (
@@ -164,46 +166,56 @@ def table(path: Path = TABLE) -> list[Semantic]:
     return [Semantic(**row) for row in tomllib.loads(path.read_text())["mutant"]]
 
 
-def is_noticed(mutant: Semantic, folder: Path, tests: Sequence[str]) -> bool:
-    """Whether a test fails with the mutant, or they never end; the file is as it was then."""
+def is_noticed(mutant: Semantic, folder: Path, tests: Sequence[str], target: str = "all") -> str | None:
+    """The first test that fails with the mutant, if one does; the file is as it was then."""
     path = folder / mutant.file
     source = path.read_text()
     assert source.count(mutant.before) == 1, mutant.described()
     path.write_text(source.replace(mutant.before, mutant.after))
     try:
-        return _fails(folder, tests)
+        return _failure(folder, tests, target)
     finally:
         path.write_text(source)
 
 
-def _fails(folder: Path, tests: Sequence[str]) -> bool:
+def _failure(folder: Path, tests: Sequence[str], target: str) -> str | None:
     # In this order: pytest would run files of a folder that is named too by their names.
     files = dict.fromkeys(
         str(path.relative_to(folder))
         for test in tests
         for path in ([folder / test] if test.endswith(".py") else sorted((folder / test).rglob("test_*.py")))
     )
-    options = ["-x", "-q", "-n", "0", "-m", "not slow", "-p", "no:cacheprovider"]
+    options = ["-x", "-q", "-n", "0", "-m", TARGETS[target], "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", *options, *files]
     try:
-        ran = subprocess.run(command, cwd=folder, check=False, capture_output=True, timeout=LONGEST_S)
+        ran = subprocess.run(
+            command, cwd=folder, check=False, capture_output=True, timeout=LONGEST_S, text=True
+        )
     except subprocess.TimeoutExpired:
-        return True
-    return ran.returncode != 0
+        return f"they did not end in {LONGEST_S:.0f} s"
+    if ran.returncode == 0:
+        return None
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", ran.stdout, re.MULTILINE)
+    return found[1] if found else ran.stdout[-500:]
 
 
-def try_all(areas: Sequence[str], *, whole: bool) -> dict[str, tuple[int, list[Semantic]]]:
+def try_all(
+    areas: Sequence[str], *, target: str = "all", whole: bool = False
+) -> dict[str, tuple[int, list[Semantic]]]:
     """How many mutants of each area were tried, and the survivors; prints each as it is known."""
     found = {}
     with copied() as folder:
         for area in areas:
             tests, survivors = TESTS[area], list[Semantic]()
             mutants = [mutant for mutant in table() if mutant.area == area and not mutant.equivalent]
-            if mutants and _fails(folder, tests):
-                sys.exit(f"{area}: its tests fail without any mutant")
+            if mutants and (failure := _failure(folder, tests, target)):
+                sys.exit(f"{area}: its tests fail without any mutant: {failure}")
             for mutant in mutants:
-                noticed = is_noticed(mutant, folder, tests) or (whole and is_noticed(mutant, folder, WHOLE))
+                noticed = is_noticed(mutant, folder, tests, target)
+                if noticed is None and whole:
+                    noticed = is_noticed(mutant, folder, WHOLE, target)
                 print(f"{'caught  ' if noticed else 'SURVIVED'}  {mutant.described()}", flush=True)
+                print(f"          by {noticed}" if noticed else "", flush=True)
                 survivors += [] if noticed else [mutant]
             found[area] = len(mutants), survivors
     return found
@@ -214,12 +226,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mutation_tests.semantic", description="Mutants by hand.")
     parser.add_argument("areas", nargs="*", metavar="area", help=f"of {', '.join(TESTS)}; all if none")
     parser.add_argument("--whole", action="store_true", help="run the whole suite on what survives its area")
+    parser.add_argument(
+        "--target", choices=TARGETS, default="all", help="tests of `make test` alone, or of `make test-all`"
+    )
     given = parser.parse_args(arguments)
     unknown = set(given.areas) - TESTS.keys() - AREAS_OF_A_PROGRAM.keys()
     if unknown:
         parser.error(f"no such area: {', '.join(sorted(unknown))}")
     areas = [area for area in TESTS if area in given.areas or not given.areas]
-    found = try_all(areas, whole=given.whole)
+    found = try_all(areas, target=given.target, whole=given.whole)
     print("| area | tried | caught |\n|---|---|---|")
     for area, (tried, survivors) in found.items():
         print(f"| {area} | {tried} | {tried - len(survivors)} |")

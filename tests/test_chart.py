@@ -23,6 +23,8 @@ from openapi_document import openapi_document
 from server import cli
 from service_process import ShortlistProcess, serving
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "deploy/helm/shortlist"
 SCHEMA: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())

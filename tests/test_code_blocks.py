@@ -23,6 +23,8 @@ from code_blocks import COMMAND_S, ROOT, Block, blocks_of, commands_of, pages, r
 from service_process import serving
 from shortlist_client import Client
 
+pytestmark = pytest.mark.rest
+
 # Pages that speak of a client without making one: it is given to them, with the address as ``url``.
 GIVEN_A_CLIENT = {"docs/clients.md"}
 

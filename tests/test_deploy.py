@@ -24,6 +24,8 @@ from server import cli
 from server.ingesting import source_of
 from service_process import ShortlistProcess, serving
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).parents[1]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]

@@ -18,6 +18,8 @@ from docs import api_examples, api_page, conf
 from docs.api_examples import Example
 from service_process import serving
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -10,7 +10,7 @@ import pytest
 from api_client import Api, Json, running
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIM = 8
 

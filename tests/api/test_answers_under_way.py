@@ -19,7 +19,7 @@ from app.platform.answers import Unread
 from server.http_protocol import ShortlistProtocol
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIM = 600
 ARMS = 1_000

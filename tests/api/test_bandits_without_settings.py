@@ -11,7 +11,7 @@ import pytest
 from api_client import Api, Json, running
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIM, COUNT = 4, 30
 FEATURES = np.random.default_rng(7).standard_normal((COUNT, DIM)).astype(np.float32)

@@ -14,7 +14,7 @@ from app.api import limits
 from app.api.strict_json import JsonRoute, Parameters, StrictModel
 from server.application import ENDPOINTS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 CANARY = "c4nary"
 LIMIT = 1 << 20  # of the service; most routes allow less

@@ -13,7 +13,7 @@ from app.api import console
 from app.bandits.settings import FIXED, BanditSettings
 from app.platform.settings import Settings
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 FOLDER = Path(console.__file__).parents[1] / "console"
 SOURCES = sorted(path for path in FOLDER.iterdir() if path.suffix in {".js", ".css", ".html"})

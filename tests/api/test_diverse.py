@@ -10,7 +10,7 @@ import pytest
 from api_client import Api, Json
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 RNG = np.random.default_rng(3)
 FEATURES = {f"a{n}": RNG.normal(size=4) for n in range(200)} | {"zero": np.zeros(4)}

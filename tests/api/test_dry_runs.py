@@ -13,7 +13,7 @@ from app.policies import elimination_state
 from center_brute_force import greedy, squared
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 CHOOSE = "/v1/bandits/b/choose"
 RNG = np.random.default_rng(5)

@@ -9,7 +9,7 @@ import pytest
 from api_client import Api, Json, running
 from shortlist import confidence
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 RNG = np.random.default_rng(3)
 ARMS = {f"a{i}": [float(x) for x in row] for i, row in enumerate(RNG.normal(size=(40, 3)))}

@@ -18,7 +18,7 @@ from server import evaluation_files
 from server.cli import main
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ARMS = {f"a{number}": row for number, row in enumerate(np.random.default_rng(3).normal(size=(25, 4)))}
 LINES = [

@@ -15,7 +15,7 @@ from app.storage import redis_keys
 from logged_rows import MemoryLog
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 def path(name: str, job: str = "") -> str:

@@ -24,7 +24,7 @@ from app.serving.pipeline import ConstraintRow
 from logged_rows import MemoryLog, row_of
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIM = 3
 FEATURES = np.random.default_rng(11).normal(size=(30, DIM))

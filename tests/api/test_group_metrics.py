@@ -6,7 +6,7 @@ import pytest
 
 from api_client import Api
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 async def counts(api: Api) -> dict[str, float]:

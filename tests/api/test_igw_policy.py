@@ -10,7 +10,7 @@ import pytest
 
 from api_client import Api, Json, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 GAMMA, SHORTLIST = 8.0, 4
 FEATURES = np.random.default_rng(8).normal(size=(40, 3))

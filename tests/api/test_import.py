@@ -15,7 +15,7 @@ from api_client import Api, Json, assert_problem, running
 from app.api import imports
 from app.api.limits import MAX_LINE_BYTES
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 CANARY = "c4nary"
 PATH = "/v1/catalogues/c/import"

@@ -10,7 +10,7 @@ import pytest
 from api_client import Api
 from app.api.limits import MAX_BLOCK_ARMS, MAX_BLOCK_BYTES, MAX_TAG_CHARS, MAX_TAGS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 CANARY = "c4nary"
 PATH = "/v1/catalogues/c/import"

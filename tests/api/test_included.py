@@ -7,7 +7,7 @@ import pytest
 
 from api_client import Api, Json
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 METADATA: dict[str, Json] = {
     "a": {

@@ -12,7 +12,7 @@ from app.api.strict_json import JsonRoute, Provided, StrictModel, json_router
 from app.platform.settings import Settings
 from server.application import create_app
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 class Body(StrictModel):

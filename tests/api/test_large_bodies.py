@@ -18,7 +18,7 @@ from app.api.slates import SlateBody
 from app.api.strict_json import LARGE_BODY_BYTES, StrictModel, read_body, whole
 from app.platform.errors import Invalid, ShortlistError, TooLarge
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 FILLER = " " * LARGE_BODY_BYTES
 

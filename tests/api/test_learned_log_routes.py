@@ -6,7 +6,7 @@ import pytest
 
 from api_client import Api, Json
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 PATH = "/v1/bandits/b/log"
 

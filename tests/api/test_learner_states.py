@@ -8,7 +8,7 @@ from api_client import Api
 from app.api import learners
 from app.records.records import bytes_to_state
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 async def test_over_http(api: Api):

@@ -7,7 +7,7 @@ from endpoints import WRITES, Endpoint, build_world, with_token
 from api_client import Api, Json
 from shortlist.checks import MIN_DELTA
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ENDPOINTS = [endpoint for endpoint in WRITES if "delta" in endpoint.kinds]
 DRAWS = [{"method": method} for method in ("racing_normal", "racing_ebs", "lil_ucb", "exact")]

@@ -11,6 +11,8 @@ from pydantic import Field, ValidationError
 from app.api.resource_changes import as_json, merged, patch_model
 from app.platform.documents import Document, fields_of
 
+pytestmark = pytest.mark.rest
+
 # The examples of RFC 7396, appendix A: (target, patch, result).
 EXAMPLES = [
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),

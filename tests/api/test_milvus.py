@@ -23,7 +23,7 @@ from app.replication import health
 from milvus_engines import MilvusApi, running_on_milvus
 from waiting import DEADLINE_S, wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIM = 4
 ALL_ARMS = "needs all arms in memory"

@@ -24,7 +24,7 @@ from shortlist.types import Rows
 from store_server import patient_store
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 D, ARMS = 4, 60
 MOVE = "/v1/bandits/b/move"

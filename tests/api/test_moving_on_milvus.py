@@ -8,7 +8,7 @@ import pytest
 from milvus_engines import MilvusApi, running_on_milvus
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 D, ARMS = 4, 60
 RNG = np.random.default_rng(4)

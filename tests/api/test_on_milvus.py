@@ -40,7 +40,7 @@ from test_rewards import (
 
 from milvus_engines import OtherKindApi, running_on_milvus
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 @pytest.fixture

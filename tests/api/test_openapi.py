@@ -23,6 +23,8 @@ from app.api import documentation
 from app.api.api_keys import scope_of
 from service_process import Service, serving
 
+pytestmark = pytest.mark.rest
+
 EXAMPLES = pytest.mark.parametrize("examples", [8, pytest.param(100, marks=pytest.mark.slow)])
 CHECKS = [
     not_a_server_error,

@@ -12,7 +12,7 @@ from api_client import Api, Json
 from app.filters.fields import Value
 from app.filters.names import Names, Stored
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 WORDS: list[Any] = ["a", "é", "b" * 300, 3, 3.5, -2, 2**53 + 1, 2**53 + 2, True, False]
 TYPES = {str: "string", bool: "boolean", int: "number", float: "number"}

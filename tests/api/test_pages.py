@@ -12,7 +12,7 @@ from test_guard import guarded  # noqa: F401 - a fixture
 
 from api_client import Api, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 LOADING = {"src", "srcset", "href", "data", "poster", "action"}

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from api_client import Api, Json, assert_problem, running
 from server.application import ENDPOINTS
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 CANARY = "c4nary"
 BAD_NAMES = (

@@ -13,7 +13,7 @@ from ridge_estimate import ridge_estimate
 from store_server import patient_store
 from waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once"), pytest.mark.rest]
 
 P = [1.0, 0.5, 0.2]
 POSITION = {"examination": P}

@@ -16,7 +16,7 @@ from app.platform.errors import TooManyRequests
 from app.platform.metrics import Metrics
 from shortlist_client import visitor_pass
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 SHOP = "https://shop.example"
 # So slow that no request more is let in while a test runs, however busy the machine.

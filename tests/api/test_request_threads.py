@@ -23,7 +23,7 @@ from app.policies import computing
 from app.serving import dry_runs, pipeline
 from workers import reward_ingestion
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ARMS = {f"a{arm}": [1.0, arm / 10] for arm in range(10)}
 

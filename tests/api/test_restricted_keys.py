@@ -15,7 +15,7 @@ from server import cli
 from shortlist_client import visitor_pass
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 EVERY = ["choose", "reward", "observe", "read"]
 SIGNER = new_key("signer", ["choose", "reward"], {"bandits": "home,coming", "visitors": "600"})

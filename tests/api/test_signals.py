@@ -15,7 +15,7 @@ from server.evaluation_files import rows_of
 from store_server import patient_store
 from waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once")]
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("housekeeping_at_once"), pytest.mark.rest]
 
 ARMS = {f"a{i}": list(np.random.default_rng(i).standard_normal(4)) for i in range(30)}
 DIAL = {"click": 1.0, "purchase": 20.0, "hide": -5.0}

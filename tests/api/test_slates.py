@@ -7,7 +7,7 @@ import pytest
 
 from api_client import Api, Json
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ARMS = [f"a{i}" for i in range(8)]
 MEANS = dict(zip(ARMS, np.linspace(0.0, 2.1, 8), strict=True))

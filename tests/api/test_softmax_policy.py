@@ -7,7 +7,7 @@ import pytest
 
 from api_client import Api
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 async def test_the_temperature_is_kept_and_belongs_to_softmax(shared: Api):

@@ -20,6 +20,8 @@ from load_tests.heavy_log_requests import ALL_KINDS
 from load_tests.heavy_requests import Kind, Request, World, as_json
 from load_tests.steps import MOST_MS, REFERENCE_MS, TIMES, Stepped, Steps, stepped, work
 
+pytestmark = pytest.mark.rest
+
 ARMS, MANY_ARMS = 2_000, 100_000
 MOST_ITEMS, MOST_BYTES = 2_000, 500_000  # of a list that is drawn; the heaviest kinds are at every limit
 SEED = 7

@@ -13,7 +13,7 @@ from api_client import running
 from app.platform import logs
 from app.platform.errors import StartupError
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CANARY = "canary-7f3a"

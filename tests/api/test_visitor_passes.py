@@ -16,7 +16,7 @@ from app.platform.errors import PassExpired, Unauthorized
 from shortlist_client import visitor_pass
 from shortlist_client.errors import InvalidArgument
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 SHOP = "https://shop.example"
 KEY, ENTRY = new_key("web", ["choose", "reward"], {"bandits": "own,all,capped", "visitors": "3600"})

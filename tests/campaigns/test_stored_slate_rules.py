@@ -13,6 +13,8 @@ from app.records.records import pack, unpack
 from shortlist.slates.campaign_state import SlateState
 from shortlist.slates.matroids import PartitionMatroid
 
+pytestmark = pytest.mark.rest
+
 ARMS = ["a", "b", "c", "d", "e", "f"]
 RULES = SlateRules([AtMostRule("maker", 2)])
 PARAMETERS = SlateParameters(

@@ -21,6 +21,8 @@ from server.cli import main
 from service_process import Service, serving
 from shortlist_client import Client
 
+pytestmark = pytest.mark.rest
+
 Run = Callable[..., tuple[int, str, str]]
 Made = tuple[Path, list[str | Path]]
 TWO = [[1.0, 2.0], [3.0, 4.0]]

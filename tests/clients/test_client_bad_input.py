@@ -23,6 +23,8 @@ from shortlist_client.errors import (
     Unauthorized,
 )
 
+pytestmark = pytest.mark.rest
+
 ROWS, WRONG = 70_100, 70_001
 
 

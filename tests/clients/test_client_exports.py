@@ -23,6 +23,8 @@ from shortlist_client import AsyncClient, Client
 from shortlist_client.errors import ConnectionFailed, NotFound
 from waiting import wait_until
 
+pytestmark = pytest.mark.rest
+
 DECISIONS = 300
 
 

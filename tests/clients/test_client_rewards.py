@@ -15,6 +15,8 @@ from shortlist_client.bodies import RewardItem
 from shortlist_client.errors import ConnectionFailed, InvalidArgument, RewardsUnsent
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 DROPPED = 1 / 12
 SOON = Retry(first_wait_s=0.001)
 AT_ONCE = Retry(attempts=1)

@@ -18,6 +18,8 @@ from shortlist_client.files.arm_files import arms_of
 from shortlist_client.files.arm_rows import FileError
 from shortlist_client.files.learner_files import learners_of
 
+pytestmark = pytest.mark.rest
+
 TWO = [[1.0, 2.0], [3.0, 4.0]]
 
 

@@ -15,6 +15,8 @@ from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.errors import NotFound
 
+pytestmark = pytest.mark.rest
+
 Run = Callable[..., tuple[int, str, str]]
 ROWS = 60
 WORDS = ("red", "blue", "small", "large", "soft", "hard", "light", "heavy")

@@ -27,6 +27,8 @@ from shortlist_client.files import arm_rows, exporting, importing
 from shortlist_client.files.arm_readers import read_npy
 from shortlist_client.files.arm_rows import FileError
 
+pytestmark = pytest.mark.rest
+
 DIM = 3
 Run = Callable[..., tuple[int, str, str]]
 

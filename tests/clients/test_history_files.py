@@ -23,6 +23,8 @@ from service_process import Service, serving
 from shortlist_client import Client
 from shortlist_client.files import history
 
+pytestmark = pytest.mark.rest
+
 Run = Callable[..., tuple[int, str, str]]
 ARMS = {"a": [1.0, 0.0], "b": [0.5, 1.0], "7": [1.0, 1.0]}
 HOUR_MS = 3_600_000

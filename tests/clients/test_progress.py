@@ -10,6 +10,8 @@ import pytest
 from shortlist_client.files import progress as module
 from shortlist_client.files.progress import progress
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
     path

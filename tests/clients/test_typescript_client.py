@@ -25,6 +25,8 @@ from shortlist_client import Client, visitor_pass
 from shortlist_client.errors import BY_CODE
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent / "typescript"
 CASES = ROOT / "clients/cases/cases.json"

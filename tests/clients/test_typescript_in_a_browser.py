@@ -58,7 +58,7 @@ await sender.flush();
 show([before, sender.waiting, localStorage.length]);
 """
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+pytestmark = [pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed"), pytest.mark.rest]
 
 
 class Site(ThreadingHTTPServer):

@@ -13,6 +13,8 @@ from console_world import features, furnish
 from service_process import Service, serving
 from shortlist_client import Client
 
+pytestmark = pytest.mark.rest
+
 MOST_STOPS = 250
 NAME = """(each) =>
     (each.getAttribute("aria-label") ?? each.labels?.[0]?.textContent ?? each.textContent).trim()"""

@@ -21,6 +21,8 @@ from service_process import Service, serving
 from shortlist_client import Client
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 MODULE = Path(__file__).parents[2] / "app/console/json.js"
 LINEAR = MODULE.with_name("linear.js")
 BIG = 2**53 + 1

@@ -20,6 +20,8 @@ from shortlist_client import Client
 from shortlist_client.errors import NotFound
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 SHOP = "shop-window"
 # By name: its address, and what stands on it once all is there.
 PAGES = {

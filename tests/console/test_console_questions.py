@@ -18,6 +18,8 @@ from console_world import features, furnish
 from service_process import Service, serving
 from shortlist_client import Client
 
+pytestmark = pytest.mark.rest
+
 MOST_CLICKS = 3
 BERLIN = ZoneInfo("Europe/Berlin")
 

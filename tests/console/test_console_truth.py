@@ -18,6 +18,8 @@ from console_world import furnish
 from service_process import Service, serving
 from shortlist_client import Client
 
+pytestmark = pytest.mark.rest
+
 WEIGHTS = {"click": 1.0, "purchase": 10.0}
 LAST = 1_000
 

@@ -17,6 +17,8 @@ from shortlist_client.files.progress import progress
 from store_clients import connect_sync, flush_sync
 from store_server import patient_store
 
+pytestmark = pytest.mark.rest
+
 MANY = 2 * BATCH + 7
 WORDS = {
     "HSET": [word for n in range(MANY) for word in (f"f{n}", b"\x00\xff%d" % n)],

@@ -11,7 +11,7 @@ from app.storage import redis_keys
 from app.storage.store import Store
 from app.storage.types import ArmWrite
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 UID = "0123456789abcdef"
 TTL_MS = 60_000

@@ -10,7 +10,7 @@ from test_store_arms import KEEP_MS, arms_of, vector
 from app.storage.store import Store
 from app.storage.types import ArmWrite
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 class Model:

@@ -7,7 +7,7 @@ import pytest
 from app.storage.store import Store
 from app.storage.types import StoredCampaign
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 UID, OTHER_UID = "0123456789abcdef", "fedcba9876543210"
 RECORD, OTHER = UID.encode() + b"\x00r", OTHER_UID.encode() + b"o"

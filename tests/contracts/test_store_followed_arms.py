@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.storage.store import Store
 from app.storage.types import ArmWrite, Position
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 UID = "0123456789abcdef"
 KEPT = {"keep_ms": 60_000, "keeps_changes": True}

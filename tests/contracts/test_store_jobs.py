@@ -12,7 +12,7 @@ from app.storage.store import Store
 from app.storage.types import StoredJob
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 UID, OTHER = "0123456789abcdef", "fedcba9876543210"
 LONG = {"lease_ms": 60_000, "keep_ms": 60_000}

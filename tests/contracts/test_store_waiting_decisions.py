@@ -8,7 +8,7 @@ from app.storage.store import Store
 from app.storage.types import DecisionId, DefaultWrite, RewardWrite
 from learner_names import learner_in
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ANN, BOB = learner_in(0, 4, "ann"), learner_in(0, 4, "bob")
 ONE, TWO = DecisionId(ANN, "one"), DecisionId(BOB, "two")

@@ -8,7 +8,7 @@ from app.platform.errors import Invalid
 from app.storage.store import Store
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 KEEP_MS = 60_000
 

@@ -4,6 +4,8 @@ import pytest
 
 from examples import adaptive_queries
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.parametrize("seed", range(5))
 def test_adaptive_queries_find_what_fixed_ones_do_not(seed: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,8 @@ from examples.environments import Environment
 from examples.play import Outcome, Player
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -10,6 +10,8 @@ from examples import shop
 from examples.service import temporary_service
 from shortlist_client import Client
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.fixture(scope="module")
 def pages() -> list[shop.Page]:

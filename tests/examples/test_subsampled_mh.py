@@ -10,6 +10,8 @@ from examples.subsampled_mh import make, mode, proxies, walk
 from shortlist.sampling.control_variates import controlled
 from shortlist.sampling.factors import Factors
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.slow
 def test_the_chains_agree_and_proxies_save_nearly_all_reads():

@@ -6,6 +6,8 @@ import pytest
 
 from examples import movielens, warm_start
 
+pytestmark = pytest.mark.rest
+
 
 def test_it_compares_the_priors(movielens_100k: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--data", str(movielens_100k), "--users", "4", "--splits", "2", "--strength", "1"]

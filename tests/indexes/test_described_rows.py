@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from app.indexes import arm_rows
 from app.indexes.arm_rows import DescribedRows
 
+pytestmark = pytest.mark.rest
+
 STEPS = st.lists(st.tuples(st.lists(st.integers(0, 9), max_size=5), st.integers(-1, 3)), max_size=12)
 
 

@@ -18,6 +18,8 @@ from app.indexes.quality import (
     reaches,
 )
 
+pytestmark = pytest.mark.rest
+
 GOOD, FAIR, POOR, BAD = (0.995, 0.9999), (0.97, 0.9985), (0.85, 0.992), (0.70, 0.95)
 TARGET = 0.95
 

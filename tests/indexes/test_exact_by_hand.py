@@ -29,6 +29,8 @@ from app.indexes.table import ArmTable
 from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, scores_of
 
+pytestmark = pytest.mark.rest
+
 COUNT, DIM = 40, 3
 QUERIES = np.array(
     [[1.0, 0.0, 0.0], [-0.3, 2.0, 0.7], [0.0, 0.0, 0.0], [1e-30, -1e-30, 0.0], [0.2, 0.1, -9.0]]

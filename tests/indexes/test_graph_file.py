@@ -11,6 +11,8 @@ from app.indexes import graph_file
 from app.indexes.live import IndexOptions, LiveIndex
 from tests.indexes.brute_force import filled, maintain
 
+pytestmark = pytest.mark.rest
+
 OPTIONS = IndexOptions(kind="hnsw", m=6, ef_construction=20)
 ARMS, DIM = 400, 5
 QUERIES = np.random.default_rng(9).standard_normal((30, DIM))

@@ -15,6 +15,8 @@ from app.indexes.table import longest_first
 from shortlist.types import NO_ROWS
 from tests.indexes.brute_force import filled, maintain, measure
 
+pytestmark = pytest.mark.rest
+
 
 def view_of(features):
     return filled(features).snapshot().table

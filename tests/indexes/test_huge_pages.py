@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from app.indexes.hnsw_build import _added, _mappings, huge_pages
 
+pytestmark = pytest.mark.rest
+
 _ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _BLOCK = 64 << 20
 

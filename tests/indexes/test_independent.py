@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from app.indexes.independent import IndependentGraphs
 from app.indexes.live import IndexOptions, LiveIndex
+
+pytestmark = pytest.mark.rest
 
 DIM, ARMS, COPIES = 6, 600, 3
 

@@ -12,6 +12,8 @@ from app.indexes.exact import ScanCost, measured_scan_cost
 from app.indexes.live import IndexOptions
 from tests.indexes.brute_force import filled, maintain
 
+pytestmark = pytest.mark.rest
+
 HNSW = IndexOptions(kind="hnsw", ef_construction=40)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from app.indexes import planner
 from app.indexes.live import IndexOptions
 from app.indexes.probes import solve
 from tests.indexes.brute_force import filled, maintain
+
+pytestmark = pytest.mark.rest
 
 ARMS, DIM = 6_000, 8
 FEATURES = np.random.default_rng(3).standard_normal((ARMS, DIM))

@@ -18,6 +18,8 @@ from app.indexes.probes import make_queries, solve
 from app.indexes.segments import Segment, fitting, joined
 from tests.indexes.brute_force import filled, maintain, measure_anew
 
+pytestmark = pytest.mark.rest
+
 DIM = 8
 QUERIES = 1_000
 TARGET = 0.95

@@ -9,6 +9,8 @@ from app.indexes import probes
 from app.indexes.probes import time_alternately, typical_us
 from shortlist.types import TopK
 
+pytestmark = pytest.mark.rest
+
 SEARCH_S, EXACT_S = 100e-6, 400e-6
 
 

@@ -9,7 +9,7 @@ from app.storage.types import LearnerId, RewardWrite
 from workers.log_trimming import LogTrimmer
 from world import World
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 async def test_what_was_trimmed_before_it_was_read_is_counted(world: World):

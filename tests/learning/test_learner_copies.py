@@ -16,7 +16,7 @@ from shortlist.linear import ridge
 from waiting import wait_until
 from world import World
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 KEYS = [f"key-{number}" for number in range(12)]
 

@@ -10,6 +10,8 @@ from app.measuring.evaluator import TOO_MUCH_MISSING
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import Logged
 
+pytestmark = pytest.mark.rest
+
 
 def state(decisions: int, weights: np.ndarray) -> off_policy.OffPolicyState:
     """Of decisions with these weights, all others 0."""

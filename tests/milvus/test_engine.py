@@ -20,7 +20,7 @@ from app.milvus.engine import ArmRow, CollectionGone, Engine, WrongEngine, check
 from app.platform.errors import StartupError, Unavailable
 from waiting import DEADLINE_S, wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ONES = np.ones(2, np.float32)
 

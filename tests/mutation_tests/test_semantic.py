@@ -41,8 +41,8 @@ def test_a_mutant_is_noticed_by_a_test_that_fails_and_the_file_is_as_before(tmp_
     (tmp_path / "test_doubling.py").write_text(
         "from doubling import double\n\n\ndef test_it():\n    assert double(2) == 4\n"
     )
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\npythonpath = .\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n rest\npythonpath = .\n")
     for after, noticed in (("x + x", False), ("3 * x", True)):
         mutant = Semantic("quotas", "doubling.py", "2 * x", after, "double is twice as much")
-        assert is_noticed(mutant, tmp_path, ["test_doubling.py"]) is noticed
+        assert bool(is_noticed(mutant, tmp_path, ["test_doubling.py"])) is noticed
         assert (tmp_path / "doubling.py").read_text().endswith("return 2 * x\n")

@@ -18,6 +18,8 @@ from app.platform.logs import TextFormatter, set_up_logging
 from fork_server import fork_server
 from service_process import environment
 
+pytestmark = pytest.mark.rest
+
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d (\w+) +(\S+) +(.*)")
 
 

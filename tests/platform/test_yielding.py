@@ -8,7 +8,7 @@ import pytest
 from app.platform import deadlines
 from app.platform.deadlines import yield_to_others
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 @pytest.fixture

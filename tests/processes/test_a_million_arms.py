@@ -9,7 +9,7 @@ import pytest
 from load_tests.scale import measured
 
 ARMS, DIM = 1_000_000, 32
-pytestmark = pytest.mark.timeout(1_200)
+pytestmark = [pytest.mark.timeout(1_200), pytest.mark.rest]
 MOST_GIB = 1.6  # 1.4 where 10,000,000 arms take 14, and what a service takes without arms
 
 

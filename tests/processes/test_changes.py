@@ -13,7 +13,7 @@ from service_process import serving
 from store_server import store_server
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ARMS = {"arms": [{"id": f"a{i}", "features": [1.0, i / 10]} for i in range(6)]}
 PATH = "/v1/bandits/b"

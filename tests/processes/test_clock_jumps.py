@@ -14,6 +14,7 @@ from deployment import Town, town
 from waiting import wait_until
 
 pytestmark = [
+    pytest.mark.rest,
     pytest.mark.anyio,
     pytest.mark.skipif(sys.platform != "linux", reason="a library put before the system's: Linux only"),
 ]

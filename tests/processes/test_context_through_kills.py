@@ -16,7 +16,7 @@ from service_process import run, serving
 from store_server import store_server
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 FIELDS = [
     {"name": "device", "kind": "category", "values": ["mobile", "desktop"]},

@@ -13,7 +13,7 @@ import redis
 from app.storage.embedded.server import EmbeddedServer
 from service_process import Service, run, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 SERVE = ("serve", "--port", "0", "--data-dir", "data")
 

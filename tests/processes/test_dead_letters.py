@@ -9,7 +9,7 @@ import redis
 from service_process import run, serving
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 LOG = "shortlist:{p:0}:log"
 FIELDS = {"b": "0123456789abcdef", "l": "ann", "f": "1", "p": b"garbage"}

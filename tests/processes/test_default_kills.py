@@ -17,7 +17,7 @@ import pytest
 from service_process import Service, run, serving
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ARMS = {f"a{i}": [1.0, float(i), float(i * i)] for i in range(5)}
 DEFAULT = -7.0

@@ -20,6 +20,8 @@ import pytest
 from node import node
 from service_process import Service, serving
 
+pytestmark = pytest.mark.rest
+
 SIZE = 12_000_000
 KEY = "sl_" + "7" * 43
 ENTRY = f"a:admin:{hashlib.sha256(KEY.encode()).hexdigest()}"

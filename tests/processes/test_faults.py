@@ -27,7 +27,7 @@ from service_process import run, serving
 from store_server import ON_CLUSTER
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 async def drive(traffic: Traffic, town: Town, rng: np.random.Generator, kills: Counter[str]) -> None:

@@ -19,6 +19,8 @@ from service_process import Service, ShortlistProcess, run, serving
 from shortlist_client import Client
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 TOPIC = "rewards"
 SOON = "session.timeout.ms=6000\nheartbeat.interval.ms=500\n"  # until a member that was killed is left out
 with socket.socket() as _free:

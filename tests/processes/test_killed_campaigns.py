@@ -10,7 +10,7 @@ import pytest
 from service_process import Service, serving
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ARMS = [f"a{i}" for i in range(10)]
 BODY = {"arms": ARMS, "k": 3, "method": "sa_foa", "epsilon": 0.5, "noise_std": 1.0, "seed": 3}

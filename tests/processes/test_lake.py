@@ -27,6 +27,8 @@ from service_process import Service, run, serving
 from shortlist_client import Client
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 DIM = 3
 BANDITS: dict[str, dict[str, Any]] = {
     "plain": {"reward": {"aggregate": "first"}},

@@ -9,6 +9,8 @@ from code_blocks import blocks_of, run_python, run_session
 from service_process import serving
 from shortlist_client import Client
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.slow
 def test_the_page_reads_its_lake_by_duckdb_and_dask(tmp_path: Path, monkeypatch):

@@ -21,6 +21,7 @@ from redis_cluster import NODES, RedisCluster
 from waiting import wait_until
 
 pytestmark = [
+    pytest.mark.rest,
     pytest.mark.anyio,
     pytest.mark.skipif(not RedisCluster.is_possible(), reason="redis-server is not installed"),
 ]

@@ -23,6 +23,8 @@ from milvus_engines import ON_SERVER, StandaloneMilvus
 from service_process import Service, run, serving
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 DIM = 3
 STAYS = 40
 

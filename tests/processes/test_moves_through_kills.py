@@ -17,7 +17,7 @@ from service_process import run, serving
 from store_server import patient_store, store_server
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 TURN = np.array([[1.0, 0.5, 0.0], [0.0, 2.0, 1.0], [-1.0, 0.0, 1.0]])  # from c to d
 

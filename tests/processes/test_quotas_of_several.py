@@ -26,7 +26,7 @@ from redis_cluster import RedisCluster
 from service_process import Service, serving
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 QUOTAS = 50
 JUMPS = sys.platform == "linux"  # a library is put before the system's

@@ -21,7 +21,7 @@ from service_process import run, serving
 from store_server import store_server
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 ARMS = {"arms": [{"id": f"a{i}", "features": [1.0, i / 10]} for i in range(6)]}
 BANDIT = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key"}

@@ -17,6 +17,8 @@ import pytest
 from service_process import Service, ShortlistProcess, serving
 from waiting import wait_until, wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 DIM, ARMS = 64, 9_000
 TOGETHER = 3_000
 TAGS = "red", "green", "blue"

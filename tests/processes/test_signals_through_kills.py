@@ -20,7 +20,7 @@ from service_process import Service, run, serving
 from store_server import store_server
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIAL = {"click": 1.0, "buy": 20.0, "watch": 0.25}
 DEFAULTS = {"click": 0.0, "buy": 2.0, "watch": 0.0}

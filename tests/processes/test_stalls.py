@@ -10,6 +10,8 @@ from load_tests.heavy_log_requests import ALL_KINDS
 from load_tests.heavy_requests import Kind
 from load_tests.stalls import Measure, stalls
 
+pytestmark = pytest.mark.rest
+
 MOST_MS = 250.0  # where little else runs they wait for less than 100 ms: docs/measurements.md
 TIMEOUT_S = 1_200
 

@@ -12,6 +12,8 @@ from server import composition as service
 from server.cli import main
 from service_process import ShortlistProcess, run, serving
 
+pytestmark = pytest.mark.rest
+
 SERVE = ("serve", "--port", "0")
 
 

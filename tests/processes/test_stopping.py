@@ -15,7 +15,7 @@ from server.serving import GRACE_S
 from service_process import Service, serving
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 async def build(http: httpx.AsyncClient, arms: int = 20) -> None:

@@ -17,7 +17,7 @@ from service_process import Service, ShortlistProcess, run, serving
 from store_server import store_server
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 SAMPLE = "prior-sample"  # what a fit reads first, once in a process
 

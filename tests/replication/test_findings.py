@@ -8,6 +8,8 @@ from app.replication.health import findings
 from app.storage.embedded.losses import Loss
 from app.storage.types.registry import KINDS
 
+pytestmark = pytest.mark.rest
+
 WELL: dict[str, Any] = {
     "worker": True,
     "backlog": 3,

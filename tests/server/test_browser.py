@@ -37,7 +37,7 @@ for (const [method, path, key, body] of calls) {
 document.getElementById("out").textContent = JSON.stringify(out);
 </script>"""
 
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+pytestmark = [pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed"), pytest.mark.rest]
 
 
 class Site(ThreadingHTTPServer):

@@ -13,6 +13,8 @@ from shortlist_client import Client
 from shortlist_client.errors import NotFound
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -20,6 +20,8 @@ from app.api import limits
 from service_process import Service, serving
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 KEY = "sl_" + "k" * 43
 DIGEST = "0" * 64  # of another key
 FIRST = b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"

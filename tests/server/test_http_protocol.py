@@ -22,6 +22,8 @@ from server import http_protocol
 from server.http_protocol import ShortlistProtocol
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 
 class Recorder:
     """A transport that remembers; ``calls`` are what reaches the system."""

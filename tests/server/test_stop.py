@@ -17,7 +17,7 @@ from app.queries.mips import Mips
 from app.storage.store import Store
 from server.composition import Service
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 
 @pytest.fixture

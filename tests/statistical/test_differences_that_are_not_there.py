@@ -21,6 +21,8 @@ from shortlist.evaluation import asymptotic_confidence_sequence as asymptotic
 from shortlist.evaluation import confidence_sequence as bounded
 from shortlist.evaluation.asymptotic_confidence_sequence import LARGEST, MIN_REWARDS, Unbounded
 
+pytestmark = pytest.mark.rest
+
 DECISIONS, ALPHA, SHARE = 2_000, 0.05, 0.3
 COUNTS = pytest.mark.parametrize("count", [150, pytest.param(500, marks=pytest.mark.slow)])
 

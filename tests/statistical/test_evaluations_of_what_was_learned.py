@@ -34,6 +34,8 @@ from logged_rows import reward_of, row
 from shortlist.evaluation import blocks, estimates, off_policy
 from shortlist.evaluation.logged import Logged
 
+pytestmark = pytest.mark.rest
+
 LOGS, LEAST_COVERED, MOST_OFF = 400, 0.93, 0.03
 RIDGE = 1.0
 

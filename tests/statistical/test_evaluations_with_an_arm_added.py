@@ -33,7 +33,7 @@ from logged_rows import reward_of, row
 from shortlist.evaluation import off_policy, ranges
 from shortlist.linear import ridge, ridge_sums
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 LEAST_COVERED, DIM = 0.93, 3
 FIXED = {"ridge": 0.1, "exploration": 1.0, "delta": 0.05, "horizon": 100, "shortlist": 50, "eta": None}

@@ -15,7 +15,7 @@ import pytest
 
 from api_client import Api, running
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 D, ARMS, NOISE = 6, 40, 0.5
 KEYS, NEW = 200, 60

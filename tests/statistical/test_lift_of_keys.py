@@ -21,6 +21,8 @@ from logged_rows import row
 from shortlist.evaluation import clustered_t_sequence as sequence
 from shortlist.evaluation.clustered_t_sequence import Looks, Summary
 
+pytestmark = pytest.mark.rest
+
 ALPHA = 0.05
 Summarise = Callable[[np.ndarray, np.ndarray], Summary]
 

@@ -21,6 +21,8 @@ from app.storage.embedded import server as server_binary
 from app.storage.embedded.server import EmbeddedServer, find_binary, wheel_binary
 from waiting import wait_until_sync
 
+pytestmark = pytest.mark.rest
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -13,7 +13,7 @@ from app.storage.store import Store
 from app.storage.types import DecisionId, LearnerId, LoggedReward, RewardWrite, RowWrite
 from waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 UID = "0123456789abcdef"
 EVENT, WAITING = 400, 250  # as put_event.lua and waiting.lua say

@@ -24,6 +24,8 @@ from app.storage.store import Store
 from app.storage.types import ArmWrite, LearnerId, RewardWrite
 from waiting import DEADLINE_S, wait_until
 
+pytestmark = pytest.mark.rest
+
 UID = "0123456789abcdef"
 PARTITIONS = 2
 LEARNERS = [f"learner-{n}" for n in range(4)]

@@ -22,7 +22,7 @@ from lossy_store import LossyStore
 from workers import arm_following
 from workers.arm_following import Following
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 DIM = 2
 KEPT: dict[str, Any] = {"keep_ms": 60_000, "keeps_changes": True}

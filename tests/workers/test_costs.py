@@ -29,7 +29,7 @@ from store_clients import connect
 from store_server import patient_store
 from workers.batches import CheckpointedLearner
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 MIB = 1 << 20
 

@@ -19,6 +19,8 @@ from shortlist.evaluation import moments
 from shortlist.evaluation.asymptotic_confidence_sequence import Unbounded
 from shortlist.evaluation.estimates import around
 
+pytestmark = pytest.mark.rest
+
 ALPHAS = (0.3, 0.05, 1e-4)
 
 

@@ -11,6 +11,8 @@ from center_brute_force import squared
 from shortlist.errors import InvalidParameter, InvalidShape, NonFinite
 from shortlist.kcenter.coordinates import blocked
 
+pytestmark = pytest.mark.rest
+
 
 @settings(max_examples=60)
 @given(

@@ -18,6 +18,8 @@ from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.naive_greedy import naive_greedy
 from shortlist.kcenter.random_sampling import random_sampling
 
+pytestmark = pytest.mark.rest
+
 ALGORITHMS = (ds_ucb, ds_ts, random_sampling)
 everywhere = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda f: f.__name__)
 

@@ -22,6 +22,8 @@ from shortlist.kcenter.ds_ucb import ds_ucb
 from shortlist.kcenter.noisy_state import CALIBRATION, NoisySettings, NoisyState
 from shortlist.kcenter.tracking_weights import weights
 
+pytestmark = pytest.mark.rest
+
 N, K = 6, 3
 DELTAS = (0.3, 0.05, 1e-6)
 EPSILONS = (0.0, 0.02)

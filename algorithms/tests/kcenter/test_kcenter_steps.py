@@ -25,6 +25,8 @@ from shortlist.kcenter.naive_greedy import _error, naive_greedy
 from shortlist.kcenter.noisy_state import NoisySettings, NoisyState
 from shortlist.kcenter.race import Race
 
+pytestmark = pytest.mark.rest
+
 N, K = 6, 4
 EPS = 2.0**-52
 KINDS = {"given": {"noise_std": 0.2}, "judgements": {"noise": "bernoulli"}}

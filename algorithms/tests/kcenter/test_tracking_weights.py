@@ -15,6 +15,8 @@ from shortlist.kcenter import tracking_weights
 from shortlist.kcenter.ns_tands import comparisons, exploration
 from shortlist.kcenter.tracking_weights import rate, weights
 
+pytestmark = pytest.mark.rest
+
 PAPER = np.array([[0.45, 0.5, 0.55], [0.35, 0.4, 0.6], [0.3, 0.47, 0.52]])
 
 

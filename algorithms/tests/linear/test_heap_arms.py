@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from shortlist.linear.heap_arms import HeapArms
 from shortlist.linear.living_arms import NO_ARMS
 
+pytestmark = pytest.mark.rest
+
 pushes = st.lists(st.lists(st.floats(-5, 5, allow_subnormal=False), max_size=12), min_size=1, max_size=12)
 
 

@@ -24,6 +24,8 @@ from shortlist.linear.sub_elim import choose, play
 from shortlist.mips.exact import exact
 from shortlist.types import NO_ROWS
 
+pytestmark = pytest.mark.rest
+
 DIM = 4
 
 

@@ -15,6 +15,8 @@ from shortlist.mips import blocked, columns
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards
 
+pytestmark = pytest.mark.rest
+
 OBJECTIVES = ("inner_product", "nearest")
 
 

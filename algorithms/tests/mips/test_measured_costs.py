@@ -21,6 +21,8 @@ from shortlist.mips.measured_costs import (
 )
 from shortlist.mips.read_costs import ReadCosts
 
+pytestmark = pytest.mark.rest
+
 UNIT = 1.0 / 8e9
 USUAL_TIMES = {"picked": 3.5 * UNIT, "whole": 3.0 * UNIT, "search": 1_600_000.0 * UNIT}
 TIMES = st.one_of(st.floats(0.0, 1e6), st.sampled_from([math.nan, math.inf, -1.0, -math.inf, 5e-324]))

@@ -23,6 +23,8 @@ from shortlist.mips.racing import racing
 from shortlist.mips.read_costs import READS_ALONE
 from shortlist.types import TopK
 
+pytestmark = pytest.mark.rest
+
 LEVELS = (0.4, 3.0, 17.0)
 SAMPLES = [(t, size) for size in (1, 2, 9, 1_000) for t in (1, 2, 4, 5, 8, 400, 500, 501, 999) if t <= size]
 

@@ -16,6 +16,8 @@ from shortlist.mips.partial_sums import PartialSums
 from shortlist.mips.read_costs import READS_ALONE, ReadCosts
 from shortlist.mips.rewards import blocked_rewards
 
+pytestmark = pytest.mark.rest
+
 MEASURED = ReadCosts(3.5, 3.0, 950_000.0, 60.0, 200.0, 250_000.0, 2_000_000.0, 2.0**24)
 COSTS = st.builds(
     ReadCosts,

@@ -17,6 +17,8 @@ from shortlist.mips.screening.lsh_mips import MOST_BITS, LshMips, success_probab
 from shortlist.mips.screening.pca_mips import MOST_DEPTH, PcaMips, principal_components
 from shortlist.mips.screening.screened import Screened
 
+pytestmark = pytest.mark.rest
+
 SIZES = {"n": st.integers(1, 60), "dim": st.integers(1, 40), "seed": st.integers(0, 2**32)}
 
 

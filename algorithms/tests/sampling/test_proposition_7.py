@@ -18,6 +18,8 @@ from scipy import integrate, optimize, stats
 from shortlist.sampling.race import RaceRules, race
 from shortlist.sampling.racing_normal import normal_rules, normal_width
 
+pytestmark = pytest.mark.rest
+
 SIZES = ((1_000, 50), (777, 20), (40, 30))
 SETTINGS = [(0.1, 4), (0.01, 2), (0.3, 3)]
 NODES = 161

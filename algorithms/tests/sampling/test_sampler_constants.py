@@ -30,6 +30,8 @@ from shortlist.sampling.racing_ebs import ebs_rules
 from shortlist.sampling.racing_normal import normal_rules
 from shortlist.types import Rows
 
+pytestmark = pytest.mark.rest
+
 DELTAS = (0.3, 0.05, 1e-6)
 ARMS = (1, 2, 3, 40)
 SIZES = ((100, 2), (1_000, 50), (1_024, 64), (77, 40))

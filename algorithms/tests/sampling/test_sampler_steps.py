@@ -26,6 +26,8 @@ from shortlist.sampling.race import draw
 from shortlist.sampling.racing_ebs import ebs_rules, racing_ebs
 from shortlist.sampling.racing_normal import normal_rules, racing_normal
 
+pytestmark = pytest.mark.rest
+
 
 class InOrder:
     """Takes the place of a random order: 0, 1, 2, ..."""

@@ -14,6 +14,8 @@ from shortlist.slates.matroids import UniformMatroid
 from shortlist.slates.widths import Look, arm_width, exchange_widths, slate_width
 from slate_instances import designs, fits, indicators
 
+pytestmark = pytest.mark.rest
+
 SIZES = [(2, 1), (5, 1), (5, 4), (6, 2), (7, 3), (8, 6), (10, 5), (11, 3)]
 CASES = [(n, k, seed) for n, k in SIZES for seed in range(6)]
 sizes = pytest.mark.parametrize(("n", "k"), SIZES)

@@ -19,6 +19,8 @@ from shortlist.slates.excess import Excess
 from shortlist.slates.widths import Look, arm_width, exchange_widths, slate_interval, slate_width
 from slate_instances import METHODS, fits, indicators, start
 
+pytestmark = pytest.mark.rest
+
 SIZES = [(2, 1), (5, 4), (7, 3), (12, 5), (40, 10)]
 LOOKS = [
     Look(sigma, delta, "certified", 17, index)

@@ -16,6 +16,8 @@ from shortlist.kcenter.coordinates import blocked
 from shortlist.kcenter.ds_ts import ds_ts
 from shortlist.kcenter.ds_ucb import ds_ucb
 
+pytestmark = pytest.mark.rest
+
 ALARM = 1e-8
 
 

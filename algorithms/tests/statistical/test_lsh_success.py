@@ -16,6 +16,8 @@ from shortlist.mips.epsilon_net import nearest_point
 from shortlist.mips.screening import lsh_mips
 from shortlist.mips.screening.lsh_mips import LshMips, solver_for
 
+pytestmark = pytest.mark.rest
+
 ALARM = 1e-8
 RUNS = 400
 C, R, EPSILON = 0.5, 0.6, 0.1

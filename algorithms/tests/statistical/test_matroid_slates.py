@@ -14,6 +14,8 @@ from shortlist.slates import icb, least_squares, widths
 from shortlist.slates.allocation import UNIFORM, slates
 from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, unseen
 
+pytestmark = pytest.mark.rest
+
 EPSILON, DELTA, NOISE = 1.0, 0.05, 1.5
 RUNS, MOST = 60, 14
 # With a free arm more than is needed all arms can be told apart; where every group is full they cannot.

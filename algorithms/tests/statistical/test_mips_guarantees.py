@@ -18,6 +18,8 @@ from shortlist.mips import racing as raced
 from shortlist.mips.bounded_me import bounded_me
 from shortlist.mips.racing import racing
 
+pytestmark = pytest.mark.rest
+
 ALARM = 1e-8
 RUNS, DELTA, EPSILON, K = 60, 0.1, 0.2, 10
 

@@ -19,6 +19,8 @@ from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import Logged
 from shortlist.linear import igw
 
+pytestmark = pytest.mark.rest
+
 LOGS, DECISIONS, CONTEXTS, ARMS, DIM = 300, 1_500, 4, 5, 3
 LEVEL, LEAST_COVERED = 0.95, 0.93
 NOISE, MISFIT = 0.5, 2.0

@@ -16,6 +16,8 @@ from shortlist.mips.rewards import blocked_rewards
 from shortlist.sampling import coordinates
 from shortlist.sampling.coordinates import race_coordinates
 
+pytestmark = pytest.mark.rest
+
 ALARM = 1e-8
 DELTA = 0.1
 RUNS = 120

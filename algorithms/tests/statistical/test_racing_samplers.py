@@ -24,6 +24,8 @@ from shortlist.sampling.metropolis_hastings import metropolis_hastings_step
 from shortlist.sampling.racing_ebs import racing_ebs
 from shortlist.sampling.racing_normal import racing_normal
 
+pytestmark = pytest.mark.rest
+
 ALARM = 1e-8
 DELTA = 0.1
 RUNS = pytest.mark.parametrize("runs", [200, pytest.param(600, marks=pytest.mark.slow)])

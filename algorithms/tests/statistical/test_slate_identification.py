@@ -10,6 +10,8 @@ import pytest
 
 from shortlist.slates import ask_tell, exhaustive, icb, sa_foa, saqm, widths
 
+pytestmark = pytest.mark.rest
+
 METHODS = {"saqm": saqm, "sa_foa": sa_foa, "icb": icb, "exhaustive": exhaustive}
 N, K, EPSILON, DELTA, NOISE = 7, 3, 1.0, 0.05, 1.5
 MOST = {15: 7, 60: 14}  # by campaigns

@@ -6,6 +6,8 @@ import pytest
 
 from studies.bench import churn, index_loop
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.fixture
 def small(monkeypatch):

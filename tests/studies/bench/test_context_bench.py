@@ -25,6 +25,8 @@ from studies.bench.choose import index_of
 from studies.bench.context_films import Films, Setting, User, Way
 from studies.experiments import movielens
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.fixture
 def small(monkeypatch):

@@ -14,6 +14,8 @@ from server import cli
 from studies.bench import defaults, many_keys
 from studies.bench.defaults import OURS, Setting, ahead_from, gauss, play
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.fixture
 def small(monkeypatch):

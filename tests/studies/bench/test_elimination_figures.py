@@ -6,6 +6,8 @@ import pytest
 
 from studies.bench import elimination
 
+pytestmark = pytest.mark.rest
+
 
 def test_every_method_is_measured_against_the_largest_width():
     rows = {row["method"]: row for row in elimination.measure(3_000, 6, steps=60, indexed=True)}

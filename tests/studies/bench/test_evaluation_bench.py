@@ -7,6 +7,8 @@ import pytest
 from studies.bench import evaluation
 from studies.bench.evaluation import Case
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.slow
 def test_every_case_has_its_row_and_both_ways_agree(monkeypatch, capsys):

@@ -6,6 +6,8 @@ import pytest
 
 from studies.bench import export
 
+pytestmark = pytest.mark.rest
+
 
 def test_every_format_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(export, "QUICK_ROWS", 2_000)

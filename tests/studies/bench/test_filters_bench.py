@@ -17,6 +17,8 @@ from app.platform.settings import Settings
 from shortlist.types import TopK
 from studies.bench import attribute_memory, filter_churn, filters, largest_filter, served_filters
 
+pytestmark = pytest.mark.rest
+
 EVERYTHING = parse({})
 
 

@@ -8,6 +8,8 @@ import pytest
 from app.platform.errors import ShortlistError
 from studies.bench import choose, graphs
 
+pytestmark = pytest.mark.rest
+
 
 def test_both_graphs_are_measured_at_every_ef(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("faiss")

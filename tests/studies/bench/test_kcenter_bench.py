@@ -9,6 +9,8 @@ import pytest
 
 from studies.bench import kcenter
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.slow
 def test_every_method_is_compared_with_exact_greedy(

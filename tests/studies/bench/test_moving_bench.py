@@ -10,6 +10,8 @@ import pytest
 from app.platform.errors import ShortlistError
 from studies.bench import moving
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.slow
 def test_every_pair_is_measured(

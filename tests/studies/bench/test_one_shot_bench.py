@@ -10,6 +10,8 @@ from studies.bench import bounded_me, bounded_me_figures, screening_methods
 from studies.commands import REPRODUCTIONS
 from studies.experiments import bounded_me_guarantee, coordinates, movielens
 
+pytestmark = pytest.mark.rest
+
 METHODS = {"bounded_me", "racing", "greedy_mips", "lsh_mips", "pca_mips", "hnswlib"}
 
 

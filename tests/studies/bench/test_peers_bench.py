@@ -13,6 +13,8 @@ import pytest
 from shortlist.types import Matrix
 from studies.bench import peers, peers_page
 
+pytestmark = pytest.mark.rest
+
 WORLD = peers.World(300, 16)
 
 

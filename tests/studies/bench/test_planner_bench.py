@@ -11,6 +11,8 @@ from app.indexes import planner
 from server import cli
 from studies.bench import planner as bench
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.fixture
 def small(monkeypatch):

@@ -9,6 +9,8 @@ import pytest
 
 from studies.bench import signals_cost, signals_front, signals_places
 
+pytestmark = pytest.mark.rest
+
 P = np.array([1.0, 0.62, 0.41])
 
 

@@ -10,6 +10,8 @@ import pytest
 from studies.experiments import adaptive_solvers as compared
 from studies.experiments.adaptive_solvers import ways
 
+pytestmark = pytest.mark.rest
+
 
 def rows_of(instance, name):
     return [compared.row(instance, *way, 20) for way in ways(instance) if way[0] == name]

@@ -22,6 +22,8 @@ from studies.experiments.arch_model import (
 )
 from studies.experiments.sampling_arch import Scale, Setting, correlation, effective
 
+pytestmark = pytest.mark.rest
+
 STEP = 1e-5
 
 

@@ -10,6 +10,8 @@ from studies.experiments import coreference, sampling_coreference
 from studies.experiments.coreference import Name, b_cubed, exactly, make, printed, racing, sample
 from studies.experiments.sampling_coreference import Scale
 
+pytestmark = pytest.mark.rest
+
 
 def test_b_cubed_by_hand():
     """Clusters {a, b, c}, {d}; authors {a, b}, {c, d}."""

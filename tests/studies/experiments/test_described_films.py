@@ -7,6 +7,8 @@ import pytest
 
 from studies.experiments import movielens
 
+pytestmark = pytest.mark.rest
+
 
 def test_both_formats_describe_the_same_films(movielens_100k, movielens_1m):
     one, other = (

@@ -16,6 +16,8 @@ from studies.experiments import kcenter_printed as printed
 from studies.experiments import kcenter_tables as tables
 from studies.experiments.kcenter_campaigns import Setting, play
 
+pytestmark = pytest.mark.rest
+
 
 def test_clusters_lead_clearly_and_distances_are_those_of_the_definition() -> None:
     points = data.clusters(30, 5, seed=1, dim=400)

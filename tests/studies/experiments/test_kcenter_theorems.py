@@ -13,6 +13,8 @@ from studies.experiments import kcenter_figure as figure
 from studies.experiments import kcenter_theorems as theorems
 from studies.experiments.kcenter_data import distances, greedy
 
+pytestmark = pytest.mark.rest
+
 
 def divergence(x: float, y: float) -> float:
     return sum(p * math.log(p / q) for p, q in ((x, y), (1 - x, 1 - y)) if p)

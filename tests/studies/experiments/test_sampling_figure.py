@@ -19,6 +19,8 @@ from studies.experiments.sampling_figure import (
     race_all,
 )
 
+pytestmark = pytest.mark.rest
+
 
 class Given(RandomOrder):
     """An order that is known beforehand."""

@@ -8,6 +8,8 @@ import pytest
 from shortlist.sampling.b_normal import b_normal
 from studies.experiments.sampling_table import PRINTED, SHARES
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_two_sided_root_is_the_printed_table(every):

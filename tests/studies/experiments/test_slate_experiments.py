@@ -11,6 +11,8 @@ from shortlist.slates.matroids import PartitionMatroid
 from studies.bench import slates as bench
 from studies.experiments import slate_bounds, slate_crowdsourcing, slate_figures, slate_instances, slate_plot
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.parametrize(("n", "k", "gap"), [(6, 2, 0.5), (5, 4, 0.1), (9, 3, 2.0)])
 def test_an_instance_has_the_gap_that_was_asked_for(n, k, gap):

@@ -13,6 +13,8 @@ from studies.experiments.play import CURVE, play
 from studies.experiments.synthetic import PERIOD
 from studies.experiments.ts_policies import FlatArms, LinearTs, SubTs
 
+pytestmark = pytest.mark.rest
+
 
 @pytest.mark.parametrize("deletions", [False, True])
 @pytest.mark.parametrize("change", [1, 3])

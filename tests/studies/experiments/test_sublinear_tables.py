@@ -13,6 +13,8 @@ from studies.experiments import sublinear_figures, sublinear_tables
 from studies.experiments.play import Run
 from studies.experiments.printed_tables import TABLES, Printed
 
+pytestmark = pytest.mark.rest
+
 KEYS = [
     "table", "algorithm", "K", "shortlist", "change", "regret_mean", "regret_sd", "seconds", "seconds_online",
     "speedup", "speedup_online", "paper_regret", "paper_speedup", "paper_speedup_online",

@@ -1,0 +1,53 @@
+"""`make test` is waited for: it stays small, and `make test-changed` finds what belongs to a change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import changed
+from selection import LOOP, left_out, targets
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("tests", "algorithms/tests")
+MAX_LINES = 50_000
+CODE = ("app", "algorithms/shortlist", "workers", "server", "studies", "examples", "mutation_tests")
+
+
+def test_what_everybody_waits_for_is_bounded():
+    sources = [path.read_text() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    lines = [source.count("\n") for source in sources if not left_out(source, LOOP)]
+    assert sum(lines) <= MAX_LINES, f"{sum(lines):,}: mark what finds no further mistake as rest"
+
+
+def test_a_test_runs_in_the_target_of_its_marker_or_of_its_file():
+    head, body = "pytestmark = [\n    pytest.mark.anyio,\n    pytest.mark.rest,\n]\n", "def test_it(): ...\n"
+    assert dict(targets(body)) == {"test_it": "make test"}
+    assert dict(targets(f"@pytest.mark.rest\n{body}")) == {"test_it": "make test-rest"}
+    assert dict(targets(f"{head}@pytest.mark.slow\n{body}")) == {"test_it": "make test-slow"}
+    assert dict(targets(head + body)) == {"test_it": "make test-rest"}
+    assert left_out(head, LOOP)
+    assert not left_out(head, "rest and not slow")
+    assert not left_out(head, "slow or not slow")
+    assert not left_out(f"@pytest.mark.rest\n{body}", LOOP)
+
+
+def test_code_of_every_folder_has_tests_of_its_own():
+    for code in CODE:
+        for folder in {path.parent.relative_to(ROOT) for path in (ROOT / code).rglob("*.py")} - {Path("app")}:
+            found = changed.selected([f"{folder}/file.py"])
+            assert len(found) > len(changed.ALWAYS), folder
+
+
+def test_every_test_of_the_table_exists():
+    for table in (changed.MORE, changed.ELSEWHERE):
+        for folder, tests in table.items():
+            assert (ROOT / folder).is_dir(), folder
+            assert all((ROOT / test).exists() for test in tests), folder
+
+
+def test_a_folder_is_run_once_and_a_test_for_itself():
+    assert changed.selected(["tests/caps/test_shares.py"]) == ["tests/caps/test_shares.py"]
+    several = changed.selected(["app/caps/shares.py", "tests/caps/test_shares.py", "CHANGELOG.md"])
+    assert "tests/caps" in several
+    assert "tests/caps/test_shares.py" not in several
+    assert "tests/test_docs.py" in several
