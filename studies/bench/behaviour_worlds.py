@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from shortlist.embedding.behaviour import embed, keys_by_arms
 from shortlist.types import Matrix, Rows, Vector
 from studies.experiments import movielens
 
@@ -32,7 +33,6 @@ SHOWN_BEFORE = 80  # arms that each of the others was shown
 DIM = 32
 SHARE_LIKED = 0.06  # of the arms of ``kinds``
 CHANCE_IN_NICHE, CHANCE_ELSEWHERE = 0.9, 0.01
-LONG = 99.9  # percentile of lengths that become 1
 
 Bools = NDArray[np.bool_]
 
@@ -47,11 +47,7 @@ class Events:
 
     def likes(self, people: int, arms: int) -> csr_array:
         """1 where a person liked an arm. Shape: (people, arms)."""
-        ones = np.ones(int(self.liked.sum()))
-        found = csr_array((ones, (self.people[self.liked], self.arms[self.liked])), shape=(people, arms))
-        found.sum_duplicates()
-        found.data[:] = 1.0
-        return found
+        return keys_by_arms(self.people, self.arms, self.liked.astype(np.float64), shape=(people, arms))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,12 +72,9 @@ class World:
         return np.column_stack((self.table, (counts - counts.mean()) / max(float(counts.std()), 1e-9)))
 
     def embedding(self) -> Matrix:
-        """V S of a truncated singular value decomposition of what others liked. Shape: (K, ``DIM``)."""
-        likes = self.past.likes(self.others, len(self.table)).toarray()
-        _, sizes, right = np.linalg.svd(likes, full_matrices=False)
-        features: Matrix = right[:DIM].T * sizes[:DIM]
-        features /= np.percentile(np.linalg.norm(features, axis=1), LONG)
-        return features
+        """Arms as numbers made of what others liked. Shape: (K, ``DIM``)."""
+        likes = self.past.likes(self.others, len(self.table))
+        return embed(likes, DIM, np.random.default_rng(SEED)).vectors
 
 
 def films(

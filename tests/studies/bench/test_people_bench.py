@@ -43,16 +43,6 @@ def test_films_hold_nothing_of_the_people_who_are_played(movielens_100k: Path):
     assert 0 < (~world.past.liked).sum() > world.past.liked.sum()  # rated badly, or not at all
 
 
-def test_an_embedding_puts_arms_of_one_taste_in_one_direction():
-    past = of_one_taste(40, 80)
-    world = behaviour_worlds.World("tastes", np.eye(80), np.ones((1, 80), dtype=np.bool_), past, 40)
-    features = world.embedding()
-    cosines = features @ features.T / np.outer(*(np.linalg.norm(features, axis=1),) * 2)
-    same = np.equal.outer(np.arange(80) % TASTES, np.arange(80) % TASTES)
-    np.testing.assert_allclose(cosines, same, atol=1e-9)
-    assert features.shape == (80, behaviour_worlds.DIM)
-
-
 @pytest.mark.parametrize("way", OPPONENTS, ids=lambda way: way.name)
 def test_who_liked_an_arm_is_shown_arms_of_its_taste(way):
     """All but the most popular, who only knows how many liked each arm."""
@@ -112,7 +102,8 @@ def test_nobody_is_shown_an_arm_twice():
 
 @pytest.mark.slow
 def test_every_setting_has_a_row_by_the_service_and_an_opponent():
-    past = of_one_taste(40, 80)
+    everything, liked = of_one_taste(40, 80), np.random.default_rng(6).random(3_200) < 0.5
+    past = Events(everything.people, everything.arms, liked)
 
     def tastes(_draw: int) -> behaviour_worlds.World:
         likes = np.equal.outer(np.arange(4), np.arange(80) % TASTES)
