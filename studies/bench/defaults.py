@@ -1,13 +1,7 @@
 """`shortlist bench defaults`: Thompson sampling without a setting, beside the best of a grid of settings.
 
-Every world is drawn four times, arms and keys. Keys have a learner each and play in turns, a round of all
-keys after the other. None knows the others, but for "ours" and "pooled".
-
-Notation
-    K, d, T     arms, their dimension, rounds of a key
-    theta       taste of a key: normal, one tenth of its variance is common to all keys
-    reward      x.theta and standard normal noise, unless a world says otherwise
-    D           numbers that a learner estimates
+Every world is drawn four times. No key knows the others, but for "ours" and "pooled". Notation and play are
+those of ``few_keys``.
 
 Worlds
     gauss4, gauss16, gauss64    arms are N(0, I / d)
@@ -18,7 +12,8 @@ Worlds
     films, films again          users of MovieLens (--data), reward 1 for films that they liked; none twice,
                                 or any
 
-Worlds of many keys, which learn from one another by the learned prior, are those of ``many_keys``.
+Worlds of many keys, which learn from one another by the learned prior, are those of ``many_keys``; worlds of
+one learner by their noise, beside an oracle, those of ``noise_levels``.
 
 Columns: mean rewards (expected ones) of a decision, after so many ``rounds``
     random, popular     any arm; the arm of most success with others: x.(common taste), ratings of all other
@@ -46,84 +41,27 @@ Columns of the worlds of many keys
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from app.platform.command_line import table
 from app.platform.errors import ShortlistError
-from shortlist.linear import bilinear, learned_prior, linear_ts, ridge, ridge_sums, scales
-from shortlist.linear.pooled_prior import with_pooled_prior
-from shortlist.linear.ridge_sums import RidgeSums
-from shortlist.linear.sum_algebra import minus, plus
-from shortlist.types import Matrix, Vector
+from shortlist.types import Matrix
 from shortlist_client.files.progress import progress
-from studies.bench import many_keys
+from studies.bench import many_keys, noise_levels
+from studies.bench.few_keys import SEED, Setting, World, clicks, context, films, gauss, play, ranked
 from studies.experiments import movielens
 from studies.measurement import record
 
-SEED = 2018
-ARMS, KEYS, ROUNDS = 1_000, 5, 300
-CLICK_KEYS, CLICK_ROUNDS, CLICK_BATCH = 2, 40, 100
-USERS, FILM_ROUNDS = 25, 60
-DRAWS, PEOPLE_DRAWS = 4, 3
+DRAWS, PEOPLE_DRAWS, NOISE_DRAWS = 4, 3, 8
+QUICK_NOISE_ARMS = (1_000,)
 EARLY, WINDOW = 60, 10
 EXPLORATIONS, RIDGES = (0.03, 0.1, 0.2, 0.5, 1.0), (0.1, 0.3, 1.0, 3.0)
-COMMON = 0.1
 POOLED_STRENGTH = 1.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class World:
-    """Keys, arms and rewards.
-
-    ``means``       of all arms, for a key in a decision: (key, decision) -> (K,)
-    ``batch``       decisions of a round
-    ``contexts``    of each key and decision, with the directions of the arms that interact with them
-    Shapes: features (K, d), popularity (K,), contexts (L, decisions, m), directions (p, d).
-    """
-
-    name: str
-    features: Matrix
-    means: Callable[[int, int], Vector]
-    popularity: Vector
-    keys: int
-    rounds: int
-    rewards: Literal["normal", "click", "certain"] = "normal"
-    repeats: bool = True
-    batch: int = 1
-    contexts: Matrix | None = None
-    directions: Matrix | None = None
-
-    @property
-    def decisions(self) -> int:
-        """Of a key."""
-        return self.rounds * self.batch
-
-    @property
-    def dim(self) -> int:
-        """D."""
-        dim: int = self.features.shape[1]
-        if self.contexts is None or self.directions is None:
-            return dim
-        numbers: int = self.contexts.shape[2]
-        return dim + len(self.directions) * numbers
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Numbers, or None: what follows from the sums. ``strength``: of a pooled prior. ``learned``: with an
-    intercept, and the learned prior.
-    """
-
-    exploration: float | None = None
-    ridge: float | None = None
-    strength: float | None = None
-    learned: bool = False
 
 
 GRID = [Setting(exploration, strength) for exploration in EXPLORATIONS for strength in RIDGES]
@@ -172,8 +110,10 @@ def run(quick: bool, data: Path | None = None) -> dict[str, Any]:
             )
             for make in progress(crowds, "worlds of many keys")
         ]
+        levels = noise_levels.rows(1, arms=QUICK_NOISE_ARMS) if quick else noise_levels.rows(NOISE_DRAWS)
+    print(table(levels))
     print(table(shared))
-    return record("defaults", [*rows, *shared], seed=SEED)
+    return record("defaults", [*rows, *shared, *levels], seed=SEED)
 
 
 def rows_of(make: Callable[[int], World], draws: int, grid: Sequence[Setting]) -> list[dict[str, Any]]:
@@ -229,162 +169,3 @@ def ahead_from(world: World, rewards: Matrix, others: Matrix) -> int | None:
     if not len(behind):
         return 1
     return None if behind[-1] == len(windows) - 1 else int(behind[-1]) + 2
-
-
-def play(world: World, setting: Setting) -> Matrix:
-    """The expected rewards of linear Thompson sampling. Shape: (keys, decisions)."""
-    rng = np.random.default_rng((SEED, 1))
-    features, constant = world.features, np.empty((1, 0))
-    if setting.learned:
-        constant = np.full((1, 1), np.sqrt((world.features**2).mean()))
-        features = np.column_stack((features, np.repeat(constant, len(features), axis=0)))
-    sums = [ridge_sums.empty(world.dim + constant.size) for _ in range(world.keys)]
-    keys, firsts = np.arange(world.keys), np.ones(world.keys, dtype=np.bool_)
-    excluded = np.zeros((world.keys, len(world.features)), dtype=np.bool_)
-    expected, values = np.empty((world.keys, world.decisions)), np.empty(world.keys)
-    taught = np.empty((world.keys, world.dim + constant.size))
-    prior, fitted = None, 0
-    for at in range(world.decisions):
-        pooled = reduce(plus, sums) if setting.strength else None
-        if setting.learned and at >= many_keys.GROWTH * fitted:
-            prior, fitted = many_keys.fitted(sums), at
-        for key, own in enumerate(sums):
-            posterior, exploration = posterior_of(own, pooled, setting, world)
-            if prior is not None:
-                posterior = prior.posterior(own)
-                exploration = (
-                    learned_prior.exploration(own.dim, keys=prior.keys, variation=prior.variation)
-                    if world.contexts is None
-                    else scales.exploration(own.dim)
-                )
-            if world.contexts is not None:
-                posterior = bilinear.given(posterior, world.directions, world.contexts[key, at])
-            scores = features @ linear_ts.draw(posterior, exploration=exploration, rng=rng)
-            scores[excluded[key]] = -np.inf
-            arm = int(scores.argmax())
-            excluded[key, arm] = not world.repeats
-            expected[key, at] = mean = world.means(key, at)[arm]
-            values[key] = _reward(world, mean, rng)
-            chosen = world.features[[arm]]
-            if world.contexts is not None:
-                chosen = bilinear.phi(chosen, world.directions, world.contexts[key, at])
-            taught[key] = np.concatenate((chosen, constant), axis=1)[0]
-        sums = ridge_sums.add_each(sums, keys, taught, values, firsts)
-    return expected
-
-
-def posterior_of(
-    own: RidgeSums, pooled: RidgeSums | None, setting: Setting, world: World
-) -> tuple[ridge.Posterior, float]:
-    """The posterior of a key, and what multiplies its draws."""
-    sums = own
-    if pooled is not None and setting.strength is not None:
-        sums = with_pooled_prior(own, minus(pooled, own), strength=setting.strength)
-    strength = scales.ridge(sums, otherwise=1.0) if setting.ridge is None else setting.ridge
-    posterior = ridge.posterior(sums, ridge=strength)
-    if setting.exploration is not None:
-        return posterior, setting.exploration
-    spread = 0.5 if world.rewards == "click" else None
-    return posterior, scales.exploration(own.dim) * scales.noise(sums, posterior.theta, spread=spread)
-
-
-def _reward(world: World, mean: float, rng: np.random.Generator) -> float:
-    if world.rewards == "normal":
-        return float(mean + rng.standard_normal())
-    return float(rng.random() < mean) if world.rewards == "click" else float(mean)
-
-
-def ranked(world: World, scores: Vector | None) -> Matrix:
-    """The expected rewards of the arms of largest score, the largest first; None: of random scores."""
-    rng = np.random.default_rng((SEED, 2))
-    rewards = np.empty((world.keys, world.decisions))
-    for key in range(world.keys):
-        taken = np.zeros(len(world.features), dtype=bool)
-        for at in range(world.decisions):
-            found = rng.random(len(taken)) if scores is None else scores
-            arm = np.where(taken, -np.inf, found).argmax()
-            rewards[key, at] = world.means(key, at)[arm]
-            taken[arm] = not world.repeats
-    return rewards
-
-
-def _tastes(rng: np.random.Generator, keys: int, dim: int) -> tuple[Vector, Matrix]:
-    """What is common to all keys, and the taste of each."""
-    common = rng.standard_normal(dim)
-    return common, np.sqrt(COMMON) * common + np.sqrt(1 - COMMON) * rng.standard_normal((keys, dim))
-
-
-def gauss(name: str, dim: int, draw: int, *, scale: float = 1.0, lognormal: float = 0.0) -> World:
-    """Gaussian arms; with ``lognormal`` their directions, and lengths of their own."""
-    rng = np.random.default_rng((SEED, dim, draw))
-    features = rng.standard_normal((ARMS, dim)) / np.sqrt(dim)
-    if lognormal:
-        features /= np.linalg.norm(features, axis=1, keepdims=True)
-        features *= np.exp(lognormal * rng.standard_normal((ARMS, 1)))
-    common, tastes = _tastes(rng, KEYS, dim)
-    means = tastes @ features.T
-    return World(name, scale * features, lambda key, _at: means[key], features @ common, KEYS, ROUNDS)
-
-
-def clicks(draw: int, dim: int = 16) -> World:
-    """Clicks with probability 0.01 exp(x.theta - 1 / 2), at most one half."""
-    rng = np.random.default_rng((SEED, 3, draw))
-    features = rng.standard_normal((ARMS, dim)) / np.sqrt(dim)
-    common, tastes = _tastes(rng, CLICK_KEYS, dim)
-
-    def chances(taste: Matrix) -> Matrix:
-        found: Matrix = np.minimum(0.01 * np.exp(taste @ features.T - 0.5), 0.5)
-        return found
-
-    others = chances(np.sqrt(COMMON) * common + np.sqrt(1 - COMMON) * rng.standard_normal((2 * ARMS, dim)))
-    shown = np.tile(np.arange(ARMS), 2)  # each arm to two others
-    clicked = rng.random(2 * ARMS) < others[np.arange(2 * ARMS), shown]
-    popularity = np.bincount(shown, clicked, minlength=ARMS).astype(np.float64)
-    means = chances(tastes)
-    return World(
-        "clicks",
-        features,
-        lambda key, _at: means[key],
-        popularity,
-        CLICK_KEYS,
-        CLICK_ROUNDS,
-        rewards="click",
-        batch=CLICK_BATCH,
-    )
-
-
-def context(draw: int, dim: int = 16, m: int = 4, p: int = 8) -> World:
-    """Rewards x.theta + (P x)^T W u; the context moves them as much as the taste does."""
-    rng = np.random.default_rng((SEED, 4, draw))
-    features = rng.standard_normal((ARMS, dim)) / np.sqrt(dim)
-    directions = bilinear.directions(features.T @ features, p)
-    common, tastes = _tastes(rng, KEYS, dim)
-    weights = rng.standard_normal((KEYS, p, m)) * np.sqrt(dim / p)
-    contexts = rng.standard_normal((KEYS, ROUNDS, m))
-    contexts /= np.linalg.norm(contexts, axis=2, keepdims=True)
-
-    def means(key: int, at: int) -> Vector:
-        found: Vector = features @ (tastes[key] + directions.T @ (weights[key] @ contexts[key, at]))
-        return found
-
-    return World(
-        "context", features, means, features @ common, KEYS, ROUNDS, contexts=contexts, directions=directions
-    )
-
-
-def films(name: str, ratings: movielens.Ratings, draw: int, *, repeats: bool) -> World:
-    """Users who are held back; features and popularity are from the ratings of all others."""
-    held, _, known = movielens.split(ratings, USERS, seed=draw)
-    good = ratings.good
-    liked = good[held].toarray()
-    popularity = np.asarray(good[known].sum(axis=0), dtype=np.float64).ravel()
-    return World(
-        name,
-        movielens.movie_features(good, known),
-        lambda key, _at: liked[key],
-        popularity,
-        USERS,
-        FILM_ROUNDS,
-        rewards="certain",
-        repeats=repeats,
-    )

@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 
 from server import cli
-from studies.bench import defaults, many_keys
-from studies.bench.defaults import OURS, Setting, ahead_from, gauss, play
+from studies.bench import defaults, few_keys, many_keys, noise_levels
+from studies.bench.defaults import OURS, ahead_from
+from studies.bench.few_keys import Setting, gauss, play
 
 pytestmark = pytest.mark.rest
 
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(defaults, "ARMS", 60)
-    monkeypatch.setattr(defaults, "KEYS", 3)
-    monkeypatch.setattr(defaults, "ROUNDS", 25)
+    monkeypatch.setattr(few_keys, "ARMS", 60)
+    monkeypatch.setattr(few_keys, "KEYS", 3)
+    monkeypatch.setattr(few_keys, "ROUNDS", 25)
     monkeypatch.setattr(defaults, "EARLY", 12)
-    monkeypatch.setattr(defaults, "CLICK_ROUNDS", 3)
-    monkeypatch.setattr(defaults, "USERS", 4)
-    monkeypatch.setattr(defaults, "FILM_ROUNDS", 5)
+    monkeypatch.setattr(few_keys, "CLICK_ROUNDS", 3)
+    monkeypatch.setattr(few_keys, "USERS", 4)
+    monkeypatch.setattr(few_keys, "FILM_ROUNDS", 5)
     crowd = partial(many_keys.gauss, keys=8, rounds=6)
     monkeypatch.setattr(
         many_keys, "worlds", lambda: [partial(crowd, "people16"), partial(crowd, "drift", drift=3)]
@@ -37,7 +38,7 @@ def small(monkeypatch):
 @pytest.mark.slow
 def test_every_world_has_its_rows(small, movielens_100k: Path, capsys):
     found = json.loads(json.dumps(defaults.run(quick=True, data=movielens_100k)))
-    rows, crowds = found["rows"][:17], found["rows"][17:]
+    rows, crowds, levels = found["rows"][:17], found["rows"][17:25], found["rows"][25:]
     assert [(row["world"], row["rounds"]) for row in rows] == [
         *((world, rounds) for world in ("gauss4", "gauss16") for rounds in (12, 25)),
         *((f"gauss16 x {scale}", rounds) for scale in (0.1, 10) for rounds in (12, 25)),
@@ -65,6 +66,9 @@ def test_every_world_has_its_rows(small, movielens_100k: Path, capsys):
     for row in crowds:
         assert row["gain"] == pytest.approx(row["ours"] / row["before"] - 1.0)
         assert (row["simulated"] is None) == (row["world"] == "genres, 150 others")
+    assert {(row["signal"], row["D"]) for row in levels} == {
+        (signal, dim) for signal in (30.0, 10.0, 3.0, 1.0, 0.3) for dim in (17, 65)
+    }
     assert "ratio" in capsys.readouterr().out
 
 
@@ -154,3 +158,16 @@ def test_most_popular_moves_on_where_nothing_is_shown_twice():
     ranked = np.argsort(-world.popularity)
     expected = [world.means(0)[:, ranked[start : start + 2]].mean(axis=1) for start in (0, 2, 4)]
     np.testing.assert_array_equal(many_keys.popular(once), np.array(expected).T)
+
+
+def test_who_knows_prior_and_noise_loses_little_and_the_worst_level_is_first():
+    """Seeded plays; an oracle that were told a wrong prior would lose half of what random arms lose."""
+    rows = noise_levels.rows(2, signals=(10.0, 1.0), dims=(16,), arms=(300,), rounds=100)
+    assert [row["ratio"] for row in rows] == sorted((row["ratio"] for row in rows), reverse=True)
+    by_signal = {row["signal"]: row for row in rows}
+    assert by_signal[10.0]["oracle"] < by_signal[1.0]["oracle"] < 0.35
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["ours"] / row["oracle"])
+        assert row["ours_error"] > 0.0
+    worlds = [noise_levels.world(10.0, 16, 300, draw, 100) for draw in range(2)]
+    assert noise_levels.regrets(worlds, Setting(0.6, ridge=100.0)).mean() > 2 * by_signal[10.0]["oracle"]
