@@ -113,8 +113,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:  # noqa: ARG001
-        await store.open()
         try:
+            await store.open()
             await service.start()
             guard.warn_of_unknown(service.bandits, service.catalogues)
             watching = asyncio.create_task(guard.watch_file(service.bandits, service.catalogues))

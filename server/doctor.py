@@ -159,6 +159,9 @@ def _service(settings: Settings, key: str | None) -> Iterator[Finding]:
         asked = "its figures need a key of scope read: --key or SHORTLIST_KEY"
         yield "status", None if key is None else False, asked if key is None else str(facts.get("detail"))
         return
+    if status != http.HTTPStatus.OK:
+        yield "status", False, f"there are no figures: {facts.get('detail')}"
+        return
     for finding in cast("list[dict[str, Any]]", facts["findings"]):
         yield finding["name"], finding["good"], finding["text"]
 

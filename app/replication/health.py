@@ -21,7 +21,7 @@ from app.platform.errors import Unavailable
 from app.platform.metrics import Metrics
 from app.replication.sync import Sync
 from app.storage.embedded.losses import Loss, Losses
-from app.storage.redis_client import DISK_FULL, is_full
+from app.storage.redis_errors import DISK_FULL, IS_REPLICA, is_full
 from app.storage.store import Store
 from app.storage.types import Kind, Lag
 from app.storage.types.registry import KINDS, SIXTEENTHS_FOR_NEW
@@ -51,12 +51,15 @@ def findings(
     replaced: Sequence[str] = (),
     beyond: Mapping[str, int],
     disk_full: bool,
+    faults: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """``dead``: rewards that could not be applied. ``held`` and ``bounds``: bytes in the store by kind.
     ``failures``: of catalogues, why the last work on their index failed. ``beyond``: of bandits, how many
     arms would count for too many quotas. ``disk_full``: of the data folder. ``replaced``: catalogues whose
-    features were replaced by those of another space.
+    features were replaced by those of another space. ``faults``: why the store is none that can be used.
     """
+    for fault in faults:
+        yield Finding("store", False, f"the store {fault}")
     yield Finding("backlog", True, f"{backlog} rewards are waiting to be applied")
     if dead:
         yield Finding("dead", False, f"{dead} rewards could not be applied: shortlist dead-letters list")
@@ -196,9 +199,10 @@ class Health:
         """Return when requests can be served. Raises Unavailable, with the reason, when they cannot."""
         try:
             async with asyncio.timeout(PROBE_S):
-                await self._store.ping()
                 backlog = await self._backlog()
                 lag = await self._lag()
+                # after calls by keys, from which the client of a cluster learns who its primaries are
+                await self._store.ping()
         except TimeoutError:
             raise Unavailable("the store does not answer") from None
         if await self._sync.confirm(PROBE_S):
@@ -230,7 +234,8 @@ class Health:
     async def status(self) -> Status:
         """Raises Unavailable."""
         durability, backlog = await self._store.durability(), await self._backlog()
-        lag, held, loss = await self._lag(), await self._store.usage.read(), self._losses.known()
+        faults = await self._store.faults()
+        lag, held, loss = await self._lag(), await self._held(faults), self._losses.known()
         catalogues = list(self._catalogues)
         used = [each for each in catalogues if self._bandits.of_catalogue(each.name)]
         found = findings(
@@ -244,6 +249,7 @@ class Health:
             disk_full=is_full(self._data_dir),
             failures={each.name: each.index.failure for each in catalogues if each.index.failure},
             replaced=[each.name for each in used if await self._catalogues.has_replaced_features(each)],
+            faults=faults,
             beyond={
                 bandit.name: count
                 for uid, count in self._quotas.beyond.items()
@@ -252,7 +258,7 @@ class Health:
         )
         return Status(
             uptime_s=round(time.time() - self._started_at, 3),
-            ready=self.ready,
+            ready=self.ready and IS_REPLICA not in faults,
             store=durability,
             worker=self._worker,
             backlog=backlog,
@@ -264,6 +270,15 @@ class Health:
             loss=loss,
             findings=tuple(found),
         )
+
+    async def _held(self, faults: Sequence[str]) -> Mapping[Kind, float]:
+        """What the store holds; nothing while it cannot count, which is a write, and ``faults`` say why."""
+        try:
+            return await self._store.usage.read()
+        except Unavailable:
+            if not faults:
+                raise
+            return dict.fromkeys(self._store.usage.bounds, 0.0)
 
     async def measure(self) -> None:
         """Bring the gauges up to date; those of the reward log are NaN while the store does not answer."""

@@ -12,7 +12,8 @@ from typing import Any
 from redis import ConnectionError, Redis, RedisCluster, ResponseError  # noqa: A004 - it is the driver's
 
 from app.platform.errors import Conflict, NotFound, ShortlistError, StartupError, Unavailable
-from app.storage.redis_client import CLIENT_NAME, translated
+from app.storage.redis_client import CLIENT_NAME
+from app.storage.redis_errors import translated
 from app.storage.redis_keys import PREFIX, WORKERS
 
 BATCH = 1_000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -23,91 +21,14 @@ from redis.backoff import NoBackoff
 
 from app.platform.errors import StartupError, Unavailable
 from app.storage.pipelining import IN_FLIGHT, Pipeliner
-
-_LOG = logging.getLogger("shortlist.store")
+from app.storage.redis_errors import DRIVER_ERRORS, IS_REPLICA, is_of_replica, unavailable
 
 Argument = str | bytes | int
 OLDEST = (6, 2)
 CLIENT_NAME = "shortlist"  # of every connection, by which the server tells who uses it
-FULL_BYTES = 16 << 20  # about the longest write
-DISK_FULL = "the disk of SHORTLIST_DATA_DIR is full"
 SCAN_STEP = 1_000
-
-# Not all errors of the driver derive from RedisError. A socket that cannot be opened is an OSError. To write
-# to a connection that was closed a moment ago is a RuntimeError of uvloop or an AttributeError of the driver.
-DRIVER_ERRORS = (
-    driver.RedisError,
-    driver.RedisClusterException,
-    driver.ChildDeadlockedError,
-    driver.IncorrectPolicyType,
-    OSError,
-    RuntimeError,
-    AttributeError,
-)
-
-# Errors that a healthy server may give for a while. Any other one is Unavailable to the caller too, but it is
-# also logged as an error, since it may be a mistake in this project.
-_PASSING = (
-    driver.ConnectionError,
-    driver.TimeoutError,
-    driver.ReadOnlyError,
-    driver.OutOfMemoryError,
-    driver.ClusterError,
-    driver.RedisClusterException,
-    OSError,
-    RuntimeError,
-    AttributeError,
-)
 _WITH = "-- WITH   "
 _DURABLE = ("always", "everysec", "no")
-_CANNOT_WRITE = "MISCONF"
-_PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
-
-
-@contextmanager
-def translated(data_dir: Path | None = None) -> Iterator[None]:
-    """Turn every error of the driver into Unavailable, without its text, which may hold what was sent."""
-    try:
-        yield
-    except DRIVER_ERRORS as error:
-        raise _unavailable(error, data_dir) from error
-
-
-def _unavailable(error: Exception, data_dir: Path | None) -> Unavailable:
-    """The same error for callers. It is logged if the server should not give it. It says so if the disk of
-    ``data_dir`` is full: then the embedded server ends at each write.
-    """
-    passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
-    if not passing and not _is_out_of_memory(error):
-        _LOG.error("the store refused a call", exc_info=error)
-    detail = f"the store {_reason(error)} ({type(error).__name__})"
-    if data_dir is not None and is_full(data_dir):
-        detail += f", and {DISK_FULL}"
-    return Unavailable(detail)
-
-
-def is_full(folder: Path) -> bool:
-    """Whether its disk has no room for a write of the store. It may be the folder of another service."""
-    with suppress(OSError):
-        return shutil.disk_usage(folder).free < FULL_BYTES
-    return False
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, driver.AuthenticationError) or "username-password" in str(error):
-        return "wants another user or password than its URL has"
-    if "DB index is out of range" in str(error):
-        return "has no database of the number that its URL ends with"
-    if _CANNOT_WRITE in str(error):
-        return "cannot write to its disk, which may be full: its log says why"
-    if _is_out_of_memory(error):
-        return "is out of memory: its maxmemory is reached, and writes are refused"
-    return "refuses the call" if isinstance(error, driver.ResponseError) else "does not answer"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Redis 6.2 wraps the refusal of a command in a script in an error of the script."""
-    return isinstance(error, driver.OutOfMemoryError) or "OOM command not allowed" in str(error)
 
 
 def _scanned(answer: Any) -> tuple[int, list[bytes]]:
@@ -159,6 +80,9 @@ class RedisClient:
     Nothing is retried here. When a reply is lost the write may have been made, and only the caller knows
     whether it may be repeated.
 
+    A server that has become a replica, or loads its data, may have been replaced: another server answers at
+    its address, while connections stay with the old one. Then all connections are closed, and opened again.
+
     ``pool_timeout_s``     how long a call waits for a free connection
     ``socket_timeout_s``   how long a call waits for a connection to open, and for its answer
     ``data_dir``           of the embedded server: errors say when its disk is full
@@ -205,23 +129,25 @@ class RedisClient:
         # Two: small commands do not wait behind a megabyte of features.
         self._pipeliner, self._bulk = (Pipeliner(self._redis, patience_s=socket_timeout_s) for _ in range(2))
         self._scripts = scripts()
+        self._closing: asyncio.Task[None] | None = None  # of the connections to a server that was replaced
 
     async def close(self) -> None:
-        with translated(self._data_dir):
+        with self._translated():
+            await asyncio.gather(*filter(None, [self._closing]))
             await self._pipeliner.close()
             await self._bulk.close()
             await self._redis.aclose()
 
     async def command(self, *arguments: Argument) -> Any:
         """The driver's answer to one command."""
-        try:  # as ``translated``, which takes as long as all else here
+        try:  # as ``_translated``, which takes as long as all else here
             return await self._pipeliner.command(*arguments)
         except DRIVER_ERRORS as error:
-            raise _unavailable(error, self._data_dir) from error
+            raise self._refused(error) from error
 
     async def bulk(self, *arguments: Argument) -> Any:
         """As ``command``, for a large command or answer: others do not wait behind it."""
-        with translated(self._data_dir):
+        with self._translated():
             return await self._bulk.command(*arguments)
 
     async def scan_members(self, command: str, key: str, pattern: str) -> AsyncIterator[list[bytes]]:
@@ -245,7 +171,7 @@ class RedisClient:
         for ask in self._each():
             cursor = 0
             while True:
-                with translated(self._data_dir):
+                with self._translated():
                     answer = await ask("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_STEP)
                 cursor, result = _scanned(answer)
                 if result:
@@ -255,7 +181,7 @@ class RedisClient:
 
     async def transaction(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         """Answers to commands that run as one (MULTI, EXEC)."""
-        with translated(self._data_dir):
+        with self._translated():
             async with asyncio.timeout(self._patience_s):
                 await self._transactions.acquire()
             try:
@@ -273,42 +199,57 @@ class RedisClient:
         # The server was started again, or failed over, and knows no scripts any more. EVAL teaches it this
         # one.
         except driver.NoScriptError:
-            with translated(self._data_dir):
+            with self._translated():
                 return await ask("EVAL", script.text, len(keys), *keys, *args)
         except DRIVER_ERRORS as error:
-            raise _unavailable(error, self._data_dir) from error
+            raise self._refused(error) from error
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except DRIVER_ERRORS as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> Unavailable:
+        """The error for callers; another server is looked for where this one takes no writes."""
+        if is_of_replica(error) or isinstance(error, driver.BusyLoadingError):
+            self._close_connections()
+        return unavailable(error, self._data_dir)
+
+    def _close_connections(self) -> None:
+        """Have every later call open a connection of its own. What is under way ends first.
+
+        The client of a cluster follows its nodes by itself.
+        """
+        if isinstance(self._redis, Redis) and (self._closing is None or self._closing.done()):
+            self._closing = asyncio.create_task(_close_all(self._redis))
 
     async def check(self) -> None:
         """Raise StartupError unless this is a primary that knows our commands and never drops keys."""
         # By asking, not by a setting: one address works for both.
         if (await self.command("INFO")).get("cluster_enabled"):
             await self._use_cluster()
-        for facts in await self._everywhere("INFO"):
-            self._check_one(facts)
+        for fault in await self.faults():
+            raise StartupError(f"the store at {self.address} {fault}")
 
-    def _check_one(self, facts: dict[str, Any]) -> None:
-        if facts.get("role") not in {"master", None}:
-            raise StartupError(f"the store at {self.address} is a replica: writes need the primary")
-        version = str(facts.get("redis_version", "6.2"))
-        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
-            raise StartupError(f"the store at {self.address} is version {version}: 6.2 or newer is needed")
-        # A key that is dropped may be a learner, or the dedupe keys of rewards that would count twice.
-        if facts.get("maxmemory") and facts.get("maxmemory_policy") != "noeviction":
-            raise StartupError(
-                f"the store at {self.address} would drop keys when its memory is full: "
-                "set its maxmemory-policy to noeviction"
-            )
+    async def faults(self) -> Sequence[str]:
+        """Why this is no store that we can use, which may change while it runs: what follows "the store"."""
+        return [fault for facts in await self._everywhere("INFO") for fault in _faults(facts)]
 
     async def _use_cluster(self) -> None:
         # The connections to the single node are of another kind.
         await self.close()
-        with translated(self._data_dir):
+        with self._translated():
             self._redis = await self._open_cluster().initialize()
         self._pipeliner, self._bulk = Pipeliner(self._redis), Pipeliner(self._redis)
 
     async def ping(self) -> None:
-        """Every primary answers."""
-        await self._everywhere("PING")
+        """Every primary answers, and is one."""
+        await self._everywhere("PING")  # which is refused by a server that loads its data, and INFO is not
+        if any(map(_is_replica, await self._everywhere("INFO", "replication"))):
+            self._close_connections()
+            raise Unavailable(f"the store {IS_REPLICA}")
 
     async def durability(self) -> str:
         """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown".
@@ -338,5 +279,29 @@ class RedisClient:
 
     async def _everywhere(self, *arguments: Argument) -> Sequence[Any]:
         """The answers of all primaries to one command."""
-        with translated(self._data_dir):
+        with self._translated():
             return await asyncio.gather(*(ask(*arguments) for ask in self._each()))
+
+
+def _is_replica(facts: Mapping[str, Any]) -> bool:
+    return facts.get("role") not in {"master", None}
+
+
+def _faults(facts: Mapping[str, Any]) -> Iterator[str]:
+    """``facts``: what INFO says of one server."""
+    if _is_replica(facts):
+        yield IS_REPLICA
+    version = str(facts.get("redis_version", "6.2"))
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        yield f"is version {version}: 6.2 or newer is needed"
+    # A key that is dropped may be a learner, or the dedupe keys of rewards that would count twice.
+    if facts.get("maxmemory") and facts.get("maxmemory_policy") != "noeviction":
+        yield "would drop keys when its memory is full: set its maxmemory-policy to noeviction"
+
+
+async def _close_all(redis: Redis) -> None:
+    pool = redis.connection_pool
+    close_after_answers: Callable[[], Awaitable[None]] = pool.update_active_connections_for_reconnect
+    with suppress(*DRIVER_ERRORS):
+        await close_after_answers()
+        await pool.disconnect(inuse_connections=False)

@@ -6,7 +6,7 @@ and is safe to repeat: that is what makes a lost reply harmless.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.platform.errors import StartupError
@@ -103,8 +103,12 @@ class Store:
         """When writes reach the disk: "always", "everysec", "no", "off" (no append-only file), "unknown"."""
         return await self._redis.durability()
 
+    async def faults(self) -> Sequence[str]:
+        """Why this is no store that we can use, which may change while it runs: what follows "the store"."""
+        return await self._redis.faults()
+
     async def ping(self) -> None:
-        """Return when the store answers."""
+        """Return when the store answers, and can be written."""
         await self._redis.ping()
 
     async def close(self) -> None:

@@ -1,13 +1,20 @@
 """What operators see: health, readiness, status and metrics, true to what was done."""
 
+import logging
 import re
+import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 
-from api_client import Api
+from api_client import Api, running
+from app.platform.errors import Unavailable
+from app.storage.embedded.server import EmbeddedServer
+from store_clients import connect
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+ROOT = Path(__file__).parents[2]
 
 
 async def metrics(api: Api) -> dict[str, float]:
@@ -35,6 +42,56 @@ async def test_a_full_disk_is_among_the_findings(api: Api, monkeypatch: pytest.M
     monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40 - 9, 9))
     (found,) = [each for each in (await api.ok("GET", "/v1/status"))["findings"] if each["name"] == "disk"]
     assert (found["good"], "SHORTLIST_DATA_DIR is full" in found["text"]) == (False, True)
+
+
+async def test_a_store_that_becomes_unfit_while_it_runs_is_named(tmp_path: Path):
+    """A replica takes no writes, so nothing is ready; a store that may drop keys is a finding."""
+
+    async def findings(api: Api) -> list[str]:
+        status = await api.ok("GET", "/v1/status")
+        assert status["ready"] == (await api.http.get("/readyz")).is_success
+        return [each["text"] for each in status["findings"] if each["name"] == "store"]
+
+    with EmbeddedServer(tmp_path / "store") as server:
+        async with running(server.url, tmp_path) as api:
+            assert await findings(api) == []
+            await api.store.execute_command("REPLICAOF", "127.0.0.1", 1)
+            assert await findings(api) == ["the store is a replica: writes need the primary"]
+            answer = await api.http.get("/readyz")
+            assert (answer.status_code, "is a replica" in answer.json()["detail"]) == (503, True)
+            await api.store.execute_command("REPLICAOF", "NO", "ONE")
+            assert await findings(api) == []
+            await api.store.config_set("maxmemory-policy", "allkeys-lru")
+            await api.store.config_set("maxmemory", 1 << 30)
+            (text,) = await findings(api)
+            assert "noeviction" in text
+
+
+async def test_the_permissions_that_the_docs_name_are_enough(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """And what a user lacks is named, in one line."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    (rules,) = re.findall(r"ACL SETUSER shortlist on '>…' (.*)", page)
+    with EmbeddedServer(tmp_path / "store") as server:
+        async with connect(server.url) as store:
+            await store.execute_command("ACL", "SETUSER", "shortlist", "on", ">pw", *shlex.split(rules))
+            url = server.url.replace("unix://", "unix://shortlist@") + "?password=pw"
+            async with running(url, tmp_path, empty=False) as api:
+                await api.catalogue("c", {"a": [1.0], "b": [2.0]})
+                await api.bandit("b", "c", scope="per_key")
+                choice = await api.choose("b", key="ann", event_id="e")
+                await api.reward({"decision": choice["decision"], "value": 1.0})
+                await api.ok("GET", "/v1/bandits/b/learners/ann")
+                await api.ok("GET", "/v1/status")
+                await api.ok("GET", "/readyz")
+                await api.ok("DELETE", "/v1/bandits/b", status=204)
+            assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+            await store.execute_command("ACL", "SETUSER", "shortlist", "-info")
+            with pytest.raises(Unavailable, match="does not permit the command INFO to the user of its URL"):
+                async with running(url, tmp_path, empty=False):
+                    pass
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_the_status_counts_what_there_is(api: Api):

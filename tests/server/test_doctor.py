@@ -7,6 +7,7 @@ import pytest
 
 from app.api.api_keys import new_key
 from app.platform.settings import Settings
+from app.storage.embedded.server import EmbeddedServer
 from server import cli, doctor
 from service_process import serving
 from shortlist_client import Client
@@ -46,6 +47,15 @@ def test_it_says_that_a_key_is_needed_and_uses_the_one_that_it_is_given(
             words = [finding.text for finding in client.status().findings]
         assert len(words) == 2
         assert [word for word in words if word not in said] == []
+
+
+def test_it_says_why_a_service_gives_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    with EmbeddedServer(tmp_path / "store") as store, serving(tmp_path, "--redis-url", store.url) as service:
+        store.stop()
+        assert cli.main(["doctor", "--port", str(service.port), "--data-dir", str(tmp_path)]) == 1
+    said = capsys.readouterr().out
+    assert "FAIL status     there are no figures: the store does not answer" in said
+    assert "the check broke" not in said
 
 
 def test_it_looks_at_the_mode_of_the_file_of_keys(

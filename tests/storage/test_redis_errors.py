@@ -18,7 +18,8 @@ from redis.asyncio import Redis
 
 from app.platform.errors import StartupError, Unavailable
 from app.storage.embedded.server import EmbeddedServer
-from app.storage.redis_client import RedisClient, translated
+from app.storage.redis_client import RedisClient
+from app.storage.redis_errors import translated
 from app.storage.store import Store
 from app.storage.types import ArmWrite, LearnerId, RewardWrite
 from waiting import wait_until

@@ -14,6 +14,7 @@ CHUNK = 1 << 16
 class DroppingProxy:
     """Listens on a port of its own and passes everything on to a unix socket or port, in a thread of its own.
 
+    ``target``   of new connections; those that exist stay with the one they have
     ``drop``     share of replies that are lost: the request was passed on, then the connection is cut
     ``delay_s``  how long every reply is held back
     ``cut``      nothing passes: connections are cut, and new ones refused at once
@@ -21,7 +22,7 @@ class DroppingProxy:
     """
 
     def __init__(self, target: str | int, seed: int = 0) -> None:
-        self._target = target
+        self.target = target
         self._rng = np.random.default_rng(seed)
         self.drop, self.delay_s = 0.0, 0.0
         self.cut, self.hang = False, False
@@ -87,10 +88,10 @@ class DroppingProxy:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.cut:
             return
-        if isinstance(self._target, int):
-            there = await asyncio.open_connection("127.0.0.1", self._target)
+        if isinstance(self.target, int):
+            there = await asyncio.open_connection("127.0.0.1", self.target)
         else:
-            there = await asyncio.open_unix_connection(self._target)
+            there = await asyncio.open_unix_connection(self.target)
         self._writers |= {writer, there[1]}
         try:
             await asyncio.gather(self._requests(reader, there[1]), self._replies(there[0], writer))

@@ -1,0 +1,117 @@
+"""Errors of the driver and of the server, as one error for callers, which repeats nothing that was sent."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from redis import exceptions as driver
+
+from app.platform.errors import Unavailable
+
+_LOG = logging.getLogger("shortlist.store")
+
+FULL_BYTES = 16 << 20  # about the longest write
+DISK_FULL = "the disk of SHORTLIST_DATA_DIR is full"
+IS_REPLICA = "is a replica: writes need the primary"
+
+# Not all errors of the driver derive from RedisError. A socket that cannot be opened is an OSError. To write
+# to a connection that was closed a moment ago is a RuntimeError of uvloop or an AttributeError of the driver.
+DRIVER_ERRORS = (
+    driver.RedisError,
+    driver.RedisClusterException,
+    driver.ChildDeadlockedError,
+    driver.IncorrectPolicyType,
+    OSError,
+    RuntimeError,
+    AttributeError,
+)
+
+# Errors that a healthy server may give for a while. Any other one is Unavailable to the caller too, but it is
+# also logged as an error, since it may be a mistake in this project.
+_PASSING = (
+    driver.ConnectionError,
+    driver.TimeoutError,
+    driver.ReadOnlyError,
+    driver.OutOfMemoryError,
+    driver.NoPermissionError,
+    driver.ClusterError,
+    driver.RedisClusterException,
+    OSError,
+    RuntimeError,
+    AttributeError,
+)
+_CANNOT_WRITE = "MISCONF"
+_PASSING_WORDS = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
+# Redis 6.2 wraps the refusal of a command in a script in an error of the script.
+_OUT_OF_MEMORY = "OOM command not allowed"
+_READ_ONLY = "READONLY You can't write"
+_NOT_PERMITTED = ("no permissions", "NOPERM", "unknown command")  # hosted servers lack some commands
+_COMMAND = re.compile(r"(?:command )?['`](?P<name>[a-zA-Z|]+)'(?: command|, with args)")
+
+
+@contextmanager
+def translated(data_dir: Path | None = None) -> Iterator[None]:
+    """Turn every error of the driver into Unavailable, without its text, which may hold what was sent."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        raise unavailable(error, data_dir) from error
+
+
+def unavailable(error: Exception, data_dir: Path | None) -> Unavailable:
+    """The same error for callers. It is logged if the server should not give it. It says so if the disk of
+    ``data_dir`` is full: then the embedded server ends at each write.
+    """
+    passing = isinstance(error, _PASSING) or str(error).startswith(_PASSING_WORDS)
+    if not passing and not (_is_out_of_memory(error) or is_of_replica(error) or _is_not_permitted(error)):
+        _LOG.error("the store refused a call", exc_info=error)
+    detail = f"the store {_reason(error)} ({type(error).__name__})"
+    if data_dir is not None and is_full(data_dir):
+        detail += f", and {DISK_FULL}"
+    return Unavailable(detail)
+
+
+def is_full(folder: Path) -> bool:
+    """Whether its disk has no room for a write of the store. It may be the folder of another service."""
+    with suppress(OSError):
+        return shutil.disk_usage(folder).free < FULL_BYTES
+    return False
+
+
+def _reason(error: Exception) -> str:
+    """What follows "the store"."""
+    text = str(error)
+    command = _COMMAND.search(text)
+    what = f"the command {command['name'].upper()}" if command else "a command or a key"
+    reasons = (
+        (
+            isinstance(error, driver.AuthenticationError) or "username-password" in text,
+            "wants another user or password than its URL has",
+        ),
+        ("DB index is out of range" in text, "has no database of the number that its URL ends with"),
+        (_CANNOT_WRITE in text, "cannot write to its disk, which may be full: its log says why"),
+        (_is_out_of_memory(error), "is out of memory: its maxmemory is reached, and writes are refused"),
+        (is_of_replica(error), IS_REPLICA),
+        (isinstance(error, driver.BusyLoadingError), "is loading its data"),
+        (_is_not_permitted(error), f"does not permit {what} to the user of its URL"),
+        (isinstance(error, driver.ResponseError), "refuses the call"),
+    )
+    return next((reason for applies, reason in reasons if applies), "does not answer")
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, driver.OutOfMemoryError) or _OUT_OF_MEMORY in str(error)
+
+
+def is_of_replica(error: Exception) -> bool:
+    """Whether a replica gives this error, and a primary does not."""
+    return isinstance(error, driver.ReadOnlyError | driver.MasterDownError) or _READ_ONLY in str(error)
+
+
+def _is_not_permitted(error: Exception) -> bool:
+    return isinstance(error, driver.NoPermissionError) or any(word in str(error) for word in _NOT_PERMITTED)
