@@ -119,6 +119,7 @@ class Service:
             self._ending.push_async_callback(self.engine.close)
         hooks = Hooks(
             poll_for_news=lambda: self.sync.poll_for_news(),  # noqa: PLW0108 - made below
+            poll_now=lambda: self.sync.poll_now(),  # noqa: PLW0108 - as above
             has_taught=self._has_taught,
             learners_changed=self._learners_changed,
             resync=lambda partition: self._remote.sync(partition),  # noqa: PLW0108 - made below

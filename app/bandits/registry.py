@@ -45,6 +45,8 @@ T = TypeVar("T")
 log = logging.getLogger("shortlist")
 EARLIER_BYTES = 4 << 20  # of earlier versions that are kept in memory
 OBJECT_BYTES = 2_000  # that a bandit takes in memory besides its record
+MISSED_BYTES = 1 << 20
+UID_BYTES = 200  # that a uid takes in a cache
 
 
 class Bandits:
@@ -70,6 +72,9 @@ class Bandits:
         self._by_uid: dict[str, Bandit] = {}
         self._newer: dict[str, tuple[str, str]] = {}  # not served here, by name: uid and reason
         self._earlier: BoundedCache[tuple[str, int], Bandit] = BoundedCache(EARLIER_BYTES)
+        # Uids that a poll has not brought, and those that a caller may not see: both are answered as soon.
+        # Tokens name uids that there were, and none comes twice, so what is gone is gone for good.
+        self._missed: BoundedCache[str, None] = BoundedCache(MISSED_BYTES)
         self._measuring: dict[bytes, asyncio.Task[BanditRecord]] = {}  # by the stored bandit
         self._versions = BanditVersions(store, rewarded_s=most_wait_s)
         self.changing = asyncio.Lock()  # one change at a time: what is served is what is stored
@@ -258,22 +263,28 @@ class Bandits:
             stored = await self._versions.settle(name, bandit.stored, partial(_settled, by=record))
             return self._current(name, stored, bandit.catalogue)
 
-    async def find(self, uid: str, version: int) -> Bandit | None:
+    async def find(self, uid: str, version: int, *, names: Collection[str] | None = None) -> Bandit | None:
         """The bandit of this uid as it was in this version, also when another process has just made it.
+
+        ``names``: of the bandits that there are for the caller; None: all.
 
         None: there is no such bandit, or the version is no longer kept. Awaits nothing for what it is now.
         Raises Unavailable for one that is not served here, or not known while the store does not answer.
         """
-        bandit = self._by_uid.get(uid)
+        bandit = self._visible(uid, names)
+        if bandit is None and uid in self._missed:
+            return None
         # A token may name a version, or a constant, that another process has made since the last poll.
         if bandit is None or bandit.version.number < version or not bandit.is_settled:
             answers = await self._hooks.poll_for_news()
-            bandit = self._by_uid.get(uid)
+            bandit = self._visible(uid, names)
             if bandit is None and not answers:
                 raise Unavailable("the store does not answer")
-            for newer, reason in self._newer.values():
-                if newer == uid:
+            for name, (newer, reason) in self._newer.items():
+                if newer == uid and (names is None or name in names):
                     raise Unavailable(reason)
+        if bandit is None:
+            self._missed.put(uid, None, UID_BYTES)
         if bandit is None or bandit.version.number == version:
             return bandit
         earlier = self._earlier.get((uid, version))
@@ -319,7 +330,7 @@ class Bandits:
 
     async def known_now(self, name: str) -> Bandit:
         """The bandit as the store has it now. Raises NotFound, Unavailable."""
-        if not await self._hooks.poll_for_news():
+        if not await self._hooks.poll_now():
             raise Unavailable("the store does not answer")
         await self.ready(name)
         return self._known(name)
@@ -333,7 +344,7 @@ class Bandits:
         try:
             return await step(bandit)
         except BanditMoved:
-            await self._hooks.poll_for_news()
+            await self._hooks.poll_now()
             return await step(await self.ready(name, keep=keep))
 
     async def move(self, name: str, known: bytes, moved: Moved, *, by: str | None) -> Bandit:
@@ -378,6 +389,10 @@ class Bandits:
                 # nobody knows whether it was deleted: it is served until a poll says
                 self._serve(bandit)
                 raise
+
+    def _visible(self, uid: str, names: Collection[str] | None) -> Bandit | None:
+        bandit = self._by_uid.get(uid)
+        return bandit if bandit is None or names is None or bandit.name in names else None
 
     def _known(self, name: str) -> Bandit:
         if name in self._newer:

@@ -237,7 +237,7 @@ class Catalogues:
             try:
                 done = await self._write(catalogue, prepared)
             except ReductionUnknown:
-                await self._hooks.poll_for_news()  # another process has fitted the features
+                await self._hooks.poll_now()  # another process has fitted the features
                 continue
             await self._fit_if_due(catalogue)
             return done

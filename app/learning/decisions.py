@@ -158,11 +158,11 @@ class Decisions:
             decision = self._signer.verify(token, now_ms=now_ms)
         except BadToken as bad:
             return bad.reason
-        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
+        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version, names=access.bandits)
         if bandit is None:
             return "unknown_bandit"
-        if (refusal := access.refusal(bandit.name, decision)) is not None:
-            return refusal
+        if not access.owns(decision):
+            return "not_yours"
         return await self._activate(bandit, decision, token, now_ms) if decision.deferred else "duplicate"
 
     async def _activate(self, bandit: Bandit, decision: Decision, token: str, now_ms: int) -> str:

@@ -109,11 +109,11 @@ class RewardEntries:
             raise Rejected(bad.reason) from None
         # By the uid, not by the name: a bandit that was deleted and made again is another one. By the
         # version: a decision is rewarded by the terms it was made by.
-        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version)
+        bandit = await self._bandits.find(decision.bandit_uid, decision.bandit_version, names=access.bandits)
         if bandit is None:
             raise Rejected("unknown_bandit")
-        if (refusal := access.refusal(bandit.name, decision)) is not None:
-            raise Rejected(refusal)
+        if not access.owns(decision):
+            raise Rejected("not_yours")
         place = _place_of(decision, reward.arm)
         arm = decision.arms[place]
         judged = self._judged(bandit, reward.signal)

@@ -93,11 +93,9 @@ class Access(msgspec.Struct, frozen=True):
     bandits: Collection[str] | None = None
     owner: str | None = None
 
-    def refusal(self, bandit: str, decision: Decision) -> Literal["unknown_bandit", "not_yours"] | None:
-        """Why a decision of the bandit of this name is refused; None: it is not."""
-        if self.bandits is not None and bandit not in self.bandits:
-            return "unknown_bandit"
-        return "not_yours" if self.owner is not None and decision.owner != self.owner else None
+    def owns(self, decision: Decision) -> bool:
+        """Whether a decision of a bandit that there is for this caller is one of his."""
+        return self.owner is None or decision.owner == self.owner
 
 
 ANY_DECISION = Access()

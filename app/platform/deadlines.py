@@ -1,4 +1,4 @@
-"""Whether a caller still waits, and how long work lets other requests run first.
+"""When a call began, whether its caller still waits, and how long work lets other requests run first.
 
 The server notes in ``Caller.left`` when a connection is gone. Work that has not begun by then is not begun,
 and a batch ends before its next item. Work that has begun is finished, writes among it.
@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
@@ -45,6 +46,25 @@ def caller() -> Caller | None:
     return _CALLER.get()
 
 
+_BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
+
+
+@contextmanager
+def one_call() -> Iterator[None]:
+    """All that this task does within belongs to a call that begins now."""
+    before = _BEGAN.set(time.monotonic())
+    try:
+        yield
+    finally:
+        _BEGAN.reset(before)
+
+
+def call_began() -> float:
+    """When the call began that this task answers, by ``time.monotonic``; now where it answers none."""
+    began = _BEGAN.get()
+    return time.monotonic() if began is None else began
+
+
 def check(waits: Caller | None) -> None:
     """Raise CallerLeft if that caller is gone."""
     if waits is not None and waits.left:
@@ -59,6 +79,7 @@ def task_for_all(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     # A copy of the context, so that only the task has nobody who waits, and traces and request ids go on.
     context: Context = copy_context()
     context.run(set_caller, None)
+    context.run(_BEGAN.set, None)
     task = asyncio.create_task(work, context=context)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task

@@ -26,8 +26,10 @@ class Hooks:
 
     The types of arguments that are ``Any`` here are named in the sentence: they stand above this folder.
 
-    ``poll_for_news()``   catalogues and bandits ask for what other processes have just made: read it from the
-                          store now. False if the store does not answer in time
+    ``poll_for_news()``   catalogues and bandits ask for what other processes made before this call, and this
+                          one does not know: read it from the store, once a call. False if the store does
+                          not answer in time
+    ``poll_now()``        the same for what they may have made during the call
     ``has_taught(name)``  catalogues ask whether a bandit has learned from the arms of one
     ``learners_changed(partition, changes)``  replication has read what was written to the learners of a
                           partition (``storage.types.LearnerChanges``): workers and caches are to know of it
@@ -40,6 +42,7 @@ class Hooks:
     """
 
     poll_for_news: Callable[[], Awaitable[bool]] = _nothing
+    poll_now: Callable[[], Awaitable[bool]] = _nothing
     has_taught: Callable[[str], Awaitable[bool]] = _nothing
     learners_changed: Callable[[int, Any], None] = _ignore
     resync: Callable[[int], Awaitable[object]] = _nothing

@@ -26,7 +26,7 @@ from app.catalogues.catalogues import Catalogues
 from app.learning.checkpoints import WAIT_S
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
-from app.platform.deadlines import task_for_all
+from app.platform.deadlines import call_began, task_for_all
 from app.platform.errors import Unavailable
 from app.platform.hooks import Hooks
 from app.storage.store import Store
@@ -162,9 +162,19 @@ class Sync:
         return self.stale_s()
 
     async def poll_for_news(self) -> bool:
-        """Poll for something that is not here. False when the store does not answer within ``NEWS_S``."""
-        asked = time.monotonic()
-        if not self._failing:
+        """Poll for something that was made before this call, and is not here: at most once a call.
+
+        False when the store does not answer within ``NEWS_S``.
+        """
+        return await self._poll_since(call_began())
+
+    async def poll_now(self) -> bool:
+        """As ``poll_for_news``, for what may have been made during the call: always by a poll of its own."""
+        return await self._poll_since(time.monotonic())
+
+    async def _poll_since(self, asked: float) -> bool:
+        # what a poll has not brought that began after it was asked for does not exist
+        if self._confirmed < asked and not self._failing:
             await self.confirm(NEWS_S)
         return self._confirmed >= asked
 

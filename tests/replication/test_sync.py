@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from app.catalogues.arms import Arm
 from app.catalogues.catalogue import Catalogue
 from app.learning import pooled_prior as pools
 from app.learning.reward_entries import Observation, Reward
+from app.learning.tokens import ANY_DECISION, Access
+from app.platform.deadlines import one_call
 from app.platform.errors import Conflict, NoArms, NotFound, Unavailable
 from app.platform.metrics import Metrics
 from app.platform.settings import Settings
@@ -404,6 +406,56 @@ async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(
         await two.choose(there, "never seen")
     two.store.refuse.clear()
     assert (await two.choose(there)).learner_version == 1
+
+
+async def test_what_does_not_exist_is_looked_for_once_a_call(pair: tuple[World, World]):
+    """Rewards of a deleted bandit, for a day after each deletion, cost a poll for each reward."""
+    one, two = pair
+    gone, hidden = await one.bandit("gone"), await one.bandit("hidden")
+    deleted, shown = [
+        [(await one.choose(bandit, activate=False)).decision for _ in range(30)] for bandit in (gone, hidden)
+    ]
+    await one.service.bandits.delete("gone")
+
+    async def polls(work: Awaitable[Any]) -> int:
+        before = two.store.calls["registry.version"]
+        with one_call():
+            await work
+        return two.store.calls["registry.version"] - before
+
+    async def reward(tokens: list[str], access: Access) -> None:
+        rejected = (await two.service.rewards.reward([Reward(t, 1.0) for t in tokens], access)).rejected
+        assert {code for _, code in rejected} == {"unknown_bandit"}
+
+    async def look_for_others() -> None:
+        for number in range(5):
+            with pytest.raises(NotFound):
+                await two.service.bandits.get(f"none-{number}")
+            with pytest.raises(NotFound):
+                await two.service.catalogues.get(f"none-{number}")
+        catalogue = await two.service.catalogues.get("c")
+        assert await two.service.sync.missing(catalogue, ["none"]) == {"none"}
+
+    some = Access(bandits=["another"])
+    assert await polls(reward(deleted, ANY_DECISION)) == 1
+    assert await polls(reward(deleted, ANY_DECISION)) == 0
+    assert await polls(two.service.decisions.activate(deleted)) == 0
+    assert await polls(reward(shown, some)) == 1, "who may not see it waits as if it did not exist"
+    assert await polls(reward(shown, some)) == 0
+    assert await polls(look_for_others()) == 1
+    assert (await two.service.decisions.activate(shown)).activated == 30
+
+
+async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(pair: tuple[World, World]):
+    """A move in between is seen by a poll of its own, though the call has polled already."""
+    one, two = pair
+    await one.bandit()
+    with one_call():
+        await two.service.bandits.get("b")
+        await one.bandit("later")
+        with pytest.raises(NotFound):
+            await two.service.bandits.get("later")
+        assert (await two.service.bandits.known_now("later")).name == "later"
 
 
 async def test_polls_are_shared_and_each_began_after_it_was_asked_for(pair: tuple[World, World]):
