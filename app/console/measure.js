@@ -2,7 +2,7 @@
 
 import { get, list, now, path, query } from "./api.js";
 import { address, empty, h, link, panel, table } from "./dom.js";
-import { signed } from "./format.js";
+import { count, signed } from "./format.js";
 import { fieldOf, write } from "./json.js";
 import { meanOf } from "./linear.js";
 
@@ -92,12 +92,17 @@ export async function holdoutSince(bandit, signal) {
   return since;
 }
 
-/** The lift in a word, with its interval. @param {any} bandit @param {any} lift */
-export function verdict(bandit, { value, interval }) {
+/** Of which decisions a report's numbers are, where they are not of all; "" where they are. @param {any} report */
+export function lookOf({ decisions, as_of_decisions, next_look }) {
+  return as_of_decisions < decisions ? `of the first ${count(as_of_decisions)} of ${count(decisions)} decisions, anew at ${count(next_look)}` : "";
+}
+
+/** The lift in a word, with its interval. @param {any} bandit @param {any} lift @param {string} [look] of which decisions it is */
+export function verdict(bandit, { value, interval }, look = "") {
   if (!bandit.holdout) return h("span", { class: "soft" }, "no holdout");
-  if (!interval) return h("span", {}, h("span", { class: "tag" }, "cannot tell yet"), h("span", { class: "meaning" }, value === null ? "no decisions in both groups" : `${signed(value)}, no interval yet`));
+  if (!interval) return h("span", {}, h("span", { class: "tag" }, "cannot tell yet"), h("span", { class: "meaning" }, value === null ? "no decisions in both groups" : `${signed(value)}, no interval yet${look && `, ${look}`}`));
   const [word, kind] = interval[0] > 0 ? ["better", "good"] : interval[1] < 0 ? ["worse", "bad"] : ["cannot tell yet", ""];
-  return h("span", {}, h("span", { class: `tag ${kind}` }, word), h("span", { class: "meaning" }, `${signed(value)}, 95 %: ${signed(interval[0])} … ${signed(interval[1])}`));
+  return h("span", {}, h("span", { class: `tag ${kind}` }, word), h("span", { class: "meaning" }, `${signed(value)}, 95 %: ${signed(interval[0])} … ${signed(interval[1])}${look && `, ${look}`}`));
 }
 
 /** What a decision has earned for an arm, signals by the weights that served; null where nothing is known of it. @param {any} row @param {string} arm */

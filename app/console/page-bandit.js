@@ -7,7 +7,7 @@ import { between, count, decimal, duration, isNumber, NONE, number, percent, pla
 import { action, deletion, Form, preview } from "./forms.js";
 import { read, write } from "./json.js";
 import { mismatch } from "./linear.js";
-import { bands, course, deviation, entropy, holdoutSince, lastDecisions, names, RANGES, shownArms, SRM_FACTOR, timeline, titleIn, titlesOf, verdict } from "./measure.js";
+import { bands, course, deviation, entropy, holdoutSince, lastDecisions, lookOf, names, RANGES, shownArms, SRM_FACTOR, timeline, titleIn, titlesOf, verdict } from "./measure.js";
 import { moving } from "./move.js";
 import { prior } from "./prior.js";
 import { quotas } from "./quotas.js";
@@ -85,7 +85,7 @@ async function working(view, body, bandit) {
     const groups = Object.fromEntries(report.groups.map((/** @type {any} */ each) => [each.group, each]));
     const { policy, holdout } = groups;
     redraw(tiles, report, () => [
-      tile("Lift over the holdout", signed(report.lift.value), verdict(bandit, report.lift), report.lift.interval?.[0] > 0 ? "good" : report.lift.interval?.[1] < 0 ? "bad" : ""),
+      tile("Lift over the holdout", signed(report.lift.value), verdict(bandit, report.lift, lookOf(report)), report.lift.interval?.[0] > 0 ? "good" : report.lift.interval?.[1] < 0 ? "bad" : ""),
       tile("Policy", decimal(policy?.mean_reward), `mean of ${count(policy?.decisions ?? 0)} decisions, ${between(policy?.interval)}`),
       tile("Holdout", decimal(holdout?.mean_reward), bandit.holdout ? `mean of ${count(holdout?.decisions ?? 0)} decisions, ${between(holdout?.interval)}` : "none is set"),
       tile("Rewarded", percent(policy?.decisions ? policy.rewarded / policy.decisions : NaN), "of the policy's decisions"),
@@ -106,7 +106,7 @@ async function working(view, body, bandit) {
       chart("lines", { label: "Mean reward of a decision", unit: "reward a decision", x: "time", series, none: "No decision is in the log yet." }),
       h("p", { class: "hint" }, `Each point is of ${duration(bucketS)}: the fewer decisions, the smaller and paler. Bands are ± 2 standard errors; where nothing was decided there is no line.`),
     ]);
-    const total = (policy?.decisions ?? 0) + (holdout?.decisions ?? 0);
+    const total = report.decisions;
     if (total === drawnOf) return;
     drawnOf = total;
     if (!total) return redraw(looks, "none", () => empty("No decision is in the log yet."));
@@ -128,7 +128,7 @@ function drawLooks(box, known) {
   });
   const series = ["policy", "holdout"].map((group) => ({ name: group, kind: group, points: of(group) })).filter(({ kind, points }) => kind === "policy" || points.some(({ y }) => y !== null));
   const { interval_kind, unit } = known[known.length - 1].report;
-  redraw(box, series, () => [chart("lines", { label: "Mean of all decisions until then, with bands", unit: "reward a decision", x: "time", series }), h("p", { class: "hint" }, series.some(({ points }) => points.some(({ low }) => isNumber(low))) ? `Bands hold the true mean with 95 %, however often you look (${interval_kind}; groups are drawn by ${unit}).` : "There are no bands yet: they need more decisions.")]);
+  redraw(box, series, () => [chart("lines", { label: "What was known then: means, with bands", unit: "reward a decision", x: "time", series }), h("p", { class: "hint" }, series.some(({ points }) => points.some(({ low }) => isNumber(low))) ? `Bands hold the true mean with 95 %, however often you look (${interval_kind}; groups are drawn by ${unit}).` : "There are no bands yet: they need more decisions.")]);
 }
 
 /** What the places of lists have earned, and how likely random lists say that each is looked at. @param {any[]} places */

@@ -7,7 +7,7 @@ import { bytes, count, duration, number, percent, sentence } from "./format.js";
 import { Form, preview, previewOf, problemBox } from "./forms.js";
 import { fieldOf } from "./json.js";
 import { mismatch } from "./linear.js";
-import { course, holdoutSince, SRM_FACTOR, timeline, verdict } from "./measure.js";
+import { course, holdoutSince, lookOf, SRM_FACTOR, timeline, verdict } from "./measure.js";
 import * as shop from "./shop.js";
 
 const LOOK_MS = 3000;
@@ -174,7 +174,7 @@ async function readSparks(bandits, sparks, told, signal) {
       const [{ report }, last] = await Promise.all([timeline(bandit.id, since, signal), get(path`/v1/bandits/${bandit.id}/log?order=desc&limit=200`, signal)]);
       const groups = Object.fromEntries(report.groups.map((/** @type {any} */ group) => [group.group, group]));
       const mean = groups.policy?.decisions ? groups.policy.mean_reward : null;
-      sparks.set(bandit.id, { at: moment, mean, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift, decisions: groups.policy?.decisions ?? 0, alarms: [...alarms, ...alarmsOf(bandit, report, groups, last.items)] });
+      sparks.set(bandit.id, { at: moment, mean, values: course(report, "policy").map((/** @type {any} */ point) => point.y), lift: report.lift, look: lookOf(report), decisions: groups.policy?.decisions ?? 0, alarms: [...alarms, ...alarmsOf(bandit, report, groups, last.items)] });
     }
     told();
   }
@@ -218,7 +218,7 @@ function banditTable(bandits, sparks, catalogues, order) {
   const lines = rows.map(({ bandit, spark, alarms }) => {
     const drawn = spark?.lift ? chart("spark", { label: `mean reward of ${bandit.id}`, unit: "a decision", values: spark.values, mean: spark.mean }) : h("span", { class: "soft" }, bandit.log ? "" : "keeps no log");
     const look = alarms.length ? h("span", { class: "alarm" }, alarms.join("; ")) : "";
-    return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, count(spark?.decisions), spark?.lift ? verdict(bandit, spark.lift) : "", look, h("span", {}, link("Try it", ["try", bandit.id]))];
+    return [link(bandit.id, ["bandits", bandit.id]), link(bandit.catalogue, ["catalogues", bandit.catalogue]), bandit.policy, drawn, count(spark?.decisions), spark?.lift ? verdict(bandit, spark.lift, spark.look) : "", look, h("span", {}, link("Try it", ["try", bandit.id]))];
   });
   return table("Bandits", ["bandit", "catalogue", "policy", "policy's mean reward", "#policy's decisions", "against the holdout", "attention", ""], lines, "", "cards");
 }

@@ -6,7 +6,7 @@ import { address, empty, h, panel, redraw, skeleton, table, warning } from "./do
 import { between, decimal, number, signed } from "./format.js";
 import { action, preview } from "./forms.js";
 import { bestOf, evaluate } from "./evaluate.js";
-import { verdict } from "./measure.js";
+import { lookOf, verdict } from "./measure.js";
 
 const LOOK_MS = 10_000;
 const STEPS = 7;
@@ -22,7 +22,7 @@ export function signals(view, body, bandit) {
   view.live(LOOK_MS, note, async () => {
     const report = await get(path`/v1/bandits/${bandit.id}/report` + query({}), view.signal);
     redraw(rails, report.guardrails, () => (report.guardrails.length ? h("ul", { class: "lights" }, report.guardrails.map(light)) : empty("None is set. ", h("a", { href: address(["bandits", bandit.id, "settings"], { set: "guardrails", to: `[{"signal": ${JSON.stringify(Object.keys(bandit.signals)[0])}, "least": 0}]` }) }, "Set one"), ".")));
-    redraw(rows, [report.signals, report.groups, report.lift], () => earnings(bandit, report));
+    redraw(rows, [report.signals, report.groups, report.lift, report.decisions], () => earnings(bandit, report));
   });
 }
 
@@ -44,7 +44,7 @@ function earnings(bandit, report) {
   const [policy, holdout] = [of(report, "policy"), of(report, "holdout")];
   const unit = `${report.signals.map((/** @type {any} */ each) => `${number(report.weights[each.signal])} ${each.signal}`).join(" + ")}, a decision`;
   rows.push([h("strong", {}, "sum"), unit, "", "", h("strong", {}, decimal(policy?.mean_reward)), decimal(holdout?.mean_reward), verdict(bandit, report.lift)]);
-  return [table("Signals", ["signal", "unit", "#weight", "#mean of the policy", "#adds to the sum", "#mean of the holdout", "against the holdout"], rows, "", "cards"), h("p", { class: "hint" }, "The mean of the holdout in the row of the sum is weighted as well. All intervals hold together.")];
+  return [table("Signals", ["signal", "unit", "#weight", "#mean of the policy", "#adds to the sum", "#mean of the holdout", "against the holdout"], rows, "", "cards"), h("p", { class: "hint" }, "The mean of the holdout in the row of the sum is weighted as well. All intervals hold together.", lookOf(report) && ` All is ${lookOf(report)}.`)];
 }
 
 /** Sliders for the weights, and what others would have earned. @param {import("./main.js").View} view @param {any} bandit */

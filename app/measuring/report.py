@@ -5,6 +5,7 @@ Notation
     unit        what is drawn for a group: the keys of a per_key bandit, the decisions of a global one
     ungrouped   decisions without a group: of a bandit without a holdout, of the time before it had one, and
                 baselines that callers asked for
+    look        of keys, when intervals are made anew: means and the lift are of the same decisions as these
 
 Only groups that were drawn at the same time are compared. So ungrouped decisions are those of the policy
 where there are no others, and else they are counted apart.
@@ -66,8 +67,8 @@ REASONS: Mapping[Unit, Mapping[Missing, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
-    """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of all;
-    null without any.
+    """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of these
+    decisions; null without any.
     """
 
     group: GroupName
@@ -152,8 +153,12 @@ class ReportedMove(Answer, frozen=True, rename={"left": "from", "joined": "to"})
 class Report:
     """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
 
+    ``decisions``           of both groups, so far
+    ``as_of_decisions``     groups and lift, with their intervals, are of the first so many of them: with keys
+                            a power of two, else all. Buckets and places are of all
+    ``next_look``           at how many decisions they are made anew; null: at each
     ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
-    ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
+    ``interval_decisions``  the same as ``as_of_decisions``, as it was named first
     ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
     ``places``              of decisions with several arms: what each place has earned, the first hundred
     ``warnings``            why a group has no interval, whether the policy is the worse one, or why there are
@@ -168,6 +173,9 @@ class Report:
     groups: list[GroupReport]
     lift: Lift
     unit: Unit
+    decisions: int
+    as_of_decisions: int
+    next_look: int | None
     interval_kind: IntervalKind
     interval_decisions: int
     ungrouped: int
@@ -252,9 +260,10 @@ def is_random(row: Row) -> bool:
 
 @dataclass(slots=True)
 class GroupDecisions:
-    """Decisions of one group in their order."""
+    """Decisions of one group in their order. ``at_look``: those until the last look."""
 
     counts: Counts = field(default_factory=Counts)
+    at_look: Counts = field(default_factory=Counts)
     values: ValueSequence = field(default_factory=ValueSequence)
     buckets: dict[int, Counts] = field(default_factory=dict)
     places: Places = field(default_factory=Places)
@@ -264,9 +273,6 @@ class GroupDecisions:
         self.counts.add(value, rewarded=rewarded)
         if bucket is not None:
             self.buckets.setdefault(bucket, Counts()).add(value, rewarded=rewarded)
-
-    def report(self, name: GroupName, interval: Interval | None) -> GroupReport:
-        return GroupReport(name, self.counts.decisions, self.counts.rewarded, self.counts.mean, interval)
 
 
 class ReportFold:
@@ -311,9 +317,11 @@ class ReportFold:
                 group.values.add(value, bounds)
             # Decisions without a group are the policy's where there never was a holdout: see ``_compared``.
             elif row.group is None:
-                self._ungrouped_by_key.add(0, row.key, value, bounds)
-            else:
-                self._by_key.add(0 if row.group == "policy" else 1, row.key, value, bounds)
+                if self._ungrouped_by_key.add(0, row.key, value, bounds):
+                    group.at_look = replace(group.counts)
+            elif self._by_key.add(0 if row.group == "policy" else 1, row.key, value, bounds):
+                for name in GROUPS:
+                    self._groups[name].at_look = replace(self._groups[name].counts)
         for group in self._groups.values():
             group.values.settle()
             group.places.settle()
@@ -323,16 +331,23 @@ class ReportFold:
         groups, by_key, ungrouped = self._compared()
         if self._unit == "key":
             known = by_key.intervals()
+            counts = [group.at_look for group in groups]
         else:
             known = intervals(*(group.values for group in groups), level=self._level)
-        one, other = (group.counts.mean for group in groups)
+            counts = [group.counts for group in groups]
+        one, other = (each.mean for each in counts)
         apart = None if one is None or other is None else one - other
-        named = list(zip(GROUPS, groups, known.groups, known.missing, strict=True))
         trails = known.difference is not None and known.difference[1] < 0
         return Report(
-            groups=[group.report(name, interval) for name, group, interval, _ in named],
+            groups=[
+                GroupReport(name, each.decisions, each.rewarded, each.mean, interval)
+                for name, each, interval in zip(GROUPS, counts, known.groups, strict=True)
+            ],
             lift=Lift(apart, known.difference),
             unit=self._unit,
+            decisions=sum(group.counts.decisions for group in groups),
+            as_of_decisions=known.decisions,
+            next_look=known.next_look,
             interval_kind=known.kind,
             interval_decisions=known.decisions,
             ungrouped=ungrouped,
@@ -343,21 +358,25 @@ class ReportFold:
                 for each in group.places.report(name, level=self._level)
             ],
             warnings=[
-                f"{name}: {REASONS[self._unit][why]}{self._when(name) if why == 'few' else ''}"
-                for name, group, _, why in named
-                if why and group.counts.decisions
+                f"{name}: {REASONS[self._unit][why]}{self._when(name, why, needed)}"
+                for name, each, why, needed in zip(GROUPS, counts, known.missing, known.needed, strict=True)
+                if why and each.decisions
             ]
             + [POLICY_WORSE_THAN_HOLDOUT] * trails,
             complete_from=complete_from,
         )
 
-    def _when(self, name: GroupName) -> str:
-        """From how many of its unit on a group can have an interval, where its share says so."""
-        if self._share is None or not 0.0 < self._share < 1.0:
-            return ""
-        least = clustered.MIN_KEYS if self._unit == "key" else asymptotic.MIN_REWARDS
-        share = self._share if name == "holdout" else 1.0 - self._share
-        return f"; of both groups together that is about {math.ceil(least / share - 1e-9):,}"
+    def _when(self, name: GroupName, why: Missing, needed: int | None) -> str:
+        """From how many of its unit on a group can have an interval, and what gives it one earlier."""
+        words = ""
+        if why == "uneven" and needed is not None:
+            words = f"; by what was seen that takes {_two_digits(needed)} {self._unit}s at least"
+        if needed is not None and self._share is not None and 0.0 < self._share < 1.0:
+            share = self._share if name == "holdout" else 1.0 - self._share
+            words += f"; of both groups together that is about {_two_digits(needed / share - 1e-9)}"
+        if why == "uneven" and self._unit == "decision":
+            words += "; rewards with min and max, not added up, have one at once"
+        return words
 
     def _compared(self) -> tuple[Sequence[GroupDecisions], KeyIntervals, int]:
         """The groups of the report, and how many decisions are in neither."""
@@ -480,6 +499,12 @@ def _guardrail(rule: GuardrailRule, part: SignalReport) -> Guardrail:
         elif rule.least is not None:
             state = "kept" if low >= rule.least else "broken" if high < rule.least else "unknown"
     return Guardrail(rule.signal, rule.most, rule.least, state, policy.mean_reward, policy.interval)
+
+
+def _two_digits(count: float) -> str:
+    """Rounded up from 1,000 on: what was seen does not tell more."""
+    step = 10 ** max(0, len(str(math.ceil(count))) - 2) if count > 1_000 else 1
+    return f"{math.ceil(count / step) * step:,}"
 
 
 def too_many_buckets() -> Invalid:

@@ -46,7 +46,7 @@ LATER = {
     "LearningTerms": "constant space moves", "Links": "console", "LoggedValue": "interval left_out",
     "PriorVersion": "variation", "Quota": "outstanding signal from",
     "Reduction": "arms share_of_variance overlap_at_10", "SignalReport": "places",
-    "Report": "unit interval_decisions warnings complete_from places",
+    "Report": "unit decisions as_of_decisions next_look interval_decisions warnings complete_from places",
     "SlateCampaign": "rules catalogue metadata", "Status": "findings",
     "Support": "unshown_arms unshown_share", "WeightsEvaluation": "warnings",
 }  # fmt: skip

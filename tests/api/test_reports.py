@@ -56,10 +56,11 @@ async def test_a_report_has_the_fields_of_the_contract(api: Api):
     await bandit(api, LogInMemory(rows()))
     found = await api.ok("GET", f"{REPORT}?bucket_s=3600")
     assert found.keys() == {
-        "groups", "lift", "unit", "interval_kind", "interval_decisions", "ungrouped", "buckets", "places",
-        "warnings", "complete_from",
+        "groups", "lift", "unit", "decisions", "as_of_decisions", "next_look", "interval_kind",
+        "interval_decisions", "ungrouped", "buckets", "places", "warnings", "complete_from",
     }  # fmt: skip
-    assert (found["unit"], found["interval_decisions"], found["warnings"]) == ("decision", 120, [])
+    assert (found["unit"], found["as_of_decisions"], found["warnings"]) == ("decision", 120, [])
+    assert (found["decisions"], found["next_look"], found["interval_decisions"]) == (120, None, 120)
     policy, holdout = found["groups"]
     assert (policy["group"], policy["decisions"], policy["rewarded"]) == ("policy", 90, 30)
     assert (holdout["group"], holdout["decisions"], holdout["mean_reward"]) == (
@@ -87,12 +88,14 @@ async def test_the_report_of_a_bandit_with_a_learner_per_key_takes_keys_as_drawn
     users = [replaced(each, key=f"user-{number % 77}") for number, each in enumerate(rows() * 10)]
     await bandit(api, LogInMemory(users), scope="per_key")
     found = await api.ok("GET", REPORT)
-    assert (found["unit"], found["interval_decisions"], found["warnings"]) == ("key", 1_024, [])
+    assert (found["unit"], found["as_of_decisions"], found["warnings"]) == ("key", 1_024, [])
+    assert (found["decisions"], found["next_look"], found["interval_decisions"]) == (1_200, 2_048, 1_024)
+    assert sum(group["decisions"] for group in found["groups"]) == 1_024
     low, high = found["lift"]["interval"]
     assert low < found["lift"]["value"] < high
     api.app.service.reports = Reports(api.app.service.bandits, LogInMemory(busy), Metrics())
     found = await api.ok("GET", REPORT)
-    assert (found["lift"]["interval"], found["lift"]["value"]) == (None, pytest.approx(0.0))
+    assert (found["lift"]["interval"], found["lift"]["value"]) == (None, pytest.approx(0.0, abs=0.01))
     assert found["warnings"] == [f"{name}: no interval below 30 keys" for name in ("policy", "holdout")]
 
 

@@ -67,6 +67,11 @@ def test_seven_questions(browser: Browser, furnished: Service):
         # Why did user 7 see this?
         visit = Clicks(console)
         visit.click("home")
+        report = client.report("home")
+        assert report.as_of_decisions < report.decisions
+        visit.see(
+            f"first {report.as_of_decisions} of {report.decisions} decisions, anew at {report.next_look}"
+        )
         visit.click("Decisions", within=visit.page.locator("main"))
         row = visit.page.get_by_role("region", name="The last decisions").locator(
             "tbody tr", has_text="user-7"

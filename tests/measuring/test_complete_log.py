@@ -15,6 +15,7 @@ from world import World
 pytestmark = pytest.mark.anyio
 
 KEYS = [f"key-{number}" for number in range(12)]
+AGES_MS = 10**13  # one bucket holds all
 
 
 async def logged(world: World) -> Bandit:
@@ -38,11 +39,12 @@ async def rows_of(world: World, bandit: Bandit) -> list[Row]:
 
 async def counted(world: World, bandit: Bandit, from_ms: int | None = None) -> tuple[int, int, int | None]:
     """Decisions, those that were rewarded, and from when on; an evaluation says the same as the report."""
-    found = await world.service.reports.report(bandit, from_ms=from_ms, to_ms=None, bucket_ms=None)
+    found = await world.service.reports.report(bandit, from_ms=from_ms, to_ms=None, bucket_ms=AGES_MS)
     (estimated,) = await world.service.evaluations.evaluate(
         [bandit], ["snips"], from_ms=from_ms, to_ms=None, when="now"
     )
-    group = found.groups[0]
+    group = found.buckets[0].groups[0]
+    assert group.decisions == found.decisions
     assert (estimated.logged.decisions, estimated.logged.value) == (group.decisions, group.mean_reward)
     assert estimated.complete_from == found.complete_from
     return group.decisions, group.rewarded, found.complete_from

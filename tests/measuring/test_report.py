@@ -115,9 +115,13 @@ def test_rewards_without_bounds_have_asymptotic_intervals_and_none_at_first():
     assert early.warnings == [f"{name}: no interval below 100 decisions" for name in ("policy", "holdout")]
     rare = report_of([row(float(place < 9)) for place in range(900)], FREE)
     assert rare.groups[0].interval is None
-    assert rare.warnings == [
-        "policy: no interval while few decisions are rewarded, or a few much more than others"
-    ]
+    (words,) = rare.warnings
+    assert words.startswith(
+        "policy: no interval while few decisions are rewarded, or a few much more than others;"
+    )
+    assert words.endswith(
+        "takes 1,500 decisions at least; rewards with min and max, not added up, have one at once"
+    )
     assert early.lift.interval is None
     assert early.lift.value is not None
     for shown, group in zip(found.groups, groups, strict=True):
@@ -247,17 +251,31 @@ def test_keys_are_the_unit_of_a_bandit_with_a_learner_per_key():
     ):
         assert looks[name].given > 3
         assert interval == pytest.approx(looks[name].interval)
-    plain = report_of(rows)
+    plain = report_of(rows[:4_096])
     assert [each.mean_reward for each in found.groups] == [each.mean_reward for each in plain.groups]
+    assert [each.decisions for each in found.groups] == [each.decisions for each in plain.groups]
     assert (found.lift.value, found.buckets, found.warnings) == (plain.lift.value, plain.buckets, [])
 
 
-def test_intervals_by_keys_stay_until_the_decisions_have_doubled():
-    rows = visits(np.random.default_rng(7), 300, 2_100)
+def test_numbers_and_intervals_by_keys_stay_until_the_decisions_have_doubled():
+    """A policy that gets better: means of all decisions lay outside of the intervals of the first ones."""
+    rng = np.random.default_rng(7)
+    rows = visits(rng, 300, 1_024) + [
+        msgspec.structs.replace(each, rewards=[reward_of(1.0)]) if each.group == "policy" else each
+        for each in visits(rng, 300, 1_076)
+    ]
     found = {count: report_of(rows[:count], unit="key") for count in (1_024, 1_025, 2_047, 2_048, 2_100)}
     assert found[1_024].lift.interval == found[1_025].lift.interval == found[2_047].lift.interval is not None
     assert found[2_048].lift.interval == found[2_100].lift.interval != found[1_024].lift.interval
-    assert found[1_024].lift.value != found[2_047].lift.value
+    assert found[1_024].lift == found[2_047].lift
+    assert found[1_024].groups == found[2_047].groups
+    for count, report in found.items():
+        assert (report.decisions, report.as_of_decisions) == (count, 1_024 if count < 2_048 else 2_048)
+        assert report.next_look == 2 * report.as_of_decisions
+        for each in (*report.groups, report.lift):
+            low, high = each.interval or (math.nan, math.nan)
+            value = report.lift.value if each is report.lift else each.mean_reward
+            assert low < (value or math.nan) < high
 
 
 @pytest.mark.parametrize("cut", [1, 97, 5_000])
@@ -282,9 +300,11 @@ def test_keys_that_are_few_or_uneven_have_no_interval_and_it_is_said_why():
     uneven = report_of([*visits(rng, 400, 3_000), *busy], unit="key")
     assert [each.interval is None for each in uneven.groups] == [True, False]
     assert uneven.lift.interval is None
-    assert uneven.warnings == [
-        "policy: no interval while a few keys have most of the decisions, or of the rewards"
-    ]
+    (words,) = uneven.warnings
+    assert words.startswith(
+        "policy: no interval while a few keys have most of the decisions, or of the rewards;"
+    )
+    assert words.endswith("that takes 1,200 keys at least")
     idle = report_of([row(key=f"user-{number}") for number in range(64)], unit="key")
     assert idle.warnings == ["policy: no interval while all keys have earned the same"]
 

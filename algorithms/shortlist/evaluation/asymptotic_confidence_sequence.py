@@ -70,6 +70,21 @@ class Unbounded:
         return "uneven" if largest > LARGEST * self.scatter else None
 
     @property
+    def needed(self) -> int | None:
+        """How many rewards an interval takes at least, by those so far; None where it has one, or none tell.
+
+        Of rewards with a heavy tail it grows with what is seen: each largest one is larger than those before.
+        """
+        match self.missing:
+            case "few":
+                return MIN_REWARDS
+            case "uneven":
+                mean = self.total / self.count
+                largest = max(self.high - mean, mean - self.low) ** 2
+                return math.ceil(self.count * largest / (LARGEST * self.scatter))
+        return None
+
+    @property
     def variance_of_mean(self) -> float | None:
         """Estimated; None while there is no interval."""
         return None if self.missing else self.scatter / (self.count * (self.count - 1.0))

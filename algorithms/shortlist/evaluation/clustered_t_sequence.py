@@ -72,6 +72,16 @@ class Summary:
             return "alike"
         return "uneven" if self.largest > LARGEST else None
 
+    @property
+    def needed(self) -> int | None:
+        """How many keys an interval takes at least, by those so far; None where it has one, or none tell."""
+        match self.missing:
+            case "few":
+                return MIN_KEYS
+            case "uneven":
+                return math.ceil(self.keys * self.largest / LARGEST)
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Looks:

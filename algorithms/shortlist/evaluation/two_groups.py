@@ -39,6 +39,8 @@ class GroupIntervals(NamedTuple):
 
     ``decisions``   they are of the first so many decisions of both groups
     ``missing``     why a group has no interval
+    ``needed``      how many of its unit a group needs at least for one, by what was seen
+    ``next_look``   at how many decisions there will be others; None: at each
     """
 
     kind: IntervalKind
@@ -46,6 +48,8 @@ class GroupIntervals(NamedTuple):
     groups: Sequence[Interval | None]
     difference: Interval | None
     missing: Sequence[Missing | None]
+    needed: Sequence[int | None] = (None, None)
+    next_look: int | None = None
 
 
 @dataclass(slots=True)
@@ -106,6 +110,7 @@ def intervals(one: ValueSequence, other: ValueSequence, *, level: float = 0.95) 
         groups=[_plain(each.unbounded.interval(level=level)) for each in (one, other)],
         difference=_plain(asymptotic.difference(one.unbounded, other.unbounded, level=level)),
         missing=[each.unbounded.missing for each in (one, other)],
+        needed=[each.unbounded.needed for each in (one, other)],
     )
 
 
@@ -165,16 +170,18 @@ class KeyIntervals:
         self._groups = (Looks(), Looks())
         self._difference = Looks()
 
-    def add(self, group: GroupNumber, key: str | None, value: float, bounds: Interval | None = None) -> None:
-        """Count a decision of a group, whose value lies within ``bounds``, and look if it is time."""
+    def add(self, group: GroupNumber, key: str | None, value: float, bounds: Interval | None = None) -> bool:
+        """Count a decision of a group, whose value lies within ``bounds``. Whether it was time to look."""
         if bounds is None or not bounds[0] <= value <= bounds[1]:
             self._bounds = None
         elif self._bounds is not None:
             self._bounds = min(self._bounds[0], bounds[0]), max(self._bounds[1], bounds[1])
         self._sums[group].add(key, value)
         self._decisions += 1
-        if clustered.is_look(self._decisions):
-            self._look()
+        if not clustered.is_look(self._decisions):
+            return False
+        self._look()
+        return True
 
     def intervals(self) -> GroupIntervals:
         """What came of the looks so far."""
@@ -184,6 +191,8 @@ class KeyIntervals:
             groups=[self._within(each.interval) for each in self._groups],
             difference=self._within(self._difference.interval, apart=True),
             missing=[each.missing for each in self._summaries],
+            needed=[each.needed for each in self._summaries],
+            next_look=2 * self._looked_at or 1,
         )
 
     def _within(self, interval: Interval | None, *, apart: bool = False) -> Interval | None:

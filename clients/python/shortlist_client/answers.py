@@ -973,8 +973,8 @@ class Lift:
 
 @dataclass(frozen=True, slots=True)
 class GroupCounts:
-    """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of all;
-    None without any.
+    """Decisions of a group. ``rewarded``: those with a reward that somebody sent. ``mean_reward``: of these
+    decisions; None without any.
     """
 
     group: str
@@ -1044,8 +1044,12 @@ class ReportedMove:
 class Report:
     """``unit``: what intervals take as drawn: the keys of a per_key bandit, the decisions of a global one.
 
+    ``decisions``           of both groups, so far
+    ``as_of_decisions``     groups and lift, with their intervals, are of the first so many of them: with keys
+                            a power of two, else all. Buckets and places are of all
+    ``next_look``           at how many decisions they are made anew; None: at each
     ``interval_kind``       bounded ones hold exactly, asymptotic ones the better the more there are
-    ``interval_decisions``  the intervals are of the first so many decisions: with keys a power of two
+    ``interval_decisions``  the same as ``as_of_decisions``, as it was named first
     ``ungrouped``           decisions in neither group: made before there was a holdout, or for a baseline
     ``places``              of decisions with several arms: what each place has earned, the first hundred
     ``warnings``            why a group has no interval, whether the policy is the worse one, or why there are
@@ -1063,6 +1067,9 @@ class Report:
     ungrouped: int
     buckets: tuple[Bucket, ...]
     unit: str = "decision"
+    decisions: int = 0
+    as_of_decisions: int = 0
+    next_look: int | None = None
     interval_decisions: int = 0
     places: tuple[PlaceReport, ...] = ()
     warnings: tuple[str, ...] = ()
