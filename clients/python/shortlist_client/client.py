@@ -15,6 +15,7 @@ import httpx
 from shortlist_client.answers import Page
 from shortlist_client.binding import Awaited, Waiting
 from shortlist_client.endpoints import Endpoints
+from shortlist_client.environment import Proxy, options, proxy_of
 from shortlist_client.errors import InvalidArgument
 from shortlist_client.exchange import Pause, Retry, Steps, exchanges
 from shortlist_client.passes import check_key
@@ -38,12 +39,13 @@ CONNECTIONS = 100
 class _Base(Endpoints):
     """Where the service is, and how it is asked."""
 
-    def __init__(self, url: str, key: str | None, retry: Retry) -> None:
+    def __init__(self, url: str, key: str | None, retry: Retry, proxy: Proxy | None) -> None:
         super().__init__()
-        _check(url)
         if key is not None:
             check_key(key)
         self._url = url.rstrip("/")
+        # For errors: who does not answer may be the proxy.
+        self._place = self._url if proxy is None else f"{self._url} through {proxy}"
         self._retry = retry
         self._headers = {"user-agent": f"shortlist-client/{VERSION}"}
         if key is not None:
@@ -71,7 +73,9 @@ class Client(_Base, Waiting):
     ``key``        an API key, where the service asks for one
     ``timeout_s``  how long a connection may be silent before the call fails or is tried again
     ``retry``      how often and when
-    ``http``       a client of httpx to send with, for certificates, proxies and the like; it stays open
+    ``http``       a client of httpx to send with, for certificates, proxies and the like; it stays open.
+                   Without it proxies and certificates are those of the environment (``http_proxy``,
+                   ``https_proxy``, ``all_proxy``, ``no_proxy``, ``SSL_CERT_FILE``, ``SSL_CERT_DIR``)
     """
 
     def __init__(
@@ -83,13 +87,17 @@ class Client(_Base, Waiting):
         retry: Retry | None = None,
         http: httpx.Client | None = None,
     ) -> None:
-        super().__init__(url, key, retry or Retry())
+        _check(url)
+        proxy = proxy_of(url) if http is None else None
+        super().__init__(url, key, retry or Retry(), proxy)
         self._owns = http is None
-        self._http = http or httpx.Client(timeout=_timeout(timeout_s), limits=_limits())
+        self._http = http or httpx.Client(
+            timeout=_timeout(timeout_s), limits=_limits(), **options(url, proxy)
+        )
 
     def perform(self, plan: Call[T] | Steps[T]) -> T:
         """Do what a description says, and wait for its result."""
-        steps = exchanges(plan, self._url, self._retry)
+        steps = exchanges(plan, self._place, self._retry)
         try:
             step = next(steps)
             while True:
@@ -156,13 +164,17 @@ class AsyncClient(_Base, Awaited):
         retry: Retry | None = None,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        super().__init__(url, key, retry or Retry())
+        _check(url)
+        proxy = proxy_of(url) if http is None else None
+        super().__init__(url, key, retry or Retry(), proxy)
         self._owns = http is None
-        self._http = http or httpx.AsyncClient(timeout=_timeout(timeout_s), limits=_limits())
+        self._http = http or httpx.AsyncClient(
+            timeout=_timeout(timeout_s), limits=_limits(), **options(url, proxy)
+        )
 
     async def perform(self, plan: Call[T] | Steps[T]) -> T:
         """Do what a description says, and give its result."""
-        steps = exchanges(plan, self._url, self._retry)
+        steps = exchanges(plan, self._place, self._retry)
         try:
             step = next(steps)
             while True:

@@ -155,6 +155,11 @@ def _no_service(call: Call[Any], url: str, response: httpx.Response) -> Unexpect
 def _broken(call: Call[Any], url: str, error: httpx.RequestError) -> ConnectionFailed:
     if isinstance(error, httpx.TimeoutException):
         return TimedOut(f"{call}: {url} did not answer in time ({type(error).__name__})")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return ConnectionFailed(
+            f"{call}: the certificate of {url} is not trusted ({error}); the variable SSL_CERT_FILE may name "
+            "a file with the certificate that it was signed by"
+        )
     if isinstance(error, httpx.ConnectError):
         return ConnectionFailed(f"{call}: no service answers at {url} ({error}); does the service run?")
     return ConnectionFailed(f"{call}: the connection to {url} broke ({error or type(error).__name__})")
