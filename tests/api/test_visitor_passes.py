@@ -62,6 +62,15 @@ async def choose(api: Api, bandit: str, headers: dict[str, str], **body: Any) ->
     return found
 
 
+async def test_a_page_rewards_what_a_server_chose_with_a_pass_of_its_visitor(public: Api):
+    """Any pass of the visitor will do, also of another key; what the key itself chose will not."""
+    by_server = await choose(public, "own", of("ann", SECOND, expires_in_s=60))
+    by_key = await choose(public, "own", bearer(KEY), key="ann")
+    rewards = [{"decision": choice["decision"], "value": 1.0} for choice in (by_server, by_key)]
+    receipt = await public.ok("POST", "/v1/rewards", {"rewards": rewards}, status=202, headers=of("ann"))
+    assert receipt == {"accepted": 1, "duplicate": 0, "rejected": [{"index": 1, "code": "not_yours"}]}
+
+
 @pytest.mark.parametrize(
     ("bandit", "body"), [("own", {}), ("own", {"key": "ann"}), ("all", {}), ("capped", {"visitor": "ann"})]
 )

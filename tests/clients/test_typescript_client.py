@@ -126,7 +126,12 @@ def test_npm_pack_works_from_a_clone(tmp_path: Path):
     (package,) = clone.glob("*.tgz")
     with tarfile.open(package) as files:
         names = set(files.getnames())
+        (about,) = (json.load(files.extractfile(name)) for name in names if name == "package/package.json")
     assert {"package/dist/index.js", "package/dist/index.d.ts", "package/README.md"} <= names
+    # Also of a TypeScript with "moduleResolution": "node", which does not read `exports`.
+    entry = about["exports"]["."]
+    assert (about["main"], about["types"]) == (entry["default"], entry["types"])
+    assert {f"package/{about[name][2:]}" for name in ("main", "types")} <= names
 
 
 def test_a_node_that_cannot_strip_types_builds_with_a_newer_one(module: Path, tmp_path: Path):
@@ -154,6 +159,10 @@ def test_long_lists_go_in_several_calls(module: Path):
 def test_only_what_is_absent_has_a_default(module: Path):
     """A value of 0 in the place of the options counted as 1; a batch of 0 was sent forever."""
     assert node(HERE / "defaults.mjs", module, timeout_s=60.0) == ""
+
+
+def test_workers_of_pages_and_pages_without_https(module: Path):
+    assert node(HERE / "workers.mjs", module) == ""
 
 
 def test_a_service_that_is_being_started_is_waited_for(module: Path):

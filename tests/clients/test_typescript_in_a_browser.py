@@ -40,6 +40,28 @@ await sender.flush();
 const wrong = await new Client(client.url, { key: "sl_none" }).choose("b").catch((error) => error);
 show([choice.arms.length, receipt, sender.waiting, wrong instanceof Unauthorized, localStorage.length]);
 """
+# Both kinds of workers: the page tells what they tell it.
+IN_WORKERS = """
+const worker = new Worker("/worker.js", { type: "module" });
+const one = new Promise((done) => (worker.onmessage = (event) => done(event.data)));
+await navigator.serviceWorker.register("/worker.js", { type: "module" });
+const two = new Promise((done) => (navigator.serviceWorker.onmessage = (event) => done(event.data)));
+(await navigator.serviceWorker.ready).active.postMessage("choose");
+show([await one, await two]);
+"""
+WORKER = """
+import {{ Client }} from "/client/index.js";
+const client = new Client("{url}", {{ key: "{key}", retry: {{ attempts: 1 }} }});
+const act = async () => {{
+  try {{
+    return await client.reward((await client.choose("b", {{ key: "ann" }})).decision);
+  }} catch (error) {{
+    return String(error);
+  }}
+}};
+if ("clients" in globalThis) globalThis.onmessage = async (event) => event.source.postMessage(await act());
+else act().then((found) => postMessage(found));
+"""
 # No reward of this page is sent before it is left.
 LEAVE = """
 const sender = new RewardSender(client, { everyMs: 1e6 });
@@ -133,6 +155,8 @@ def test_a_page_chooses_rewards_and_is_left(site: Site, tmp_path: Path):
             site.files[f"/{name}"] = page.encode()
         site.files["/left"] = LEFT
 
+        site.files["/workers"] = PAGE.format(url=service.url, key=page_key, script=IN_WORKERS).encode()
+        site.files["/worker.js"] = WORKER.format(url=service.url, key=page_key).encode()
         receipt = {"accepted": 1, "duplicate": 0, "rejected": []}
 
         def await_learned(key: str, count: int) -> None:
@@ -144,6 +168,9 @@ def test_a_page_chooses_rewards_and_is_left(site: Site, tmp_path: Path):
         with reported(site, "stay", tmp_path / "one") as found:
             assert found == [2, receipt, 0, True, 0]
             await_learned("ann", 2)
+        with reported(site, "workers", tmp_path / "four") as found:
+            assert found == [receipt, receipt]
+            await_learned("ann", 4)
         with reported(site, "leave#bob", tmp_path / "two") as found:
             assert found == 1
             await_learned("bob", 10)

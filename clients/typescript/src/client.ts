@@ -115,9 +115,9 @@ export class Client {
     return total;
   }
 
-  /** Asked for once; taken for granted where the key may not know, and in a page, which may not ask. */
+  /** Asked for once; taken for granted where the key may not know, and in a page or its workers, which may not ask. */
   async #isMattering(bandit: string, path: string): Promise<boolean> {
-    if ("document" in globalThis) return true;
+    if ("document" in globalThis || "WorkerGlobalScope" in globalThis) return true;
     let known = this.#matters.get(bandit);
     if (!known) {
       try {

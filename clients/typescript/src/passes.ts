@@ -14,7 +14,9 @@ export async function visitorPass(key: string, { visitor, expiresInS = 3600, ban
   if (typeof visitor !== "string" || !IDENTIFIER.test(visitor)) throw new InvalidArgument("visitor must be letters, digits and . _ : - (at most 128)");
   if (!(Number.isSafeInteger(expiresInS) && expiresInS > 0)) throw new InvalidArgument("expiresInS must be a whole number of seconds, at least 1");
   if (!(bandits ?? []).every((each) => IDENTIFIER.test(each))) throw new InvalidArgument("bandits must be a list of names");
-  const { subtle } = crypto;
+  const subtle = globalThis.crypto?.subtle;
+  // A page that came over plain HTTP has none.
+  if (!subtle) throw new InvalidArgument("visitorPass needs crypto.subtle: call it on your server, which alone may have the key");
   const secret = await subtle.digest("SHA-256", bytes(key));
   const fingerprint = text(new Uint8Array(await subtle.digest("SHA-256", secret)).slice(0, FINGERPRINT_BYTES));
   const terms = [fingerprint, visitor, Math.floor(Date.now() / 1000) + expiresInS, ...(bandits ? [bandits] : [])];
