@@ -376,6 +376,11 @@ def _import(parsed: argparse.Namespace) -> None:
     threadpool_limits(1)  # several threads wait for each other busily, and take twice the time or more
     if not parsed.files and parsed.metadata is None:
         raise ShortlistError("FILE: name at least one file")
+    for path in (*parsed.files, *filter(None, [parsed.metadata])):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ShortlistError(
+                f"{path}: is a pipe or a device, and files are read several times: save it first"
+            )
     for name in ("skip_bad", "reduce"):
         if getattr(parsed, name) is not None and getattr(parsed, name) < 1:
             raise ShortlistError(f"{_flag(name)}: must be at least 1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -87,6 +88,11 @@ def archive(at: Path) -> Made:
     return made
 
 
+def pipe(at: Path) -> Made:
+    os.mkfifo(at / "t.csv")
+    return at / "t.csv", ["--id", "sku", *NPY]
+
+
 def columns(at: Path, *flags: str, **arrays: Any) -> Made:
     """A Parquet file."""
     table = pa.table({"sku": ["a", "b"], "emb": pa.array(TWO)} | arrays)
@@ -154,6 +160,22 @@ def float16(rows: list[Any]) -> pa.Array:
 
 RIGHT: dict[str, tuple[Callable[[Path], Made], dict[str, Any]]] = {
     "semicolons and decimal commas": (lambda at: text(at, "sku;price\na;1.234,50\nb;7,0\n"), PRICES),
+    "halves with a decimal comma, of three digits": (
+        lambda at: text(at, 'sku,price,mass\na,"0,500",0.500 EUR\nb,"0,250",0.250 EUR\n'),
+        both({"price": 0.5, "mass": 0.5}, {"price": 0.25, "mass": 0.25}),
+    ),
+    "embeddings with decimal commas, of three digits": (
+        lambda at: text(at, "sku;e0;e1\na;1,000;2,000\nb;3;4,0\n", "--id", "sku", "--features", "e*"),
+        both(),
+    ),
+    "words that are abbreviations too": (
+        lambda at: text(at, "sku,country,gender,sale\na,NO,F,n\nb,NO,F,y\n"),
+        both({"country": "NO", "gender": "F", "sale": False}, {"country": "NO", "gender": "F", "sale": True}),
+    ),
+    "times in UTC, as databases write them": (
+        lambda at: text(at, "sku,on\na,2024-01-31 10:00:00 UTC\nb,2024-01-31 11:00:00 UTC\n"),
+        both({"on": "2024-01-31T10:00:00Z"}, {"on": "2024-01-31T11:00:00Z"}),
+    ),
     "tabs": (lambda at: text(at, "sku\tprice\na\t1234.5\nb\t7\n", name="t.tsv"), PRICES),
     "bars": (lambda at: text(at, "sku|price\na|1234.5\nb|7\n"), PRICES),
     "a separator that is named, of Excel": (lambda at: text(at, "sep=;\nsku;price\na;1234,5\nb;7\n"), PRICES),
@@ -379,7 +401,7 @@ WRONG: dict[str, tuple[Callable[[Path], Made], str]] = {
         lambda at: text(
             at, "sku,price\n" + "".join(f"a{n},{n}\n" for n in range(9)) + "b,c4nary\n", "--id", "sku"
         ),
-        "t.csv: row 10: price: must be a number",
+        "t.csv: row 10: price: must be a number, and is a text with digits",
     ),
     "one flag of many that is neither": (
         lambda at: text(
@@ -473,6 +495,12 @@ WRONG: dict[str, tuple[Callable[[Path], Made], str]] = {
         lambda at: text(at, gzip.compress(b"sku\na\nb\n" * 99)[:-12], name="t.csv.gz"),
         "t.csv.gz: cannot be unpacked, it is damaged",
     ),
+    "more columns than anybody has": (
+        lambda at: text(at, "sku," + ",".join(f"c{n}" for n in range(10_001)) + "\n"),
+        "t.csv: has 10,002 columns, at most 10,000: put embeddings into an .npy file",
+    ),
+    "a file of zeros": (lambda at: text(at, bytes(1 << 20)), "t.csv: begins with zeros"),
+    "a pipe": (pipe, "t.csv: is a pipe or a device, and files are read several times: save it first"),
     "an empty file": (lambda at: text(at, ""), "t.csv: has no rows, and no head"),
     "a head alone": (lambda at: text(at, "sku,price\n", "--id", "sku"), "t.csv: there are no arms in it"),
 }
@@ -520,7 +548,7 @@ def test_bad_rows_may_be_left_out_and_are_written_beside(client: Client, run: Ru
         ("22", "", "c,3,1"),
         ("23", "sku", "d e"),
     ]
-    assert rows[0]["reason"] == "must be a number"
+    assert rows[0]["reason"] == "must be a number, and is a text with digits"
     assert arms_of(client).keys() == {f"a{n}" for n in range(20)}
 
 
@@ -557,6 +585,42 @@ def test_a_second_table_has_more_columns_by_the_same_ids(client: Client, run: Ru
     assert arms_of(client) == both({"brand": "Bolt", "price": 1.25}, {"brand": "Aero", "price": 2.5}) | {
         "c": ([5.0, 6.0], [], {})
     }
+
+
+AMBIGUOUS = {
+    "separated by commas": ('sku,e,price\na,"1,234","1,234"\n', "a mark of thousands", 1234),
+    "separated by semicolons": ("sku;e;price\na;1,234;1,234\n", "a decimal mark", 1.234),
+}
+
+
+@pytest.mark.parametrize("name", AMBIGUOUS)
+def test_numbers_that_are_ambiguous_are_said_and_read_alike_everywhere(
+    client: Client, run: Run, tmp_path: Path, name: str
+):
+    content, meaning, number = AMBIGUOUS[name]
+    path, _ = text(tmp_path, content)
+    client.put_catalogue("one", dim=1)
+    client.put_bandit("b", catalogue="one", policy="linear_ts", scope="global")
+    status, said, err = run("import", "one", path, "--id", "sku", "--features", "e", "--dry-run")
+    assert (status, err) == (0, "")
+    lines = said.splitlines()
+    words = f"numbers such as 1,234 are ambiguous: it is taken for {meaning}"
+    assert lines[:2] == [f"price: {words}", f"e: {words}"]
+    assert json.loads(lines[2]) == {"id": "a", "features": [number], "metadata": {"price": number}}
+    columns = ["--arm-column", "sku", "--value-column", "price", "--dry-run"]
+    status, said, err = run("import", "--history", "b", path, *columns)
+    assert (status, err) == (0, "")
+    assert said.splitlines()[0] == f"price: {words}"
+    assert json.loads(said.splitlines()[1])["value"] == number
+    client.delete_bandit("b")
+
+
+@pytest.mark.parametrize("content", ["sku,e\na,1\nb,2.5\n", "sku,e\na,[1]\nb,[2.5]\n"])
+def test_a_catalogue_of_one_number_has_it_in_a_column(client: Client, run: Run, tmp_path: Path, content: str):
+    client.put_catalogue("one", dim=1)
+    status, _, err = run("import", "one", text(tmp_path, content)[0], "--id", "sku", "--features", "e")
+    assert (status, err) == (0, "")
+    assert {arm.id: list(arm.features) for arm in client.arms("one")} == {"a": [1.0], "b": [2.5]}
 
 
 def test_a_matrix_with_a_table_of_ids_and_metadata(client: Client, run: Run, tmp_path: Path):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.bandits.settings import MAX_AHEAD_MS
+from app.bandits.settings import MAX_AHEAD_MS, MAX_VALUE
 from app.learning import reward_entries
 from app.storage.types.registry import SIXTEENTHS_FOR_HISTORY
 from ridge_estimate import ridge_estimate
@@ -106,6 +106,7 @@ SPELLINGS = {
     "nanoseconds": str(round(HALF_AN_HOUR_AGO.timestamp()) * 10**9),
     "ISO 8601": HALF_AN_HOUR_AGO.isoformat(),
     "without an offset": f"{HALF_AN_HOUR_AGO:%Y-%m-%d %H:%M:%S}",
+    "with UTC behind it": f"{HALF_AN_HOUR_AGO:%Y-%m-%d %H:%M:%S} UTC",
     "as in Germany": f"{HALF_AN_HOUR_AGO:%d.%m.%Y %H:%M:%S}",
 }
 
@@ -184,7 +185,15 @@ WRONG = {
     "no value": (HEAD + "u,a,,1700000000\n", "row 2: clicked: is missing"),
     "a value of another kind": (
         "user,sku,clicked,ts\n" + "u,a,1,1700000000\n" * 9 + "u,a,c4nary,1700000000\n",
-        "row 10: clicked: must be a number",
+        "row 10: clicked: must be a number, and is a text with digits",
+    ),
+    "values that may be words of a country": (
+        "user,sku,clicked,ts\nu,a,NO,1700000000\n",
+        "row 1: clicked: must be a number, or true or false, and is a word for true or false",
+    ),
+    "a value that is too large": (
+        HEAD + "u,a,1000000001,1700000000\n",
+        "row 2: clicked: must be at most 1000000000",
     ),
     "no time": (HEAD + "u,a,1,\n", "row 2: ts: is missing"),
     "a time to come": (
@@ -252,6 +261,7 @@ def test_an_import_that_takes_most_of_the_room_says_so_before_it_sends(
     assert (status, said) == (0, "2,500 rows: 2,500 counted, 0 were known\n")
 
 
-def test_the_limits_of_times_are_those_of_the_service():
+def test_the_limits_are_those_of_the_service():
     assert (history.FIRST_MS, history.AHEAD_MS) == (reward_entries.FIRST_MS, MAX_AHEAD_MS)
+    assert history.MAX_VALUE == MAX_VALUE
     assert SIXTEENTHS_FOR_HISTORY / 16 == history.HISTORY_SHARE

@@ -2,14 +2,16 @@
 
     kind     texts                                                     becomes
     number   1234.5, 1,234.50, 1.234,50, 12 %, € 12.50, 12,50 EUR      a number
-    boolean  true and false, yes and no, t and f, y and n              true, false
+    boolean  true and false, yes and no, on and off, t and f, y and n  true, false
     date     2024-01-31, 2024-01-31T10:00:00Z, 31.01.2024, 31-Jan-2024 a text as ISO 8601 has it, UTC
     list     ["a", "b"], a|b where the parts come again                a list
     text     anything else                                             the text
 
 A column is of a kind if four fifths of its texts are. Those that are not are then mistakes, which name their
-row, and not a column of texts. Values of typed files (Parquet, NDJSON) keep their type; of texts in them only
-amounts of money become numbers. An empty text, null, NaN and NaT are missing.
+row, and not a column of texts. Words that are abbreviations too (NO is a country, F a gender, ON a state)
+make a column of booleans only where both of a pair stand in it, and nothing else. Values of typed files
+(Parquet, NDJSON) keep their type; of texts in them only amounts of money become numbers. An empty text, null,
+NaN and NaT are missing.
 """
 
 from __future__ import annotations
@@ -40,11 +42,22 @@ BOOLEANS = {
     "false": False,
     "yes": True,
     "no": False,
+    "on": True,
+    "off": False,
     "t": True,
     "f": False,
     "y": True,
     "n": False,
 }
+OPPOSITES = {
+    "no": "yes",
+    "on": "off",
+    "off": "on",
+    "t": "f",
+    "f": "t",
+    "y": "n",
+    "n": "y",
+}  # of abbreviations
 CURRENCIES = [
     "AUD",
     "BRL",
@@ -89,7 +102,8 @@ AMOUNT = re.compile(
 )
 PLAIN = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 WHOLE = re.compile(r"[+-]?\d+")
-GROUPED = {mark: re.compile(rf"\d{{1,3}}(?:{re.escape(mark)}\d{{3}})+") for mark in ",.'’ \u00a0\u202f"}
+# No thousands begin with 0: 0,500 is a half.
+GROUPED = {mark: re.compile(rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})+") for mark in ",.'’ \u00a0\u202f"}
 _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 DATE_LIKE = re.compile(
     rf"\d{{4}}[-/]\d|\d{{1,2}}[./-](?:\d{{1,2}}|{_MONTH})[./-]\d{{4}}|\d{{1,2}} {_MONTH}|{_MONTH}[a-z]* \d"
@@ -119,6 +133,7 @@ class Column:
     """The kind of one column, found by ``see`` and ``settle``; then ``value`` says what a cell means.
 
     ``declared``: its kind where something else says it. ``of_texts``: whether all cells are texts, as in CSV.
+    ``semicolons``: whether these separate cells: commas are decimal there.
     ``parameters``: of the field of a catalogue that declares it.
     """
 
@@ -127,12 +142,14 @@ class Column:
         name: str,
         *,
         of_texts: bool,
+        semicolons: bool = False,
         declared: Kind | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self._parameters = parameters or {}
         self.of_texts = of_texts
+        self._semicolons = semicolons
         self.kind: Kind = declared or "text"
         self.detail = ""
         self._declared = declared
@@ -142,6 +159,7 @@ class Column:
         self._parts = Counter[str]()
         self._has_codes = False
         self._commas = Counter[str]()
+        self._booleans = set[str]()
         self._others = 0
 
     def see(self, cells: Sequence[Any]) -> None:
@@ -161,7 +179,7 @@ class Column:
         self._classify()
         counts, total = self._counts, self._counts["all"]
         if self._declared == "number":
-            self.detail = _decimal_mark(self._commas, is_money=bool(self._units))
+            self.detail = self._decimal_mark()
             return
         if self._declared is None:
             self.kind, self.detail = self._found(counts, total) if total else ("value", "")
@@ -172,11 +190,11 @@ class Column:
             is_money = counts["money"] >= enough and len(self._units) == 1
             is_number = bool(self._others) and counts["number"] == total and not self._has_codes
             if is_money or is_number:
-                return "number", _decimal_mark(self._commas, is_money=bool(self._units))
+                return "number", self._decimal_mark()
             return "value", ""
         if not self._has_codes and counts["number"] >= enough and len(self._units) <= 1:
-            return "number", _decimal_mark(self._commas, is_money=bool(self._units))
-        if counts["boolean"] >= enough:
+            return "number", self._decimal_mark()
+        if counts["boolean"] >= enough and self._are_booleans():
             return "boolean", ""
         formats = [(counts[each], each) for each in (ISO, *DATE_FORMATS) if counts[each] >= enough]
         if formats:
@@ -194,6 +212,37 @@ class Column:
             return "list", "|"
         return "text", ""
 
+    def _are_booleans(self) -> bool:
+        """Whether words that are abbreviations too are none here."""
+        short = self._booleans & OPPOSITES.keys()
+        is_whole = self._counts["boolean"] == self._counts["all"]
+        return not short or (is_whole and all(OPPOSITES[word] in self._booleans for word in short))
+
+    def _decimal_mark(self) -> str:
+        """1,234 alone has thousands, but a decimal comma where semicolons separate cells; 1.234 has a decimal
+        point, but 1.234 EUR thousands.
+        """
+        marks = self._commas
+        if marks[","] != marks["."]:
+            return "," if marks[","] > marks["."] else "."
+        if marks[",?"]:
+            return "," if self._semicolons else "."
+        return "," if self._units and marks[".?"] else "."
+
+    @property
+    def note(self) -> str:
+        """What nobody can tell of its numbers, and how they are taken; "" where they tell it."""
+        marks = self._commas
+        if self.kind != "number" or marks[","] or marks["."]:
+            return ""
+        mark = "," if marks[",?"] else "." if marks[".?"] and (self._semicolons or self._units) else ""
+        meaning = "a decimal mark" if mark == self.detail else "a mark of thousands"
+        return (
+            f"{self.name}: numbers such as 1{mark}234 are ambiguous: it is taken for {meaning}"
+            if mark
+            else ""
+        )
+
     def _classify(self) -> None:
         counts = self._counts
         for raw, times in self._waiting.items():
@@ -209,6 +258,7 @@ class Column:
                 continue
             if text.lower() in BOOLEANS:
                 counts["boolean"] += times
+                self._booleans.add(text.lower())
             elif text[:1] in "[(" and list_of(text) is not None:
                 counts["json"] += times
             if DATE_LIKE.match(text):
@@ -288,12 +338,12 @@ class Column:
                 return self._list(text)
             case "text" | "value":
                 return cell if self.kind == "value" else text
-        raise ValueError(RULES[self.kind])
+        raise fault(self.kind, cell)
 
     def _list(self, text: str) -> list[Any]:
         found = list_of(text) if text[:1] in "[(" else [part.strip() for part in text.split("|")]
         if found is None:
-            raise ValueError(RULES["list"])
+            raise fault("list", text)
         return [each for each in map(plain, found) if each is not None]
 
     def _coerced(self, value: Any) -> Any:
@@ -311,7 +361,7 @@ class Column:
                 return [str(each) for each in value] if isinstance(value, list) else [str(value)]
         rules = {"number": int | float, "text": str}
         if self._declared in rules and not isinstance(value, rules[self._declared]):
-            raise ValueError(RULES[self._declared])
+            raise fault(self._declared, value)
         return value
 
 
@@ -374,7 +424,7 @@ def plain_number(text: str, mark: str) -> str:
         return text
     amount = AMOUNT.fullmatch(text)
     if amount is None or (amount["sign"] and amount["sign2"]):
-        raise ValueError(RULES["number"])
+        raise fault("number", text)
     digits, _, exponent = re.sub("[eE]", "e", amount["digits"].strip()).partition("e")
     own = mark or "."
     whole, _, rest = digits.partition(own)
@@ -383,7 +433,7 @@ def plain_number(text: str, mark: str) -> str:
             whole = whole.replace(group, "")
             break
     if not re.fullmatch(r"\d*", whole) or not re.fullmatch(r"\d*", rest) or not whole + rest:
-        raise ValueError(RULES["number"])
+        raise fault("number", text)
     sign = "-" if (amount["sign"] or amount["sign2"]) in {"-", "−"} else ""
     number = f"{sign}{whole or '0'}" + (f".{rest}" if rest else "")
     return f"{number}e{exponent}" if exponent else number
@@ -400,11 +450,24 @@ def _mark_of(digits: str) -> str:
     return f"{mark}?"
 
 
-def _decimal_mark(marks: Counter[str], *, is_money: bool) -> str:
-    """Of a column. 1,234 alone has thousands and 1.234 a decimal point, but 1.234 EUR thousands."""
-    if marks[","] != marks["."]:
-        return "," if marks[","] > marks["."] else "."
-    return "," if is_money and marks[".?"] and not marks[","] else "."
+def fault(kind: Kind, cell: Any) -> ValueError:
+    """That a cell is not of the kind that it must be."""
+    return ValueError(f"{RULES[kind]}, and is {kind_of(cell)}")
+
+
+def kind_of(cell: Any) -> str:
+    """What a cell that is wrong is, in words that do not repeat it."""
+    if not isinstance(cell, str):
+        kinds = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+        return kinds.get(type(cell), "a value of another type")
+    text = cell.strip()
+    if text.lower() in BOOLEANS:
+        return "a word for true or false"
+    if DATE_LIKE.match(text):
+        return "a date"
+    if len(text) <= MAX_PART_CHARS and (amount := AMOUNT.fullmatch(text)):
+        return "an amount of money" if amount["before"] or amount["after"] else "a number"
+    return "a text with digits" if re.search(r"\d", text) else "a text"
 
 
 def list_of(text: str) -> list[Any] | None:
@@ -423,6 +486,11 @@ def list_of(text: str) -> list[Any] | None:
 
 
 def date_of(text: str, form: str) -> dt.datetime | dt.date | None:
+    """What a text of this form says, also with " UTC" behind it, as databases write it; None: it is none."""
+    if text.endswith(" UTC"):
+        found = date_of(text.removesuffix(" UTC"), form)
+        is_plain = isinstance(found, dt.datetime) and found.tzinfo is None
+        return found.replace(tzinfo=dt.UTC) if is_plain else None  # type: ignore[union-attr,call-arg]
     try:
         if form != ISO:
             found = dt.datetime.strptime(text, form)  # noqa: DTZ007 - dates have no zone

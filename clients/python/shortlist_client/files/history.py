@@ -26,7 +26,7 @@ from shortlist_client.answers import Bandit
 from shortlist_client.client import Client
 from shortlist_client.errors import Forbidden
 from shortlist_client.files.arm_rows import FileError, wrong
-from shortlist_client.files.cells import PLAIN, Column, plain
+from shortlist_client.files.cells import PLAIN, Column, kind_of, plain
 from shortlist_client.files.progress import meter
 from shortlist_client.files.table_arms import identifier_of, listed, shown
 from shortlist_client.files.table_importing import SHOWN_ARMS, BadRows
@@ -34,7 +34,7 @@ from shortlist_client.files.tables import BadRow, Rows, open_tables
 from shortlist_client.files.versions import check_version
 
 BATCH = 5_000
-MAX_VALUE = 1e6
+MAX_VALUE = 1e9  # as of a call
 FIRST_MS, AHEAD_MS = 10**11, 60_000  # what the service takes
 S_BELOW, US_FROM = 10**11, 10**14  # of times since 1970: as ms they would be of 1973, and of 5138
 HISTORY_SHARE = 0.75  # of the room for ids
@@ -170,7 +170,8 @@ class _History:
                     wrong(table.path, None, None, f"has no column {shown(name)}, of {listed(table)}")
         self.notes = [f"{table.path.name} {table.note}" for table in self.tables if table.note]
         of_texts = all(table.is_text for table in self.tables)
-        self._value = Column(options.value, of_texts=of_texts)
+        semicolons = any(table.delimiter == ";" for table in self.tables)
+        self._value = Column(options.value, of_texts=of_texts, semicolons=semicolons)
         self._at = Column(options.at or "", of_texts=of_texts)
         self.rows_total = 0
         for table in self.tables:
@@ -181,6 +182,7 @@ class _History:
                 self.rows_total += len(rows) + len(rows.bad)
         self._value.settle()
         self._at.settle()
+        self.notes += filter(None, [self._value.note])
         self._latest_ms = time.time_ns() // 1_000_000 + AHEAD_MS
 
     @property
@@ -262,7 +264,8 @@ def _value_of(column: Column, cell: Any) -> float:
     if value is None:
         raise ValueError("is missing")
     if not isinstance(value, int | float):
-        raise ValueError("must be a number, or true or false")  # noqa: TRY004 - as all that is wrong with a cell
+        reason = f"must be a number, or true or false, and is {kind_of(cell)}"
+        raise ValueError(reason)  # noqa: TRY004 - as all that is wrong with a cell
     if abs(value) > MAX_VALUE:
         raise ValueError(f"must be at most {MAX_VALUE:.0f} in magnitude")
     return float(value)

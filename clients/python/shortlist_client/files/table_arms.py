@@ -25,7 +25,7 @@ from shortlist_client.files.arm_rows import (
     metadata_fault,
     wrong,
 )
-from shortlist_client.files.cells import KINDS, Column, Kind, list_of, plain
+from shortlist_client.files.cells import KINDS, MAX_PART_CHARS, Column, Kind, list_of, plain
 from shortlist_client.files.table_features import (
     Floats,
     as_floats,
@@ -110,6 +110,7 @@ class TableArms:
         names = list(dict.fromkeys(name for table in self.tables for name in table.names))
         self.feature_columns = self._feature_columns(names)
         self.columns = self._columns(self.tables, {*self.feature_columns})
+        self._feature_texts: dict[str, Column] = {}
         self._side_columns = self._columns(self._side, set())
         self._side_rows: dict[str, dict[str, Any]] = {}
         self._side_faults: dict[str, tuple[str, str]] = {}
@@ -154,6 +155,7 @@ class TableArms:
                     found[name] = Column(
                         name,
                         of_texts=all(t.is_text for t in tables if name in t.names),
+                        semicolons=_has_semicolons(tables),
                         declared=stays if own is None else KINDS[own["kind"]],
                         parameters=own,
                     )
@@ -176,13 +178,20 @@ class TableArms:
         for tables, columns in ((self.tables, self.columns), (self._side, self._side_columns)):
             for table in tables:
                 mine = [name for name in table.names if name in columns]
-                for rows in table.rows([*mine, self._options.id]):
+                features = [name for name in table.names if table.is_text and name in self.feature_columns]
+                for rows in table.rows([*mine, *features, self._options.id]):
                     for name in mine:
                         columns[name].see(_cells(rows.cells[name]))
+                    for name in features:
+                        self._see_features(name, rows.cells[name])
                     if columns is self.columns:
                         self.rows_total += len(rows) + len(rows.bad)
             for column in columns.values():
                 column.settle()
+        for column in self._feature_texts.values():
+            column.settle()
+        everyone = (*self.columns.values(), *self._side_columns.values(), *self._feature_texts.values())
+        self.notes += filter(None, (column.note for column in everyone))
         if (
             self._matrix is not None
             and self._matrix_path is not None
@@ -194,6 +203,16 @@ class TableArms:
             self._read_side()
         if not self.rows_total:
             wrong(self.tables[0].path, None, None, "there are no arms in it")
+
+    def _see_features(self, name: str, cells: Sequence[str]) -> None:
+        """Look at what may have a decimal comma: not at lists, which have commas between numbers."""
+        texts = [
+            cell for cell in cells if len(cell) <= MAX_PART_CHARS and not cell.lstrip().startswith(("[", "("))
+        ]
+        if "," in "".join(texts):
+            semicolons = _has_semicolons(self.tables)
+            column = Column(name, of_texts=True, semicolons=semicolons, declared="number")
+            self._feature_texts.setdefault(name, column).see(texts)
 
     def _read_side(self) -> None:
         """All of the second table is kept in memory."""
@@ -310,24 +329,30 @@ class TableArms:
         found = np.empty((len(rows), len(self.feature_columns)))
         for at, name in enumerate(self.feature_columns):
             cells = _cells(rows.cells[name])
+            mark = self._mark_of(name)
             try:
-                found[:, at] = floats_of(cells)
+                found[:, at] = floats_of(cells, mark)
             except (ValueError, TypeError):
                 for place, cell in enumerate(cells):
-                    number = feature_of(cell)
+                    number = feature_of(cell, mark)
                     if isinstance(number, str):
                         faults.setdefault(place, _bad(rows, place, name, number, cell))
                     found[place, at] = 0.0 if isinstance(number, str) else number
         return found
 
+    def _mark_of(self, name: str) -> str:
+        """The decimal mark of a column of features."""
+        return self._feature_texts[name].detail if name in self._feature_texts else "."
+
     def _vectors(self, rows: Rows, name: str, faults: dict[int, BadRow]) -> Floats:
-        """Features that are lists in one column."""
+        """Features that are lists in one column, or a number alone."""
         column = rows.cells[name]
         if not isinstance(column, list | tuple):
             whole = whole_column(column, self.dim)
             if whole is not None:
                 return whole
-        vectors = [vector_of(cell) for cell in _cells(column)]
+        mark = self._mark_of(name)
+        vectors = [vector_of(cell, self.dim, mark) for cell in _cells(column)]
         if self.dim is None:
             self.dim = next((len(each) for each in vectors if isinstance(each, list)), 1)
         found = np.zeros((len(rows), self.dim))
@@ -342,6 +367,10 @@ class TableArms:
                 )
                 faults.setdefault(place, _bad(rows, place, name, reason, None))
         return found
+
+
+def _has_semicolons(tables: Sequence[Table]) -> bool:
+    return any(table.delimiter == ";" for table in tables)
 
 
 def _places(rows: Rows, first: int) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from shortlist_client.files.arm_readers import mapped
 from shortlist_client.files.arm_rows import wrong
-from shortlist_client.files.cells import MISSING_VALUES, list_of, number_of, plain
+from shortlist_client.files.cells import MISSING_VALUES, fault, list_of, number_of, plain
 
 Floats = NDArray[np.floating]
 REDUCED_TOGETHER = 256
@@ -35,6 +35,8 @@ def usual_columns(names: Sequence[str], dim: int | None) -> list[str]:
 def matrix_of(path: Path) -> NDArray[Any]:
     """The matrix of a file, mapped. Raises FileError."""
     found = mapped(path)
+    if found.ndim == 1:
+        found = found[:, None]
     if found.ndim != 2 or found.dtype.kind not in "fiu":
         wrong(path, None, None, "must be a matrix of numbers, a row for each row of the table")
     return found  # type: ignore[no-any-return]
@@ -74,30 +76,35 @@ def reduced(rows: Floats, basis: NDArray[np.float32]) -> NDArray[np.float32]:
     return result
 
 
-def floats_of(cells: Sequence[Any]) -> list[float]:
-    """Numbers that are written plainly. Raises ValueError, TypeError."""
+def floats_of(cells: Sequence[Any], mark: str) -> list[float]:
+    """Numbers that are written plainly, which a point of thousands is not. Raises ValueError, TypeError."""
+    if mark != ".":
+        raise ValueError
     if any(isinstance(cell, bool) or "_" in cell for cell in cells if isinstance(cell, bool | str)):
         raise ValueError
     return [float(cell) for cell in cells]
 
 
-def feature_of(cell: Any) -> float | str:
-    """The number of a cell, also with a decimal comma; or why there is none."""
+def feature_of(cell: Any, mark: str = ".") -> float | str:
+    """The number of a cell, with this decimal mark; or why there is none."""
     try:
         if isinstance(cell, str) and cell.strip().lower() not in MISSING_VALUES:
-            return float(number_of(cell.strip(), "," if "," in cell and "." not in cell else "."))
+            return float(number_of(cell.strip(), mark))
         value = None if isinstance(cell, str) else plain(cell)
     except ValueError as error:
         return str(error)
     if value is None:
         return "is missing"
-    return (
-        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else "must be a number"
-    )
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    return str(fault("number", cell))
 
 
-def vector_of(cell: Any) -> list[float] | str:
-    """The numbers of a cell, or why there are none."""
+def vector_of(cell: Any, dim: int | None, mark: str = ".") -> list[float] | str:
+    """The ``dim`` numbers of a cell, or why there are none. A number alone is a list of one."""
+    is_alone = dim == 1 or (dim is None and not (isinstance(cell, str) and list_of(cell.strip())))
+    if is_alone and isinstance(number := feature_of(cell, mark), float):
+        return [number]
     try:
         value = list_of(cell.strip()) if isinstance(cell, str) and cell.strip() else cell or None
         if value is None:
@@ -107,8 +114,7 @@ def vector_of(cell: Any) -> list[float] | str:
         value = plain(value)
     except (ValueError, TypeError):
         return "must be a list of finite numbers"
-    if not isinstance(value, list) or not value:
-        return "must be a list of numbers"
-    if any(isinstance(each, bool) or not isinstance(each, int | float) for each in value):
+    is_list = isinstance(value, list) and bool(value)
+    if not is_list or any(isinstance(each, bool) or not isinstance(each, int | float) for each in value):
         return "must be a list of numbers"
     return [float(each) for each in value]

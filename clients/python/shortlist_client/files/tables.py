@@ -16,7 +16,7 @@ import lzma
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -27,6 +27,7 @@ from shortlist_client.files.arm_rows import NUMBERS, ROWS, FileError, wrong
 from shortlist_client.files.parquet import parquet_file
 
 SAMPLE_ROWS = 200
+MOST_COLUMNS = 10_000  # an embedding of 4,096 numbers, and as much again
 DELIMITERS = ",;\t|"
 FALLBACK = "cp1252"  # what spreadsheets of the West write where they do not write UTF-8
 CHUNK = 1 << 20
@@ -38,6 +39,7 @@ MISTAKEN = {
     b"\xd0\xcf\x11\xe0": "is an old spreadsheet: save it as CSV",
     b"(\xb5/\xfd": "is compressed with zstd: unpack it, or compress it with gzip",
     b"ORC": "is an ORC file: save it as Parquet",
+    bytes(8): "begins with zeros: it is not a table of texts",
     b"\x93NUMPY": "has numbers without ids: name it with --features, beside a table with the ids",
 }
 TEXTS, PARQUETS, LINES = (".csv", ".tsv", ".txt", ".tab"), (".parquet", ".pq"), (".ndjson", ".jsonl", ".json")
@@ -77,7 +79,7 @@ class Rows:
 class Table:
     """One file. ``names``: its columns, in order; ``is_text``: all cells are texts. ``reader`` reads it.
 
-    ``note``: what the user should know of how it is read.
+    ``note``: what the user should know of how it is read. ``delimiter``: of the cells of a CSV file.
     """
 
     path: Path
@@ -85,6 +87,7 @@ class Table:
     is_text: bool
     reader: Any
     note: str = ""
+    delimiter: str = ""
 
     def rows(self, columns: Sequence[str] | None = None) -> Iterator[Rows]:
         """The rows, some at a time. ``columns``: those that are needed. Raises FileError."""
@@ -97,8 +100,14 @@ def open_tables(path: Path, *, id_column: str, encoding: str | None = None) -> l
         parts = [each for each in sorted(path.rglob("*")) if each.is_file() and _is_part(each, path)]
         if not parts:
             wrong(path, None, None, "is a folder without files of rows")
-        return [_with_folders(_open(each, id_column, encoding), path) for each in parts]
-    return [_open(path, id_column, encoding)]
+        tables = [_with_folders(_open(each, id_column, encoding), path) for each in parts]
+    else:
+        tables = [_open(path, id_column, encoding)]
+    for table in tables:
+        if len(table.names) > MOST_COLUMNS:
+            count = f"has {len(table.names):,} columns, at most {MOST_COLUMNS:,}"
+            wrong(table.path, None, None, f"{count}: put embeddings into an .npy file")
+    return tables
 
 
 def _is_part(path: Path, folder: Path) -> bool:
@@ -117,7 +126,7 @@ def _with_folders(table: Table, folder: Path) -> Table:
             more = {name: [value] * len(rows) for name, value in constants.items() if name in columns}
             yield Rows(rows.numbers, {**rows.cells, **more}, rows.lines, rows.bad)
 
-    return Table(table.path, [*table.names, *constants], table.is_text, read, table.note)
+    return replace(table, names=[*table.names, *constants], reader=read)
 
 
 def _open(path: Path, id_column: str, encoding: str | None) -> Table:
@@ -212,7 +221,8 @@ def _csv(path: Path, id_column: str, encoding: str | None) -> Table:
     def read(columns: Sequence[str]) -> Iterator[Rows]:
         yield from _csv_rows(path, dialect, names, columns)
 
-    return Table(path, [name for name in names if name], True, read, note if encoding is None else "")
+    shown = [name for name in names if name]
+    return Table(path, shown, True, read, note if encoding is None else "", dialect.delimiter)
 
 
 @contextmanager
@@ -247,7 +257,7 @@ def _encoding(path: Path) -> str:
 def _dialect(path: Path, encoding: str, id_column: str) -> Dialect:
     """The separator that gives the rows of a sample the same number of cells, and the head the id."""
     with _reading(path) as file, _text(file, path, encoding) as text:
-        lines = list(islice(text, SAMPLE_ROWS))
+        lines = _sample(text)
     skip = 0
     if lines and lines[0].strip().lower().startswith("sep=") and len(lines[0].strip()) == 5:
         return Dialect(encoding, lines[0].strip()[4], _escape(lines), 1)
@@ -271,6 +281,15 @@ def _dialect(path: Path, encoding: str, id_column: str) -> Dialect:
         if score > best:
             best, chosen = score, delimiter
     return Dialect(encoding, chosen, _escape(lines), skip)
+
+
+def _sample(text: IO[str]) -> list[str]:
+    """The first lines, a megabyte of them at most."""
+    lines, left = list[str](), CHUNK
+    while left > 0 and len(lines) < SAMPLE_ROWS and (line := text.readline(left)):
+        lines.append(line)
+        left -= len(line)
+    return lines if left > 0 or len(lines) < 2 else lines[:-1]  # the last one may be cut
 
 
 def _escape(lines: Sequence[str]) -> str | None:
