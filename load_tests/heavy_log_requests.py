@@ -5,6 +5,7 @@ As in ``heavy_requests``; ``ALL_KINDS`` are those of both.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from app.api import limits
 from load_tests.heavy_requests import KINDS, MB, RAW, Request, World, kind, post
 
 LONG_ROWS, REWARDED = 6_000, 20_000
+MOVED_DIM = 1_400
 LOGGED: Mapping[str, Any] = {"log": {}, "reward": {"min": 0, "max": 1}}
 
 
@@ -93,6 +95,24 @@ def _long_rows(world: World) -> str:
 def _(world: World) -> Request:
     (token,) = world.tokens(logged(world), 1, k=100)
     return post(f"/v1/bandits/{logged(world)}/log/explain", {"decision": token})
+
+
+@kind("log: the map of a move of long features")
+def _(world: World) -> Request:
+    return Request("GET", f"/v1/bandits/{world.once('moved', _moved)}/log/terms")
+
+
+def _moved(world: World) -> str:
+    """A bandit that has been moved twice."""
+    for name in ("moved-from", "moved-to"):
+        world.catalogue(name, MOVED_DIM, 100)
+    bandit = world.bandit("moved", "moved-from")
+    for name in ("moved-to", "moved-from"):
+        world.client.move_bandit(bandit, catalogue=name, carry="map")
+        world.settle()
+        while world.client.get_bandit(bandit).move is not None:
+            time.sleep(0.1)
+    return bandit
 
 
 @kind("report: the shortest buckets")

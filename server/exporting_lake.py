@@ -208,10 +208,16 @@ def export_lake(client: Client, name: str, out: str) -> str:
 
 
 def terms_of(client: Client, name: str) -> Mapping[str, Any]:
-    """How rewards of a bandit become what learners know."""
+    """How rewards of a bandit become what learners know, with all its moves."""
+    page = client.get_terms(name)
+    terms, moves = asdict(page), list(page.moves)
+    while page.next is not None:
+        page = client.get_terms(name, cursor=page.next)
+        moves += page.moves
+    del terms["next"]
     # As it is read from a manifest again, which is compared with it: JSON has lists in place of tuples.
-    terms: Mapping[str, Any] = json.loads(json.dumps(asdict(client.get_terms(name))))
-    return terms
+    whole: Mapping[str, Any] = json.loads(json.dumps({**terms, "moves": [asdict(each) for each in moves]}))
+    return whole
 
 
 def tell_missing(lake: Lake) -> None:

@@ -210,7 +210,7 @@ async def get(
     if include is None or found.encoding.basis is None:
         return reply(answer)
     basis = found.encoding.basis.astype(np.float64)
-    return await Streamed.of(with_rows(answer, "basis", basis), media_type=JSON)
+    return await Streamed.of(with_rows({**answer, "basis": basis}), media_type=JSON)
 
 
 @router.post("/{catalogue}/features/fit", response_model=CatalogueView, responses=problems(409))

@@ -9,7 +9,8 @@ from fastapi import Query, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from app.api.fields import Cursor, Limit, digits
-from app.api.strict_json import Provided, json_router, reply
+from app.api.streamed import Streamed, with_rows
+from app.api.strict_json import JSON, Provided, json_router, reply
 from app.bandits.prior_version import exported
 from app.bandits.registry import Bandits
 from app.bandits.spaces import Moves, SpaceMap
@@ -65,7 +66,8 @@ class LearnedMoveView(Answer, frozen=True):
 class LearningTermsView(Answer, frozen=True):
     """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
     ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
-    ``space``: how often the bandit was moved to another catalogue.
+    ``space``: how often the bandit was moved to another catalogue. ``moves``: one of them a page, the first
+    one first; ``next``: null when there is no more.
 
     ``directions``: those that interact with the context, row by row; null: all coordinates do.
     """
@@ -81,6 +83,7 @@ class LearningTermsView(Answer, frozen=True):
     constant: float | None
     space: int = 0
     moves: list[LearnedMoveView] = msgspec.field(default_factory=list)
+    next: str | None = None
 
 
 class PriorVersionView(BaseModel):
@@ -173,29 +176,43 @@ async def arms(
 
 @router.get("/{bandit}/log/terms", response_model=LearningTermsView)
 async def terms(
-    bandit: str, bandits: Provided[Bandits], learned_log: Provided[LearnedLog], moves: Provided[Moves]
-) -> LearningTermsView:
+    bandit: str,
+    bandits: Provided[Bandits],
+    learned_log: Provided[LearnedLog],
+    moves: Provided[Moves],
+    *,
+    cursor: Cursor = None,
+) -> Response:
     """How rewards become what learners know. It never changes, but when the bandit is moved: a bandit that is
     made again has another id.
     """
     owner = await bandits.get(bandit)
     context, record = owner.context, owner.record
-    maps = (await moves.maps({owner.uid: record.space}))[owner.uid] if record.space else {}
-    return LearningTermsView(
-        id=owner.uid,
-        partitions=learned_log.partitions,
-        features=owner.catalogue.dim,
-        context=None if context is None else context.encoding.dim,
-        directions=None if context is None or context.directions is None else context.directions.tolist(),
-        half_life_s=record.half_life_s,
-        pooled=record.prior == "pooled",
-        shifted=record.shift_rewards,
-        constant=record.constant,
-        space=record.space,
-        moves=[_move_view(each) for number, each in sorted(maps.items()) if number <= record.space],
-    )
-
-
-def _move_view(each: SpaceMap) -> LearnedMoveView:
-    transform, residual = (None if of is None else of.tolist() for of in (each.transform, each.residual))
-    return LearnedMoveView(space=each.number, features=each.left_dim, transform=transform, residual=residual)
+    number = 1 if cursor is None else decode_number(cursor) + 1
+    page = list[SpaceMap]()
+    if number <= record.space:
+        page.append((await moves.maps({owner.uid: record.space}))[owner.uid][number])
+        hold(page[0].bytes)
+    answer = {
+        "id": owner.uid,
+        "partitions": learned_log.partitions,
+        "features": owner.catalogue.dim,
+        "context": None if context is None else context.encoding.dim,
+        "directions": None if context is None else context.directions,
+        "half_life_s": record.half_life_s,
+        "pooled": record.prior == "pooled",
+        "shifted": record.shift_rewards,
+        "constant": record.constant,
+        "space": record.space,
+        "moves": [
+            {
+                "space": each.number,
+                "features": each.left_dim,
+                "transform": each.transform,
+                "residual": each.residual,
+            }
+            for each in page
+        ],
+        "next": encode_cursor(str(number)) if number < record.space else None,
+    }
+    return await Streamed.of(with_rows(answer), media_type=JSON)

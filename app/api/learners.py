@@ -212,7 +212,7 @@ async def learner(
         rows = owner.context.directions
     if include is None or rows is None:
         return reply(answer)
-    return await Streamed.of(with_rows(answer, include, rows), media_type=JSON)
+    return await Streamed.of(with_rows({**answer, include: rows}), media_type=JSON)
 
 
 @router.get("/{bandit}/learners/{key}/sets", response_model=Sets)

@@ -79,7 +79,7 @@ async def prior(
     if include is None or version is None or not version.shows:
         return reply(answer)
     covariance = await REQUESTS.run(partial(covariance_of, owner, version))
-    return await Streamed.of(with_rows(answer, "covariance", covariance), media_type=JSON)
+    return await Streamed.of(with_rows({**answer, "covariance": covariance}), media_type=JSON)
 
 
 @router.post("/{bandit}/prior/refresh", response_model=PriorView)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from app.platform.deadlines import yield_to_others
 
 T = TypeVar("T")
+_MATRIX = b"\0"  # where one stands: no text of JSON has this byte
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -82,12 +83,20 @@ class Streamed(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def with_rows(
-    answer: dict[str, object], name: str, rows: NDArray[np.float64]
-) -> AsyncGenerator[bytes, None]:
-    """The answer as JSON, and a matrix, which may be of tens of megabytes, row by row."""
-    yield msgspec.json.encode(answer).removesuffix(b"}") + b',"%b":[' % name.encode()
-    for number, row in enumerate(rows):
-        await yield_to_others()
-        yield (b"," if number else b"") + msgspec.json.encode(row.tolist())
-    yield b"]}"
+async def with_rows(answer: Mapping[str, object]) -> AsyncGenerator[bytes, None]:
+    """The answer as JSON; its matrices, arrays of two axes of maybe tens of megabytes, row by row."""
+    matrices = list[NDArray[np.float64]]()
+
+    def leave_out(matrix: NDArray[np.float64]) -> msgspec.Raw:
+        matrices.append(matrix)
+        return msgspec.Raw(_MATRIX)
+
+    first, *others = msgspec.json.encode(answer, enc_hook=leave_out).split(_MATRIX)
+    yield first
+    for matrix, following in zip(matrices, others, strict=True):
+        opening = b"["
+        for row in matrix:
+            await yield_to_others()
+            yield opening + msgspec.json.encode(row.tolist())
+            opening = b","
+        yield (b"]" if len(matrix) else b"[]") + following

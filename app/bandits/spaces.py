@@ -92,6 +92,11 @@ class SpaceMap:
         transform = bytes_to_vector(record.transform).reshape(record.dim, -1)
         return cls(record.number, transform, residual, record.left_dim)
 
+    @property
+    def bytes(self) -> int:
+        """Of its matrices."""
+        return sum(each.nbytes for each in (self.transform, self.residual) if each is not None)
+
     def states(self, states: Sequence[LearnerState]) -> list[LearnerState | None]:
         """The states of learners of a bandit after the move. Raises InvalidShape, NonFinite."""
         if self.transform is None:
@@ -160,12 +165,13 @@ class Moves:
     async def of(self, uid: str, last: int) -> Mapping[int, MoveRecord]:
         """The moves of a bandit by number, up to ``last`` if there are as many. Raises Unavailable."""
         # Moves have no gaps, so a count says whether the last one is known.
-        if last > len(self._records.get(uid, {})):
-            found = await self._store.records(uid)
-            decode = msgspec.msgpack.Decoder(MoveRecord).decode
-            records = {number: decode(data) for number, data in found.items()}
-            self._records[uid] = records
-            self._maps[uid] = {number: SpaceMap.of(record) for number, record in records.items()}
+        while len(records := self._records.get(uid, {})) < last:
+            stored = await self._store.record(uid, number := len(records) + 1)
+            if stored is None:
+                break
+            record = msgspec.msgpack.decode(stored, type=MoveRecord)
+            self._records[uid] = {**self._records.get(uid, {}), number: record}
+            self._maps[uid] = {**self._maps.get(uid, {}), number: SpaceMap.of(record)}
         return self._records.get(uid, {})
 
     async def maps(self, wanted: Mapping[str, int]) -> Maps:

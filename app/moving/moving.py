@@ -45,7 +45,7 @@ from app.moving.plan import (
     Asked,
     MovePlan,
     check_numbers,
-    lacks_space,
+    check_space,
     log_lacks,
     refusals_of,
     warnings_of,
@@ -203,7 +203,6 @@ class Moving:
         done: Carry = "none" if carry == "none" else "map"
         plan = MovePlan(bandit, target, carry, done, arms, record, None)
         plan.learners, names = await self._names(bandit)
-        plan.is_kept = not await lacks_space(self._store, bandit, plan.learners)
         if not arms.count:
             plan.refusals.append(
                 Invalid("the catalogues have no arm in common, by their ids", path=("catalogue",))
@@ -211,6 +210,7 @@ class Moving:
         elif done == "map":
             await self._fit(plan, shown)
             await self._make_exact(plan, last)
+        await check_space(self._store, plan)
         if carry == "log" and plan.carry != "log":
             why = plan.no_log or "the catalogues have no arm in common"
             message = f"learners cannot be computed again from the decision log: {why}"

@@ -19,6 +19,7 @@ from app.learning.checkpoints import read_together
 from app.moving.arms import ArmMap, CommonArms
 from app.platform.errors import Invalid, ShortlistError, shown_time
 from app.records.records import LearnerState
+from app.storage.space import moves_full
 from app.storage.store import Store
 from shortlist.linear.learned_prior import LearnedPrior
 from shortlist.types import Matrix
@@ -168,10 +169,17 @@ def warnings_of(plan: MovePlan, policy: PolicyTerms, rules: Quotas) -> list[str]
     return found
 
 
-async def lacks_space(store: Store, bandit: Bandit, learners: int) -> bool:
-    """Whether what so many learners know is more than may be kept. Raises Unavailable."""
-    needed = learners * (bandit.state_bytes * 9 // 8 + KEPT_BYTES)
-    return needed > await store.usage.left("moves")
+async def check_space(store: Store, plan: MovePlan) -> None:
+    """Refuse a map that the store has no room for, and note whether what learners know is kept beside it.
+
+    Raises Unavailable.
+    """
+    left = await store.usage.left("moves")
+    if plan.space_map is not None:
+        left -= plan.space_map.bytes
+        if left < 0:
+            plan.refusals.append(moves_full())
+    plan.is_kept = plan.learners * (plan.bandit.state_bytes * 9 // 8 + KEPT_BYTES) <= left
 
 
 def by_step(names: Sequence[str], bandit: Bandit) -> Sequence[Sequence[str]]:

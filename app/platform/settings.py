@@ -155,7 +155,8 @@ class Settings(BaseSettings):
     )
     max_moves_mb: Annotated[int, Field(ge=1)] = Field(
         1_024,
-        description="Memory of the store for what learners knew before moves. Beyond: it is not kept.",
+        description="Memory of the store for maps of moves, and for what learners knew before. Beyond: 429; "
+        "not kept.",
     )
     max_log_mb: Annotated[int, Field(ge=1)] = Field(
         2_048,

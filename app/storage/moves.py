@@ -33,10 +33,10 @@ class MoveProgress(NamedTuple):
 class MoveStore(RedisPart):
     """The moves of a bandit are numbered from 1, without a gap."""
 
-    async def records(self, bandit_uid: str) -> Mapping[int, bytes]:
-        """What is kept of the moves of a bandit, by number."""
-        found = await self._redis.command("HGETALL", keys.moves(bandit_uid))
-        return {int(number): record for number, record in found.items()}
+    async def record(self, bandit_uid: str, number: int) -> bytes | None:
+        """What is kept of one move of a bandit: tens of megabytes, of long features."""
+        record: bytes | None = await self._redis.bulk("HGET", keys.moves(bandit_uid), number)
+        return record
 
     async def append(
         self, partition: int, bandit_uid: str, *, learner: str, number: int, payload: bytes

@@ -18,6 +18,7 @@
     {registry}:word:<name>                       string  a value written once               ttl_ms or forever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
     {registry}:campaign-bytes                    hash    bytes reserved, by campaign; all   forever
+    {registry}:move-bytes                        hash    bytes of moves, by bandit uid; all forever
     {q:<uid>}:quotas                             hash    quota -> record                    with the bandit
     {q:<uid>}:quota:<quota>                      hash    terms, counts (quota_window.lua)   with the quota
     {q:<uid>}:shares:<quota>                     hash    process -> its share               with the window
@@ -140,6 +141,7 @@ REGISTRY_VERSION = REGISTRY + "version"
 DELETED = REGISTRY + "deleted"
 WORKERS = REGISTRY + "workers"
 CAMPAIGN_BYTES = REGISTRY + "campaign-bytes"
+MOVE_BYTES = REGISTRY + "move-bytes"
 QUOTAS = REGISTRY + "quotas"
 PRIORS = REGISTRY + "priors"
 PRIOR_CHANGES = REGISTRY + "prior-changes"

@@ -78,7 +78,7 @@ class RegistryStore(RedisPart):
         if move is not None:
             script = "move_bandit"
             names += [keys.CATALOGUES, keys.users(move.left), keys.users(move.joined), keys.moves(uid)]
-            names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid)]
+            names += [keys.PRIORS, keys.PRIOR_CHANGES, *keys.priors(uid), keys.MOVE_BYTES]
             arguments = [move.joined, move.joined_uid, move.number, move.record, uid]
             arguments += (move.prior_number, move.prior_since_ms, move.prior, name, expected, record)
             arguments += (len(change.kept), *kept, *change.dropped)
@@ -102,7 +102,7 @@ class RegistryStore(RedisPart):
         One round trip, and one per partition. The states go even if the name is gone, as above.
         """
         names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.PRIORS]
-        names += [keys.versions(uid), keys.moves(uid), *keys.priors(uid)]
+        names += [keys.versions(uid), keys.moves(uid), *keys.priors(uid), keys.MOVE_BYTES]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
         # Also where it is missing: an earlier call may have been interrupted after the name was gone.
         if outcome != b"in_use":

@@ -24,10 +24,10 @@ class SpaceBudget:
         self._held: dict[Kind, list[int]] = {}
         self._total: dict[Kind, int] = dict.fromkeys(KINDS, 0)
 
-    def seen(self, held: Mapping[Kind, list[int]]) -> None:
-        """What each partition holds of each kind."""
+    def seen(self, held: Mapping[Kind, list[int]], besides: Mapping[Kind, int]) -> None:
+        """What each partition holds of each kind; ``besides``: in no partition."""
         self._held = dict(held)
-        self._total = {kind: sum(each) for kind, each in held.items()}
+        self._total = {kind: sum(each) + besides.get(kind, 0) for kind, each in held.items()}
 
     def taken(self, kind: Kind, partition: int, held: int) -> None:
         """What the partition holds after a write. Raises StoreFull when it says that there was no space."""
@@ -61,6 +61,14 @@ class SpaceBudget:
 def campaigns_full() -> QuotaReached:
     """The refusal of what makes a campaign larger, or of a new one. Nothing was changed."""
     return QuotaReached("campaigns take as much as they may (SHORTLIST_MAX_CAMPAIGNS_MB): delete some")
+
+
+def moves_full() -> QuotaReached:
+    """The refusal of a move with a map, which stays as long as its bandit. Nothing was changed."""
+    return QuotaReached(
+        "maps of moves take as much as they may (SHORTLIST_MAX_MOVES_MB): delete bandits that were moved, "
+        'or move with "carry": "none"'
+    )
 
 
 def full(kind: Kind) -> StoreFull:

@@ -29,14 +29,16 @@ class Usage(RedisPart):
     async def read(self) -> Mapping[Kind, int]:
         """What all partitions hold now. Further writes of this process are held against it.
 
-        One round trip for each partition and one for campaigns, side by side.
+        One round trip for each partition, one for campaigns and one for the maps of moves, side by side.
         """
-        campaigns, *result = await asyncio.gather(
+        campaigns, moves, *result = await asyncio.gather(
             self._redis.command("HGET", keys.CAMPAIGN_BYTES, "all"),
+            self._redis.command("HGET", keys.MOVE_BYTES, "all"),
             *map(self._held_by, range(self.partitions)),
         )
         columns = zip(*result, strict=True)
-        self._quota.seen(dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True)))
+        held = dict(zip(("waiting", *_EXPIRING), map(list, columns), strict=True))
+        self._quota.seen(held, {"moves": int(moves or 0)})
         return {**self._quota.total, "campaigns": int(campaigns or 0)}
 
     async def left(self, kind: Kind) -> int:

@@ -357,7 +357,12 @@ async def test_who_goes_back_keeps_what_an_arm_taught_that_was_not_there_before(
     await carried(world)
     after = (await players.states("b"))["u1"]
     assert after.version == before.version + 1
-    move = (await world.ok("GET", "/v1/bandits/b/log/terms"))["moves"][-1]
+    first = await world.ok("GET", "/v1/bandits/b/log/terms")
+    assert [each["space"] for each in first["moves"]] == [1], "one a page"
+    last = await world.ok("GET", "/v1/bandits/b/log/terms", params={"cursor": first["next"]})
+    assert {**last, "moves": 0, "next": 0} == {**first, "moves": 0, "next": 0}
+    (move,) = last["moves"]
+    assert (move["space"], last["next"]) == (2, None)
     assert move["features"] == WIDE
     mapped, left_open = np.array(move["transform"]) @ extra, np.array(move["residual"])
     assert np.trace(left_open) > 0.01
@@ -384,9 +389,36 @@ async def test_what_has_no_space_is_not_kept_and_a_warning_says_so(store_url: st
                 assert is_told == (bandit == "many")
             await carried(api, bandit)
             usage = await patient_usage(store_url)
-            assert 60_000 < usage["moves"] < 200_000  # of the few alone
+            assert (
+                60_000 < usage["moves"] < 600_000
+            )  # maps, and the learners of the few: the many have 1.4 MB
             back = await api.ok("POST", f"/v1/bandits/{bandit}/move", {"catalogue": "old", "carry": "map"})
             assert ("before the move" in back["warnings"][0]) == (bandit == "few")
+
+
+async def test_maps_of_moves_take_no_more_than_they_may_until_their_bandits_are_deleted(
+    store_url: str, tmp_path: Path
+):
+    wide = 170  # a map and its residual are 462 kB
+    async with running(store_url, tmp_path, max_moves_mb=1) as api:
+        for name in ("old", "new"):
+            await api.catalogue(name, by_id(RNG.normal(size=(2 * ARMS, wide))))
+        for bandit in ("first", "second", "third"):
+            await api.bandit(bandit, "old")
+        move = {"catalogue": "new", "carry": "map"}
+        for bandit in ("first", "second"):
+            await api.ok("POST", f"/v1/bandits/{bandit}/move", move)
+        assert 2 * 462_000 < (await patient_usage(store_url))["moves"] < 1 << 20
+        dry = await api.ok("POST", "/v1/bandits/third/move", {**move, "dry_run": True})
+        assert any("SHORTLIST_MAX_MOVES_MB" in warning for warning in dry["warnings"])
+        await api.refused("POST", "/v1/bandits/third/move", move, status=429, code="quota_reached")
+        await api.ok("DELETE", "/v1/bandits/first", status=204)
+        await api.ok("POST", "/v1/bandits/third/move", move)
+        await api.refused(
+            "POST", "/v1/bandits/third/move", {**move, "catalogue": "old"}, status=409, code="conflict"
+        )
+        await carried(api, "third")
+        await api.ok("POST", "/v1/bandits/third/move", {"catalogue": "old", "carry": "none"})
 
 
 async def patient_usage(store_url: str) -> Mapping[str, int]:

@@ -1211,7 +1211,8 @@ class LearnedMove:
 class LearningTerms:
     """What rewards become in a learner. ``features``: of an arm; ``context``: numbers of an encoded one.
     ``constant``: what comes after them, of a bandit with an intercept, once it has learned anything.
-    ``space``: how often the bandit was moved to another catalogue.
+    ``space``: how often the bandit was moved to another catalogue. ``moves``: one of them a page, the
+    first one first; ``next``: None when there is no more.
 
     ``directions``: those that interact with the context, row by row; None: all coordinates do.
     """
@@ -1227,6 +1228,7 @@ class LearningTerms:
     constant: float | None = None
     space: int = 0
     moves: tuple[LearnedMove, ...] = ()
+    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

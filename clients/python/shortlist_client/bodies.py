@@ -505,6 +505,10 @@ class LearnedQuery(TypedDict, total=False):
     include: Literal["arms"] | None
 
 
+class TermsQuery(TypedDict, total=False):
+    cursor: str | None
+
+
 class LearnersQuery(TypedDict, total=False):
     cursor: str | None
     limit: int | None

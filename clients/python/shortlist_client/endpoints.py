@@ -353,9 +353,9 @@ class Endpoints:
         return routes.LIST_PRIORS.call(bandit, query={"cursor": cursor, "limit": limit})
 
     @endpoint
-    def get_terms(self, bandit: str) -> Call[LearningTerms]:
-        """How rewards become what learners know."""
-        return routes.GET_TERMS.call(bandit)
+    def get_terms(self, bandit: str, *, cursor: str | None = None) -> Call[LearningTerms]:
+        """How rewards become what learners know; one of the moves of the bandit a page."""
+        return routes.GET_TERMS.call(bandit, query={"cursor": cursor})
 
     @endpoint
     def report(

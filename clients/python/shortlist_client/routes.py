@@ -228,7 +228,7 @@ LIST_LOG = Route("GET", f"{_BANDIT}/log", answers.Page[answers.LoggedDecision], 
 LIST_LEARNED = Route("GET", f"{_BANDIT}/log/rewards", answers.LearnedPage, SAFE, query=bodies.LearnedQuery)
 LIST_REVISIONS = Route("GET", f"{_BANDIT}/log/arms", answers.Revisions, SAFE, query=_PAGE)
 LIST_PRIORS = Route("GET", f"{_BANDIT}/log/priors", answers.PriorVersions, SAFE, query=_PAGE)
-GET_TERMS = Route("GET", f"{_BANDIT}/log/terms", answers.LearningTerms, SAFE)
+GET_TERMS = Route("GET", f"{_BANDIT}/log/terms", answers.LearningTerms, SAFE, query=bodies.TermsQuery)
 LIST_VERSIONS = Route("GET", f"{_BANDIT}/versions", answers.Page[answers.BanditVersion], SAFE, query=_PAGE)
 REPORT = Route("GET", f"{_BANDIT}/report", answers.Report, SAFE, query=bodies.ReportQuery)
 EXPORT_LOG = Route("GET", f"{_BANDIT}/log/export", NOTHING, NEVER, query=bodies.ExportQuery)
