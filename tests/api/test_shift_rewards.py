@@ -8,7 +8,7 @@ import pytest
 from api_client import Api, Json, running
 from waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+pytestmark = pytest.mark.anyio
 
 RNG = np.random.default_rng(13)
 ARMS = {f"a{i}": [float(x) for x in row] for i, row in enumerate(RNG.uniform(-0.5, 0.5, size=(30, 3)))}

@@ -30,14 +30,23 @@ def left_out(source: str, markexpr: str) -> bool:
 
 
 def targets(source: str) -> Iterator[tuple[str, str]]:
-    """Each test, or class of tests, of a file, and the target that runs it."""
+    """Each function and class of a file, and the target that runs it, if it is a test."""
+    for node, target in _with_target(source):
+        yield node.name, target
+
+
+def loop_lines(source: str) -> int:
+    """The lines of a file without tests that `make test` leaves out."""
+    if left_out(source, LOOP):
+        return 0
+    others = [node for node, target in _with_target(source) if target != TARGETS[""]]
+    return source.count("\n") - sum((node.end_lineno or 0) - node.lineno + 1 for node in others)
+
+
+def _with_target(source: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, str]]:
     of_file = markers_of_file(source)
     for node in ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            own = {
-                name
-                for mark in node.decorator_list
-                for name in re.findall(r"^pytest\.mark\.(slow|rest)\b", ast.unparse(mark))
-            }
-            marker = next((name for name in ("slow", "rest") if name in own | of_file), "")
-            yield node.name, TARGETS[marker]
+            marks = " ".join(ast.unparse(mark).partition("(")[0] for mark in node.decorator_list)
+            markers = of_file | set(MARKER.findall(marks))
+            yield node, TARGETS[next((name for name in TARGETS if name in markers), "")]

@@ -13,8 +13,6 @@ import pytest
 from shortlist.linear import elimination, linear_elimination, ridge, sub_elim
 from shortlist.linear.most_uncertain_arm import Watched
 
-pytestmark = pytest.mark.rest
-
 ARMS, DIM, STEPS = 3_000, 16, 2_500
 RADIUS, NOISE = 0.3, 0.1
 SEEDS = range(3)

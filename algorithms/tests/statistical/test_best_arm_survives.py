@@ -10,8 +10,6 @@ from shortlist import confidence
 from shortlist.linear import elimination, ridge, ridge_sums, sub_elim
 from shortlist.linear.most_uncertain_arm import StageSample, Watched
 
-pytestmark = pytest.mark.rest
-
 DIM, ARMS, STEPS, RUNS, DELTA = 3, 60, 250, 30, 0.05
 LATE = 2_000
 FALSE_ALARM = 1e-6
