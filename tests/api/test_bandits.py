@@ -106,6 +106,7 @@ async def test_what_a_bandit_cannot_be(world: Api):
         await world.refused("GET", "/v1/bandits/b", status=404, code="not_found")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 async def test_what_a_policy_does_not_read_promises_nothing(world: Api, policy: str):
     """``theory`` is of the policies that read ``exploration``, as ``GET /v1/policies`` lists them."""
@@ -119,6 +120,7 @@ async def test_what_a_policy_does_not_read_promises_nothing(world: Api, policy: 
         assert policy in told["detail"]
 
 
+@pytest.mark.rest
 async def test_a_bandit_keeps_what_it_was_made_with_and_has_no_effect(
     world: Api, monkeypatch: pytest.MonkeyPatch
 ):
@@ -134,12 +136,14 @@ async def test_a_bandit_keeps_what_it_was_made_with_and_has_no_effect(
     await world.ok("PATCH", "/v1/bandits/b", {"policy": "linucb", "exploration": "auto"})
 
 
+@pytest.mark.rest
 async def test_a_bandit_needs_its_catalogue(world: Api):
     body = {**FULL, "catalogue": "none"}
     await world.refused("PUT", "/v1/bandits/b", body, status=404, code="not_found", canary="none")
     assert await world.listed("/v1/bandits") == []
 
 
+@pytest.mark.rest
 async def test_a_bandit_made_again_knows_nothing(world: Api):
     await world.bandit("b", "c")
     token = (await world.choose("b"))["decision"]
@@ -159,6 +163,7 @@ async def test_a_bandit_made_again_knows_nothing(world: Api):
     assert (await world.observe("b", {"id": "o", "arm": "a1", "value": 1.0}))["accepted"] == 1
 
 
+@pytest.mark.rest
 async def test_the_exploration_of_theory_depends_on_the_ridge(api: Api):
     """Without rewards theta~ is exploration * xi / sqrt(ridge), and a seed gives the same xi.
 
@@ -179,6 +184,7 @@ async def test_the_exploration_of_theory_depends_on_the_ridge(api: Api):
 KEYED = {"key": "ann"}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("scope", ["global", "per_key"])
 async def test_who_needs_a_key_and_who_refuses_one(world: Api, scope: str):
     await world.bandit("b", "c", scope=scope)
@@ -203,6 +209,7 @@ async def test_who_needs_a_key_and_who_refuses_one(world: Api, scope: str):
             assert answer.status_code == (status if there else 404), answer.text
 
 
+@pytest.mark.rest
 async def test_making_and_deleting_at_once_leaves_what_is_stored(store_url: str, tmp_path: Path):
     """Whoever wins: what is served afterwards is what a restart finds, and it works."""
     async with running(store_url, tmp_path / "1") as api:
@@ -245,6 +252,7 @@ TOO_LARGE: list[tuple[int, Json, str | None, str]] = [
 ]
 
 
+@pytest.mark.rest
 async def test_learners_that_would_be_too_large_are_refused_with_their_size(api: Api):
     for number, (dim, change, size, field) in enumerate(TOO_LARGE):
         name = f"wide-{number}"
@@ -261,6 +269,7 @@ async def test_learners_that_would_be_too_large_are_refused_with_their_size(api:
         await api.refused("GET", path, status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_a_bandit_with_larger_learners_that_exists_goes_on(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -72,6 +72,7 @@ async def test_the_target_of_recall_is_shown_and_kept(api: Api):
     assert told["detail"] == "a catalogue with this name exists: index.target_recall is 0.8, not 0.95"
 
 
+@pytest.mark.rest
 async def test_a_target_of_recall_that_is_none_is_refused(api: Api):
     for bad in [1.0, 1, 0, 0.7999, 0.9991, -0.95, 95, "x", "0.95", None, True, [0.95], {}]:
         body = {"dim": 2, "index": {"target_recall": bad}}
@@ -82,6 +83,7 @@ async def test_a_target_of_recall_that_is_none_is_refused(api: Api):
         assert await api.stored() == before
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "1e999"])
 async def test_a_target_of_recall_that_is_not_finite_is_refused(api: Api, word: str):
     body = f'{{"dim": 2, "index": {{"target_recall": {word}}}}}'.encode()
@@ -89,6 +91,7 @@ async def test_a_target_of_recall_that_is_not_finite_is_refused(api: Api, word: 
     await api.refused("PUT", "/v1/catalogues/c", content=body, code="invalid", loc=loc)
 
 
+@pytest.mark.rest
 async def test_of_many_who_make_a_catalogue_one_makes_it(api: Api):
     answers = await asyncio.gather(
         *(api.call("PUT", "/v1/catalogues/c", {"dim": 1 + i % 2}) for i in range(40))
@@ -126,6 +129,7 @@ async def test_a_catalogue_made_again_is_empty_and_may_differ(api: Api):
     assert await arms_of(api) == {"b": arm("b", 5, 6, 7)}
 
 
+@pytest.mark.rest
 async def test_an_upsert_inserts_and_replaces_everything_of_an_arm(api: Api):
     await api.catalogue("c", {}, dim=2)
     first = arm("a", 1, 2, tags=["x", "y"], metadata={"n": 1})
@@ -139,6 +143,7 @@ async def test_an_upsert_inserts_and_replaces_everything_of_an_arm(api: Api):
     assert await api.ok("GET", f"{put}/a") == arm("a", 9, 9, metadata={"only": "this"})
 
 
+@pytest.mark.rest
 async def test_an_upsert_is_all_or_nothing(api: Api):
     await api.catalogue("c", {"old": [1, 2]})
     before = await api.stored()
@@ -155,6 +160,7 @@ async def test_an_upsert_is_all_or_nothing(api: Api):
     assert await api.stored() == before
 
 
+@pytest.mark.rest
 async def test_an_id_twice_in_a_batch_is_refused_where_it_repeats(api: Api):
     await api.catalogue("c", {"a": [1, 2]})
     body: Json = {"arms": [arm("x", 1, 2), arm("y", 1, 2), arm("x", 1, 2)]}
@@ -163,6 +169,7 @@ async def test_an_id_twice_in_a_batch_is_refused_where_it_repeats(api: Api):
     assert await arms_of(api) == {"a": arm("a", 1, 2)}
 
 
+@pytest.mark.rest
 async def test_deleting_names_what_was_not_there_and_may_be_repeated(api: Api):
     await api.catalogue("c", {name: [1, 2] for name in "abcde"})
     many = {"ids": ["a", "none", "c", "nothing"]}
@@ -196,6 +203,7 @@ async def test_a_change_is_seen_by_the_next_call(api: Api):
         assert chosen == sorted(model, key=lambda item: -model[item]), step
 
 
+@pytest.mark.rest
 async def test_lists_give_everything_once_in_pages(api: Api):
     rows = {f"a{i}": [float(i)] for i in range(20)}
     await api.catalogue("c", rows)
@@ -221,6 +229,7 @@ async def test_a_page_of_long_arms_has_fewer(api: Api):
     assert len((await api.ok("GET", "/v1/catalogues/longest/arms?limit=1"))["items"]) == 1
 
 
+@pytest.mark.rest
 async def test_a_sample_draws_every_arm_alike_and_the_same_for_the_same_seed(api: Api):
     rows = {f"a{n}": [float(n), 1.0] for n in range(30)}
     await api.catalogue("c", rows)
@@ -241,6 +250,7 @@ async def test_a_sample_draws_every_arm_alike_and_the_same_for_the_same_seed(api
     assert (await api.ok("GET", "/v1/catalogues/none/arms?sample_seed=0"))["items"] == []
 
 
+@pytest.mark.rest
 async def test_a_sample_has_no_pages_and_needs_a_whole_seed(api: Api):
     await api.catalogue("c", {"a": [1.0]})
     path = "/v1/catalogues/c/arms"
@@ -249,6 +259,7 @@ async def test_a_sample_has_no_pages_and_needs_a_whole_seed(api: Api):
         await api.refused("GET", f"{path}?sample_seed={seed}", loc=["query", "sample_seed"])
 
 
+@pytest.mark.rest
 async def test_a_listing_gives_every_arm_that_stays_once_while_others_change(api: Api):
     staying = {f"s{i}": [float(i), 1.0] for i in range(60)}
     await api.catalogue("c", {**staying, **{f"m{i}": [0.0, 0.0] for i in range(30)}})
@@ -273,6 +284,7 @@ async def test_a_listing_gives_every_arm_that_stays_once_while_others_change(api
     assert sorted(seen) == sorted(staying)
 
 
+@pytest.mark.rest
 async def test_an_arm_is_never_seen_half_replaced(api: Api):
     """Features and metadata are stored apart; a reader gets both of one write."""
     await api.catalogue("c", {"a": [0.0]})
@@ -299,6 +311,7 @@ async def test_an_arm_is_never_seen_half_replaced(api: Api):
     assert min(reads) > 10
 
 
+@pytest.mark.rest
 async def test_writes_to_one_catalogue_at_once(api: Api):
     """Fifty writers: each write happens whole, and what is served is what is stored."""
     await api.catalogue("c", {}, dim=2)
@@ -319,6 +332,7 @@ async def test_writes_to_one_catalogue_at_once(api: Api):
         assert item["features"] == item["metadata"]["w"]
 
 
+@pytest.mark.rest
 async def test_everything_is_there_after_a_restart(store_url: str, tmp_path: Path):
     async with running(store_url, tmp_path / "1") as api:
         await api.catalogue("empty", {}, dim=4_096)
@@ -355,6 +369,7 @@ STEP = st.one_of(
 numbers = itertools.count()
 
 
+@pytest.mark.rest
 @settings(max_examples=12)
 @given(steps=st.lists(STEP, max_size=25))
 async def test_a_catalogue_is_a_dictionary(store_url: str, tmp_path: Path, steps: list[Any]):
@@ -435,6 +450,7 @@ NUMBERS: list[Any] = [
 ]
 
 
+@pytest.mark.rest
 async def test_a_number_that_is_none_is_named_by_its_field(api: Api):
     await api.ok("PUT", "/v1/catalogues/numbers", {"dim": 1}, 201)
     for metadata, field in NUMBERS:

@@ -107,6 +107,7 @@ async def test_answers_come_late_again_and_in_any_order(api: Api):
     assert after["centers"] == state["centers"]
 
 
+@pytest.mark.rest
 async def test_a_campaign_that_is_made_again_is_the_same_one(api: Api):
     await make(api)
     body = {"id": "c", "points": NAMES, "k": 3, "noise_std": 0.05, "first": "p0", "seed": 1}
@@ -130,6 +131,7 @@ async def test_a_campaign_that_is_made_again_is_the_same_one(api: Api):
     )
 
 
+@pytest.mark.rest
 async def test_many_clients_at_once(api: Api):
     """Every query is given out once, and every answer counts once."""
     matrix, measure = distances(), noisy(distances(), 0.05)
@@ -147,6 +149,7 @@ async def test_many_clients_at_once(api: Api):
     assert len(set(seen)) == len(seen) == state["issued"] == state["observed"]
 
 
+@pytest.mark.rest
 async def test_a_campaign_continues_after_a_restart_as_if_nothing_had_happened(
     store_url: str, tmp_path: Path
 ):
@@ -205,6 +208,7 @@ async def test_a_killed_service_loses_no_answer_that_it_took(tmp_path: Path):
     assert final["centers"] == [NAMES[place] for place in greedy(matrix, 4, 0)]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "place"),
     [
@@ -233,11 +237,13 @@ async def test_bad_campaigns_are_named(shared: Api, change: Json, place: list[st
     await shared.refused("GET", "/v1/centers/bad", status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_too_many_points(shared: Api):
     body = {"id": "bad", "points": [f"p{i}" for i in range(10_001)], "k": 1}
     await shared.refused("POST", "/v1/centers", body, status=413, code="too_large", loc=["body", "points"])
 
 
+@pytest.mark.rest
 async def test_bad_results_are_named_and_change_nothing(api: Api):
     await make(api, noise="bernoulli", noise_std=None)
     queries = await ask(api, 3)

@@ -78,6 +78,7 @@ async def test_a_field_is_changed_and_goes_back_to_its_default(world: Api, field
     assert await patched(world, {field: back}) == {**made, "version": 3}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("field", OTHER)
 async def test_what_learners_depend_on_cannot_be_changed(world: Api, field: str):
     value, needs = OTHER[field]
@@ -92,6 +93,7 @@ async def test_what_learners_depend_on_cannot_be_changed(world: Api, field: str)
     assert await world.ok("GET", PATH) == made
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("prior", ["plain", "learned"])
 async def test_a_pooled_prior_comes_and_goes_with_the_bandit(world: Api, prior: str):
     for name, made, wanted in (("b", "pooled", prior), ("c", prior, "pooled")):
@@ -103,6 +105,7 @@ async def test_a_pooled_prior_comes_and_goes_with_the_bandit(world: Api, prior: 
         assert await world.stored() == before
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("field", ["catalogue", "scope", "prior", "half_life_s", "shift_rewards"])
 async def test_null_is_a_change_too(world: Api, field: str):
     whole = {"scope": "per_key", "prior": "pooled", "half_life_s": 60, "shift_rewards": True}
@@ -125,6 +128,7 @@ BAD_PATCHES: list[Any] = [
     ]  # fmt: skip
 
 
+@pytest.mark.rest
 async def test_a_bad_patch_names_the_field_and_changes_nothing(world: Api):
     await world.bandit("b", "c")
     before = await world.stored()
@@ -133,6 +137,7 @@ async def test_a_bad_patch_names_the_field_and_changes_nothing(world: Api):
         assert await world.stored() == before
 
 
+@pytest.mark.rest
 async def test_a_policy_that_the_learners_do_not_allow_is_refused(world: Api):
     await world.bandit("b", "c", half_life_s=60)
     await world.refused("PATCH", PATH, {"policy": "sub_elim"}, loc=["body", "half_life_s"])
@@ -142,6 +147,7 @@ async def test_a_policy_that_the_learners_do_not_allow_is_refused(world: Api):
     await world.refused("PATCH", "/v1/bandits/none", {}, status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_an_option_goes_with_its_policy_unless_learners_depend_on_it(world: Api):
     await world.bandit("b", "c", policy="softmax", temperature=0.5)
     assert (await patched(world, {"policy": "sub_ts"}))["temperature"] is None
@@ -153,6 +159,7 @@ async def test_an_option_goes_with_its_policy_unless_learners_depend_on_it(world
     assert (await patched(world, {"policy": "sub_elim"}))["gamma"] is None
 
 
+@pytest.mark.rest
 async def test_objects_are_merged(world: Api):
     await world.bandit("b", "c", reward={"min": 0, "max": 5}, filter={"a": 1})
     changed = await patched(world, {"reward": {"max": None, "wait_s": 9}, "filter": {"b": {"$gte": 2}}})
@@ -162,6 +169,7 @@ async def test_objects_are_merged(world: Api):
     assert (await patched(world, {"filter": None}))["filter"] is None
 
 
+@pytest.mark.rest
 async def test_a_patch_without_a_difference_makes_no_version(world: Api):
     await world.bandit("b", "c", ridge=2)
     before = await world.stored()
@@ -170,6 +178,7 @@ async def test_a_patch_without_a_difference_makes_no_version(world: Api):
     assert await world.stored() == before
 
 
+@pytest.mark.rest
 async def test_a_change_is_made_only_to_what_if_match_names(world: Api):
     await world.bandit("b", "c")
     made = await world.call("PUT", PATH, {"catalogue": "c", "policy": "sub_ts"})
@@ -199,6 +208,7 @@ async def test_a_change_is_made_only_to_what_if_match_names(world: Api):
     )
 
 
+@pytest.mark.rest
 async def test_changes_at_the_same_time_are_all_made_in_some_order(world: Api):
     """Each changes another field; with If-Match exactly one is made."""
     await world.bandit("b", "c")
@@ -215,6 +225,7 @@ async def test_changes_at_the_same_time_are_all_made_in_some_order(world: Api):
     assert sorted(answer.status_code for answer in answers) == [200] + [412] * 19
 
 
+@pytest.mark.rest
 async def test_put_is_of_the_bandit_as_it_is_now(world: Api):
     made_with = {"catalogue": "c", "policy": "sub_ts"}
     await world.ok("PUT", PATH, made_with, 201)
@@ -225,6 +236,7 @@ async def test_put_is_of_the_bandit_as_it_is_now(world: Api):
     assert await world.ok("GET", PATH) == now
 
 
+@pytest.mark.rest
 async def test_the_versions_are_listed_newest_first(world: Api):
     await world.bandit("b", "c")
     only = await world.listed(f"{PATH}/versions")
@@ -263,6 +275,7 @@ async def test_versions_are_bounded_and_none_goes_that_may_be_needed(
     assert (await world.reward({"decision": token, "value": 1.0}))["duplicate"] == 1, "it is still in memory"
 
 
+@pytest.mark.rest
 async def test_what_was_learned_is_kept_and_seen_by_the_new_ridge(world: Api):
     await world.bandit("b", "c", exploration=0)
     await world.observe("b", *({"id": f"o{i}", "arm": f"a{i % 4}", "value": i % 3} for i in range(20)))
@@ -281,6 +294,7 @@ async def test_what_was_learned_is_kept_and_seen_by_the_new_ridge(world: Api):
     assert after["theta"] == (await world.learner("same"))["theta"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("prior", "change"),
     [("plain", {"ridge": 50}), ("pooled", {"ridge": 50}), ("pooled", {"prior_strength": 9})],
@@ -302,6 +316,7 @@ async def test_learners_without_rewards_follow_the_ridge_and_the_strength(
         assert arms[0] == arms[1]
 
 
+@pytest.mark.rest
 async def test_elimination_states_are_made_anew(world: Api):
     """With a small radius arms are eliminated at once; what was eliminated by it lives by a large one."""
     await world.bandit("b", "c", policy="sub_elim", exploration=0.01)
@@ -339,6 +354,7 @@ async def test_a_decision_is_rewarded_by_the_terms_of_its_version(world: Api):
     assert await world.store.hlen("shortlist:{p:0}:decisions") == waiting, "its version did not wait"
 
 
+@pytest.mark.rest
 async def test_an_event_asked_again_waits_as_its_version_did(world: Api):
     await world.bandit("b", "c")
     first = await world.choose("b", event_id="e")
@@ -373,6 +389,7 @@ async def test_versions_survive_a_restart_and_go_with_the_bandit(store_url: str,
         ] == "unknown_bandit"
 
 
+@pytest.mark.rest
 async def test_a_bandit_of_0_1_0_is_version_1_and_can_be_changed(store_url: str, tmp_path: Path):
     """Its record stood alone in the store."""
     async with running(store_url, tmp_path / "1") as api:
@@ -389,6 +406,7 @@ async def test_a_bandit_of_0_1_0_is_version_1_and_can_be_changed(store_url: str,
         assert [item["ridge"] for item in await api.listed(f"{PATH}/versions")] == [2, 1]
 
 
+@pytest.mark.rest
 def test_the_page_has_the_table():
     page = (Path(__file__).parents[2] / "docs/changing.md").read_text()
     for field in BanditSettings.__struct_fields__:

@@ -53,6 +53,7 @@ async def test_a_number_of_arms_that_cannot_be(api: Api):
         await api.refused("POST", "/v1/bandits/b/choose", {"k": k}, loc=["body", "k"])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_excluded_arms_are_not_chosen(api: Api, policy: str):
     await build(api, policy=policy)
@@ -65,6 +66,7 @@ async def test_excluded_arms_are_not_chosen(api: Api, policy: str):
             assert len(choice["arms"]) == 40 - count
 
 
+@pytest.mark.rest
 async def test_a_choice_from_nothing_is_refused(api: Api):
     await build(api)
     await api.catalogue("empty", {}, dim=3)
@@ -81,6 +83,7 @@ async def test_a_choice_from_nothing_is_refused(api: Api):
     assert len((await api.choose("b", event_id="e"))["arms"]) == 1
 
 
+@pytest.mark.rest
 async def test_a_greedy_choice_is_the_largest_product_with_the_estimate(api: Api):
     await build(api, exploration=0, ridge=0.5)
     rng = np.random.default_rng(5)
@@ -111,6 +114,7 @@ async def wins(api: Api, bandit: str) -> int:
     return total
 
 
+@pytest.mark.rest
 async def test_the_prior_is_drawn_from(api: Api):
     """From a symmetric prior each of two arms wins half of the draws: two-sided binomial, 1e-6."""
     await api.catalogue("two", {"x": [1.0, 0.0], "y": [0.0, 1.0]})
@@ -121,6 +125,7 @@ async def test_the_prior_is_drawn_from(api: Api):
     assert not low <= await wins(api, "greedy") <= high, "a bandit that does not draw must be found out"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts"])
 @pytest.mark.parametrize("exploration", [1.0, "theory"])
 async def test_a_seed_gives_the_same_arms_on_the_same_state(
@@ -145,6 +150,7 @@ async def test_a_seed_gives_the_same_arms_on_the_same_state(
         assert [(await api.choose("b", **request))["arms"] for request in requests] == first
 
 
+@pytest.mark.rest
 async def test_without_a_seed_choices_differ(api: Api):
     await build(api)
     assert len({json.dumps((await api.choose("b", k=3))["arms"]) for _ in range(10)}) == 10
@@ -221,6 +227,7 @@ async def test_an_event_is_answered_to_the_same_request_alone(api: Api):
         assert await api.choose("b", **FULL) == made
 
 
+@pytest.mark.rest
 async def test_a_batch_is_its_requests_in_order(api: Api):
     await build(api, scope="per_key")
     requests = [{"key": f"u{i % 7}", "k": 1 + i % 4, "seed": i, "exclude": [f"a{i}"]} for i in range(40)]
@@ -234,6 +241,7 @@ async def test_a_batch_is_its_requests_in_order(api: Api):
     assert (await api.learner("b", "u0"))["observations"] == 6
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("more", [{}, {"exclude": [f"x{n}" for n in range(9_000)]}])
 async def test_the_arms_of_a_batch_are_bounded_together(api: Api, more: Json):
     """In a small body and in one that is read in pieces."""
@@ -245,6 +253,7 @@ async def test_the_arms_of_a_batch_are_bounded_together(api: Api, more: Json):
     assert "20,000" in answer["detail"]
 
 
+@pytest.mark.rest
 async def test_an_error_in_a_batch_names_its_place(api: Api):
     await build(api, scope="per_key")
     path, good = "/v1/bandits/b/choose/batch", {"key": "ann"}
@@ -255,6 +264,7 @@ async def test_an_error_in_a_batch_names_its_place(api: Api):
     assert document["errors"][0]["loc"] == ["body", "requests", 1]
 
 
+@pytest.mark.rest
 async def test_keys_learn_apart(api: Api):
     await build(api, scope="per_key", exploration=0)
     await api.observe("b", {"id": "o", "key": "ann", "arm": "a1", "value": 1.0})
@@ -265,6 +275,7 @@ async def test_keys_learn_apart(api: Api):
     assert (await api.choose("b", key="bob"))["arms"][0]["score"] == 0.0
 
 
+@pytest.mark.rest
 async def test_a_batch_that_fails_is_run_once(api: Api, monkeypatch: pytest.MonkeyPatch):
     """Only what found no arm is asked again, after a poll: another process may have just written some."""
     await build(api, scope="per_key")
@@ -285,6 +296,7 @@ async def test_a_batch_that_fails_is_run_once(api: Api, monkeypatch: pytest.Monk
     assert asked == ["ann", "bob", "eve", "eve"]
 
 
+@pytest.mark.rest
 async def test_the_service_answers_others_during_a_large_batch(api: Api):
     await api.catalogue(
         "big", {f"x{i}": row for i, row in enumerate(np.random.default_rng(6).normal(size=(8_000, 32)))}

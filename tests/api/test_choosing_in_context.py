@@ -118,6 +118,7 @@ async def test_scores_are_predictions_and_the_best_come_first(api: Api, policy: 
         assert choice["arms"][0]["propensity"] > 0
 
 
+@pytest.mark.rest
 async def test_shifted_rewards_with_a_context(api: Api):
     await build(api, shift_rewards=True)
     arms, situations, values = await play(api)
@@ -131,6 +132,7 @@ async def test_shifted_rewards_with_a_context(api: Api):
     assert learner["offset"] == pytest.approx(np.sqrt(2) * wanted[-1] - 1)
 
 
+@pytest.mark.rest
 async def test_named_fields_are_encoded_and_shown(api: Api):
     await build(api, context={"fields": FIELDS}, interactions=1)
     made = await api.ok("GET", "/v1/bandits/b")
@@ -154,6 +156,7 @@ async def test_named_fields_are_encoded_and_shown(api: Api):
     assert_learned(learner, [row], [2.0], m=M)
 
 
+@pytest.mark.rest
 async def test_absent_fields_are_zeros(api: Api):
     """The same choice, to the bit of the score, as with nulls and values that are not listed."""
     await build(api, context={"fields": FIELDS})
@@ -169,6 +172,7 @@ async def test_absent_fields_are_zeros(api: Api):
     assert answers[0] == answers[1] == answers[2]
 
 
+@pytest.mark.rest
 async def test_one_hot_contexts_without_a_shared_part_are_learners_of_their_own(api: Api):
     """Each group is compared with a learner of its own.
 
@@ -190,6 +194,7 @@ async def test_one_hot_contexts_without_a_shared_part_are_learners_of_their_own(
     assert [a["id"] for a in chosen["arms"]] == [a["id"] for a in (await api.choose("alone", k=9))["arms"]]
 
 
+@pytest.mark.rest
 async def test_a_context_decides_what_is_best(api: Api):
     await build(api, exploration=0.0)
     truth = RNG.normal(size=(DIM, 3))
@@ -204,6 +209,7 @@ async def test_a_context_decides_what_is_best(api: Api):
         assert (await api.choose("b", context=context))["arms"][0]["id"] == best
 
 
+@pytest.mark.rest
 async def test_the_same_seed_and_event_give_the_same_choice(api: Api):
     await build(api, interactions=3)
     await play(api)
@@ -216,6 +222,7 @@ async def test_the_same_seed_and_event_give_the_same_choice(api: Api):
     await api.refused("POST", "/v1/bandits/b/choose", {"event_id": "e"}, loc=["body", "context"])
 
 
+@pytest.mark.rest
 async def test_filters_rules_exclusions_and_many_arms(api: Api):
     arms = [
         {"id": arm, "features": row, "metadata": {"half": int(arm[1:]) % 2, "group": int(arm[1:]) % 5}}
@@ -245,6 +252,7 @@ async def test_filters_rules_exclusions_and_many_arms(api: Api):
     assert (await api.learner("b"))["version"] == 2
 
 
+@pytest.mark.rest
 async def test_a_batch_has_a_context_for_each(api: Api):
     await build(api, exploration=0.0)
     await play(api)
@@ -256,6 +264,7 @@ async def test_a_batch_has_a_context_for_each(api: Api):
         assert found["arms"] == (await api.choose("b", context=context))["arms"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("aggregate", ["first", "sum"])
 async def test_late_rewards_teach_in_the_context_of_their_decision(api: Api, aggregate: str):
     """A default is taken back for good, deferred decisions and several rewards count as without a context."""
@@ -285,6 +294,7 @@ async def test_late_rewards_teach_in_the_context_of_their_decision(api: Api, agg
         assert_learned(await api.learner("b", precision=True), rows, [2.25, -1.0])
 
 
+@pytest.mark.rest
 async def test_keys_pool_discount_and_are_forgotten_as_ever(api: Api):
     await build(
         api, scope="per_key", prior="pooled", half_life_s=3_600, explore={"centers": 2}, prior_strength=5
@@ -308,6 +318,7 @@ async def test_keys_pool_discount_and_are_forgotten_as_ever(api: Api):
     assert np.abs((await api.learner("b", "bob"))["weights"]).max() < 1e-9
 
 
+@pytest.mark.rest
 async def test_a_campaign_teaches_what_all_contexts_share(api: Api):
     await build(api)
     arms = list(ARMS)[:8]
@@ -325,6 +336,7 @@ async def test_a_campaign_teaches_what_all_contexts_share(api: Api):
     assert len(answer["arms"]) == 2
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, policy: str):
     async with running(store_url, tmp_path) as api:
@@ -350,6 +362,7 @@ async def test_nothing_is_lost_by_a_restart(store_url: str, tmp_path: Path, poli
         await api.refused("PUT", "/v1/bandits/b", changed, status=409, code="conflict")
 
 
+@pytest.mark.rest
 async def test_a_changed_bandit_keeps_its_context_and_its_directions(api: Api):
     """What a learner's sums depend on stays; decisions of before the change are rewarded in their context."""
     await build(api, interactions=2)
@@ -374,6 +387,7 @@ async def test_a_changed_bandit_keeps_its_context_and_its_directions(api: Api):
     await api.refused("PATCH", "/v1/bandits/b", {"policy": "sub_elim"}, loc=["body", "context"])
 
 
+@pytest.mark.rest
 async def test_a_token_of_64_numbers_is_below_4_kb(api: Api):
     await build(api, context={"dim": 64})
     token = (await api.choose("b", context=contexts(1, 64)[0]))["decision"]
@@ -383,6 +397,7 @@ async def test_a_token_of_64_numbers_is_below_4_kb(api: Api):
     assert len((await api.choose(plain))["decision"]) < len(token) - 340
 
 
+@pytest.mark.rest
 async def test_a_changed_token_is_worth_nothing(api: Api):
     await build(api)
     token = (await api.choose("b", context=[1, 2, 3]))["decision"]
@@ -413,6 +428,7 @@ WRONG: list[tuple[str, Any, list[str | int]]] = [
 ]
 
 
+@pytest.mark.rest
 async def test_a_bad_vector_is_refused_everywhere(api: Api):
     await build(api)
     before = await api.stored()
@@ -432,6 +448,7 @@ async def test_a_bad_vector_is_refused_everywhere(api: Api):
         assert await api.stored() == before
 
 
+@pytest.mark.rest
 async def test_numbers_that_are_none_are_refused(api: Api):
     await build(api)
     await build(api, "fields", context={"fields": FIELDS})
@@ -458,6 +475,7 @@ BAD_FIELDS: list[Any] = [
 ]
 
 
+@pytest.mark.rest
 async def test_a_bad_field_is_named_and_not_repeated(api: Api):
     await build(api, context={"fields": FIELDS})
     before = await api.stored()
@@ -472,6 +490,7 @@ async def test_a_bad_field_is_named_and_not_repeated(api: Api):
         assert await api.stored() == before
 
 
+@pytest.mark.rest
 async def test_large_bodies_of_contexts_are_refused_quickly(api: Api):
     await build(api, context={"fields": FIELDS})
     many = {f"f{n}": n for n in range(60_000)}
@@ -483,6 +502,7 @@ async def test_large_bodies_of_contexts_are_refused_quickly(api: Api):
     await api.refused("POST", "/v1/bandits/b/observations", {"observations": items}, loc=loc)
 
 
+@pytest.mark.rest
 async def test_a_context_is_refused_where_there_is_none(api: Api):
     await api.catalogue("c", ARMS)
     await api.bandit("b", "c")
@@ -528,6 +548,7 @@ RULES: list[tuple[Any, list[str | int]]] = [
 ]
 
 
+@pytest.mark.rest
 async def test_a_bandit_with_a_bad_context_is_not_made(api: Api):
     await api.catalogue("c", ARMS)
     for rule, loc in RULES:
@@ -536,6 +557,7 @@ async def test_a_bandit_with_a_bad_context_is_not_made(api: Api):
         await api.refused("GET", "/v1/bandits/b", status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_elimination_takes_no_context_and_says_why(api: Api):
     await api.catalogue("c", ARMS)
     for policy in ["sub_elim", "linear_elim"]:
@@ -554,6 +576,7 @@ TOO_LARGE: list[tuple[int, int, str, Any, int]] = [
 ]
 
 
+@pytest.mark.rest
 async def test_the_largest_interactions_that_fits_is_named(api: Api):
     for dim, m, scope, interactions, largest in TOO_LARGE:
         name = f"{dim}-{m}-{scope}-{interactions}"
@@ -569,12 +592,14 @@ async def test_the_largest_interactions_that_fits_is_named(api: Api):
         await api.reward({"decision": choice["decision"], "value": 1.0})
 
 
+@pytest.mark.rest
 async def test_a_context_that_never_fits_is_refused_itself(api: Api):
     await api.catalogue("wide", {"a": [1.0] * 200})
     body = {"catalogue": "wide", "policy": "sub_ts", "scope": "per_key", "context": {"dim": 57}}
     await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "context"])
 
 
+@pytest.mark.rest
 async def test_interactions_are_a_number_or_all(api: Api):
     await api.catalogue("c", ARMS)
     for wrong in [0, -1, 1.5, "some", True, 4_097]:
@@ -582,6 +607,7 @@ async def test_interactions_are_a_number_or_all(api: Api):
         await api.refused("PUT", "/v1/bandits/b", body, loc=["body", "interactions"])
 
 
+@pytest.mark.rest
 async def test_interactions_need_a_context_and_directions_need_arms(api: Api):
     await api.catalogue("empty", {}, dim=3)
     body: Json = {"catalogue": "empty", "policy": "sub_ts", "interactions": 2}

@@ -72,6 +72,7 @@ async def test_a_token_of_any_length_is_explained_and_a_short_one_by_its_path_to
         await world.refused("POST", "/v1/bandits/b/log/explain", body, status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_a_bandit_without_a_log_says_so(world: Api):
     """Not that the row will come: nobody has to wait for it."""
     await world.bandit("b", "c")
@@ -82,6 +83,7 @@ async def test_a_bandit_without_a_log_says_so(world: Api):
     assert [each.split(":")[0] for each in report["warnings"]] == ["this bandit keeps no log"]
 
 
+@pytest.mark.rest
 async def test_draws_differ_and_so_do_their_seeds(world: Api):
     await world.bandit("b", "c", policy="softmax", temperature=10.0, log={})
     found = [await explained(world, await world.choose("b", k=4)) for _ in range(5)]
@@ -90,6 +92,7 @@ async def test_draws_differ_and_so_do_their_seeds(world: Api):
     assert len({tuple(arm["id"] for arm in each["row"]["arms"]) for each in found}) > 1
 
 
+@pytest.mark.rest
 async def test_another_seed_makes_another_choice(world: Api, monkeypatch: pytest.MonkeyPatch):
     await world.bandit("b", "c", policy="softmax", temperature=10.0, log={})
     choice = await world.choose("b", k=8)
@@ -99,6 +102,7 @@ async def test_another_seed_makes_another_choice(world: Api, monkeypatch: pytest
     assert (await explained(world, choice))["repeated"] is False
 
 
+@pytest.mark.rest
 async def test_all_that_a_request_may_ask_for_is_asked_again(world: Api):
     await world.bandit(
         "b", "c", policy="softmax", scope="per_key", context={"dim": 2}, log={}, holdout={"share": 0.0},
@@ -129,6 +133,7 @@ async def test_a_choice_of_the_holdout_is_made_again(world: Api, serve: Any):
     assert (found["row"]["group"], found["repeated"]) == ("holdout", True)
 
 
+@pytest.mark.rest
 async def test_estimates_and_widths_are_those_of_the_learner(world: Api):
     await world.bandit("b", "c", policy="linear_ts", log={})
     await taught(world)
@@ -144,6 +149,7 @@ async def test_estimates_and_widths_are_those_of_the_learner(world: Api):
     assert estimates == sorted(estimates, reverse=True)
 
 
+@pytest.mark.rest
 async def test_shifted_rewards_are_in_the_unit_of_rewards(world: Api):
     await world.bandit("b", "c", policy="linear_ts", log={}, exploration=0.0, shift_rewards=True)
     await taught(world, value=-2.0)
@@ -155,6 +161,7 @@ async def test_shifted_rewards_are_in_the_unit_of_rewards(world: Api):
         assert each["width"] > 0
 
 
+@pytest.mark.rest
 async def test_what_has_changed_is_said_and_what_was_logged_is_shown(world: Api):
     await world.bandit("b", "c", policy="sub_ts", log={})
     choice = await world.choose("b")
@@ -171,6 +178,7 @@ async def test_what_has_changed_is_said_and_what_was_logged_is_shown(world: Api)
     assert (await explained(world, choice))["changed"] == ["learner", "catalogue"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("fields", "changed"),
     [
@@ -185,6 +193,7 @@ async def test_what_has_no_version_is_not_made_again(world: Api, fields: Json, c
     assert (found["changed"], found["repeated"]) == (changed, None)
 
 
+@pytest.mark.rest
 async def test_a_request_that_was_too_large_to_be_kept_is_not_made_again(world: Api):
     await world.bandit("b", "c", policy="sub_ts", log={})
     rng = np.random.default_rng(1)
@@ -193,6 +202,7 @@ async def test_a_request_that_was_too_large_to_be_kept_is_not_made_again(world: 
     assert (found["asked"], found["changed"], found["repeated"]) == (None, ["request"], None)
 
 
+@pytest.mark.rest
 async def test_an_arm_that_is_gone_is_a_change_of_the_catalogue(world: Api):
     await world.bandit("b", "c", policy="sub_ts", log={})
     choice = await world.choose("b", rules={"pin": [{"arm": "a5", "place": 1}]})
@@ -201,6 +211,7 @@ async def test_an_arm_that_is_gone_is_a_change_of_the_catalogue(world: Api):
     assert (await explained(world, choice))["changed"] == ["catalogue"]
 
 
+@pytest.mark.rest
 async def test_what_is_not_in_the_log_is_not_found(world: Api):
     await world.bandit("b", "c", policy="sub_ts")
     await world.bandit("other", "c", policy="sub_ts", log={})

@@ -56,6 +56,7 @@ async def test_with_a_filter_the_centres_are_those_of_the_arms_that_it_lets_in(a
     assert [await shown(api, "cyd") for _ in CENTERS] == [[center] for center in CENTERS]
 
 
+@pytest.mark.rest
 async def test_centres_come_before_better_arms_within_the_rules_too(api: Api):
     """The first two centres share a maker: the second gives its turn to the policy."""
     await build(api)
@@ -71,6 +72,7 @@ async def test_centres_come_before_better_arms_within_the_rules_too(api: Api):
         assert len(set(ids) - {CENTERS[1]}) == 3
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("k", [2, 3, 5, 7, 40])
 async def test_several_arms_at_once_take_several_turns(api: Api, k: int):
     await build(api)
@@ -86,6 +88,7 @@ async def test_several_arms_at_once_take_several_turns(api: Api, k: int):
         seen += turn
 
 
+@pytest.mark.rest
 async def test_scores_are_of_one_draw_and_rewards_are_learned(api: Api):
     await build(api, exploration=0.0)
     for step in range(5):
@@ -97,6 +100,7 @@ async def test_scores_are_of_one_draw_and_rewards_are_learned(api: Api):
     assert (await api.learner("b", "ann"))["observations"] == 5
 
 
+@pytest.mark.rest
 async def test_an_event_keeps_its_turn(api: Api):
     await build(api)
     once = await api.choose("b", key="ann", event_id="e1")
@@ -109,12 +113,14 @@ async def test_an_event_keeps_its_turn(api: Api):
     assert await shown(api) == [CENTERS[2]]
 
 
+@pytest.mark.rest
 async def test_calls_at_once_take_different_turns(api: Api):
     await build(api)
     found = await asyncio.gather(*(shown(api) for _ in range(5)))
     assert sorted(arm for arms in found for arm in arms) == sorted(CENTERS)
 
 
+@pytest.mark.rest
 async def test_an_excluded_or_deleted_centre_gives_its_turn_to_the_policy(api: Api):
     await build(api)
     (arm,) = await shown(api, exclude=[CENTERS[0]])
@@ -128,6 +134,7 @@ async def test_an_excluded_or_deleted_centre_gives_its_turn_to_the_policy(api: A
     assert not {*CENTERS[:3]} & set(ids)
 
 
+@pytest.mark.rest
 async def test_a_seed_repeats_the_draw_and_not_the_turn(api: Api):
     await build(api)
     ann, bob = [await api.choose("b", key=key, seed=7) for key in ("ann", "bob")]
@@ -139,6 +146,7 @@ async def test_a_seed_repeats_the_draw_and_not_the_turn(api: Api):
     assert await shown(api, seed=7) == await shown(api, seed=7)
 
 
+@pytest.mark.rest
 async def test_turns_outlive_the_process(store_url: str, tmp_path: Path):
     async with running(store_url, tmp_path) as api:
         await build(api)
@@ -149,6 +157,7 @@ async def test_turns_outlive_the_process(store_url: str, tmp_path: Path):
     assert before + after == CENTERS
 
 
+@pytest.mark.rest
 async def test_a_key_with_as_many_rewards_as_centres_does_not_explore(api: Api):
     await build(api)
     history = [{"id": f"o{i}", "key": "old", "arm": "a1", "value": 1} for i in range(5)]
@@ -158,6 +167,7 @@ async def test_a_key_with_as_many_rewards_as_centres_does_not_explore(api: Api):
     assert (await api.choose("b", key="old"))["exact"]
 
 
+@pytest.mark.rest
 async def test_a_forgotten_key_is_new_again(api: Api):
     await build(api)
     assert [(await shown(api))[0] for _ in range(5)] == CENTERS
@@ -165,12 +175,14 @@ async def test_a_forgotten_key_is_new_again(api: Api):
     assert await shown(api) == CENTERS[:1]
 
 
+@pytest.mark.rest
 async def test_a_global_bandit_explores_once(api: Api):
     await build(api, scope="global")
     assert [(await shown(api, None))[0] for _ in range(5)] == CENTERS
     assert (await api.choose("b"))["exact"]
 
 
+@pytest.mark.rest
 async def test_fewer_arms_than_centres_and_none(api: Api):
     await api.catalogue("c", {}, dim=3)
     await api.bandit("b", "c", scope="per_key", explore={"centers": 5})
@@ -182,6 +194,7 @@ async def test_fewer_arms_than_centres_and_none(api: Api):
     assert (await api.choose("b", key="ann"))["exact"]
 
 
+@pytest.mark.rest
 async def test_centres_follow_the_catalogue(api: Api, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.policies.warm_up.REFRESH_S", 0.0)
     monkeypatch.setattr("app.policies.warm_up.COOLDOWN_FACTOR", 0.0)
@@ -196,6 +209,7 @@ async def test_centres_follow_the_catalogue(api: Api, monkeypatch: pytest.Monkey
     await wait_until(is_far, what="new keys are shown the centres of the catalogue as it is now")
 
 
+@pytest.mark.rest
 async def test_a_large_catalogue_is_sampled(api: Api, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.policies.warm_up.MOST_READS", 3 * 10 * 11)
     await build(api)
@@ -205,6 +219,7 @@ async def test_a_large_catalogue_is_sampled(api: Api, monkeypatch: pytest.Monkey
     assert found == [f"a{4 * row}" for row in wanted]
 
 
+@pytest.mark.rest
 async def test_explore_is_part_of_the_bandit_and_bad_values_are_named(api: Api):
     await build(api)
     assert (await api.ok("GET", "/v1/bandits/b"))["explore"] == {"centers": 5}

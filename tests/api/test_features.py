@@ -96,6 +96,7 @@ async def test_what_is_missing_is_zeros_and_what_no_field_lists_is_counted(share
     assert (await shared.ok("GET", "/v1/catalogues/missing"))["unlisted"]["brand"]["arms"] == 9
 
 
+@pytest.mark.rest
 async def test_every_wrong_value_is_named_and_nothing_is_changed(shared: Api):
     await made(shared, "wrong", {"fields": FIELDS})
     await put(shared, "wrong", SHOE)
@@ -123,6 +124,7 @@ async def test_every_wrong_value_is_named_and_nothing_is_changed(shared: Api):
     assert await shared.ok("GET", arms_path("wrong")) == before
 
 
+@pytest.mark.rest
 async def test_a_changed_price_is_a_new_revision_and_a_note_is_none(shared: Api):
     await made(shared, "prices", {"fields": FIELDS})
     await shared.ok("PUT", "/v1/bandits/prices", {"catalogue": "prices", "policy": "sub_ts"}, 201)
@@ -140,6 +142,7 @@ async def test_a_changed_price_is_a_new_revision_and_a_note_is_none(shared: Api)
     assert (await features_of(shared, "prices", "shoe"))[2] == pytest.approx((np.log1p(19) - 3) / 2)
 
 
+@pytest.mark.rest
 async def test_an_arm_as_it_is_answered_can_be_sent_and_one_with_other_features_not(shared: Api):
     await made(shared, "back", {"fields": FIELDS})
     await put(shared, "back", SHOE)
@@ -151,6 +154,7 @@ async def test_an_arm_as_it_is_answered_can_be_sent_and_one_with_other_features_
         assert told["errors"][0]["loc"] == ["body", "arms", 0, "features"]
 
 
+@pytest.mark.rest
 async def test_blocks_need_no_features_where_metadata_says_them(shared: Api):
     await made(shared, "blocks", {"fields": FIELDS})
 
@@ -170,6 +174,7 @@ async def test_blocks_need_no_features_where_metadata_says_them(shared: Api):
     assert told["errors"][0]["loc"] == ["body", 2, "metadata", "brand"]
 
 
+@pytest.mark.rest
 async def test_features_are_immutable(shared: Api):
     features = {"fields": FIELDS, "embedding": {"dim": 4, "reduce": 2}}
     await made(shared, "fixed", features)
@@ -193,6 +198,7 @@ async def test_features_are_immutable(shared: Api):
     assert "its features are others" in problem["detail"]
 
 
+@pytest.mark.rest
 async def test_features_that_cannot_be_are_refused_by_their_field(shared: Api):
     def embedding(**own: Any) -> Json:
         return {"embedding": {"dim": 4, **own}}
@@ -262,6 +268,7 @@ QUESTIONS: list[tuple[str, Json]] = [
 ]
 
 
+@pytest.mark.rest
 async def test_arms_are_kept_and_not_chosen_until_a_basis_fits_them(shared: Api):
     view = await made(shared, "waits", {"embedding": {"dim": DIM, "reduce": TO}})
     assert (view["dim"], view["reduction"]["state"]) == (TO, "not_fitted")
@@ -289,6 +296,7 @@ async def test_arms_are_kept_and_not_chosen_until_a_basis_fits_them(shared: Api)
     assert (await shared.ok("GET", "/v1/catalogues/waits"))["version"] == fitted["version"], "as it was"
 
 
+@pytest.mark.rest
 async def test_what_the_reduction_keeps_of_neighbours_is_told(shared: Api):
     """Against brute force over the same 200 of 200 arms: every arm is a probe."""
     await made(shared, "near", {"embedding": {"dim": DIM, "reduce": TO}})
@@ -327,6 +335,7 @@ async def test_a_thousand_arms_are_fitted_by_themselves(shared: Api):
     assert [arm["id"] for arm in by_embedding["arms"]] == [arm["id"] for arm in by_query["arms"]]
 
 
+@pytest.mark.rest
 async def test_a_rank_that_is_too_small_is_told_and_the_arms_stay(shared: Api):
     await made(shared, "flat", {"embedding": {"dim": DIM, "reduce": TO}})
     path = "/v1/catalogues/flat/features/fit"
@@ -343,6 +352,7 @@ async def test_a_rank_that_is_too_small_is_told_and_the_arms_stay(shared: Api):
     assert (await shared.ok("GET", "/v1/catalogues/flat"))["reduction"]["state"] == "fitted"
 
 
+@pytest.mark.rest
 async def test_an_unfitted_catalogue_takes_only_so_many_arms(shared: Api, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.catalogues.catalogues.MAX_UNFITTED_ARMS", 50)
     assert MAX_UNFITTED_ARMS > FIT_ARMS
@@ -354,6 +364,7 @@ async def test_an_unfitted_catalogue_takes_only_so_many_arms(shared: Api, monkey
     await put(shared, "full", body["arms"][0])
 
 
+@pytest.mark.rest
 async def test_embeddings_of_another_length_or_beyond_float32_are_refused(shared: Api):
     basis = np.eye(DIM)[:TO]
     await made(shared, "lengths", {"embedding": {"dim": DIM, "reduce": {"to": TO, "basis": basis.tolist()}}})
@@ -382,6 +393,7 @@ async def test_embeddings_of_another_length_or_beyond_float32_are_refused(shared
     assert told["errors"][0]["loc"] == ["body", "arms", 0, "features"]
 
 
+@pytest.mark.rest
 async def test_blocks_and_lines_reduce_as_one_arm_alone(shared: Api):
     """Arms have the same bits whatever they are sent together with."""
     basis = np.linalg.qr(np.random.default_rng(2).normal(size=(DIM, TO)))[0].T.tolist()
@@ -429,6 +441,7 @@ async def test_blocks_that_were_reduced_before_make_the_same_arms(shared: Api):
     assert answer["errors"][0]["loc"] == ["body", 1, "features"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("rule", "status", "code"),
     [
@@ -452,6 +465,7 @@ async def test_blocks_cannot_be_reduced_where_there_is_no_basis(
     assert "The first 0 arms were applied" in answer["detail"]
 
 
+@pytest.mark.rest
 async def test_many_numbers_are_warned_of(shared: Api):
     assert "warnings" not in await shared.ok("PUT", "/v1/catalogues/d256", {"dim": 256}, 201)
     (warning,) = (await shared.ok("PUT", "/v1/catalogues/d768", {"dim": 768}, 201))["warnings"]
@@ -464,6 +478,7 @@ async def test_many_numbers_are_warned_of(shared: Api):
     assert "warnings" not in reduced
 
 
+@pytest.mark.rest
 async def test_learners_and_explanations_name_the_columns(shared: Api):
     await made(shared, "named", {"fields": FIELDS[:4]})
     arms = [changed(SHOE, **{"list price": p}) | {"id": f"p{p}"} for p in (1, 10, 100)]

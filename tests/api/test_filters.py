@@ -140,6 +140,7 @@ async def test_the_best_of_the_eligible_arms_are_chosen_within_the_rules(shared:
     assert [arm["score"] for arm in choice["arms"]] == pytest.approx([value[arm] for arm in expected])
 
 
+@pytest.mark.rest
 async def test_pins_alone_fill_a_list_and_are_rewarded_like_any_arm(shared: Api):
     await build(shared, "pins", reward={"wait_s": None})
     pins = {"pin": [{"arm": "a1", "place": 1}]}
@@ -152,6 +153,7 @@ async def test_pins_alone_fill_a_list_and_are_rewarded_like_any_arm(shared: Api)
     assert ids(short)[-1] == "a1"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["softmax", "igw", "sub_ts"])
 async def test_where_every_place_is_pinned_propensities_are_one(shared: Api, policy: str):
     """Of policies that give propensities: the others give none."""
@@ -163,6 +165,7 @@ async def test_where_every_place_is_pinned_propensities_are_one(shared: Api, pol
     assert [arm.get("propensity") for arm in found] == [expected, expected]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("limit", [None, 1])
 async def test_softmax_draws_among_the_eligible_as_its_propensities_say(shared: Api, limit: int | None):
     name = f"softmax-{limit}"
@@ -199,6 +202,7 @@ async def test_softmax_draws_among_the_eligible_as_its_propensities_say(shared: 
         assert given == pytest.approx(places(ids(answer)), rel=1e-9)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["sub_elim", "linear_elim"])
 async def test_elimination_takes_the_widest_living_eligible_arm(shared: Api, policy: str):
     name = f"widest-{policy}"
@@ -224,6 +228,7 @@ async def test_elimination_takes_the_widest_living_eligible_arm(shared: Api, pol
     assert sum(stage["size"] for stage in states["stages"]) == len(lives)
 
 
+@pytest.mark.rest
 async def test_a_bandits_own_filter_always_holds(shared: Api):
     own, more = {"stock": True}, {"price": {"$lt": 13}}
     await build(shared, "own", exploration=0, filter=own)
@@ -238,6 +243,7 @@ async def test_a_bandits_own_filter_always_holds(shared: Api):
     await shared.refused("PUT", "/v1/bandits/other", bad, loc=place)
 
 
+@pytest.mark.rest
 async def test_a_bandits_filter_on_a_field_that_no_arm_has_is_a_warning(shared: Api):
     """Its arms may come later, so that it is no error."""
     await shared.ok("PUT", "/v1/catalogues/later", {"dim": 2}, 201)
@@ -251,6 +257,7 @@ async def test_a_bandits_filter_on_a_field_that_no_arm_has_is_a_warning(shared: 
     assert "warnings" not in await shared.ok("PATCH", "/v1/bandits/misspelt", mended)
 
 
+@pytest.mark.rest
 async def test_warm_up_baselines_and_shifted_rewards_keep_to_the_filter(shared: Api):
     await build(shared, "warm", explore={"centers": 9})
     await shared.ok("DELETE", "/v1/bandits/warm/learners/_global", status=204)
@@ -264,6 +271,7 @@ async def test_warm_up_baselines_and_shifted_rewards_keep_to_the_filter(shared: 
         assert set(ids(choice)) == set(let_in(document))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", ["bounded_me", "racing", "exact", "hnsw", "adaptive"])
 async def test_searches_draws_and_centres_keep_to_the_filter(shared: Api, method: str):
     name = f"queries-{method}"
@@ -301,6 +309,7 @@ async def test_searches_draws_and_centres_keep_to_the_filter(shared: Api, method
         await shared.refused("POST", f"/v1/catalogues/{name}/{path}", nobody, status=409, code="no_arms")
 
 
+@pytest.mark.rest
 async def test_changes_of_metadata_alone_count_at_once_in_every_process_and_after_a_restart(
     store_url: str, tmp_path: Path
 ):
@@ -326,6 +335,7 @@ async def test_changes_of_metadata_alone_count_at_once_in_every_process_and_afte
         assert set(ids(await again.choose("c", **ask))) == expected - {"a0"}
 
 
+@pytest.mark.rest
 async def test_the_catalogue_tells_which_filters_are_in_use(shared: Api):
     await build(shared, "told")
     for _ in range(3):
@@ -337,6 +347,7 @@ async def test_the_catalogue_tells_which_filters_are_in_use(shared: Api):
     assert [one["way"] for one in told] == ["copy", "exact"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("request_body", "loc"),
     [
@@ -395,6 +406,7 @@ UNMET: list[tuple[Json, dict[str, str]]] = [
 ]
 
 
+@pytest.mark.rest
 async def test_where_a_filter_lets_in_nothing_it_is_said_why(api: Api):
     """A misspelt field, or one that is compared with another kind of value: of whoever takes a filter."""
     arms: list[Json] = [

@@ -95,6 +95,7 @@ def test_what_is_not_known_needs_admin(path: str, method: str):
     assert scope_of(method, path) == "admin" or (path.rstrip("/") or "/") in known
 
 
+@pytest.mark.rest
 def test_head_and_a_slash_too_many_need_no_other_scope():
     for method, path in documented():
         assert scope_of(method, f"{path}/") == scope_of(method, path), path
@@ -124,6 +125,7 @@ CALLS: list[tuple[str, str, Any, str]] = [
 ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("method", "path", "body", "needed"), CALLS)
 async def test_a_key_does_what_its_scopes_say_and_nothing_else(
     guarded: Api, method: str, path: str, body: Any, needed: str
@@ -137,6 +139,7 @@ async def test_a_key_does_what_its_scopes_say_and_nothing_else(
             await guarded.refused(method, path, body, status=403, code="forbidden", headers=bearer(name))
 
 
+@pytest.mark.rest
 async def test_a_choice_with_a_key_that_may_only_look_is_refused_as_any_call_without_its_scope(guarded: Api):
     path = "/v1/bandits/b/choose"
     refused = await guarded.call("POST", path, {}, headers=bearer("read"))
@@ -157,6 +160,7 @@ async def test_a_choice_with_a_key_that_may_only_look_is_refused_as_any_call_wit
     )
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["reward", "observe", None])
 async def test_the_body_of_a_choice_is_not_read_for_a_key_that_may_not_choose_nor_look(
     guarded: Api, name: str | None
@@ -172,6 +176,7 @@ async def test_the_body_of_a_choice_is_not_read_for_a_key_that_may_not_choose_no
     assert answer.status_code == (401 if name is None else 403)
 
 
+@pytest.mark.rest
 async def test_a_page_may_not_look_at_what_would_be_chosen(guarded: Api):
     path, body = "/v1/bandits/b/choose", {"dry_run": True}
     for name in ("both", "choose", "read", "admin"):
@@ -179,6 +184,7 @@ async def test_a_page_may_not_look_at_what_would_be_chosen(guarded: Api):
         await guarded.refused("POST", path, body, status=403, code="forbidden", headers=headers)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "header",
     [
@@ -203,6 +209,7 @@ async def test_without_a_known_key_nothing_is_told_or_done(guarded: Api, header:
     await guarded.refused("GET", "/v1/no/such/thing", status=401, code="unauthorized", headers=headers)
 
 
+@pytest.mark.rest
 async def test_a_listed_page_may_choose_and_reward_with_a_key_that_can_do_nothing_else(guarded: Api):
     choose = ("POST", "/v1/bandits/b/choose", {})
     page = {"origin": SHOP}
@@ -221,6 +228,7 @@ async def test_a_listed_page_may_choose_and_reward_with_a_key_that_can_do_nothin
     assert refused.status_code == 400
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "origin",
     ["https://evil.example", "http://shop.example", f"{SHOP}.evil.example", "null", f"{SHOP}:444", "//["],
@@ -233,6 +241,7 @@ async def test_a_page_that_is_not_listed_can_do_nothing(guarded: Api, origin: st
     assert "SHORTLIST_CORS_ORIGINS" in problem["detail"]
 
 
+@pytest.mark.rest
 async def test_a_page_that_was_refused_is_logged_once_an_origin(
     guarded: Api, caplog: pytest.LogCaptureFixture
 ):
@@ -246,6 +255,7 @@ async def test_a_page_that_was_refused_is_logged_once_an_origin(
     assert [text.split()[3] for text in said] == ["https://a.example", "https://b.example"]
 
 
+@pytest.mark.rest
 async def test_without_keys_only_pages_of_the_service_on_loopback_may_call(api: Api):
     body = {"dim": 2}
     own = {"origin": "http://127.0.0.1:8080", "host": "127.0.0.1:8080"}
@@ -260,6 +270,7 @@ async def test_without_keys_only_pages_of_the_service_on_loopback_may_call(api: 
     assert "access-control-allow-origin" not in answer.headers
 
 
+@pytest.mark.rest
 async def test_keys_are_replaced_while_the_service_runs(store_url: str, tmp_path: Path):
     file = tmp_path / "keys"
     old, old_entry = new_key("app", ["read"])
@@ -301,6 +312,7 @@ async def test_keys_are_replaced_while_the_service_runs(store_url: str, tmp_path
         await wait_until(both, what="the good file is read")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
@@ -315,6 +327,7 @@ def test_an_entry_that_is_none_is_named_without_its_secret(entry: str, words: st
     assert "0000" not in caught.value.detail
 
 
+@pytest.mark.rest
 def test_a_file_that_is_missing_or_empty_lets_nobody_in_by_mistake(tmp_path: Path):
     with pytest.raises(StartupError, match="cannot be read"):
         configured("", tmp_path / "none")
@@ -323,6 +336,7 @@ def test_a_file_that_is_missing_or_empty_lets_nobody_in_by_mistake(tmp_path: Pat
         configured("", tmp_path / "empty")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("header", ["origin", "host", "authorization"])
 async def test_a_header_that_decides_is_given_once(guarded: Api, header: str):
     twice = [(header, SHOP), (header, "https://other.example")]
@@ -330,6 +344,7 @@ async def test_a_header_that_decides_is_given_once(guarded: Api, header: str):
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -352,6 +367,7 @@ async def test_without_keys_only_names_of_loopback_and_listed_ones_are_served(
         assert answer.status_code == status
 
 
+@pytest.mark.rest
 async def test_with_keys_any_name_is_served_unless_some_are_listed(
     guarded: Api, store_url: str, tmp_path: Path
 ):
@@ -361,6 +377,7 @@ async def test_with_keys_any_name_is_served_unless_some_are_listed(
         assert (await api.http.get("/v1/status", headers=headers)).status_code == 403
 
 
+@pytest.mark.rest
 async def test_a_page_cannot_observe(guarded: Api):
     body = {"observations": [{"id": "o", "arm": "a", "value": 1}]}
     headers = {"origin": SHOP, **bearer("observe")}
@@ -369,6 +386,7 @@ async def test_a_page_cannot_observe(guarded: Api):
     )
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "origins", ["*", "shop.example", "https://shop.example/", "https://a https://b/c", "null"]
 )
@@ -377,6 +395,7 @@ def test_origins_must_be_origins(origins: str):
         Settings(cors_origins=origins).check()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("keys", [None, "", " \n"])
 def test_beyond_loopback_a_key_is_needed(keys: str | None):
     with pytest.raises(StartupError, match="shortlist key"):
@@ -384,6 +403,7 @@ def test_beyond_loopback_a_key_is_needed(keys: str | None):
     Settings(host="0.0.0.0", api_keys=KEYS["admin"][1]).check()
 
 
+@pytest.mark.rest
 def test_the_command_prints_a_key_that_its_entry_lets_in(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["key", "web", "--scopes", "choose,reward"]) == 0
     key, entry = (line.rpartition(": ")[2] for line in capsys.readouterr().out.splitlines())
@@ -394,6 +414,7 @@ def test_the_command_prints_a_key_that_its_entry_lets_in(capsys: pytest.CaptureF
     assert cli.main(["key", "web", "--scopes", "everything"]) == 2
 
 
+@pytest.mark.rest
 async def test_a_version_names_the_key_that_made_it(guarded: Api):
     admin = bearer("admin")
     await guarded.ok("PUT", "/v1/catalogues/versioned", {"dim": 1}, 201, headers=admin)
@@ -406,6 +427,7 @@ async def test_a_version_names_the_key_that_made_it(guarded: Api):
     await guarded.call("DELETE", "/v1/catalogues/versioned", headers=admin)
 
 
+@pytest.mark.rest
 async def test_what_is_refused_leaves_nothing_for_the_collector(guarded: Api):
     """Collecting the cycles of a flood of refusals would stop the process again and again."""
     gc.collect()

@@ -66,6 +66,7 @@ def test_a_share_of_a_hash_that_is_not_uniform_is_noticed():
     assert not in_share(held, len(KEYS), 0.15)
 
 
+@pytest.mark.rest
 def test_who_is_in_stays_in_while_the_share_grows_and_bandits_differ():
     held: set[str] = set()
     for share in (0.0, 0.05, 0.1, 0.3, 1.0):
@@ -86,6 +87,7 @@ def snippet() -> str:
     return str(found)
 
 
+@pytest.mark.rest
 async def test_anybody_can_compute_the_groups(store_url: str, tmp_path: Path):
     """By the five lines of the page: the same on a process that starts later, with keys and events."""
     names: dict[str, Any] = {}
@@ -113,6 +115,7 @@ async def test_anybody_can_compute_the_groups(store_url: str, tmp_path: Path):
             assert (again["group"], again["arms"]) == (seeded["group"], seeded["arms"])
 
 
+@pytest.mark.rest
 async def test_a_seed_draws_the_same_arms_after_a_restart(store_url: str, tmp_path: Path):
     """The rows of arms that died are gone then."""
     async with running(store_url, tmp_path / "1") as api:
@@ -125,12 +128,14 @@ async def test_a_seed_draws_the_same_arms_after_a_restart(store_url: str, tmp_pa
     assert [[arm["id"] for arm in arms] for arms in after] == [[arm["id"] for arm in arms] for arms in before]
 
 
+@pytest.mark.rest
 async def test_decisions_of_a_global_bandit_are_held_out_by_their_ids(api: Api):
     await build(api, {"share": 0.2})
     groups = Counter(choice["group"] for choice in await many(api, [{}] * 1_000))
     assert in_share(groups["holdout"], 1_000, 0.2)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["sub_ts", "linear_ts", "sub_elim", "linear_elim", "softmax", "igw"])
 async def test_every_policy_can_have_a_holdout(api: Api, policy: str):
     await build(api, {"share": 0.5}, policy=policy, scope="per_key")
@@ -149,6 +154,7 @@ async def test_every_policy_can_have_a_holdout(api: Api, policy: str):
     assert (await api.learner("b", key))["observations"] == 1, "it teaches like any decision"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("request_", "eligible", "seeded"),
     [
@@ -177,12 +183,14 @@ async def test_lists_are_drawn_as_often_as_their_propensities_say(
     assert all(choice["group"] == "holdout" for choice in choices)
 
 
+@pytest.mark.rest
 def test_the_chi_square_sees_a_draw_that_prefers_an_arm():
     rng = np.random.default_rng(1)
     drawn = np.bincount(rng.choice(6, size=1_000, p=[0.25, *[0.15] * 5]), minlength=6)
     assert stats.chisquare(drawn).pvalue < ALARM
 
 
+@pytest.mark.rest
 async def test_rules_hold_and_propensities_are_among_what_they_allow(api: Api):
     await build(api, {"share": 1})
     rules = {"pin": [{"arm": "a", "place": 2}], "at_most": [{"field": "kind", "count": 2}]}
@@ -206,6 +214,7 @@ async def test_rules_hold_and_propensities_are_among_what_they_allow(api: Api):
     assert stats.chisquare([firsts[arm] for arm in "bcdef"]).pvalue > ALARM
 
 
+@pytest.mark.rest
 async def test_named_arms_are_served_for_certain(api: Api):
     await build(api, {"share": 1, "serve": {"arms": ["e", "gone", "b", "a"]}})
     choice = await api.choose("b", k=2)
@@ -220,6 +229,7 @@ async def test_named_arms_are_served_for_certain(api: Api):
     await api.refused("POST", "/v1/bandits/b/choose", body, status=409, code="no_arms")
 
 
+@pytest.mark.rest
 async def test_a_bandit_without_a_holdout_has_no_groups(api: Api):
     await build(api, None)
     first = await api.choose("b", event_id="e")
@@ -248,6 +258,7 @@ IMPOSSIBLE: list[Any] = [
     ]  # fmt: skip
 
 
+@pytest.mark.rest
 async def test_what_a_holdout_cannot_be(api: Api):
     await build(api, None)
     before = await api.stored()
@@ -258,6 +269,7 @@ async def test_what_a_holdout_cannot_be(api: Api):
         assert await api.stored() == before
 
 
+@pytest.mark.rest
 def test_the_group_is_a_keyed_hash_of_the_unit():
     digest = hmac.new(b"home", b"user-42", hashlib.sha256).digest()
     number = int.from_bytes(digest[:6], "big") / 2**48

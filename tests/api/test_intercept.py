@@ -79,6 +79,7 @@ async def test_a_bandit_without_stays_without(api: Api):
     assert "offset" not in await api.learner("b")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("value", [False, None])
 async def test_it_cannot_be_changed(api: Api, value: object):
     await build(api)
@@ -89,6 +90,7 @@ async def test_it_cannot_be_changed(api: Api, value: object):
     assert (await api.ok("PATCH", "/v1/bandits/b", {"policy": "softmax"}))["intercept"] is True
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ELIMINATION)
 async def test_a_bandit_that_is_changed_to_elimination_keeps_it(api: Api, policy: str):
     """Its learners have a number for it. The arm that is left is that of largest mean, offset and all."""
@@ -106,6 +108,7 @@ async def test_a_bandit_that_is_changed_to_elimination_keeps_it(api: Api, policy
     assert set(chosen) == {max(means, key=means.__getitem__)}
 
 
+@pytest.mark.rest
 async def test_it_is_yes_or_no(api: Api):
     await api.catalogue("c", ARMS)
     for bad in ["yes", 1, None]:
@@ -133,6 +136,7 @@ async def test_rewards_and_observations_teach_it_as_any_coordinate(api: Api):
         assert arm["score"] == pytest.approx(arm["estimate"])
 
 
+@pytest.mark.rest
 async def test_it_is_multiplied_by_how_likely_a_place_is_looked_at(api: Api):
     await build(api, position={"examination": [1.0, 0.25]})
     choice = await api.choose("b", k=2)
@@ -143,6 +147,7 @@ async def test_it_is_multiplied_by_how_likely_a_place_is_looked_at(api: Api):
     assert_learned(await api.learner("b", precision=True), rows, [1.0, 3.0])
 
 
+@pytest.mark.rest
 async def test_it_does_not_interact_with_a_context(api: Api):
     """D = d + p m + 1."""
     await build(api, context={"dim": 2}, half_life_s=3_600, reward={"wait_s": 60})
@@ -164,6 +169,7 @@ async def test_it_does_not_interact_with_a_context(api: Api):
         assert arm["score"] == pytest.approx(own @ learner["theta"] + bilinear + learner["offset"])
 
 
+@pytest.mark.rest
 async def test_each_signal_has_its_own(api: Api):
     await build(api, signals={"like": {}, "hide": {"weight": -2.0}})
     values = {"a1": (1.0, 0.0), "a2": (0.0, 1.0), "a3": (1.0, 1.0)}
@@ -177,6 +183,7 @@ async def test_each_signal_has_its_own(api: Api):
         assert_learned(own, rows, [each[place] for each in values.values()])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("policy", ["softmax", "igw"])
 async def test_propensities_are_those_of_the_estimates_without_it(api: Api, policy: str):
     await build(api, policy=policy)
@@ -197,6 +204,7 @@ async def test_propensities_are_those_of_the_estimates_without_it(api: Api, poli
         assert arm["propensity"] == pytest.approx(expected)
 
 
+@pytest.mark.rest
 async def test_choices_do_not_depend_on_the_unit_of_features(api: Api):
     """A default bandit: c is in the unit of the features, and the ridge before rewards has c^2 in it."""
     shown: dict[float, list[list[str]]] = {1.0: [], 1_024.0: []}
@@ -216,6 +224,7 @@ async def test_choices_do_not_depend_on_the_unit_of_features(api: Api):
     assert shown[1.0] == shown[1_024.0]
 
 
+@pytest.mark.rest
 async def test_it_counts_against_no_limit_of_dimensions(api: Api):
     await api.catalogue("wide", {"a": [1.0] * 128})
     body = {"catalogue": "wide", "policy": "sub_ts", "scope": "per_key", "context": {"dim": 1}}
@@ -239,6 +248,7 @@ async def constant(api: Api) -> float | None:
     return found
 
 
+@pytest.mark.rest
 async def test_the_first_choice_settles_it_and_nothing_else(api: Api):
     made = await empty(api)
     assert (await api.learner("b"))["offset"] == 0.0
@@ -256,6 +266,7 @@ async def test_the_first_choice_settles_it_and_nothing_else(api: Api):
     assert await api.ok("PUT", "/v1/bandits/b", PLAIN, 200) == made
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("first", ["observation", "batch"])
 async def test_so_does_the_first_observation_or_batch(api: Api, first: str):
     await empty(api, ridge="auto")
@@ -270,6 +281,7 @@ async def test_so_does_the_first_observation_or_batch(api: Api, first: str):
     assert used[0] == used[1]  # the unit of the features too
 
 
+@pytest.mark.rest
 async def test_choices_that_come_together_measure_the_arms_once(api: Api, monkeypatch: pytest.MonkeyPatch):
     await empty(api)
     await api.put_arms("c", ARMS)
@@ -293,6 +305,7 @@ async def test_choices_that_come_together_measure_the_arms_once(api: Api, monkey
     assert counts == [1]
 
 
+@pytest.mark.rest
 async def test_arms_of_zeros_settle_it(api: Api):
     await empty(api)
     await api.put_arms("c", {"zero": [0.0] * 3})
@@ -300,6 +313,7 @@ async def test_arms_of_zeros_settle_it(api: Api):
     assert await constant(api) == 1.0
 
 
+@pytest.mark.rest
 async def test_processes_agree_and_decisions_of_every_version_count(store_url: str, tmp_path: Path):
     """The bandit was changed before it was settled, so what is kept of that version does not say it."""
     first, second = tmp_path / "first", tmp_path / "second"
@@ -324,6 +338,7 @@ async def test_processes_agree_and_decisions_of_every_version_count(store_url: s
 # States and campaigns
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("signals", [None, {"like": {}, "hide": {}}])
 async def test_a_state_of_a_bandit_without_is_taken(api: Api, signals: Json | None):
     """Its rewards say nothing of the constant: as if that had been 0 in all of them."""
@@ -349,6 +364,7 @@ async def test_a_state_of_a_bandit_without_is_taken(api: Api, signals: Json | No
     assert "must be of dimension 3, not 4" in str(problem)
 
 
+@pytest.mark.rest
 async def test_totals_of_slates_carry_it_as_a_column(api: Api):
     """As many observations as they weigh: sum x x' = sum (X'chi)(X'chi)' / k, the constant among the x."""
     await build(api)

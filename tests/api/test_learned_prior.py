@@ -118,6 +118,7 @@ async def test_what_a_learned_prior_does_not_go_with_is_refused_with_the_reason(
     assert await world.stored() == before
 
 
+@pytest.mark.rest
 async def test_a_bandit_of_before_keeps_its_plain_prior_and_can_be_given_a_learned_one(world: Api):
     await make(world, prior="plain")
     without = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False}
@@ -131,6 +132,7 @@ async def test_a_bandit_of_before_keeps_its_plain_prior_and_can_be_given_a_learn
     assert "prior_version" not in await world.choose("b", key="new")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("change", [{"ridge": 2}, {"exploration": "theory"}, {"policy": "sub_elim"}], ids=str)
 async def test_a_change_that_a_learned_prior_does_not_go_with_makes_it_plain(world: Api, change: Json):
     await make(world)
@@ -146,6 +148,7 @@ async def test_a_change_that_a_learned_prior_does_not_go_with_makes_it_plain(wor
 # --- versions ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rest
 async def test_below_five_keys_everything_is_as_with_the_plain_prior(world: Api):
     history = histories(4, 30)
     for name in ("learned", "plain"):
@@ -164,6 +167,7 @@ async def test_below_five_keys_everything_is_as_with_the_plain_prior(world: Api)
     assert used[0] == used[1]
 
 
+@pytest.mark.rest
 async def test_the_fifth_key_makes_the_first_version_by_itself(world: Api):
     await make(world)
     await world.observe("b", *histories(4, 5))
@@ -206,6 +210,7 @@ async def test_the_prior_is_that_of_all_keys_and_is_in_every_learner(world: Api)
     )
 
 
+@pytest.mark.rest
 async def test_a_version_is_made_after_a_tenth_as_many_rewards_more_and_not_before(world: Api):
     await make(world)
     await world.observe("b", *histories(20, 10))
@@ -243,6 +248,7 @@ async def test_where_too_few_keys_are_left_there_is_no_prior_any_more(world: Api
     assert (await world.ok("POST", REFRESH))["version"] >= 3, "numbers never go back"
 
 
+@pytest.mark.rest
 async def test_two_fits_at_a_time_make_versions_one_after_the_other(world: Api):
     await make(world)
     await world.observe("b", *histories(10, 5))
@@ -251,6 +257,7 @@ async def test_two_fits_at_a_time_make_versions_one_after_the_other(world: Api):
     assert sorted(each["version"] for each in answers) == [2, 3, 4]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("body", "expected"),
     [(b"", 200), (b"{}", 200), (b'{"keys": 3}', 422), (b"[]", 422), (b"3", 422), (b"{", 422)],
@@ -264,6 +271,7 @@ async def test_a_refresh_takes_no_field(world: Api, body: bytes, expected: int):
         assert error["loc"] == ["body", "keys"]
 
 
+@pytest.mark.rest
 async def test_a_fit_that_is_killed_changes_nothing(world: Api, monkeypatch: pytest.MonkeyPatch):
     await make(world)
     await world.observe("b", *histories(10, 5))
@@ -284,6 +292,7 @@ async def test_a_fit_that_is_killed_changes_nothing(world: Api, monkeypatch: pyt
     assert await world.ok("GET", PRIOR) == before
 
 
+@pytest.mark.rest
 async def test_a_deleted_bandit_leaves_nothing_of_its_prior(world: Api):
     await make(world)
     await world.observe("b", *histories(10, 5))
@@ -309,6 +318,7 @@ async def test_a_new_key_is_shown_what_the_others_liked(world: Api):
     assert choice["prior_version"] == found["version"]
 
 
+@pytest.mark.rest
 async def test_the_same_request_on_the_same_version_is_the_same_answer(world: Api):
     await make(world)
     await world.observe("b", *histories(40, 10))
@@ -354,6 +364,7 @@ async def test_a_dry_run_says_which_part_of_an_estimate_is_the_priors(world: Api
     assert "prior" not in (await world.choose("plain", key="u1", dry_run=True))["arms"][0]
 
 
+@pytest.mark.rest
 async def test_an_event_is_answered_with_the_version_that_it_was_chosen_by(world: Api):
     await make(world)
     await world.observe("b", *histories(10, 10))
@@ -364,6 +375,7 @@ async def test_an_event_is_answered_with_the_version_that_it_was_chosen_by(world
     assert choice["prior_version"] < (await world.choose("b", key="u1"))["prior_version"]
 
 
+@pytest.mark.rest
 async def test_a_choice_is_explained_by_the_version_that_its_row_names(world: Api):
     await make(world, log={})
     await world.observe("b", *histories(10, 10))
@@ -381,6 +393,7 @@ async def test_a_choice_is_explained_by_the_version_that_its_row_names(world: Ap
     assert now["prior_version"] > then["version"], "what serves is the newest version again"
 
 
+@pytest.mark.rest
 async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_made_by(world: Api):
     """So the policy that made them does them again just as likely, whatever was learned of others since."""
     await make(world, policy="softmax", temperature=0.5, log={})
@@ -402,6 +415,7 @@ async def test_an_evaluation_weighs_decisions_with_the_version_that_they_were_ma
     assert other["support"]["largest_weight"] > 1.1
 
 
+@pytest.mark.rest
 async def test_a_learned_prior_can_be_evaluated_on_the_log_of_a_plain_one(world: Api):
     """It is then fitted from what the keys of the log knew before."""
     await make(world, policy="softmax", temperature=0.5, log={}, prior="plain")
@@ -417,6 +431,7 @@ async def test_a_learned_prior_can_be_evaluated_on_the_log_of_a_plain_one(world:
     assert learned["support"]["largest_weight"] != pytest.approx(1.0)
 
 
+@pytest.mark.rest
 async def test_with_an_intercept_the_mean_has_an_offset(world: Api):
     """Every reward is 5 higher: that is what all keys have in common, whatever they like."""
     await make(world, intercept=True)
@@ -435,6 +450,7 @@ async def test_with_an_intercept_the_mean_has_an_offset(world: Api):
     assert arm["estimate"] == pytest.approx(expected)
 
 
+@pytest.mark.rest
 async def test_signals_have_one_prior_whatever_their_weights(world: Api):
     await make(world, signals={"click": {}, "buy": {"weight": 3.0}})
     rng = np.random.default_rng(5)
@@ -477,6 +493,7 @@ async def test_a_context_has_a_mean_too(world: Api):
     assert used["exploration"] == scales.exploration(D + 2 * D)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "fields", [{"half_life_s": 3600}, {"position": {"examination": [1.0, 0.5]}}], ids=str
 )
@@ -488,6 +505,7 @@ async def test_half_lives_and_positions_go_with_it(world: Api, fields: Json):
     assert (await world.choose("b", key="new"))["prior_version"] == found["version"]
 
 
+@pytest.mark.rest
 async def test_states_that_are_imported_are_keys_as_any(world: Api):
     await make(world)
     await make(world, "copy")
@@ -508,6 +526,7 @@ async def test_states_that_are_imported_are_keys_as_any(world: Api):
     assert found["mean"] == pytest.approx(original["mean"], rel=1e-6)
 
 
+@pytest.mark.rest
 async def test_rewards_that_are_all_zero_make_no_version(world: Api):
     await make(world)
     await world.observe("b", *({**each, "value": 0} for each in histories(10, 5)))

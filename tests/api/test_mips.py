@@ -83,6 +83,7 @@ async def test_the_layout_follows_every_change_of_the_catalogue(api: Api):
     assert answer["arms"] == [{"id": "new", "value": 1.5 * DIM}]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", ["bounded_me", "racing"])
 async def test_few_coordinates_are_compared_exactly_and_it_says_so(api: Api, method: str):
     rng = np.random.default_rng(0)
@@ -101,6 +102,7 @@ async def test_few_coordinates_are_compared_exactly_and_it_says_so(api: Api, met
         assert answer["cost"]["reads"] == 200 * 16
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [4, DIM])
 @pytest.mark.parametrize("method", ["bounded_me", "racing"])
 async def test_a_range_that_does_not_hold_withdraws_the_guarantee(api: Api, method: str, dim: int):
@@ -113,6 +115,7 @@ async def test_a_range_that_does_not_hold_withdraws_the_guarantee(api: Api, meth
         assert "value_range" in promise["reason"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("objective", ["inner_product", "nearest"])
 @pytest.mark.parametrize("method", ["bounded_me", "racing", "exact"])
 @pytest.mark.parametrize("where", ["body", "parameter"])
@@ -146,6 +149,7 @@ async def test_raw_vectors_are_searched_as_those_in_json(
         assert answer["cost"]["reads"] < answer["cost"]["exhaustive_reads"]
 
 
+@pytest.mark.rest
 async def test_without_a_range_vectors_are_compared_exactly_and_it_says_so(api: Api):
     vectors, query = spread_out()
     body = {**EASY, "query": query.tolist(), "vectors": vectors.tolist()}
@@ -156,6 +160,7 @@ async def test_without_a_range_vectors_are_compared_exactly_and_it_says_so(api: 
     assert answer["cost"]["reads"] == vectors.size
 
 
+@pytest.mark.rest
 async def test_a_graph_says_what_it_is(api: Api):
     rng = np.random.default_rng(0)
     vectors, query = rng.standard_normal((300, 16)), rng.standard_normal(16)
@@ -179,6 +184,7 @@ async def test_a_graph_says_what_it_is(api: Api):
         await api.refused("POST", path, near, loc=["body", "objective"])
 
 
+@pytest.mark.rest
 async def test_more_arms_than_there_are_and_none_at_all(api: Api):
     await api.catalogue("c", {"a0": [1.0, 2.0], "a1": [3.0, 4.0]})
     await api.catalogue("empty", {}, dim=2)
@@ -195,6 +201,7 @@ async def test_more_arms_than_there_are_and_none_at_all(api: Api):
 GOOD: Json = {"query": [1, 2], "vectors": [[1, 2], [3, 4]]}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "loc", "code"),
     [
@@ -223,6 +230,7 @@ async def test_bad_json_is_named(shared: Api, change: Json, loc: list[str | int]
     await shared.refused("POST", "/v1/mips", {**GOOD, **change}, loc=loc, code=code)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("params", "size", "loc"),
     [
@@ -260,6 +268,7 @@ async def test_a_bad_raw_request_is_named(
     assert loc in [error["loc"] for error in answer.json()["errors"]], answer.text
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e7])
 @pytest.mark.parametrize("place", [0, 3])
 async def test_a_raw_number_is_finite_and_no_larger_than_a_feature(shared: Api, bad: float, place: int):
@@ -273,10 +282,12 @@ async def test_a_raw_number_is_finite_and_no_larger_than_a_feature(shared: Api, 
         )
 
 
+@pytest.mark.rest
 async def test_parameters_of_a_raw_request_are_no_parameters_of_json(shared: Api):
     await shared.refused("POST", "/v1/mips", GOOD, params={"k": 1}, loc=["query", "k"])
 
 
+@pytest.mark.rest
 async def test_a_body_above_the_limit_is_too_large(shared: Api):
     headers = {"content-type": "application/octet-stream"}
     params = {"n": 17_000, "dim": 1_000}
@@ -286,5 +297,6 @@ async def test_a_body_above_the_limit_is_too_large(shared: Api):
     )
 
 
+@pytest.mark.rest
 def test_the_methods_of_the_contract_are_those_of_the_table():
     assert set(mips_api.MipsMethod.__args__) == set(METHODS)  # type: ignore[attr-defined]

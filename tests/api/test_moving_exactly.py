@@ -241,6 +241,7 @@ async def test_rewards_between_two_pages_of_decisions_count_once(world: Api, mon
     await players.assert_alike("b", "c")
 
 
+@pytest.mark.rest
 async def test_auto_takes_the_log_where_it_can_and_says_why_not(world: Api):
     players = Players(world, {})
     await players.make("b", "old")
@@ -255,6 +256,7 @@ async def test_auto_takes_the_log_where_it_can_and_says_why_not(world: Api):
     assert any("observations" in words for words in answer["warnings"])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -275,6 +277,7 @@ async def test_what_is_missing_is_said(world: Api, settings: Json, reason: str):
     assert await world.stored() == before
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("missing", ["observation", "decision", "row", "arm", "state"])
 async def test_what_the_log_lacks_is_found(world: Api, missing: str):
     players = Players(world, {} if missing != "decision" else {"log": None})
@@ -371,6 +374,7 @@ async def test_who_goes_back_keeps_what_an_arm_taught_that_was_not_there_before(
     np.testing.assert_allclose(after.sums.moments[0], before.sums.moments[0] + 0.5 * mapped, atol=1e-9)
 
 
+@pytest.mark.rest
 async def test_what_has_no_space_is_not_kept_and_a_warning_says_so(store_url: str, tmp_path: Path):
     wide = 64  # 40 learners of 34 kB are more than one MB
     features = {name: by_id(RNG.normal(size=(ARMS, wide))) for name in ("old", "new")}
@@ -429,6 +433,7 @@ async def patient_usage(store_url: str) -> Mapping[str, int]:
     return usage
 
 
+@pytest.mark.rest
 async def test_what_is_kept_of_a_forgotten_learner_goes_with_it(world: Api):
     players = Players(world, {})
     await players.make("b", "old")
@@ -447,6 +452,7 @@ async def test_what_is_kept_of_a_forgotten_learner_goes_with_it(world: Api):
     assert await kept() == set()
 
 
+@pytest.mark.rest
 async def test_whoever_repeats_the_call_finishes_what_was_begun(
     world: Api, store_url: str, monkeypatch: pytest.MonkeyPatch
 ):

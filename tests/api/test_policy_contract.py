@@ -96,6 +96,7 @@ async def test_propensities_are_there_exactly_where_they_are_declared(shared: Ap
     assert ["propensity" in arm for arm in answer["arms"]] == [POLICIES[policy].has_propensities] * 2
 
 
+@pytest.mark.rest
 @EVERY
 async def test_constraints_hold(api: Api, policy: str):
     await build(api, "b", policy)
@@ -121,6 +122,7 @@ async def test_constraints_hold(api: Api, policy: str):
     assert sum(count for arm, count in shown.items() if int(arm[1:]) % 3 == 0) == 5
 
 
+@pytest.mark.rest
 @EVERY
 async def test_a_list_holds_every_eligible_arm_once_and_no_more(shared: Api, policy: str):
     await build(shared, f"all-{policy}", policy)
@@ -131,6 +133,7 @@ async def test_a_list_holds_every_eligible_arm_once_and_no_more(shared: Api, pol
     await shared.refused("POST", f"/v1/bandits/all-{policy}/choose", body, status=409, code="no_arms")
 
 
+@pytest.mark.rest
 @EVERY
 async def test_a_dry_run_changes_nothing_and_a_seed_repeats(api: Api, policy: str):
     await build(api, "b", policy)
@@ -142,6 +145,7 @@ async def test_a_dry_run_changes_nothing_and_a_seed_repeats(api: Api, policy: st
     assert ids(await api.choose("b", k=3, seed=5)) == ids(dry)
 
 
+@pytest.mark.rest
 @EVERY
 async def test_a_choice_is_made_again_from_its_log(api: Api, policy: str):
     await build(api, "b", policy, log={})
@@ -176,17 +180,20 @@ async def share_of_the_best(api: Api, policy: str, *, taught: float = 1.0) -> fl
     return float((np.mean(earned[-60:]) - chance) / (best - chance))
 
 
+@pytest.mark.rest
 @EVERY
 async def test_it_earns_more_than_chance(api: Api, policy: str):
     """Of arms at random the mean of 60 rounds has a standard error of .076: it is above .4 once in 1e7."""
     assert await share_of_the_best(api, policy) > 0.4
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("taught", [0.0, -1.0], ids=["nothing", "the opposite"])
 async def test_one_that_is_taught_wrongly_does_not(api: Api, taught: float):
     assert await share_of_the_best(api, "softmax", taught=taught) < 0.4
 
 
+@pytest.mark.rest
 async def test_the_list_of_policies_says_what_each_takes(shared: Api):
     items = (await shared.ok("GET", "/v1/policies"))["items"]
     assert [each["name"] for each in items] == list(POLICIES)
@@ -214,6 +221,7 @@ async def test_an_option_of_another_policy_is_refused(shared: Api, policy: str):
             await shared.refused("PUT", path, body, loc=["body", option])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("policy", "field", "value"),
     [("epsilon_greedy", "epsilon", -0.1), ("epsilon_greedy", "epsilon", 1.1), ("linucb", "alpha", -1)],
@@ -234,6 +242,7 @@ async def test_where_the_index_finds_too_few_arms_epsilon_greedy_scans_for_the_r
     assert ids(await api.choose("b", k=6)) == ids(every)
 
 
+@pytest.mark.rest
 async def test_linucb_serves_what_it_can_measure_in_time(api: Api, monkeypatch: pytest.MonkeyPatch):
     """At most 2e8 / d^2 arms: here 2, to begin with and later."""
     linucb = POLICIES["linucb"]

@@ -99,6 +99,7 @@ async def test_many_callers_at_once(api: Api):
     assert sum(count for arm, count in shown.items() if int(arm[1:]) < 6) <= 20
 
 
+@pytest.mark.rest
 async def test_what_each_kind_of_choice_counts(api: Api):
     await build(api)
     await quota(api, filter={"campaign": 0}, most=100)
@@ -151,6 +152,7 @@ async def test_propensities_are_given_the_arms_that_took_part(api: Api):
             del left[arm["id"]]
 
 
+@pytest.mark.rest
 async def test_with_filters_rules_and_arms_that_come_and_change(api: Api):
     await build(api)
     await quota(api, filter={"campaign": 0}, most=0)
@@ -191,6 +193,7 @@ async def test_changes_count_on_and_a_new_one_begins_again(api: Api):
     assert "a0" not in {arm["id"] for arm in (await api.choose("b", k=12))["arms"]}
 
 
+@pytest.mark.rest
 async def test_the_list_and_a_deleted_bandit(api: Api):
     await build(api)
     assert await api.listed("/v1/bandits/b/quotas") == []
@@ -205,6 +208,7 @@ async def test_the_list_and_a_deleted_bandit(api: Api):
     await api.choose("b", k=12)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -261,6 +265,7 @@ async def test_a_new_window_begins_anew(api: Api):
     assert set(shown.values()) <= {0, 1}
 
 
+@pytest.mark.rest
 async def test_rewards_end_eligibility_when_enough_have_come(api: Api):
     await build(api)
     await quota(api, filter={"campaign": 0}, most=3, counts="rewarded")
@@ -288,6 +293,7 @@ async def test_rewards_end_eligibility_when_enough_have_come(api: Api):
     assert (await state(api))["left"] == 0
 
 
+@pytest.mark.rest
 async def test_a_quota_counts_the_rewards_of_one_signal(api: Api):
     await build(api, signals={"click": {}, "buy": {"weight": 5.0}})
     of_arms = {"filter": {"campaign": 0}, "counts": "rewarded"}
@@ -309,6 +315,7 @@ async def test_a_quota_counts_the_rewards_of_one_signal(api: Api):
     assert campaigns(await api.choose("b", k=12)).count(0) == 0
 
 
+@pytest.mark.rest
 async def test_a_deferred_choice_reserves_and_gives_back_when_it_expires(api: Api):
     await build(api)
     await quota(api, arm="a0", most=20)
@@ -338,6 +345,7 @@ async def expire_deferred(api: Api) -> None:
             await api.store.zadd(key, {member: 1})
 
 
+@pytest.mark.rest
 async def test_deferred_decisions_hold_at_most_a_tenth_of_what_is_left(api: Api):
     """However many and long they are; other choices have the rest, and what is activated makes room."""
     await build(api)
@@ -381,6 +389,7 @@ async def test_deferred_decisions_of_two_processes_hold_a_tenth_together(api: Ap
     assert await store.hold(shares._uid, "more", held, expires_ms=expires_ms) == [0]
 
 
+@pytest.mark.rest
 async def test_a_deferred_choice_for_an_event_counts_once(api: Api):
     await build(api)
     await quota(api, arm="a0", most=5)
@@ -401,6 +410,7 @@ async def test_an_even_pace_holds_back(api: Api):
     assert found["used"] <= plan + 10_000 / 100 or plan > 300  # a plan is looked at a little ahead
 
 
+@pytest.mark.rest
 async def test_the_log_says_what_was_barred_and_explanations_choose_without_it(api: Api):
     await build(api, policy="softmax", temperature=0.3, log={}, repeats={"most": 1, "within_s": DAY})
     await quota(api, filter={"campaign": 0}, most=0)
@@ -440,6 +450,7 @@ async def barred_of(api: Api, count: int) -> dict[str, Json | None]:
     return await wait_until(logged, what="all rows are written")
 
 
+@pytest.mark.rest
 async def test_whether_a_list_is_evaluated_does_not_depend_on_what_was_drawn(api: Api):
     """Of a fresh quota one show is left, and a list may take two of its arms: whichever it takes, its
     propensities do not hold. The one after that is drawn without them, and says so.
@@ -461,6 +472,7 @@ async def test_whether_a_list_is_evaluated_does_not_depend_on_what_was_drawn(api
     )
 
 
+@pytest.mark.rest
 async def test_a_quota_of_which_there_is_plenty_leaves_no_list_out(api: Api):
     """What a list may take is there before it is drawn, and a list takes an arm once."""
     await build(api, policy="softmax", temperature=1.0, log={})
@@ -475,6 +487,7 @@ async def test_a_quota_of_which_there_is_plenty_leaves_no_list_out(api: Api):
     assert [*(await barred_of(api, 10)).values()] == [{}] * 10
 
 
+@pytest.mark.rest
 async def test_an_arm_counts_for_64_quotas(api: Api):
     await build(api)
     for number in range(64):
@@ -514,6 +527,7 @@ async def test_an_arm_counts_for_64_quotas(api: Api):
     assert not [each for each in (await api.ok("GET", "/v1/status"))["findings"] if each["name"] == "quotas"]
 
 
+@pytest.mark.rest
 async def test_a_new_quota_costs_no_more_than_itself(api: Api, monkeypatch: pytest.MonkeyPatch):
     """Each filter is evaluated once, and the store is asked for the quota alone; choices evaluate nothing."""
     await build(api)
@@ -552,6 +566,7 @@ async def test_a_new_quota_costs_no_more_than_itself(api: Api, monkeypatch: pyte
     assert max(evaluated.values()) == 1
 
 
+@pytest.mark.rest
 async def test_evaluations_know_which_arms_were_left_out(api: Api):
     """A policy that does what was done has the value that was logged, whatever was used up meanwhile."""
     await build(api, policy="softmax", temperature=0.3, log={}, reward={"min": 0, "max": 1})

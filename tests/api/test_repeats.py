@@ -56,6 +56,7 @@ async def test_a_decision_that_no_quota_can_hold_gives_all_back(api: Api, monkey
     assert sorted(ids(await api.choose("b", key="bob", k=8))) == sorted(ARMS)
 
 
+@pytest.mark.rest
 async def test_callers_at_once_events_dry_runs_pins_and_batches(api: Api):
     await build(api, {"most": 1, "within_s": DAY})
     first = await api.choose("b", key="ann", k=2, event_id="e")
@@ -79,6 +80,7 @@ async def test_callers_at_once_events_dry_runs_pins_and_batches(api: Api):
     assert len(ids(await api.choose("b", key="dan", k=8))) == 6  # the others were given back
 
 
+@pytest.mark.rest
 async def test_a_forgotten_key_has_had_nothing_and_time_passes(api: Api):
     """However long a call takes: of the short time it is only asked that it ends."""
     await build(api, {"most": 1, "within_s": 3_600})
@@ -135,6 +137,7 @@ async def test_visitors_of_a_global_bandit(api: Api):
         await api.refused("POST", f"/v1/bandits/{name}/choose", body, loc=["body", "visitor"])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("who", [{"key": "ann"}, {"visitor": "ann"}])
 async def test_what_was_rewarded_does_not_come_again(api: Api, who: Json):
     scope = "per_key" if "key" in who else "global"
@@ -161,6 +164,7 @@ BAD_RULES: list[Any] = [
 ]
 
 
+@pytest.mark.rest
 async def test_bad_rules_are_refused(api: Api):
     await api.catalogue("c", ARMS)
     for rule, field in BAD_RULES:
@@ -177,6 +181,7 @@ async def test_propensities_are_given_what_was_left(api: Api):
         left -= 1
 
 
+@pytest.mark.rest
 async def test_with_quotas_each_counts_what_is_shown(api: Api):
     await build(api, {"most": 1, "within_s": DAY})
     await api.ok("PUT", "/v1/bandits/b/quotas/q", {"arm": "a7", "most": 3}, 201)
@@ -213,6 +218,7 @@ def makers(choices: list[Json]) -> Counter[str]:
     return found
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("policy", "most"),
     [
@@ -230,6 +236,7 @@ async def test_by_a_field_nobody_has_a_value_more_often(api: Api, policy: str, m
     assert max(makers([await api.choose("b", key="other", k=13)]).values()) == most
 
 
+@pytest.mark.rest
 async def test_by_a_field_pins_events_callers_at_once_and_dry_runs(api: Api):
     await build_by_maker(api)
     pins = {"pin": [{"arm": "a0", "place": 1}, {"arm": "a6", "place": 2}, {"arm": "a1", "place": 3}]}
@@ -250,6 +257,7 @@ async def test_by_a_field_a_pinned_arm_leaves_no_place_for_another_of_its_value(
     assert ids(await api.choose("b", key="k", k=2, rules=body, exclude=exclude)) == ["a0"]
 
 
+@pytest.mark.rest
 async def test_by_a_field_what_was_rewarded_does_not_come_again(api: Api):
     await build_by_maker(api, rule={"counts": "rewarded"})
     choice = await api.choose("b", key="k", k=13)
@@ -261,6 +269,7 @@ async def test_by_a_field_what_was_rewarded_does_not_come_again(api: Api):
         assert set(left) == {*OF, "plain"} - {"a1", "a7"}  # all of bob's are gone
 
 
+@pytest.mark.rest
 async def test_another_field_and_arms_count_apart(api: Api):
     await build_by_maker(api)
     await api.choose("b", key="k", k=13)

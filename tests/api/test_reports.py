@@ -111,6 +111,7 @@ TIMES: list[Any] = [
 ]
 
 
+@pytest.mark.rest
 async def test_a_time_can_be_said_in_several_ways(api: Api):
     await bandit(api, LogInMemory(rows()))
     for asked, decisions in TIMES:
@@ -140,17 +141,20 @@ BAD_QUERIES: list[Any] = [
 ]
 
 
+@pytest.mark.rest
 async def test_bad_input_is_named(api: Api):
     await bandit(api, LogInMemory(rows()))
     for path, asked, name in BAD_QUERIES:
         await api.refused("GET", f"{path}?{asked}", loc=("query", name))
 
 
+@pytest.mark.rest
 async def test_an_unknown_bandit_is_not_found(api: Api):
     for path in ("report", "log/export"):
         await api.refused("GET", f"/v1/bandits/nobody/{path}", status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_an_export_is_a_file_of_rows(api: Api):
     await bandit(api, LogInMemory(rows(), page=50))
     lines = await api.call("GET", EXPORT)
@@ -166,6 +170,7 @@ async def test_an_export_is_a_file_of_rows(api: Api):
     assert read == list(map(json.loads, lines.content.splitlines()))
 
 
+@pytest.mark.rest
 async def test_without_the_extra_parquet_is_not_possible(api: Api, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(export, "find_spec", lambda name: None)
     await bandit(api, LogInMemory(rows()))
@@ -238,6 +243,7 @@ class Asgi:
         return any(not message.get("more_body", True) for message in self.sent)
 
 
+@pytest.mark.rest
 async def test_a_report_ends_when_the_client_leaves(api: Api):
     log = Held()
     await bandit(api, log)
@@ -251,6 +257,7 @@ async def test_a_report_ends_when_the_client_leaves(api: Api):
         assert await api.ok("GET", REPORT)
 
 
+@pytest.mark.rest
 async def test_an_export_ends_when_the_client_leaves(api: Api):
     log = Held()
     await bandit(api, log)
@@ -265,6 +272,7 @@ async def test_an_export_ends_when_the_client_leaves(api: Api):
         assert log.under_way == 0
 
 
+@pytest.mark.rest
 async def test_an_export_that_fails_half_way_breaks_off(api: Api, caplog: pytest.LogCaptureFixture):
     log = Held(fails=True)
     await bandit(api, log)
@@ -280,6 +288,7 @@ async def test_an_export_that_fails_half_way_breaks_off(api: Api, caplog: pytest
     assert "the store does not answer" in record.getMessage()
 
 
+@pytest.mark.rest
 async def test_too_many_exports_at_once_are_told_to_come_again(api: Api):
     log = Held()
     await bandit(api, log)

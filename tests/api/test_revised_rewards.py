@@ -91,6 +91,7 @@ async def test_it_says_when_it_was_so(world: Api, bandit: Json, of: Json):
     assert (receipt["accepted"], receipt["duplicate"]) == (1, 1)
 
 
+@pytest.mark.rest
 @in_each_form
 async def test_it_takes_the_place_of_a_default_and_of_each_other(world: Api, bandit: Json, of: Json):
     signals = {
@@ -125,6 +126,7 @@ async def test_it_takes_the_place_of_a_default_and_of_each_other(world: Api, ban
     await known(world, of, *((arm, value) for (_, arm), value in zip(shown, values, strict=True)))
 
 
+@pytest.mark.rest
 @in_each_form
 async def test_a_correction_weighs_what_its_decision_weighs_by_now(
     world: Api, monkeypatch: pytest.MonkeyPatch, bandit: Json, of: Json
@@ -183,6 +185,7 @@ async def test_learners_are_what_their_log_says_and_so_is_the_pooled_prior(
     assert result.equal > 3
 
 
+@pytest.mark.rest
 @in_each_form
 async def test_the_log_shows_the_last_value_and_how_many_it_replaced(world: Api, bandit: Json, of: Json):
     await world.bandit("b", "c", log={"keep_s": 3600}, policy="softmax", **bandit)
@@ -227,6 +230,7 @@ async def _bytes_of_seen(api: Api) -> int:
     return sum(len(field) + len(value) for each in kept for field, value in each.items())
 
 
+@pytest.mark.rest
 @in_each_form
 async def test_an_evaluation_knows_what_was_known_then(world: Api, bandit: Json, of: Json):
     """Learners as they were before: those of today less what came since, revised or not."""
@@ -263,6 +267,7 @@ async def test_a_quota_of_rewards_counts_a_decision_once(world: Api):
     await wait_until(used, what="the reward is counted")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
 @in_each_form
 async def test_exports_have_it_and_read_back(world: Api, tmp_path: Any, bandit: Json, of: Json, form: str):
@@ -277,6 +282,7 @@ async def test_exports_have_it_and_read_back(world: Api, tmp_path: Any, bandit: 
     assert [(each.value, each.revised, each.signal) for each in row.rewards] == [(2.0, 2, of.get("signal"))]
 
 
+@pytest.mark.rest
 async def test_the_terms_of_a_decision_stay(world: Api):
     """A decision that was made while the first reward counted, and one made while the last does."""
     await world.bandit("b", "c")
@@ -290,6 +296,7 @@ async def test_the_terms_of_a_decision_stay(world: Api):
     await known(world, {}, *rows)
 
 
+@pytest.mark.rest
 async def test_rewards_that_are_shifted_are_revised(world: Api):
     """As the transformation says: of x' = (x, 1) / sqrt 2 and (r + 1) / 2."""
     thetas = []

@@ -71,6 +71,7 @@ async def test_a_late_reward_takes_the_place_of_the_default_exactly(world: Api):
     np.testing.assert_allclose(learner["precision"], np.eye(3) + X.T @ X, rtol=1e-12)
 
 
+@pytest.mark.rest
 async def test_rewards_that_add_up_replace_the_default_once(world: Api):
     await world.bandit("b", "c", reward={"aggregate": "sum", **WAIT})
     choice = await world.choose("b")
@@ -83,6 +84,7 @@ async def test_rewards_that_add_up_replace_the_default_once(world: Api):
     assert learner["observations"] == 1
 
 
+@pytest.mark.rest
 async def test_a_thousand_late_rewards_leave_the_estimate_of_timely_ones(world: Api):
     await world.bandit("late", "c", reward={"wait_s": 3_600, "default": 1e6})
     await world.bandit("plain", "c")
@@ -111,6 +113,7 @@ async def test_a_batch_of_choices_is_waited_for_like_single_ones(world: Api):
     await nothing_due(world)
 
 
+@pytest.mark.rest
 async def test_the_same_event_owes_one_default(world: Api):
     await world.bandit("b", "c", reward=WAIT)
     choice = await world.choose("b", event_id="e")
@@ -129,6 +132,7 @@ async def nothing_due(api: Api) -> None:
     await api.stored()
 
 
+@pytest.mark.rest
 async def test_of_two_workers_one_counts_the_default(world: Api):
     await world.bandit("b", "c", reward={"wait_s": 3_600})
     for number in range(20):
@@ -168,6 +172,7 @@ async def test_a_decision_that_was_not_shown_teaches_nothing(world: Api):
     np.testing.assert_allclose(learner["theta"], theta((shown["arms"][0]["id"], 0.25)), rtol=1e-8)
 
 
+@pytest.mark.rest
 async def test_a_plain_bandit_can_be_activated_later_too(world: Api):
     """Activating what was active all along is a duplicate; nothing is logged, as it does not wait."""
     await world.bandit("b", "c")
@@ -179,6 +184,7 @@ async def test_a_plain_bandit_can_be_activated_later_too(world: Api):
     assert not [key for key in await world.stored() if b":decisions" in key]
 
 
+@pytest.mark.rest
 async def test_bounds_hold_for_defaults_and_rewards(world: Api):
     await world.bandit("b", "c", reward={"min": 0, "max": 1, "wait_s": 60, "default": 0.5})
     token = (await world.choose("b"))["decision"]
@@ -236,6 +242,7 @@ async def test_history_weighs_as_it_is_old_beside_what_was_decided_here(world: A
     assert [told[item["id"]] for item in items] == [item["at"] for item in items]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("at", "words"),
     [
@@ -320,6 +327,7 @@ async def test_the_pool_forgets_with_the_learner(world: Api):
     assert (await world.learner("b", "new"))["version"] == 0
 
 
+@pytest.mark.rest
 async def test_a_key_of_a_pooled_bandit_learns_for_itself(world: Api):
     await world.bandit("b", "c", scope="per_key", prior="pooled", prior_strength=4)
     await world.observe("b", *({"id": f"m{i}", "key": "max", "arm": "a2", "value": 2.0} for i in range(8)))
@@ -346,6 +354,7 @@ async def test_an_idle_learner_is_forgotten_like_a_deleted_one(world: Api):
     await learned(world, "b", 1, "ann")
 
 
+@pytest.mark.rest
 async def test_a_deleted_bandit_owes_no_default(world: Api):
     await world.bandit("b", "c", reward={"wait_s": 3_600})
     await world.choose("b")
@@ -388,6 +397,7 @@ async def test_a_default_is_of_its_arm_where_the_one_before_has_no_features_any_
     ]
 
 
+@pytest.mark.rest
 async def test_defaults_are_owed_across_restarts(store_url: str, tmp_path: Path):
     async with running(store_url, tmp_path) as api:
         await api.catalogue("c", ARMS)

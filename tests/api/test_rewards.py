@@ -56,6 +56,7 @@ async def test_a_reward_twice_in_one_call_or_in_many_at_once(world: Api):
     assert (await world.learner("first"))["observations"] == 2
 
 
+@pytest.mark.rest
 async def test_the_arm_is_named_when_there_were_several(world: Api):
     choice = await world.choose("first", k=3, exclude=["a4"])
     token = choice["decision"]
@@ -72,6 +73,7 @@ async def test_the_arm_is_named_when_there_were_several(world: Api):
     assert await world.reward({"decision": single["decision"], "value": 1}) == receipt(0, 1)
 
 
+@pytest.mark.rest
 async def test_rewards_that_add_up_count_the_arm_once(world: Api):
     """The features enter V once for a decision and an arm, every reward enters the sum."""
     choice = await world.choose("sum", k=2)
@@ -93,6 +95,7 @@ async def test_rewards_that_add_up_count_the_arm_once(world: Api):
     np.testing.assert_allclose(learner["precision"], np.eye(2) + X.T @ X, rtol=1e-12)
 
 
+@pytest.mark.rest
 async def test_values_have_a_range(world: Api):
     for name, rule in (("both", {"min": -1, "max": 1}), ("least", {"min": 0}), ("most", {"max": 0.5})):
         await world.bandit(name, "c", reward=rule)
@@ -144,6 +147,7 @@ async def test_wait_applied_answers_when_it_is_visible(world: Api):
         assert (await world.choose("keys", key=key))["learner_version"] == expected
 
 
+@pytest.mark.rest
 async def test_without_waiting_it_is_durable_and_applied_soon(world: Api):
     token = (await world.choose("first"))["decision"]
     assert await world.reward({"decision": token, "value": 1}, wait=False) == receipt(1)
@@ -151,6 +155,7 @@ async def test_without_waiting_it_is_durable_and_applied_soon(world: Api):
     assert (await world.learner("first"))["observations"] == 1, "waiting for a duplicate waits for the first"
 
 
+@pytest.mark.rest
 async def test_observations_are_counted_once_by_id(world: Api):
     one = {"id": "o1", "key": "ann", "arm": "a1", "value": 1.0}
     assert await world.observe("keys", one, {**one, "id": "o2"}, {**one, "value": 5.0}) == receipt(2, 1)
@@ -185,6 +190,7 @@ async def test_a_forgotten_learner_is_gone_for_good(world: Api, bandit: str):
     assert (await world.ok("GET", path))["observations"] == 1
 
 
+@pytest.mark.rest
 async def test_forgetting_one_key_leaves_the_others(world: Api):
     tokens = {key: (await world.choose("keys", key=key))["decision"] for key in ("ann", "bob")}
     await world.ok("DELETE", "/v1/bandits/keys/learners/ann", status=204)

@@ -69,6 +69,7 @@ async def test_the_guarantee_is_that_of_what_was_done(shared: Api, rest, guarant
     assert (answer["cost"]["reads"] == 16_000) == exact
 
 
+@pytest.mark.rest
 async def test_a_prior_counts_and_every_call_draws_anew(shared: Api):
     logs = (matrix(50) - np.log(P)[:, None] / 50).tolist()
     body = {"log_factors": logs, "log_prior": np.log(P).tolist(), "draws": 2_000}
@@ -78,6 +79,7 @@ async def test_a_prior_counts_and_every_call_draws_anew(shared: Api):
     assert unseeded[0] != unseeded[1]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_row_with_a_zero_factor_is_never_drawn(shared: Api, method: str):
     logs = matrix(200).tolist()
@@ -90,6 +92,7 @@ async def test_a_row_with_a_zero_factor_is_never_drawn(shared: Api, method: str)
     assert set((await shared.ok("POST", "/v1/sample", body))["draws"]) == {3}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("changed", "loc"),
     [
@@ -121,6 +124,7 @@ async def test_a_bad_sample_is_refused_and_the_field_is_named(shared: Api, chang
     await shared.refused("POST", "/v1/sample", body, loc=loc)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity", "1e400"])
 async def test_what_is_no_json_number_is_refused(shared: Api, token: str):
     await shared.refused(
@@ -131,6 +135,7 @@ async def test_what_is_no_json_number_is_refused(shared: Api, token: str):
     )
 
 
+@pytest.mark.rest
 async def test_too_many_numbers_are_too_many(shared: Api):
     for many in ([[0] * 1_001] * 1_000, [[0]] * 100_001):
         await shared.refused("POST", "/v1/sample", {"log_factors": many}, status=413, code="too_large")
@@ -147,6 +152,7 @@ async def test_the_largest_matrices_are_answered_while_others_are_served(shared:
         assert 0 <= (await call)["draws"][0] < shape[0]
 
 
+@pytest.mark.rest
 async def test_extreme_numbers_give_the_only_possible_answer(shared: Api):
     for method in METHODS:
         body = {"log_factors": [[-1e9] * 60, [1e9] * 60, [0.0] * 60], "method": method, "draws": 3}
@@ -164,6 +170,7 @@ def softmax(temperature):
     return exp / exp.sum()
 
 
+@pytest.mark.rest
 async def test_arms_are_drawn_by_their_softmax(shared: Api):
     await shared.catalogue("softmax", FEATURES)
     for temperature in (0.3, 1.0, 20.0):
@@ -176,6 +183,7 @@ async def test_arms_are_drawn_by_their_softmax(shared: Api):
             assert answer["cost"] == {"reads": 18, "exhaustive_reads": 18}
 
 
+@pytest.mark.rest
 async def test_arms_that_came_and_went(shared: Api):
     await shared.catalogue("changing", {"old": [5.0, 0, 0], "kept": [0, 0, 0], "moved": [9.0, 0, 0]})
     await shared.ok("DELETE", "/v1/catalogues/changing/arms/old", status=204)
@@ -188,6 +196,7 @@ async def test_arms_that_came_and_went(shared: Api):
     assert answer["catalogue_version"] == view["version"]
 
 
+@pytest.mark.rest
 async def test_extreme_temperatures_are_the_best_arm_and_any_arm(shared: Api):
     await shared.catalogue("extreme", {"low": [-1e6], "high": [1e6], "middle": [0]})
     body = {"query": [1e6], "draws": 300, "seed": 1}
@@ -197,6 +206,7 @@ async def test_extreme_temperatures_are_the_best_arm_and_any_arm(shared: Api):
     assert len(set((await shared.ok("POST", path, {**body, "temperature": 1e9}))["draws"])) == 3
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("changed", "code", "loc"),
     [
@@ -219,6 +229,7 @@ async def test_a_bad_draw_of_arms_is_refused(shared: Api, changed, code, loc):
     await shared.refused("POST", "/v1/catalogues/refusing/sample", body, code=code, loc=loc)
 
 
+@pytest.mark.rest
 async def test_no_arms_and_no_catalogue(shared: Api):
     await shared.catalogue("empty-sample", {}, dim=3)
     body = {"query": [1, 2, 3]}
@@ -238,6 +249,7 @@ async def wide(shared: Api) -> dict[str, list[float]]:
     return arms
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", ["racing_normal", "racing_ebs", "lil_ucb"])
 async def test_many_coordinates_are_raced(shared: Api, wide, method: str):
     body = {"query": [1.0] * 1_024, "temperature": 10.0, "method": method, "delta": 0.01}
@@ -249,6 +261,7 @@ async def test_many_coordinates_are_raced(shared: Api, wide, method: str):
         assert answer["cost"]["reads"] < 0.6 * 41 * 1_024
 
 
+@pytest.mark.rest
 async def test_draws_of_races_follow_the_softmax(shared: Api, wide):
     """Total variation at most delta = 0.01, and the noise of 400 draws (false alarm below 1e-7)."""
     scores = np.array([np.sum(row) for row in wide.values()])
@@ -267,6 +280,7 @@ async def test_draws_of_races_follow_the_softmax(shared: Api, wide):
     assert len(set(draws)) > 5
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("rest", "reason"),
     [
@@ -286,6 +300,7 @@ async def test_what_is_scored_completely_says_why(shared: Api, wide, rest, reaso
 OCTETS = {"content-type": "application/octet-stream"}
 
 
+@pytest.mark.rest
 async def test_factors_as_an_octet_stream_are_those_of_json(shared: Api):
     factors = np.random.default_rng(5).normal(size=(40, 30)).astype("<f4")
     prior = np.random.default_rng(6).normal(size=40).astype("<f4")
@@ -301,6 +316,7 @@ async def test_factors_as_an_octet_stream_are_those_of_json(shared: Api):
             assert found | {"elapsed_ms": 0} == expected | {"elapsed_ms": 0}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("query", "content", "loc", "code"),
     [

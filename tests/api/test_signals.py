@@ -34,6 +34,7 @@ def solved(rows: list[str], rewards: list[float]) -> list[float]:
     return ridge_estimate([(ARMS[arm], reward) for arm, reward in zip(rows, rewards, strict=True)])
 
 
+@pytest.mark.rest
 async def test_signals_come_in_any_order_each_once(world: Api):
     await world.bandit("b", "c", signals=WITH_DEFAULTS)
     choices = [await world.choose("b", seed=i) for i in range(6)]
@@ -58,6 +59,7 @@ async def test_signals_come_in_any_order_each_once(world: Api):
     np.testing.assert_allclose(learner["theta"], theta, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "settings",
     [
@@ -146,6 +148,7 @@ async def test_the_same_seed_gives_the_choice_of_the_mix(world: Api):
     )
 
 
+@pytest.mark.rest
 async def test_one_signal_of_weight_1_is_a_bandit_without_to_the_bit(world: Api):
     found = []
     for signals in (None, {"reward": {}}):
@@ -162,6 +165,7 @@ async def test_one_signal_of_weight_1_is_a_bandit_without_to_the_bit(world: Api)
     assert found[0] == found[1]
 
 
+@pytest.mark.rest
 async def test_a_decision_that_waits_counts_once_whatever_comes_first(world: Api):
     await world.bandit("b", "c", signals=WITH_DEFAULTS, reward={"wait_s": 600})
     choices = [await world.choose("b") for _ in range(3)]
@@ -183,6 +187,7 @@ async def test_a_decision_that_waits_counts_once_whatever_comes_first(world: Api
         np.testing.assert_allclose(learner["signals"][name]["theta"], solved(arms, values), rtol=1e-9)
 
 
+@pytest.mark.rest
 async def test_values_that_are_summed_count_each_reward_id_once(world: Api):
     await world.bandit("b", "c", signals={"click": {"aggregate": "sum", "default": 0.5}, "buy": {}})
     choice = await world.choose("b")
@@ -195,6 +200,7 @@ async def test_values_that_are_summed_count_each_reward_id_once(world: Api):
     np.testing.assert_allclose(learner["signals"]["buy"]["theta"], solved([arm], [3.0]), rtol=1e-9)
 
 
+@pytest.mark.rest
 async def test_the_log_says_which_weights_served_and_which_signal_came(world: Api):
     await world.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
     choice = await world.choose("b", weights={"hide": 0.0}, event_id="e")
@@ -214,6 +220,7 @@ async def test_the_log_says_which_weights_served_and_which_signal_came(world: Ap
     assert [(each["signal"], each["value"]) for each in row["rewards"]] == [("hide", 1.0)]
 
 
+@pytest.mark.rest
 async def test_explaining_makes_the_choice_again_by_the_weights_of_then(world: Api):
     await world.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
     await world.observe("b", *({"id": arm, "arm": arm, "values": {"click": 1}} for arm in list(ARMS)[:9]))
@@ -229,6 +236,7 @@ async def test_explaining_makes_the_choice_again_by_the_weights_of_then(world: A
         assert answer["repeated"] is True
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
 async def test_an_export_has_the_signals_and_reads_back(world: Api, form: str, tmp_path: Path):
     await world.bandit("b", "c", signals=SIGNALS, log={"keep_s": 3600})
@@ -242,6 +250,7 @@ async def test_an_export_has_the_signals_and_reads_back(world: Api, form: str, t
     assert [(each.signal, each.value) for each in row.rewards] == [("hide", 1.0)]
 
 
+@pytest.mark.rest
 async def test_weights_and_new_signals_are_changed_and_none_is_removed(world: Api):
     await world.bandit("b", "c", signals=SIGNALS)
     before = await world.choose("b")
@@ -263,6 +272,7 @@ async def test_weights_and_new_signals_are_changed_and_none_is_removed(world: Ap
     await world.refused("PATCH", "/v1/bandits/plain", {"signals": {"click": {}}}, status=409, code="conflict")
 
 
+@pytest.mark.rest
 async def test_the_report_is_of_each_signal_and_of_their_sum(world: Api):
     signals = {
         "click": {"weight": 2, "min": 0, "max": 1},
@@ -302,6 +312,7 @@ async def test_the_report_is_of_each_signal_and_of_their_sum(world: Api):
     assert 'shortlist_guardrails{state="broken"} 2.0' in text
 
 
+@pytest.mark.rest
 async def test_an_evaluation_is_of_the_weighted_sum_with_what_was_known_then(world: Api):
     signals = {"click": {"min": 0, "max": 1}, "buy": {"weight": 3, "default": 0.5, "min": 0, "max": 1}}
     await world.bandit("b", "c", signals=signals, log={"keep_s": 3600}, policy="softmax", temperature=2)
@@ -356,12 +367,14 @@ IMPOSSIBLE: list[Any] = [
 ]
 
 
+@pytest.mark.rest
 async def test_signals_that_cannot_be_are_refused(world: Api):
     for settings, loc in IMPOSSIBLE:
         body = {"catalogue": "c", "policy": "sub_ts", **settings}
         await world.refused("PUT", "/v1/bandits/b", body, loc=loc and ("body", *loc))
 
 
+@pytest.mark.rest
 async def test_what_names_no_signal_is_refused_by_its_field(world: Api):
     await world.bandit("b", "c", signals=SIGNALS)
     await world.bandit("plain", "c")
@@ -399,6 +412,7 @@ async def test_what_names_no_signal_is_refused_by_its_field(world: Api):
         assert answer["errors"][0]["loc"][:4] == ["body", "observations", 0, field]
 
 
+@pytest.mark.rest
 async def test_a_value_beyond_its_bounds_is_rejected(world: Api):
     await world.bandit("b", "c", signals={"click": {"min": 0, "max": 1}})
     of = {"decision": (await world.choose("b"))["decision"], "signal": "click"}
@@ -406,6 +420,7 @@ async def test_a_value_beyond_its_bounds_is_rejected(world: Api):
     assert [each["code"] for each in receipt["rejected"]] == ["out_of_range"]
 
 
+@pytest.mark.rest
 async def test_one_signal_is_eliminated_by(world: Api):
     await world.bandit("b", "c", signals={"click": {"min": 0, "max": 1}}, policy="sub_elim")
     choice = await world.choose("b")
@@ -421,6 +436,7 @@ async def test_one_signal_is_eliminated_by(world: Api):
     )
 
 
+@pytest.mark.rest
 async def test_the_replay_finds_the_stored_states(world: Api, store_url: str):
     await world.bandit("b", "c", signals=WITH_DEFAULTS, scope="per_key", prior="pooled", half_life_s=60)
     for i in range(30):
@@ -440,6 +456,7 @@ async def test_the_replay_finds_the_stored_states(world: Api, store_url: str):
     assert result.equal > 4
 
 
+@pytest.mark.rest
 async def test_propensities_and_estimates_are_of_the_weights_of_the_request(world: Api):
     """Among the arms that a filter matches; the holdout is served by chance whatever the weights are."""
     await world.ok(
@@ -473,6 +490,7 @@ async def test_propensities_and_estimates_are_of_the_weights_of_the_request(worl
     assert groups == {"policy", "holdout"}
 
 
+@pytest.mark.rest
 async def test_inverse_gaps_are_of_the_weights_of_the_request(world: Api):
     await world.bandit("b", "c", policy="igw", gamma=1e6, signals=SIGNALS)
     rng = np.random.default_rng(7)
@@ -508,6 +526,7 @@ NO_NUMBERS: list[Any] = [
 ]
 
 
+@pytest.mark.rest
 async def test_what_is_no_number_is_refused(world: Api):
     await world.bandit("b", "c", signals=SIGNALS)
     before = await world.stored()
@@ -517,6 +536,7 @@ async def test_what_is_no_number_is_refused(world: Api):
         assert await world.stored() == before
 
 
+@pytest.mark.rest
 async def test_a_guardrail_is_of_a_signal_that_there_is(world: Api):
     rails = [{"signal": "click", "most": 1}, {"signal": "like", "most": 1}]
     body = {"catalogue": "c", "policy": "sub_ts", "signals": SIGNALS, "guardrails": rails}
@@ -526,6 +546,7 @@ async def test_a_guardrail_is_of_a_signal_that_there_is(world: Api):
         await world.refused("PUT", "/v1/bandits/b", body, loc=("body", "guardrails", 0))
 
 
+@pytest.mark.rest
 async def test_a_seventeenth_signal_is_refused_also_by_a_patch(world: Api):
     await world.bandit("b", "c", signals={f"s{i}": {} for i in range(16)})
     await world.refused("PATCH", "/v1/bandits/b", {"signals": {"one-more": {}}}, loc=("body", "signals"))

@@ -75,6 +75,7 @@ async def test_icb_is_the_method_when_none_is_named(shared: Api):
     assert await shared.ok("POST", "/v1/slates", {**free, "id": "free", "rules": None}, 200) == made
 
 
+@pytest.mark.rest
 async def test_slates_that_hold_equally_many_of_each_are_compared_all_the_same(api: Api):
     """Two of each of two makers: how much one maker brings in all cannot be told, and need not be."""
     makers = {arm: {"maker": ["ann", "bob"][place // 4]} for place, arm in enumerate(ARMS)}
@@ -104,6 +105,7 @@ def arms(makers: list[object], field: str = "maker") -> list[Json]:
     ]
 
 
+@pytest.mark.rest
 async def test_the_fields_may_be_those_of_a_catalogue_as_they_were(api: Api):
     await api.ok("PUT", "/v1/catalogues/c", {"dim": 2}, 201)
     await api.ok("PUT", "/v1/catalogues/c/arms", {"arms": arms(list(MAKERS))})
@@ -119,6 +121,7 @@ async def test_the_fields_may_be_those_of_a_catalogue_as_they_were(api: Api):
     await api.refused("POST", "/v1/slates", {**body, "id": "t"}, status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_values_of_different_kinds_are_different_groups(shared: Api):
     values = [1, 1.0, True, "1", {"deep": 1}, [], None, 0]
     metadata = {arm: {"x": value} for arm, value in zip(ARMS, values, strict=True)}
@@ -133,6 +136,7 @@ async def test_values_of_different_kinds_are_different_groups(shared: Api):
     assert {frozenset({"a1", "a2"}), frozenset({"a2", "a3"}), frozenset({"a5", "a6"})} <= seen
 
 
+@pytest.mark.rest
 async def test_dotted_fields_and_tags(api: Api):
     nested = {arm: {"maker": {"name": value["maker"]}} for arm, value in METADATA.items()}
     rules = {"at_most": [{"field": "maker.name", "count": 2}]}
@@ -154,6 +158,7 @@ ONE = {"at_most": [{"field": "maker", "count": 1}]}
 FIELD = ["body", "rules", "at_most", 0, "field"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "loc"),
     [
@@ -195,6 +200,7 @@ async def test_what_is_wrong_is_named(shared: Api, change: Json, loc: list[str |
     await shared.refused("GET", "/v1/slates/wrong", status=404, code="not_found")
 
 
+@pytest.mark.rest
 async def test_one_slate_is_nothing_to_find_out(shared: Api):
     body = {
         **BODY,

@@ -90,6 +90,7 @@ async def test_choices_with_an_event_id_are_refused_when_too_many_are_kept(small
     ] == 1
 
 
+@pytest.mark.rest
 async def test_decisions_that_wait_are_bounded_and_rewards_go_on(small: Api) -> None:
     await small.bandit("waits", "c", reward={"wait_s": 3_600})
     await small.bandit("b", "c")
@@ -106,6 +107,7 @@ async def test_decisions_that_wait_are_bounded_and_rewards_go_on(small: Api) -> 
     await small.choose("b")
 
 
+@pytest.mark.rest
 async def test_activations_are_bounded(small: Api) -> None:
     await small.bandit("b", "c")
     active: list[str] = []
@@ -124,6 +126,7 @@ async def test_activations_are_bounded(small: Api) -> None:
     assert (await small.reward({"decision": active[0], "value": 1}))["accepted"] == 1
 
 
+@pytest.mark.rest
 async def test_dedupe_keys_of_rewards_and_observations_are_bounded(small: Api) -> None:
     await small.bandit("b", "c", reward={"aggregate": "sum"})
     await small.bandit("per-key", "c", scope="per_key")
@@ -176,6 +179,7 @@ async def test_turns_of_warm_ups_are_bounded_and_warm_keys_go_on(small: Api) -> 
     await small.choose("new", key="warm")
 
 
+@pytest.mark.rest
 async def test_campaigns_are_bounded_and_go_on_when_others_are_deleted(small: Api) -> None:
     def body(number: int) -> dict[str, Any]:
         arms = [f"arm-{n}" for n in range(100)]
@@ -198,6 +202,7 @@ async def test_campaigns_are_bounded_and_go_on_when_others_are_deleted(small: Ap
     assert (await small.call("POST", "/v1/slates", body(number))).status_code == 201
 
 
+@pytest.mark.rest
 async def test_counting_costs_no_further_call_to_the_store(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A choice for an event is two calls, a reward and a decision that waits are one, as without counting."""
     await api.catalogue("c", {"a": [1.0]})
@@ -234,6 +239,7 @@ async def test_counting_costs_no_further_call_to_the_store(api: Api, monkeypatch
     assert ours() == ["append_rewards"]
 
 
+@pytest.mark.rest
 async def test_a_store_without_memory_refuses_writes_with_the_reason(tmp_path: Path) -> None:
     """Every kind of write; reading and choosing go on, and afterwards everything does."""
     with EmbeddedServer(tmp_path / "store") as server:
@@ -273,6 +279,7 @@ async def test_a_store_without_memory_refuses_writes_with_the_reason(tmp_path: P
                 assert answer.status_code < 300, answer.text
 
 
+@pytest.mark.rest
 async def test_made_up_keys_do_not_fill_the_store_with_what_they_have_had(small: Api) -> None:
     await small.bandit("feed", "c", scope="per_key", repeats={"most": 1, "within_s": 366 * 86_400})
     had = {arm["id"] for arm in (await small.choose("feed", key="ann", k=20))["arms"]}

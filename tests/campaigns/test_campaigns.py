@@ -134,6 +134,7 @@ async def made_alone(store):
     return campaign
 
 
+@pytest.mark.rest
 async def test_results_late_repeated_out_of_order(store):
     campaigns = await made(store)
     campaign, pulls = await campaigns.ask("c", 4)
@@ -146,6 +147,7 @@ async def test_results_late_repeated_out_of_order(store):
     assert (receipt.observed, receipt.duplicate, after.position) == (0, 1, length), "nothing is appended"
 
 
+@pytest.mark.rest
 async def test_a_pull_of_an_earlier_campaign_of_the_same_name_is_unknown(store):
     campaigns = await made(store)
     campaign, pulls = await campaigns.ask("c", 1)
@@ -162,6 +164,7 @@ async def test_a_pull_of_an_earlier_campaign_of_the_same_name_is_unknown(store):
         await campaigns.tell("c", [(old, 1.0)])
 
 
+@pytest.mark.rest
 async def test_another_process_deletes_it_and_makes_it_again(store):
     one, other = await made(store), over(store)
     await step(one)
@@ -173,6 +176,7 @@ async def test_another_process_deletes_it_and_makes_it_again(store):
     assert (await one.ask("c", 2))[0].state.issued == 2
 
 
+@pytest.mark.rest
 async def test_an_ended_campaign_asks_for_nothing_and_stays(store):
     campaigns = await made(store, goal=3)
     ended, _ = await step(campaigns)
@@ -182,6 +186,7 @@ async def test_an_ended_campaign_asks_for_nothing_and_stays(store):
     assert bits(await over(store).get("c")) == bits(ended)
 
 
+@pytest.mark.rest
 async def test_many_clients_over_two_processes_get_pulls_of_their_own(store):
     await made(store, goal=10**6)
     processes = [over(store), over(store)]
@@ -200,6 +205,7 @@ async def test_many_clients_over_two_processes_get_pulls_of_their_own(store):
     assert sorted((await over(store).get("c")).state.told) == list(range(60))
 
 
+@pytest.mark.rest
 async def test_who_is_overtaken_between_reading_and_writing_starts_again(store):
     await made(store, goal=100)
     lossy = LossyStore(store)
@@ -212,6 +218,7 @@ async def test_who_is_overtaken_between_reading_and_writing_starts_again(store):
     assert bits(await slow.get("c")) == bits(await over(store).get("c"))
 
 
+@pytest.mark.rest
 async def test_a_lost_reply_is_harmless(store):
     await made(store, goal=100)
     lossy = LossyStore(store)
@@ -226,6 +233,7 @@ async def test_a_lost_reply_is_harmless(store):
     assert bits(await campaigns.get("c")) == bits(await over(store).get("c"))
 
 
+@pytest.mark.rest
 async def test_nothing_counts_that_is_not_stored(store):
     await made(store, goal=100)
     lossy = LossyStore(store)
@@ -238,6 +246,7 @@ async def test_nothing_counts_that_is_not_stored(store):
     assert bits(await campaigns.get("c")) == bits(before)
 
 
+@pytest.mark.rest
 async def test_a_snapshot_keeps_the_fold_short_and_changes_no_bit(store, monkeypatch):
     monkeypatch.setattr(module, "SNAPSHOT_EVENTS", 7)
     campaigns = await made(store, goal=1000)
@@ -261,6 +270,7 @@ async def without_snapshots(store, monkeypatch):
     return campaign
 
 
+@pytest.mark.rest
 async def test_a_snapshot_that_cannot_be_saved_hinders_nobody(store, monkeypatch):
     monkeypatch.setattr(module, "SNAPSHOT_EVENTS", 1)
     await made(store)
@@ -272,6 +282,7 @@ async def test_a_snapshot_that_cannot_be_saved_hinders_nobody(store, monkeypatch
     assert bits(await over(store).get("c")) == bits(live)
 
 
+@pytest.mark.rest
 async def test_a_log_longer_than_one_read(store, monkeypatch):
     monkeypatch.setattr(module, "READ_EVENTS", 3)
     campaigns = await made(store, goal=1000)
@@ -280,6 +291,7 @@ async def test_a_log_longer_than_one_read(store, monkeypatch):
     assert bits(await over(store).get("c")) == bits(live)
 
 
+@pytest.mark.rest
 async def test_memory_is_bounded_and_what_left_it_comes_back(store):
     campaigns = Campaigns(store, Summing(), capacity_bytes=5_000)
     for number in range(20):
@@ -289,6 +301,7 @@ async def test_memory_is_bounded_and_what_left_it_comes_back(store):
     assert campaigns.cached_bytes <= 5_000
 
 
+@pytest.mark.rest
 def test_a_state_comes_back_bit_for_bit():
     state = State(3, np.array([np.nextafter(1.0, 2.0), -0.0]), (2, 5), 2**40)
     back = unpack_state(pack_state(state), State)
@@ -297,6 +310,7 @@ def test_a_state_comes_back_bit_for_bit():
     assert back.told == state.told
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("data", [b"", b"\xc1", pack_state({"goal": 1}), pack_state([1, 2]), pack_state("x")])
 def test_a_state_of_another_make_is_none(data):
     assert unpack_state(data, State) is None

@@ -197,6 +197,7 @@ async def test_what_is_not_known_yet_is_not_eligible(seed: int, monkeypatch: pyt
     await town.sync_with_store()
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 async def test_an_arm_beyond_a_limit_is_not_eligible_until_there_is_room(
@@ -220,6 +221,7 @@ async def test_an_arm_beyond_a_limit_is_not_eligible_until_there_is_room(
     assert town.followed.members.total == 0
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 3))])
 async def test_quotas_follow_a_bandit_to_another_catalogue_and_back(seed: int):
@@ -245,6 +247,7 @@ async def test_quotas_follow_a_bandit_to_another_catalogue_and_back(seed: int):
             assert {*members.of(town.snapshot.table.row_of(arm))} == town.counts_for(arm)
 
 
+@pytest.mark.rest
 async def test_what_was_prepared_is_taken_up_and_not_found_again(monkeypatch: pytest.MonkeyPatch):
     here, there = Town(random.Random(1)), Town(random.Random(2))
     there.followed, there.quotas = here.followed, here.quotas
@@ -271,6 +274,7 @@ async def test_what_was_prepared_is_taken_up_and_not_found_again(monkeypatch: py
     assert not there.followed._aside
 
 
+@pytest.mark.rest
 async def test_a_choice_does_not_wait_while_filters_are_evaluated_for_arms_that_changed(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -312,6 +316,7 @@ def of_each_arm(index: LiveIndex, filters: QuotaFilters) -> list[set[int]]:
     ]
 
 
+@pytest.mark.rest
 def test_one_arm_counts_for_what_the_filters_say():
     """Where rows are few, filters are left out by the values and the numbers of these rows alone."""
     index, arms = LiveIndex(1, IndexOptions(kind="exact")), documents()
@@ -327,6 +332,7 @@ def test_one_arm_counts_for_what_the_filters_say():
     assert of_each_arm(index, filters) == [{each for each in own if each % 2} for own in expected]
 
 
+@pytest.mark.rest
 def test_an_arm_that_changes_asks_few_of_many_intervals(monkeypatch: pytest.MonkeyPatch):
     index, count = LiveIndex(1, IndexOptions(kind="exact")), 600
     names = [f"a{number}" for number in range(count)]

@@ -157,6 +157,7 @@ async def test_a_process_knows_at_once_what_further_decisions_may_be_deferred(st
         assert process.live.most_of(deferred=True) == left
 
 
+@pytest.mark.rest
 async def test_what_is_given_back_of_a_window_that_is_over_cannot_be_spent(store: Store):
     (process,) = await processes(store, 1, quota_of(3, per_s=86_400))
     taken = await process.shares.take(None, [0])  # type: ignore[arg-type]
@@ -199,6 +200,7 @@ async def test_rows_of_each_day_name_blocks_that_are_stored_that_day(store: Stor
     assert len(blocks._unkept) == 2
 
 
+@pytest.mark.rest
 async def test_windows_that_end_faster_than_the_store_answers_do_not_hang(store: Store):
     rule = quota_of(5, per_s=86_400)
     (process,) = await processes(store, 1, rule)
@@ -276,6 +278,7 @@ async def jumping(tmp_path: Path, clocks: Clocks) -> AsyncIterator[Jumping]:
         redis.close()
 
 
+@pytest.mark.rest
 async def test_the_clock_of_the_store_jumps(jumping: Jumping):
     """Forth and back over the ends of windows: what was counted in one stays, and none comes twice."""
     draw, rule = random.Random(5), quota_of(40, per_s=3_600)
@@ -293,6 +296,7 @@ async def test_the_clock_of_the_store_jumps(jumping: Jumping):
     assert shown.total() > 80
 
 
+@pytest.mark.rest
 async def test_what_was_released_cannot_be_activated_when_the_clock_goes_back(jumping: Jumping):
     (process,) = await processes(jumping.store, 1, quota_of(1))
     now_ms = time.time_ns() // 1_000_000
@@ -348,6 +352,7 @@ async def test_what_an_expired_decision_held_is_not_given_back_in_a_later_window
     assert process.shown.total() == 3
 
 
+@pytest.mark.rest
 async def test_an_activation_in_another_window_counts_there_or_is_refused(jumping: Jumping):
     (process,) = await processes(jumping.store, 1, quota_of(2, per_s=3_600))
     expires_ms = time.time_ns() // 1_000_000 + 24 * HOUR_MS

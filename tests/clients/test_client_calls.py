@@ -62,11 +62,13 @@ async def test_choose_and_reward_in_a_task(service: Service):
         assert (await client.get_learner("home", "key-7")).observations == 1
 
 
+@pytest.mark.rest
 def test_features_come_back_as_they_went(client: Client):
     vectors = np.random.default_rng(1).normal(size=(ARMS, DIM))
     assert client.get_arm("films", "f17").features == tuple(vectors[17])
 
 
+@pytest.mark.rest
 def test_all_pages(client: Client):
     assert sorted(arm.id for arm in client.arms("films")) == sorted(f"f{row}" for row in range(ARMS))
     assert [bandit.id for bandit in client.bandits(page_size=1)] == ["home"]
@@ -82,12 +84,14 @@ def test_all_pages(client: Client):
     assert client.patch_catalogue("films", display=None).display is None
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_all_pages_in_a_task(service: Service):
     async with AsyncClient(service.url) as client:
         assert len({arm.id async for arm in client.arms("films", page_size=700)}) == ARMS
 
 
+@pytest.mark.rest
 def test_long_lists_are_cut(client: Client):
     choices = client.choose_batch("home", ({"key": f"k{number}"} for number in range(1_500))).results
     assert len({choice.decision for choice in choices}) == 1_500
@@ -101,12 +105,14 @@ def test_long_lists_are_cut(client: Client):
     assert client.get_learner("home", "bob").observations == 12_000
 
 
+@pytest.mark.rest
 def test_choices_of_many_arms_are_cut(client: Client):
     asked = [1_000, 1, 999, 500] * 20 + [1_000] * 20
     choices = client.choose_batch("home", ({"key": "ann", "k": k} for k in asked)).results
     assert [len(choice.arms) for choice in choices] == [min(k, ARMS) for k in asked]
 
 
+@pytest.mark.rest
 def test_help_shows_what_a_call_takes(client: Client):
     for method in (client.choose, AsyncClient("http://127.0.0.1").choose):
         assert list(inspect.signature(method).parameters) == ["bandit", "once", "request"]
@@ -115,6 +121,7 @@ def test_help_shows_what_a_call_takes(client: Client):
     assert "All arms" in (Client.arms.__doc__ or "")
 
 
+@pytest.mark.rest
 def test_calls_share_a_connection(service: Service):
     with CountingProxy(service.port) as proxy, Client(f"http://127.0.0.1:{proxy.port}") as client:
         for _ in range(20):
@@ -122,11 +129,13 @@ def test_calls_share_a_connection(service: Service):
         assert proxy.connections == 1
 
 
+@pytest.mark.rest
 def test_an_address_with_a_slash_at_its_end(service: Service):
     with Client(f"{service.url}/") as client:
         assert client.root().name == "shortlist"
 
 
+@pytest.mark.rest
 def test_the_other_questions(client: Client):
     query = np.ones(DIM)
     best = client.mips("films", query=query, k=3, method="exact")
@@ -145,6 +154,7 @@ def test_the_other_questions(client: Client):
     assert client.health().status == "ok"
 
 
+@pytest.mark.rest
 def test_three_thousand_arms_of_256_numbers_go_in_several_calls(client: Client):
     vectors = np.random.default_rng(3).normal(size=(3_000, 256))
     client.put_catalogue("wide", dim=256, index={"kind": "exact"})
@@ -156,6 +166,7 @@ def test_three_thousand_arms_of_256_numbers_go_in_several_calls(client: Client):
     client.delete_catalogue("wide")
 
 
+@pytest.mark.rest
 def test_questions_that_are_too_large_for_json_go_as_float32(client: Client):
     rng = np.random.default_rng(4)
     vectors = rng.normal(size=(4_000, 70)).astype("<f4").astype(float)
@@ -172,6 +183,7 @@ def test_questions_that_are_too_large_for_json_go_as_float32(client: Client):
     assert set(client.sample(log_factors=rows, draws=3, method="exact").draws) == {5}
 
 
+@pytest.mark.rest
 def test_a_state_as_bytes(client: Client):
     client.observe("home", [{"id": "o-state", "key": "zoe", "arm": "f1", "value": 1.0}], wait=True)
     state = client.get_learner_state("home", "zoe")
@@ -181,6 +193,7 @@ def test_a_state_as_bytes(client: Client):
         client.get_learner_state("home", "nobody")
 
 
+@pytest.mark.rest
 def test_campaigns(client: Client):
     made = client.create_slates(id="s", arms=["a", "b", "c"], k=2, noise_std=0.1)
     assert made.state == "sampling"
@@ -208,6 +221,7 @@ def test_campaigns(client: Client):
     client.delete_centers("c")
 
 
+@pytest.mark.rest
 def test_a_bandit_is_changed(client: Client):
     made = client.put_bandit("changing", catalogue="films", policy="softmax", temperature=0.5)
     assert (made.version, made.etag) == (1, client.get_bandit("changing").etag)
@@ -221,6 +235,7 @@ def test_a_bandit_is_changed(client: Client):
     client.delete_bandit("changing")
 
 
+@pytest.mark.rest
 def test_the_decision_log(client: Client):
     client.put_bandit("logs", catalogue="films", policy="softmax", temperature=1.0, log={"share": 1.0})
     choices = [client.choose("logs", k=2) for _ in range(5)]
@@ -239,6 +254,7 @@ def test_the_decision_log(client: Client):
     client.delete_bandit("logs")
 
 
+@pytest.mark.rest
 def test_a_policy_is_evaluated(client: Client):
     client.put_bandit("evaluated", catalogue="films", policy="softmax", temperature=0.5)
     found = client.evaluate(
@@ -272,6 +288,7 @@ def test_a_policy_is_evaluated(client: Client):
     client.delete_bandit("evaluated")
 
 
+@pytest.mark.rest
 def test_a_change_by_somebody_else_is_noticed(client: Client, service: Service):
     """A bandit that comes to wait for rewards: the choice after the next is made once."""
     sent: list[httpx.Request] = []
@@ -287,6 +304,7 @@ def test_a_change_by_somebody_else_is_noticed(client: Client, service: Service):
     client.delete_bandit("waits-later")
 
 
+@pytest.mark.rest
 def test_a_context(client: Client):
     fields = [{"name": "device", "kind": "category", "values": ["phone", "tv"]}]
     client.put_bandit("contexts", catalogue="films", policy="linear_ts", context={"fields": fields})
@@ -300,6 +318,7 @@ def test_a_context(client: Client):
     client.delete_bandit("contexts")
 
 
+@pytest.mark.rest
 def test_what_is_deleted_is_gone(client: Client):
     client.put_catalogue("old", dim=1)
     client.upsert_arms("old", [{"id": name, "features": [1.0]} for name in "abc"])

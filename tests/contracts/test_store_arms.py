@@ -53,6 +53,7 @@ async def test_the_same_call_again_changes_nothing(store: Store):
     assert await store.arms.retired_features(UID, 1) is None
 
 
+@pytest.mark.rest
 async def test_replaced_features_get_a_new_revision_and_the_old_stay_readable(store: Store):
     await store.arms.upsert(UID, [ArmWrite("a", vector(1)), ArmWrite("b", vector(2))], keep_ms=KEEP_MS)
     done = await store.arms.upsert(UID, [ArmWrite("a", vector(9)), ArmWrite("b", vector(2))], keep_ms=KEEP_MS)
@@ -62,6 +63,7 @@ async def test_replaced_features_get_a_new_revision_and_the_old_stay_readable(st
     assert (await arms_of(store))["a"].features == vector(9)
 
 
+@pytest.mark.rest
 async def test_features_that_come_back_get_a_revision_of_their_own(store: Store):
     for value in (1, 2, 1):
         await store.arms.upsert(UID, [ArmWrite("a", vector(value))], keep_ms=KEEP_MS)
@@ -69,6 +71,7 @@ async def test_features_that_come_back_get_a_revision_of_their_own(store: Store)
     assert [await store.arms.retired_features(UID, r) for r in (1, 2, 3)] == [vector(1), vector(2), None]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (float("nan"), -float("nan")), (1.0, 1 + 2**-52)])
 async def test_features_are_compared_byte_for_byte(store: Store, first, second):
     await store.arms.upsert(UID, [ArmWrite("a", vector(first))], keep_ms=KEEP_MS)
@@ -78,6 +81,7 @@ async def test_features_are_compared_byte_for_byte(store: Store, first, second):
     assert (await arms_of(store))["a"].features == vector(second)
 
 
+@pytest.mark.rest
 async def test_a_document_changes_without_its_features(store: Store):
     await store.arms.upsert(
         UID, [ArmWrite("a", vector(1), b"one"), ArmWrite("b", vector(2))], keep_ms=KEEP_MS
@@ -93,6 +97,7 @@ async def test_a_document_changes_without_its_features(store: Store):
     assert await store.arms.documents(UID, []) == []
 
 
+@pytest.mark.rest
 async def test_documents_are_read_as_far_as_their_bytes_go(store: Store):
     rng = np.random.default_rng(3)
     sizes = rng.integers(0, 200, 100)
@@ -106,6 +111,7 @@ async def test_documents_are_read_as_far_as_their_bytes_go(store: Store):
         assert list(found) == [write.document for write in writes[:count]], most
 
 
+@pytest.mark.rest
 async def test_of_several_arms_with_one_id_the_last_stands(store: Store):
     twice = [ArmWrite("a", vector(1)), ArmWrite("a", vector(2))]
     done = await store.arms.upsert(UID, twice, keep_ms=KEEP_MS)
@@ -113,6 +119,7 @@ async def test_of_several_arms_with_one_id_the_last_stands(store: Store):
     assert (await arms_of(store))["a"].features == vector(2)
 
 
+@pytest.mark.rest
 async def test_deleted_arms_are_named_and_their_features_stay_readable(store: Store):
     await store.arms.upsert(
         UID, [ArmWrite("a", vector(1), b"doc"), ArmWrite("b", vector(2))], keep_ms=KEEP_MS
@@ -128,12 +135,14 @@ async def test_deleted_arms_are_named_and_their_features_stay_readable(store: St
     assert list(back.revisions) == [3], "a revision is never used twice"
 
 
+@pytest.mark.rest
 async def test_empty_calls_change_nothing(store: Store):
     assert (await store.arms.upsert(UID, [], keep_ms=KEEP_MS)).version == 0
     assert (await store.arms.delete(UID, [], keep_ms=KEEP_MS)).version == 0
     assert await store.arms.version(UID) == 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("how", ["replace", "delete"])
 async def test_retired_features_live_for_their_time(store: Store, how):
     async def retire(id_, keep_ms):
@@ -158,6 +167,7 @@ async def test_retired_features_live_for_their_time(store: Store, how):
     assert await store.arms.retired_features(UID, 1) == vector(1)
 
 
+@pytest.mark.rest
 async def test_a_time_to_keep_below_one_is_refused_and_nothing_changes(store: Store):
     await store.arms.upsert(UID, [ArmWrite("a", vector(1))], keep_ms=KEEP_MS)
     with pytest.raises(Invalid, match="keep_ms"):
@@ -167,6 +177,7 @@ async def test_a_time_to_keep_below_one_is_refused_and_nothing_changes(store: St
     assert {i: a.features for i, a in (await arms_of(store)).items()} == {"a": vector(1)}
 
 
+@pytest.mark.rest
 async def test_catalogues_do_not_share_arms(store: Store):
     await store.arms.upsert(UID, [ArmWrite("a", vector(1), b"one")], keep_ms=KEEP_MS)
     await store.arms.upsert(OTHER_UID, [ArmWrite("a", vector(2), b"two")], keep_ms=KEEP_MS)
@@ -176,6 +187,7 @@ async def test_catalogues_do_not_share_arms(store: Store):
     assert await store.arms.retired_features(OTHER_UID, 1) is None
 
 
+@pytest.mark.rest
 async def test_ten_thousand_arms_in_one_call(store: Store):
     rng = np.random.default_rng(7)
     features = [row.tobytes() for row in rng.normal(size=(10_000, 16))]
@@ -197,6 +209,7 @@ async def test_ten_thousand_arms_in_one_call(store: Store):
     ]
 
 
+@pytest.mark.rest
 async def test_a_scan_is_exact_while_the_table_shrinks(store: Store):
     """Each arm exactly once, at every size on the way down: servers rehash in steps, over many commands."""
     ids = [f"{i}" for i in range(6_000)]
@@ -206,6 +219,7 @@ async def test_a_scan_is_exact_while_the_table_shrinks(store: Store):
         assert set(await arms_of(store)) == set(ids[:left])
 
 
+@pytest.mark.rest
 async def test_large_features_and_documents_come_back_bit_for_bit(store: Store):
     rng = np.random.default_rng(11)
     features, document = rng.bytes(8 << 20), rng.bytes(3 << 20)
@@ -216,6 +230,7 @@ async def test_large_features_and_documents_come_back_bit_for_bit(store: Store):
     assert await store.arms.retired_features(UID, 1) == features
 
 
+@pytest.mark.rest
 async def test_calls_at_once_get_versions_and_revisions_of_their_own(store: Store):
     calls = [[ArmWrite(f"{n}-{i}", vector(n, i)) for i in range(5)] for n in range(60)]
     done = await asyncio.gather(*(store.arms.upsert(UID, arms, keep_ms=KEEP_MS) for arms in calls))
@@ -226,6 +241,7 @@ async def test_calls_at_once_get_versions_and_revisions_of_their_own(store: Stor
         assert [arms[a.id].revision for a in call] == list(outcome.revisions)
 
 
+@pytest.mark.rest
 async def test_of_calls_at_once_on_one_arm_the_last_version_stands(store: Store):
     calls = [ArmWrite("a", vector(n)) for n in range(60)]
     done = await asyncio.gather(*(store.arms.upsert(UID, [arm], keep_ms=KEEP_MS) for arm in calls))
@@ -237,6 +253,7 @@ async def test_of_calls_at_once_on_one_arm_the_last_version_stands(store: Store)
         assert kept == (None if n == last else calls[n].features)
 
 
+@pytest.mark.rest
 async def test_a_reduction_is_stored_once_with_all_arms_by_it(store: Store):
     waiting = [ArmWrite("a", vector(0), b"waits"), ArmWrite("b", vector(0), b"waits")]
     before = await store.arms.upsert(UID, waiting, keep_ms=KEEP_MS, knows_reduction=False)
@@ -260,6 +277,7 @@ async def test_a_reduction_is_stored_once_with_all_arms_by_it(store: Store):
     assert await arms_of(store) == arms
 
 
+@pytest.mark.rest
 async def test_who_does_not_know_the_reduction_writes_nothing(store: Store):
     first = await store.arms.upsert(UID, [ArmWrite("a", vector(0))], keep_ms=KEEP_MS, knows_reduction=False)
     await store.arms.fit(UID, first.version, b"basis", [ArmWrite("a", vector(1))], keeps_changes=False)

@@ -112,6 +112,7 @@ async def test_a_row_is_written_once_whoever_writes_it(store: Store):
     assert held <= (await store.usage.read())["log"] <= held + 8
 
 
+@pytest.mark.rest
 async def test_an_accepted_reward_stands_at_the_end_of_its_row_which_is_made_if_it_is_missing(store: Store):
     rows = [row(n) for n in range(3)]
     await store.rows.write(0, rows[:1])
@@ -141,6 +142,7 @@ async def test_a_default_and_the_late_reward_stand_in_the_row(store: Store):
     assert await contents(store) == {position(one): (b"record", b"-d+r")}
 
 
+@pytest.mark.rest
 async def test_a_decision_has_its_row_once_it_is_activated(store: Store):
     one = row(1)
     times = {"issued_ms": 1_001, "expires_ms": FAR_MS, "ttl_ms": DAY_MS, "due_ms": 1, "known_entry": KNOWN}
@@ -171,6 +173,7 @@ async def test_no_row_is_kept_of_a_learner_that_was_forgotten_and_later_ones_sta
     assert (await store.usage.read())["log"] == 0
 
 
+@pytest.mark.rest
 async def test_a_late_row_is_not_kept_when_nothing_is_known_of_the_forgotten_any_more(store: Store):
     """The bound that is left refuses every decision from before, of any learner."""
     entry = await store.side_data.append_forget(ANN, payload=b"F", now_ms=5_000, ttl_ms=1)
@@ -181,6 +184,7 @@ async def test_a_late_row_is_not_kept_when_nothing_is_known_of_the_forgotten_any
     assert (await contents(store)).keys() == {position(later)}
 
 
+@pytest.mark.rest
 async def test_nothing_is_kept_of_a_deleted_bandit(store: Store):
     await store.registry.create_catalogue("films", b"f" * 16)
     await store.registry.create_bandit("b", UID.encode(), catalogue="films")
@@ -194,6 +198,7 @@ async def test_nothing_is_kept_of_a_deleted_bandit(store: Store):
     assert (await store.usage.read())["log"] == 0
 
 
+@pytest.mark.rest
 async def test_what_was_dropped_does_not_come_back(store: Store):
     rows = [row(n) for n in range(6)]
     await store.rows.write(0, rows)
@@ -235,6 +240,7 @@ async def test_the_pieces_of_a_log_are_what_its_rows_take(store: Store):
     assert await store.rows.sizes(1, UID, pieces=30) == []
 
 
+@pytest.mark.rest
 async def test_a_row_takes_rewards_up_to_a_bound(store: Store):
     one = row(1)
     for n in range(70):
@@ -244,6 +250,7 @@ async def test_a_row_takes_rewards_up_to_a_bound(store: Store):
     assert len(rewards) == 65_000
 
 
+@pytest.mark.rest
 async def test_many_at_once_write_every_row_and_every_reward_once(store: Store):
     rows = [row(n, (ANN, BOB)[n % 2]) for n in range(30)]
 

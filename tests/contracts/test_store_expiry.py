@@ -67,6 +67,7 @@ async def test_what_is_dropped_is_what_expired(store: Store, store_server: str):
         assert len(found) == (left + 1 if left else 0), "the hashes, and the list of them"
 
 
+@pytest.mark.rest
 async def test_after_a_jump_what_is_decided_anew_is_accepted_at_once(store: Store):
     """Even when it expires as early as what was dropped: it knows of the rewards that were counted."""
     soon = now() + HOUR_MS
@@ -87,6 +88,7 @@ async def test_a_decision_that_knows_more_than_the_store_counts_once_too(store: 
     assert await append(store, reward("a", soon, known=1_000)) == ["expired"]
 
 
+@pytest.mark.rest
 async def test_dedupe_keys_are_counted(store: Store):
     soon = now() + HOUR_MS
     await append(store, reward("a", soon), reward("a", soon), reward("b", soon + HOUR_MS, learner=BOB))
@@ -126,11 +128,13 @@ async def test_no_decision_counts_twice_whatever_the_clock_does(store: Store, se
     assert await run_at_random(store, seed, known=known) == 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("known", [True, False])
 async def test_without_the_bounds_they_would(store: Store, known: bool):
     assert await run_at_random(store, 0, known=known, forgetful=True) > 0
 
 
+@pytest.mark.rest
 async def test_who_is_forgotten_takes_nothing_that_was_decided_before_whatever_the_clocks_say(store: Store):
     """Only the entries of the log count: ``issued_ms`` is 1 in all of these, ``now`` when it is forgotten."""
     late = now() + HOUR_MS
@@ -146,6 +150,7 @@ async def test_who_is_forgotten_takes_nothing_that_was_decided_before_whatever_t
     assert await append(store, reward("d", late, known=entry)) == ["accepted"]
 
 
+@pytest.mark.rest
 async def test_what_is_known_of_the_forgotten_only_grows(store: Store):
     late = now() + HOUR_MS
     first = await forget(store)
@@ -170,6 +175,7 @@ async def test_keys_are_kept_for_a_default_that_is_owed(store: Store):
     assert await drop(store) == 1
 
 
+@pytest.mark.rest
 async def test_what_is_refused_is_neither_logged_nor_activated(store: Store):
     expires_ms = now() - HOUR_MS
     await append(store, reward("a", expires_ms))
@@ -182,6 +188,7 @@ async def test_what_is_refused_is_neither_logged_nor_activated(store: Store):
     assert await store.waiting.activate(decision, expires_ms=now(), **terms) == "activated"  # type: ignore[arg-type]
 
 
+@pytest.mark.rest
 async def test_keys_of_version_0_1_0_still_count(store: Store, store_server: str):
     late = now() + HOUR_MS
     async with connect(store_server) as client:
@@ -200,6 +207,7 @@ async def test_keys_of_version_0_1_0_still_count(store: Store, store_server: str
     assert await append(store, old, new) == ["forgotten", "accepted"], "by the clock"
 
 
+@pytest.mark.rest
 async def test_a_decision_key_needs_a_time_to_expire(store: Store):
     for write in (
         RewardWrite(ANN, "x", "d", 1, 1_000, b""),
@@ -211,6 +219,7 @@ async def test_a_decision_key_needs_a_time_to_expire(store: Store):
     assert not await store.rewards.read(0, "0-0", 10)
 
 
+@pytest.mark.rest
 async def test_of_a_deleted_bandit_no_dedupe_key_is_left(store: Store, store_server: str):
     late = now() + HOUR_MS
     other = LearnerId("f" * 16, ANN.name)

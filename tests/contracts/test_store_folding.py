@@ -60,6 +60,7 @@ async def test_learners_are_named_once_whether_they_are_a_checkpoint_a_tail_or_b
     assert await store.learners.names(1, UID) == []
 
 
+@pytest.mark.rest
 async def test_another_watermark_changes_nothing(store: Store):
     ids = await fill(store, 3)
     await store.learners.apply(
@@ -74,6 +75,7 @@ async def test_another_watermark_changes_nothing(store: Store):
     assert await checkpoints(store, 0, [(UID, "ann"), (UID, "bob")]) == [b"1", b"1"]
 
 
+@pytest.mark.rest
 async def test_a_call_that_was_applied_is_not_applied_again(store: Store):
     ids = await fill(store, 2)
     call = {"expected": "0-0", "watermark": ids[0], "states": {(UID, "ann"): b"1"}}
@@ -84,6 +86,7 @@ async def test_a_call_that_was_applied_is_not_applied_again(store: Store):
     )
 
 
+@pytest.mark.rest
 async def test_none_removes_a_state(store: Store):
     ids = await fill(store, 2)
     both = [(UID, "ann"), (UID, "bob")]
@@ -94,12 +97,14 @@ async def test_none_removes_a_state(store: Store):
     assert await checkpoints(store, 0, both) == [None, b"1"]
 
 
+@pytest.mark.rest
 async def test_a_watermark_moves_without_states(store: Store):
     ids = await fill(store, 1)
     assert await store.learners.apply(0, expected="0-0", watermark=ids[0], states={})
     assert await store.learners.watermark(0) == ids[0]
 
 
+@pytest.mark.rest
 async def test_partitions_have_states_and_watermarks_of_their_own(store: Store):
     for partition in range(store.partitions):
         [entry_id] = await fill(store, 1, partition=partition)
@@ -111,6 +116,7 @@ async def test_partitions_have_states_and_watermarks_of_their_own(store: Store):
         assert await checkpoints(store, partition, [(UID, "ann")]) == [b"%d" % partition]
 
 
+@pytest.mark.rest
 async def test_large_states_and_many_learners(store: Store):
     [entry_id] = await fill(store, 1)
     states = {(f"{n % 3:016x}", f"learner-{n}"): b"%d" % n * 100 for n in range(3_000)}
@@ -119,6 +125,7 @@ async def test_large_states_and_many_learners(store: Store):
     assert await checkpoints(store, 0, list(states)) == list(states.values())
 
 
+@pytest.mark.rest
 async def test_of_racing_appliers_exactly_one_wins_and_its_states_stand(store: Store):
     watermark = "0-0"
     for cycle in range(20):
@@ -138,6 +145,7 @@ async def test_of_racing_appliers_exactly_one_wins_and_its_states_stand(store: S
         watermark = entry_id
 
 
+@pytest.mark.rest
 async def test_the_backlog_is_what_lies_above_the_watermark(store: Store):
     ids = await fill(store, 10)
     assert await store.rewards.backlog(0) == 10
@@ -152,6 +160,7 @@ async def test_the_backlog_is_what_lies_above_the_watermark(store: Store):
     assert await store.rewards.backlog(0) == 1
 
 
+@pytest.mark.rest
 async def test_nothing_above_the_watermark_is_trimmed(store: Store):
     ids = await fill(store, 10)
     await store.rewards.trim(0, FUTURE_MS, pooled="_pool")
@@ -162,6 +171,7 @@ async def test_nothing_above_the_watermark_is_trimmed(store: Store):
     assert await store.rewards.backlog(0) == 3
 
 
+@pytest.mark.rest
 async def test_nothing_young_is_trimmed(store: Store):
     old = await fill(store, 3, tag="old")
 
@@ -178,6 +188,7 @@ async def test_nothing_young_is_trimmed(store: Store):
     assert (await store.learners.watermark(0), await store.rewards.backlog(0)) == (young, 0)
 
 
+@pytest.mark.rest
 async def test_a_log_that_was_trimmed_empty_goes_on_where_it_was(store: Store):
     ids = await fill(store, 5)
     await store.learners.apply(0, expected="0-0", watermark=ids[-1], states={})
@@ -293,6 +304,7 @@ async def test_every_entry_is_folded_exactly_once(store: Store, steps):
     assert [state_of(everything.get(learner, StoredLearner())) for learner in ids.values()] == found
 
 
+@pytest.mark.rest
 async def test_appenders_and_appliers_at_once_lose_and_double_nothing(store: Store):
     words = [f"{n}" for n in range(400)]
 
@@ -315,6 +327,7 @@ async def test_appenders_and_appliers_at_once_lose_and_double_nothing(store: Sto
     assert await store.rewards.backlog(1) == 0
 
 
+@pytest.mark.rest
 async def test_a_tail_is_the_entries_since_the_checkpoint(store: Store):
     """Also of learners whose names begin alike, and with ids whose numbers have different lengths."""
     names = ["a", "a:", "a:1", "1.a", "b;", "\u00e9", "_pool"]
@@ -345,6 +358,7 @@ async def test_a_tail_is_the_entries_since_the_checkpoint(store: Store):
     ] * 5
 
 
+@pytest.mark.rest
 async def test_what_follows_a_known_entry_of_a_tail_is_read_alone(store: Store):
     ids, ann, bob = await fill(store, 5), (UID, "ann"), (UID, "bob")
     await store.learners.apply(0, expected="0-0", watermark=ids[0], states={ann: b"1"})
@@ -362,6 +376,7 @@ async def test_what_follows_a_known_entry_of_a_tail_is_read_alone(store: Store):
     assert await read(ids[3]) == (False, b"2", []), "the checkpoint took the place of the tail"
 
 
+@pytest.mark.rest
 async def test_another_watermark_changes_no_tail(store: Store):
     ids, ann = await fill(store, 3), (UID, "ann")
     call = {"expected": "0-0", "watermark": ids[0], "states": {}, "tails": {ann: [ids[0]]}}
@@ -373,6 +388,7 @@ async def test_another_watermark_changes_no_tail(store: Store):
     assert [entry.entry_id for entry in found.tail] == ids[:1]
 
 
+@pytest.mark.rest
 async def test_a_checkpoint_alone_is_no_change_of_a_learner(store: Store):
     ids, ann = await fill(store, 2), (UID, "ann")
     await store.learners.apply(0, expected="0-0", watermark=ids[1], states={}, tails={ann: ids})
@@ -400,6 +416,7 @@ async def test_no_entry_that_is_in_a_tail_is_trimmed(store: Store):
     assert [e.entry_id for e in await log_of(store)] == ids[5:]
 
 
+@pytest.mark.rest
 async def test_a_long_log_is_trimmed_in_steps(store: Store):
     ids = await fill(store, 700)
     await store.learners.apply(
@@ -411,6 +428,7 @@ async def test_a_long_log_is_trimmed_in_steps(store: Store):
     assert (await log_of(store))[0].entry_id == ids[600]
 
 
+@pytest.mark.rest
 async def test_tails_of_a_deleted_bandit_are_gone_for_good(store: Store):
     ids, ann = await fill(store, 3), (UID, "ann")
     await store.learners.apply(0, expected="0-0", watermark=ids[0], states={}, tails={ann: ids[:1]})
@@ -421,6 +439,7 @@ async def test_tails_of_a_deleted_bandit_are_gone_for_good(store: Store):
     assert not (await store.rewards.trim(0, FUTURE_MS, pooled="_pool")).held
 
 
+@pytest.mark.rest
 async def test_an_entry_that_the_log_has_lost_is_noticed(store: Store, store_server):
     ids, ann = await fill(store, 2), (UID, "ann")
     await store.learners.apply(0, expected="0-0", watermark=ids[1], states={}, tails={ann: ids})
@@ -436,6 +455,7 @@ async def learners(store, since):
     return found.watermark, None if found.learners is None else set(found.learners)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("most", [1, 3, 10_000])
 async def test_the_changes_of_all_partitions_come_together_however_many_are_listed(
     store: Store, monkeypatch, most
@@ -457,6 +477,7 @@ async def test_the_changes_of_all_partitions_come_together_however_many_are_list
     assert await store.learners.changed({}) == {}
 
 
+@pytest.mark.rest
 async def test_changed_learners_are_those_applied_since(store: Store, monkeypatch):
     ids = await fill(store, 6)
     ann, bob = (UID, "ann"), (UID, "b:ob")
@@ -481,6 +502,7 @@ async def test_changed_learners_are_those_applied_since(store: Store, monkeypatc
     assert await learners(store, ids[2]) == (ids[4], None)
 
 
+@pytest.mark.rest
 async def test_all_states_come_with_their_watermark(store: Store):
     ids = await fill(store, 2)
     other = "fedcba9876543210"

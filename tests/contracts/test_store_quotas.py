@@ -106,6 +106,7 @@ async def test_all_processes_hear_of_changes(store: Store):
     assert (await store.registry.read()).quotas == {}
 
 
+@pytest.mark.rest
 async def test_shares_together_are_never_more_than_there_is(store: Store):
     await put(store, most=10)
     ann, bob = Process(store, "ann"), Process(store, "bob")
@@ -121,6 +122,7 @@ async def test_shares_together_are_never_more_than_there_is(store: Store):
     assert (await bob.share(2, 5, 5)).mine == 4
 
 
+@pytest.mark.rest
 async def test_a_process_that_leaves_has_no_part_any_more_and_what_it_spent_counts(store: Store):
     await put(store, most=20)
     ann, bob = Process(store, "ann"), Process(store, "bob")
@@ -142,6 +144,7 @@ async def test_a_call_may_be_repeated_and_one_that_comes_late_changes_nothing(st
     assert (await ann.share(4, 2, 2)).granted == 6
 
 
+@pytest.mark.rest
 async def test_windows_are_multiples_since_from(store: Store):
     await put(store, per_ms=DAY_MS, from_ms=1_000)
     now_ms, (share,) = await store.quotas.share(UID, "ann", 1, [ShareAsked("q", FIRST, 0, 0, 5, 5)])
@@ -162,6 +165,7 @@ async def test_a_new_window_begins_with_all_of_it(store: Store):
     assert set(windows.values()) == {4}
 
 
+@pytest.mark.rest
 async def test_outside_of_its_time_it_does_not_hold(store: Store):
     now_ms, _ = await store.quotas.share(UID, "ann", 1, [])
     await put(store, from_ms=now_ms + DAY_MS, to_ms=now_ms + 2 * DAY_MS)
@@ -171,6 +175,7 @@ async def test_outside_of_its_time_it_does_not_hold(store: Store):
     assert not (await Process(store, "ann").share(0, 5, 5)).holds
 
 
+@pytest.mark.rest
 async def test_another_incarnation_counts_anew_and_the_same_goes_on(store: Store):
     await put(store, most=10)
     ann = Process(store, "ann")
@@ -184,6 +189,7 @@ async def test_another_incarnation_counts_anew_and_the_same_goes_on(store: Store
     assert share.mine == 6
 
 
+@pytest.mark.rest
 async def test_rewards_are_counted_in_the_window(store: Store):
     await put(store, per_ms=DAY_MS)
     await store.quotas.reward(UID, {"q": 2, "none": 1})
@@ -191,6 +197,7 @@ async def test_rewards_are_counted_in_the_window(store: Store):
     assert (await Process(store, "ann").share(0, 0)).rewarded == 5
 
 
+@pytest.mark.rest
 async def test_whatever_processes_do_they_never_have_more_than_there_is(store: Store):
     """Calls that are lost, late, or of processes that are killed; what each may have spent is summed."""
     draw = random.Random(4)

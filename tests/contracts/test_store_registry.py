@@ -40,11 +40,13 @@ async def test_what_concerns_all_servers_hinders_no_other_call(store: Store):
     assert await asyncio.gather(*calls) == ["0-0", None, "always", 0, 0, 0, 0]
 
 
+@pytest.mark.rest
 async def test_an_empty_store_has_an_empty_registry(store: Store):
     registry = await store.registry.read()
     assert (registry.catalogues, registry.bandits) == ({}, {})
 
 
+@pytest.mark.rest
 async def test_a_name_belongs_to_the_record_that_came_first(store: Store):
     first, second = record(UID, bytes(range(256))), record(OTHER_UID)
     assert await store.registry.create_catalogue("films", first) == first
@@ -52,6 +54,7 @@ async def test_a_name_belongs_to_the_record_that_came_first(store: Store):
     assert (await store.registry.read()).catalogues == {"films": first}
 
 
+@pytest.mark.rest
 async def test_of_a_hundred_creators_exactly_one_wins_and_all_learn_who(store: Store):
     records = [record(f"{i:016x}") for i in range(100)]
     standing = await asyncio.gather(*(store.registry.create_catalogue("films", r) for r in records))
@@ -60,6 +63,7 @@ async def test_of_a_hundred_creators_exactly_one_wins_and_all_learn_who(store: S
     assert (await store.registry.read()).catalogues == {"films": standing[0]}
 
 
+@pytest.mark.rest
 async def test_a_bandit_needs_its_catalogue(store: Store):
     assert await store.registry.create_bandit("b", record(UID), catalogue="films") is None
     assert (await store.registry.read()).bandits == {}
@@ -78,6 +82,7 @@ async def changed(
     return await store.registry.change_bandit("b", UID, change, expected=expected, record=new)
 
 
+@pytest.mark.rest
 async def test_a_bandit_changes_from_what_it_is_and_keeps_what_it_was(store: Store):
     first = record(UID)
     await store.registry.create_catalogue("films", record(OTHER_UID))
@@ -95,6 +100,7 @@ async def test_a_bandit_changes_from_what_it_is_and_keeps_what_it_was(store: Sto
     assert await store.registry.bandit_versions(UID, [1, 2, 3]) == [None, second, third]
 
 
+@pytest.mark.rest
 async def test_of_a_hundred_changes_at_once_one_is_made(store: Store):
     await store.registry.create_catalogue("films", record(OTHER_UID))
     await store.registry.create_bandit("b", record(UID), catalogue="films")
@@ -103,6 +109,7 @@ async def test_of_a_hundred_changes_at_once_one_is_made(store: Store):
     assert (await store.registry.read()).bandits == {"b": found[0]}
 
 
+@pytest.mark.rest
 async def test_a_deleted_bandit_is_not_changed_and_leaves_no_version(store: Store):
     await store.registry.create_catalogue("films", record(OTHER_UID))
     await store.registry.create_bandit("b", record(UID), catalogue="films")
@@ -116,6 +123,7 @@ async def test_a_deleted_bandit_is_not_changed_and_leaves_no_version(store: Stor
     assert await store.registry.bandit_versions(UID, [1, 2, 3]) == [None, None, None]
 
 
+@pytest.mark.rest
 async def test_a_catalogue_in_use_stays(store: Store):
     await store.registry.create_catalogue("films", record(UID))
     await store.arms.upsert(UID, [ArmWrite("a", b"12345678", b"doc")], keep_ms=KEEP_MS)
@@ -127,6 +135,7 @@ async def test_a_catalogue_in_use_stays(store: Store):
     assert (await store.registry.read()).catalogues == {}
 
 
+@pytest.mark.rest
 async def test_deleting_removes_the_arms_with_the_catalogue(store: Store):
     await store.registry.create_catalogue("films", record(UID))
     await store.arms.upsert(UID, [ArmWrite("a", b"12345678", b"doc")], keep_ms=KEEP_MS)
@@ -136,6 +145,7 @@ async def test_deleting_removes_the_arms_with_the_catalogue(store: Store):
     assert await store.arms.version(UID) == 0
 
 
+@pytest.mark.rest
 async def test_deleting_again_finishes_what_an_interrupted_deletion_left(store: Store):
     await store.arms.upsert(UID, [ArmWrite("a", b"12345678")], keep_ms=KEEP_MS)  # as if they had been left
     assert await store.registry.delete_catalogue("films", UID) == "missing"
@@ -197,6 +207,7 @@ async def test_a_deletion_that_was_broken_off_is_finished(
     assert await store.registry.deletions() == {}
 
 
+@pytest.mark.rest
 async def test_deleting_spares_a_successor_of_the_same_name(store: Store):
     await store.registry.create_catalogue("films", record(OTHER_UID))
     await store.registry.create_bandit("b", record(OTHER_UID), catalogue="films")
@@ -208,6 +219,7 @@ async def test_deleting_spares_a_successor_of_the_same_name(store: Store):
     assert await store.registry.delete_catalogue("films", OTHER_UID) == "in_use"
 
 
+@pytest.mark.rest
 async def test_deleting_a_bandit_of_another_catalogue_changes_nothing(store: Store):
     await store.registry.create_catalogue("films", record(UID))
     await store.registry.create_catalogue("books", record(OTHER_UID))
@@ -220,6 +232,7 @@ async def test_deleting_a_bandit_of_another_catalogue_changes_nothing(store: Sto
     assert await store.registry.delete_catalogue("films", UID) == "deleted"
 
 
+@pytest.mark.rest
 async def test_deleting_a_bandit_removes_its_states_and_no_others(store: Store):
     await store.registry.create_catalogue("films", record(UID))
     await store.registry.create_bandit("b", record(UID), catalogue="films")
@@ -232,6 +245,7 @@ async def test_deleting_a_bandit_removes_its_states_and_no_others(store: Store):
     assert await store.registry.delete_bandit("b", UID, catalogue="films") is False
 
 
+@pytest.mark.rest
 async def test_a_catalogue_is_never_deleted_under_a_new_bandit(store: Store):
     for _ in range(50):
         await store.registry.create_catalogue("films", record(UID))
@@ -255,6 +269,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.rest
 @settings(max_examples=25)
 @given(steps=STEPS)
 async def test_the_registry_is_two_dictionaries(store: Store, steps):
@@ -296,6 +311,7 @@ async def test_the_registry_is_two_dictionaries(store: Store, steps):
             assert (registry.catalogues, registry.bandits) == (catalogues, bandits), (step, again)
 
 
+@pytest.mark.rest
 async def test_the_registry_has_a_version(store: Store):
     versions = [await store.registry.version()]
     for change in (

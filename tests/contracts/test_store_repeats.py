@@ -95,6 +95,7 @@ async def test_beyond_the_bound_new_keys_are_not_limited_and_known_ones_are(url:
         assert (more.allowed, more.remembered, len(more.arms)) == (True, True, 60)
 
 
+@pytest.mark.rest
 async def test_known_keys_that_grow_have_the_newest_in_place_of_the_oldest(url: str):
     async with bounded(url, repeats=BOUND) as store, connect(url) as client:
         known, forgot = await filled(store), 0
@@ -114,6 +115,7 @@ async def test_known_keys_that_grow_have_the_newest_in_place_of_the_oldest(url: 
         assert sum([await client.memory_usage(each, samples=0) for each in keys]) <= await held(store)
 
 
+@pytest.mark.rest
 async def test_there_is_room_again_when_what_was_had_has_expired(url: str):
     async with bounded(url, repeats=BOUND) as store:
         known = await filled(store)
@@ -124,6 +126,7 @@ async def test_there_is_room_again_when_what_was_had_has_expired(url: str):
         assert await filled(store) == known
 
 
+@pytest.mark.rest
 async def test_a_key_that_goes_on_is_counted_once_and_as_long_as_it_lives(url: str):
     async with bounded(url) as store:
         await show(store, ANN, "a", within_ms=5 * PERIOD_MS)
@@ -149,6 +152,7 @@ async def age(url: str, periods: int) -> None:
             await client.zadd(redis_keys.had(0, ANN), {"counted": mark - periods * SHIFT})
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("way", ["forgotten", "expired", "deleted"])
 async def test_what_was_had_is_no_longer_counted_when_it_goes(url: str, way: str):
     visitor, other = key(1), LearnerId("f" * 16, "other")
@@ -174,6 +178,7 @@ async def test_what_was_had_is_no_longer_counted_when_it_goes(url: str, way: str
         assert await held(store) == 0, "it was not taken away twice"
 
 
+@pytest.mark.rest
 async def test_what_an_older_version_has_left_is_counted_when_it_grows(url: str):
     async with bounded(url, repeats=BOUND) as store, connect(url) as client:
         await show(store, ANN, *arms(100))

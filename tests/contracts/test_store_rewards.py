@@ -66,6 +66,7 @@ async def test_entries_come_back_in_order_and_bit_for_bit(store: Store):
     assert all(e.first for e in entries)
 
 
+@pytest.mark.rest
 async def test_a_thousand_entries_in_one_call(store: Store):
     writes = [reward(f"{i}", learner=f"{i % 37}", first=f"{i % 100}") for i in range(1_000)]
     outcomes = await store.rewards.append(2, writes)
@@ -74,12 +75,14 @@ async def test_a_thousand_entries_in_one_call(store: Store):
     assert await store.rewards.backlog(2) == 1_000
 
 
+@pytest.mark.rest
 async def test_a_dedupe_key_seen_before_is_a_duplicate(store: Store):
     assert await append(store, reward("x"), reward("x"), reward("y")) == ["accepted", "duplicate", "accepted"]
     assert await append(store, reward("y"), reward("z")) == ["duplicate", "accepted"]
     assert len(await log_of(store)) == 3
 
 
+@pytest.mark.rest
 async def test_whoever_waits_for_the_entry_of_a_duplicate_waits_for_its_first_copy(store: Store):
     one, two, again = await store.rewards.append(0, [reward("x"), reward("y"), reward("x")])
     assert (again.status, again.entry_id) == ("duplicate", two.entry_id)
@@ -91,6 +94,7 @@ async def test_whoever_waits_for_the_entry_of_a_duplicate_waits_for_its_first_co
     assert after_trimming.entry_id == two.entry_id, "which the watermark has reached"
 
 
+@pytest.mark.rest
 async def test_dedupe_keys_belong_to_one_learner_of_one_bandit(store: Store):
     writes = [
         reward("x"),
@@ -106,6 +110,7 @@ async def test_dedupe_keys_belong_to_one_learner_of_one_bandit(store: Store):
     assert await append(store, *writes) == ["duplicate"] * len(writes)
 
 
+@pytest.mark.rest
 async def test_dedupe_keys_belong_to_one_partition(store: Store):
     for partition in range(store.partitions):
         assert await append(store, reward("x"), partition=partition) == ["accepted"]
@@ -113,6 +118,7 @@ async def test_dedupe_keys_belong_to_one_partition(store: Store):
         assert len(await log_of(store, partition)) == 1
 
 
+@pytest.mark.rest
 async def test_the_first_with_its_decision_key_is_marked(store: Store):
     await append(store, reward("1", first="d"), reward("2", first="d"), reward("3", first="e"), reward("4"))
     await append(store, reward("1", first="f"), reward("5", first="d"), reward("6", first="f"), reward("7"))
@@ -129,6 +135,7 @@ async def test_a_dedupe_key_may_be_used_again_after_its_time(store: Store):
     assert await append(store, reward("x"), reward("y")) == ["duplicate", "duplicate"]
 
 
+@pytest.mark.rest
 async def test_a_time_to_live_below_one_is_refused_and_nothing_is_appended(store: Store):
     with pytest.raises(Invalid, match="ttl_ms"):
         await append(store, reward("x"), reward("y", ttl_ms=0))
@@ -136,6 +143,7 @@ async def test_a_time_to_live_below_one_is_refused_and_nothing_is_appended(store
     assert await append(store, reward("x")) == ["accepted"]
 
 
+@pytest.mark.rest
 async def test_of_a_hundred_appends_with_one_dedupe_key_exactly_one_is_accepted(store: Store):
     outcomes = await asyncio.gather(*(append(store, reward("x", payload=b"%d" % i)) for i in range(100)))
     assert sorted(status for [status] in outcomes) == ["accepted"] + ["duplicate"] * 99
@@ -143,11 +151,13 @@ async def test_of_a_hundred_appends_with_one_dedupe_key_exactly_one_is_accepted(
     assert entry.payload == b"%d" % outcomes.index(["accepted"])
 
 
+@pytest.mark.rest
 async def test_of_a_hundred_rewards_with_one_decision_key_exactly_one_is_the_first(store: Store):
     await asyncio.gather(*(append(store, reward(f"{i}", first="d")) for i in range(100)))
     assert sorted(e.first for e in await log_of(store)) == [False] * 99 + [True]
 
 
+@pytest.mark.rest
 async def test_pages_of_the_log_cover_it_once_in_order(store: Store):
     calls = [[reward(f"{n}-{i}") for i in range(n % 7)] for n in range(80)]
     outcomes = await asyncio.gather(*(store.rewards.append(0, writes) for writes in calls))
@@ -164,11 +174,13 @@ async def test_pages_of_the_log_cover_it_once_in_order(store: Store):
         assert positions == list(range(positions[0], positions[0] + len(call))) if call else True
 
 
+@pytest.mark.rest
 async def test_a_page_has_at_least_one_entry(store: Store):
     with pytest.raises(Invalid, match="count"):
         await store.rewards.read(0, "0-0", 0)
 
 
+@pytest.mark.rest
 async def test_rewards_of_decisions_before_forgetting_are_refused(store: Store):
     assert await append(store, reward("0", issued_ms=10)) == ["accepted"]
     await forget(store, 1_000)
@@ -179,6 +191,7 @@ async def test_rewards_of_decisions_before_forgetting_are_refused(store: Store):
     assert [e.payload for e in await log_of(store)] == [b"p", b"F", b"p", b"p", b"p"]
 
 
+@pytest.mark.rest
 async def test_a_refused_reward_does_not_take_its_dedupe_key(store: Store):
     await forget(store, 1_000, ttl_ms=60)
     assert await append(store, reward("x", issued_ms=1, first="d")) == ["forgotten"]
@@ -187,6 +200,7 @@ async def test_a_refused_reward_does_not_take_its_dedupe_key(store: Store):
     assert (await log_of(store))[-1].first
 
 
+@pytest.mark.rest
 async def test_forgetting_again_at_the_same_time_is_the_same_entry(store: Store):
     entry_id = await forget(store, 1_000)
     await append(store, reward("x", issued_ms=2_000))
@@ -194,6 +208,7 @@ async def test_forgetting_again_at_the_same_time_is_the_same_entry(store: Store)
     assert [e.payload for e in await log_of(store)] == [b"F", b"p"]
 
 
+@pytest.mark.rest
 async def test_forgetting_never_forgets_less(store: Store):
     first, second, third = [await forget(store, ms) for ms in (1_000, 3_000, 2_000)]
     assert order(first) < order(second) < order(third)
@@ -201,11 +216,13 @@ async def test_forgetting_never_forgets_less(store: Store):
     assert await append(store, reward("x", issued_ms=3_001)) == ["accepted"]
 
 
+@pytest.mark.rest
 async def test_a_hundred_calls_to_forget_at_one_time_leave_one_entry(store: Store):
     ids = await asyncio.gather(*(forget(store, 1_000) for _ in range(100)))
     assert [e.entry_id for e in await log_of(store)] == list(set(ids))
 
 
+@pytest.mark.rest
 async def test_refusing_ends_but_a_shorter_call_does_not_shorten_it(store: Store):
     await forget(store, 1_000)
     await forget(store, 1_001, ttl_ms=40)

@@ -107,6 +107,7 @@ async def test_a_learner_that_is_idle_expires_once_with_its_turns(store: Store):
     assert (await store.waiting.due(0, 0, 10)).erase == {ANN: entry_id}
 
 
+@pytest.mark.rest
 async def test_a_repeated_call_to_forget_leaves_a_learner_that_came_back_its_time_to_live(store: Store):
     await forget(store)
     await store.side_data.touch(ANN, expires_ms=5_000)
@@ -114,6 +115,7 @@ async def test_a_repeated_call_to_forget_leaves_a_learner_that_came_back_its_tim
     assert (await store.waiting.due(0, 5_000, 10)).idle == [ANN]
 
 
+@pytest.mark.rest
 async def test_whoever_is_touched_before_it_expires_lives_on(store: Store):
     await store.side_data.touch(ANN, expires_ms=500)
     await store.side_data.touch(ANN, expires_ms=900)
@@ -121,6 +123,7 @@ async def test_whoever_is_touched_before_it_expires_lives_on(store: Store):
     assert list(await store.rewards.read(0, "0-0", 10)) == []
 
 
+@pytest.mark.rest
 async def test_erasing_waits_until_forgetting_is_folded(store: Store, store_server: str):
     await live(store, ANN)
     entry_id = await forget(store)
@@ -160,6 +163,7 @@ async def test_what_was_decided_since_a_learner_was_forgotten_is_kept(store: Sto
     assert not (await store.waiting.due(0, FUTURE_MS, 10)).decisions
 
 
+@pytest.mark.rest
 async def test_a_choice_that_took_the_place_of_one_that_is_erased_is_kept(store: Store):
     """It came while another process, which had read the old one, was about to erase it."""
     await store.choices.put_event(ANN, "e", b"old:0", ttl_ms=TTL_MS)
@@ -189,6 +193,7 @@ async def test_a_choice_that_took_the_place_of_one_that_is_erased_is_kept(store:
     assert await store.choices.get_event(ANN, "e") == b"new:9"
 
 
+@pytest.mark.rest
 async def test_all_that_is_kept_of_a_learner_is_erased_and_nothing_of_others(store: Store, store_server: str):
     for learner in (ANN, BOB, STRANGER):
         await live(store, learner)
@@ -211,6 +216,7 @@ async def test_all_that_is_kept_of_a_learner_is_erased_and_nothing_of_others(sto
     ]
 
 
+@pytest.mark.rest
 async def test_of_a_deleted_bandit_no_key_is_left(store: Store, store_server: str):
     """Also of learners that were forgotten, idle, or have entries that are not folded. Others keep theirs."""
     for learner in (ANN, BOB, STRANGER):
@@ -230,6 +236,7 @@ async def test_of_a_deleted_bandit_no_key_is_left(store: Store, store_server: st
     assert await store.rewards.backlog(0) == 5, "what was erased and not yet folded still counts"
 
 
+@pytest.mark.rest
 async def test_a_bandit_without_learners_is_erased(store: Store):
     await store.registry.create_catalogue("films", OTHER_UID.encode())
     await store.registry.create_bandit("b", UID.encode(), catalogue="films")
@@ -239,6 +246,7 @@ async def test_a_bandit_without_learners_is_erased(store: Store):
     assert await store.registry.deletions() == {}
 
 
+@pytest.mark.rest
 async def test_erasing_a_bandit_that_was_broken_off_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch):
     await store.registry.create_catalogue("films", OTHER_UID.encode())
     await store.registry.create_bandit("b", UID.encode(), catalogue="films")
@@ -259,6 +267,7 @@ async def test_erasing_a_bandit_that_was_broken_off_goes_on(store: Store, monkey
     assert await take(store) == 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", [f"x:{UID}", f"{UID}", f"a.{UID}.b"])
 async def test_a_learner_with_the_uid_of_another_bandit_in_its_name_is_not_erased(store: Store, name: str):
     stranger = LearnerId(OTHER_UID, name)

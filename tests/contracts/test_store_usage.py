@@ -165,6 +165,7 @@ async def test_what_is_full_of_observations_has_room_for_rewards(url: str) -> No
         assert held <= most_of("dedupe") < (await store.usage.read())["dedupe"] <= most_of("reward")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", EXPIRING)
 async def test_there_is_room_again_when_what_was_held_has_expired(url: str, kind: Kind) -> None:
     async with bounded(url, **{kind: FEW}) as store:
@@ -184,6 +185,7 @@ async def test_there_is_room_again_when_what_was_held_has_expired(url: str, kind
         assert ledger == {kind.encode(): b"0"}, "nothing is left of periods that are over"
 
 
+@pytest.mark.rest
 async def test_what_expires_at_several_times_is_released_at_each(url: str) -> None:
     async with bounded(url) as store:
         period, seen, left = -1, list[int](), list[int]()
@@ -201,6 +203,7 @@ async def test_what_expires_at_several_times_is_released_at_each(url: str) -> No
         assert left[1:] == [3, 3, 1, 1, 1, 1, 0, 0]
 
 
+@pytest.mark.rest
 async def test_turns_that_are_taken_again_are_counted_once_and_as_long_as_they_live(url: str) -> None:
     async with bounded(url) as store:
         await leave(store, "turns", 0)
@@ -217,6 +220,7 @@ async def test_turns_that_are_taken_again_are_counted_once_and_as_long_as_they_l
         assert (await store.usage.read())["turns"] == 0
 
 
+@pytest.mark.rest
 async def test_waiting_decisions_make_room_when_they_are_due_or_erased(url: str) -> None:
     async with bounded(url, waiting=FEW) as store:
         fit = await filled(store, "waiting")
@@ -235,6 +239,7 @@ async def test_waiting_decisions_make_room_when_they_are_due_or_erased(url: str)
         assert await filled(store, "waiting") == fit
 
 
+@pytest.mark.rest
 async def test_waiting_decisions_of_a_store_that_did_not_count_are_counted(url: str) -> None:
     async with bounded(url, waiting=FEW) as store:
         fit = await filled(store, "waiting")
@@ -249,6 +254,7 @@ async def test_waiting_decisions_of_a_store_that_did_not_count_are_counted(url: 
         assert (await store.usage.read())["waiting"] == 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("thing", THINGS)
 async def test_of_many_processes_at_once_exactly_as_many_have_room_as_fit(url: str, thing: str) -> None:
     kind = kind_of(thing)
@@ -266,6 +272,7 @@ async def test_of_many_processes_at_once_exactly_as_many_have_room_as_fit(url: s
         assert held <= most_of(thing) < held + held // sum(done) + 500
 
 
+@pytest.mark.rest
 async def test_the_bound_is_for_all_partitions_together(url: str) -> None:
     """Also when each process has its own partitions, and looks only every now and then."""
     learners = [learner_in(partition, PARTITIONS, "key") for partition in range(PARTITIONS)]
@@ -304,6 +311,7 @@ SIZES: dict[str, Callable[[Store, int], Awaitable[object]]] = {
 OURS = re.compile(rb":(event|events|turns|decisions|due|active|seen|seen-until|seen-ends)(:|$)")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("thing", THINGS)
 async def test_no_less_is_counted_than_the_server_says_that_it_takes(url: str, thing: str) -> None:
     async with bounded(url) as store, connect(url) as client:
@@ -318,6 +326,7 @@ async def statuses(store: Store, *rewards: RewardWrite) -> list[str]:
     return [outcome.status for outcome in await store.rewards.append(0, rewards)]
 
 
+@pytest.mark.rest
 async def test_there_is_room_for_rewards_again_when_what_expired_is_dropped(url: str) -> None:
     """The bytes of each hash go with it; a default counts for the same one."""
     soon, later = 10 * PERIOD_MS, FAR_MS
@@ -361,6 +370,7 @@ async def test_there_is_room_for_rewards_again_when_what_expired_is_dropped(url:
         assert known_statuses == {"accepted"}
 
 
+@pytest.mark.rest
 async def test_a_call_of_many_rewards_is_refused_as_a_whole_and_what_was_promised_goes_on(url: str) -> None:
     forgotten = LearnerId(ANN.bandit_uid, learner_in(0, PARTITIONS, "gone").name)
     async with bounded(url, dedupe=FEW) as store:
@@ -402,6 +412,7 @@ async def test_what_comes_twice_in_a_call_needs_room_once(url: str) -> None:
                 assert (await store.usage.read())["dedupe"] == 3 * one
 
 
+@pytest.mark.rest
 async def test_defaults_are_counted_and_never_refused(url: str) -> None:
     async with bounded(url, dedupe=FEW) as store:
         decisions = [DecisionId(ANN, f"decided-{n:04}") for n in range(7, 47)]
@@ -427,6 +438,7 @@ async def test_defaults_are_counted_and_never_refused(url: str) -> None:
         assert (await store.usage.read())["dedupe"] == 0
 
 
+@pytest.mark.rest
 async def test_dedupe_keys_of_a_deleted_bandit_count_until_they_would_have_been_dropped(url: str) -> None:
     async with bounded(url) as store:
         await statuses(store, reward("a"), reward("b"))
@@ -445,6 +457,7 @@ async def event(store: Store, name: str, position: int, data: bytes = b"x" * 1_0
     return await store.campaigns.append("slates", name, uid=ANN.bandit_uid, position=position, event=data)
 
 
+@pytest.mark.rest
 async def test_campaigns_have_room_together_until_some_are_deleted(url: str) -> None:
     async with bounded(url, campaigns=LARGE) as one, bounded(url, campaigns=LARGE) as two:
         made = 0
@@ -470,6 +483,7 @@ async def test_campaigns_have_room_together_until_some_are_deleted(url: str) -> 
         assert (await one.usage.read())["campaigns"] == 0
 
 
+@pytest.mark.rest
 async def test_a_campaign_grows_until_there_is_no_room_and_keeps_what_it_has(url: str) -> None:
     async with bounded(url, campaigns=LARGE) as store:
         await store.campaigns.create("slates", "c", RECORD)
@@ -495,6 +509,7 @@ async def test_a_campaign_grows_until_there_is_no_room_and_keeps_what_it_has(url
         assert (await store.usage.read())["campaigns"] <= LARGE
 
 
+@pytest.mark.rest
 async def test_of_a_campaign_no_less_is_counted_than_it_takes(url: str) -> None:
     """Also of one that version 0.1.0 has left, which is counted when it grows."""
     async with bounded(url) as store, connect(url) as client:

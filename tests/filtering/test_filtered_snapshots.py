@@ -75,6 +75,7 @@ async def asked_often(catalogue: Catalogue, views: FilteredSnapshots) -> None:
     await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
 
 
+@pytest.mark.rest
 def test_a_plan_that_waits_for_its_turn_is_of_one_moment(monkeypatch) -> None:
     """Arms that came while another filter was planned are in the snapshot as well as in the rows."""
     asyncio.run(plan_two(monkeypatch))
@@ -134,6 +135,7 @@ def compact(catalogue: Catalogue, monkeypatch) -> None:
     assert catalogue.index.snapshot().table.number != table
 
 
+@pytest.mark.rest
 def test_few_arms_are_copied_when_they_are_asked_for_the_second_time() -> None:
     catalogue, views, odd = of_arms(100), FilteredSnapshots(capacity_bytes=1 << 20), parse({"odd": True})
     assert ask(views, catalogue, odd).strategy == "exact"
@@ -141,6 +143,7 @@ def test_few_arms_are_copied_when_they_are_asked_for_the_second_time() -> None:
     assert (status.strategy, status.reason, status.recall_at_1) == ("copy", known_filter.SMALL, 1.0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("small", [True, False])
 def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
     catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
@@ -163,6 +166,7 @@ def test_a_copy_goes_on_when_the_table_is_compacted(small, monkeypatch) -> None:
         assert view.search(query, 3).rows.tolist() == view.search_exact(query, 3).rows.tolist()
 
 
+@pytest.mark.rest
 def test_what_is_stale_is_made_anew_without_another_plan(monkeypatch) -> None:
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr(filter_plan, "LEAST_SPEEDUP", 0.0)
@@ -188,6 +192,7 @@ def test_what_is_stale_is_made_anew_without_another_plan(monkeypatch) -> None:
     assert len(renewed) == 1
 
 
+@pytest.mark.rest
 def test_the_recall_of_a_graph_is_measured_again_when_another_graph_serves(monkeypatch) -> None:
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
     monkeypatch.setattr(filter_plan, "QUICK_NUMBERS", 0)
@@ -272,6 +277,7 @@ def test_what_was_planned_serves_the_next_search(monkeypatch) -> None:
     assert not asyncio.run(views.of(catalogue, odd)).is_scanned
 
 
+@pytest.mark.rest
 def test_a_filter_that_lets_in_few_arms_by_now_is_searched_exactly(monkeypatch) -> None:
     catalogue, views = graph_of_odd(monkeypatch)
     odd = parse({"odd": True})
@@ -310,6 +316,7 @@ def maintained(catalogue: Catalogue) -> None:
     assert catalogue.index.snapshot().kind == "hnsw"
 
 
+@pytest.mark.rest
 def test_a_copy_serves_while_a_graph_of_its_own_is_degraded(monkeypatch) -> None:
     """With so many later arms it takes as long as a scan of all that are let in; the table is not scanned."""
     catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
@@ -330,6 +337,7 @@ def test_a_copy_serves_while_a_graph_of_its_own_is_degraded(monkeypatch) -> None
         assert found.rows.tolist() == view.search_exact(query, 3).rows.tolist()
 
 
+@pytest.mark.rest
 def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypatch) -> None:
     """Half of the arms came since it was built: scanning them takes longer than comparing all of the copy."""
     monkeypatch.setattr(known_filter, "SMALL_NUMBERS", -1)
@@ -356,6 +364,7 @@ def test_a_copy_serves_while_the_graph_of_the_catalogue_lacks_most_arms(monkeypa
     assert view.search(np.ones(DIM), 3).rows.tolist() == view.search_exact(np.ones(DIM), 3).rows.tolist()
 
 
+@pytest.mark.rest
 def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> None:
     catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})
     planned_own_graph(monkeypatch, us=2.0, exact_us=10.0)
@@ -372,6 +381,7 @@ def test_a_copy_serves_when_the_graph_of_a_filter_is_refuted(monkeypatch) -> Non
     assert (status.strategy, status.eligible, status.expected_us) == ("copy", 800, 10.0)
 
 
+@pytest.mark.rest
 def test_a_stale_fallback_copy_is_made_anew_before_the_graph(monkeypatch) -> None:
     """Else every search goes on scanning what was let in once."""
     catalogue, views, odd = of_arms(1_000), FilteredSnapshots(capacity_bytes=1 << 24), parse({"odd": True})

@@ -132,6 +132,7 @@ def test_values_are_those_of_the_document_and_keep_their_type(documents, batches
     assert [len(values) for values in found] == [len(values) for values in expected]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("batches", [[], [1] * 100, [500] * 4, [300, 700, 10, 900]])
 def test_large_columns_of_every_sort_answer_as_the_definition_does(batches):
     documents = documents_of(2_000, seed=1)
@@ -157,6 +158,7 @@ def test_a_field_that_only_one_of_two_blocks_has_stays_at_its_rows(bare_first: b
     assert answers(table_of(documents, [100, 100]).snapshot(), wanted, 200) == expected
 
 
+@pytest.mark.rest
 def test_any_choice_of_repeated_values_is_found():
     documents = [((), {"a": i * 3 % 7}) for i in range(200)]
     view = table_of(documents).snapshot()
@@ -165,6 +167,7 @@ def test_any_choice_of_repeated_values_is_found():
         assert view.evaluate(wanted).tolist() == [wanted.matches(*document) for document in documents]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.uint32, np.float32, np.float64])
 def test_an_order_is_found_in_ascending_numbers_without_comparing_all(dtype) -> None:
     """By a search among the different numbers of a column, with the answer that comparing each gives."""
@@ -211,6 +214,7 @@ def test_an_order_of_repeated_numbers_compares_codes_alone(monkeypatch) -> None:
         assert found.tolist() == [order(price, 250) for price in prices]
 
 
+@pytest.mark.rest
 def test_large_columns_stay_right_when_two_thirds_are_replaced_and_the_table_compacts():
     documents = documents_of(1_500, seed=2)
     newer = documents_of(1_500, seed=3)
@@ -230,6 +234,7 @@ def test_large_columns_stay_right_when_two_thirds_are_replaced_and_the_table_com
     ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("left", [1, 40, 90])
 def test_large_columns_stay_right_when_few_entries_are_left(left):
     documents = documents_of(500, seed=4)
@@ -308,6 +313,7 @@ TestMachine = Machine.TestCase
 TestMachine.settings = settings(max_examples=60, stateful_step_count=25)
 
 
+@pytest.mark.rest
 def test_views_can_be_asked_while_the_table_is_appended_to():
     documents = documents_of(3_000, seed=5)
     table = table_of(documents[:1_000])
@@ -343,6 +349,7 @@ def test_views_can_be_asked_while_the_table_is_appended_to():
     assert wrong == []
 
 
+@pytest.mark.rest
 def test_entries_keep_their_numbers_until_the_generation_grows():
     table = table_of([((), {"a": 1}), ((), {"a": 2}), ((), {"a": 3})])
     table.moved(np.array([7, -1, 2]))
@@ -357,11 +364,13 @@ def test_entries_keep_their_numbers_until_the_generation_grows():
     assert view.evaluate(parse({"a": 5})).tolist() == [False, True]
 
 
+@pytest.mark.rest
 def test_the_rows_of_a_view_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
         table_of([NOTHING]).snapshot().rows[0] = 3
 
 
+@pytest.mark.rest
 def test_rows_and_documents_that_do_not_fit_are_refused():
     table = table_of([NOTHING, NOTHING])
     with pytest.raises(InvalidShape):
@@ -371,6 +380,7 @@ def test_rows_and_documents_that_do_not_fit_are_refused():
     assert table.snapshot().rows.tolist() == [0, 1]
 
 
+@pytest.mark.rest
 def test_blocks_are_few_however_entries_come():
     one_by_one = table_of([((), {"a": i % 7}) for i in range(2_000)], [1] * 2_000)
     assert len(one_by_one.snapshot().blocks) <= 12
@@ -378,6 +388,7 @@ def test_blocks_are_few_however_entries_come():
     assert len(falling.snapshot().blocks) <= 14
 
 
+@pytest.mark.rest
 def test_only_blocks_with_new_entries_are_read(monkeypatch):
     monkeypatch.setattr(columns, "MAX_ENTRIES", 100)
     view = table_of([((), {"a": i}) for i in range(950)], [100] * 9).snapshot()
@@ -388,6 +399,7 @@ def test_only_blocks_with_new_entries_are_read(monkeypatch):
     assert view.work(wanted, 950) == view.work(wanted, 10**6) < 500
 
 
+@pytest.mark.rest
 def test_work_tells_orders_of_strings_from_cheap_conditions():
     view = table_of([((), {"title": f"t{i}", "price": i / 7}) for i in range(2_000)]).snapshot()
     cheap = view.work(parse({"price": {"$lt": 3}}))
@@ -432,6 +444,7 @@ def test_an_arm_of_five_fields_costs_less_than_40_bytes():
     assert taken / 1.25 < table.memory_bytes < taken * 1.25
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("keys_each", [5, 200])
 def test_keys_of_their_own_cost_memory_in_proportion(keys_each):
     tracemalloc.start()
@@ -452,6 +465,7 @@ def test_keys_of_their_own_cost_memory_in_proportion(keys_each):
     assert taken / 1.4 < table.memory_bytes < taken * 1.4
 
 
+@pytest.mark.rest
 def test_long_lists_cost_a_few_bytes_for_each_member():
     table = AttributeTable()
     for row in range(100):
@@ -460,6 +474,7 @@ def test_long_lists_cost_a_few_bytes_for_each_member():
     assert table.snapshot().evaluate(parse({"a": 1_050})).sum() == 49
 
 
+@pytest.mark.rest
 def test_strings_and_fields_that_nobody_uses_are_freed():
     table = AttributeTable()
     for turn in range(6):

@@ -115,6 +115,7 @@ def test_an_arm_without_tags_lacks_the_field():
     assert not parse({"tags.a": 1}).matches([], {"tags": {"a": 1}})
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("positive", "negative"),
     [
@@ -130,6 +131,7 @@ def test_negations_are_exact(positive, negative, document):
     assert parse(positive).matches(*document) is not parse(negative).matches(*document)
 
 
+@pytest.mark.rest
 @given(FILTERS, FILTERS, DOCUMENTS)
 @settings(max_examples=200)
 def test_both_and_and_or_and_not_are_those_of_logic(one, other, document):
@@ -213,6 +215,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("document", "place", "rule"), REFUSED, ids=range(len(REFUSED)))
 def test_a_mistake_is_named_by_its_place(document, place, rule):
     with pytest.raises(Invalid) as caught:
@@ -222,6 +225,7 @@ def test_a_mistake_is_named_by_its_place(document, place, rule):
     assert "secret" not in repr(caught.value.errors)
 
 
+@pytest.mark.rest
 def test_several_mistakes_are_named_at_once_but_not_more_than_twenty():
     with pytest.raises(Invalid) as caught:
         parse({"a": None, "b": {"$in": []}, "$or": [{"c": {"$gt": True}}]})
@@ -235,6 +239,7 @@ def test_several_mistakes_are_named_at_once_but_not_more_than_twenty():
     assert len(caught.value.errors) == MAX_ERRORS
 
 
+@pytest.mark.rest
 def test_the_number_of_conditions_is_bounded():
     assert parse({f"f{i}": {"$gt": 1} for i in range(MAX_CONDITIONS)}).conditions == MAX_CONDITIONS
     for document in (
@@ -247,6 +252,7 @@ def test_the_number_of_conditions_is_bounded():
         assert caught.value.errors == [(("filter",), "must not have more than 100 conditions")]
 
 
+@pytest.mark.rest
 def test_what_is_just_allowed():
     parse(nested(MAX_DEPTH, {"a": 1}))
     parse(nested(MAX_DEPTH - 1, {"a": {"$not": {"$gt": 1}}}))
@@ -259,6 +265,7 @@ def test_what_is_just_allowed():
     parse({"a": {"$gt": -(2**63), "$lt": 2**64 - 1, "$gte": "", "$exists": True}})
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -280,6 +287,7 @@ def test_equal_meaning_has_an_equal_key(one, other):
     assert len({parse(one), parse(other)}) == 1
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -301,6 +309,7 @@ def test_other_meaning_has_another_key(one, other):
     assert parse(one) != parse(other)
 
 
+@pytest.mark.rest
 def test_a_filter_names_its_fields_and_gives_its_document_back():
     document = {"a": 1, "$or": [{"b.c": {"$not": {"$gt": 1}}}, {"tags": {"$exists": False}}]}
     found = parse(document)
@@ -312,6 +321,7 @@ def test_a_filter_names_its_fields_and_gives_its_document_back():
         found.key = "other"
 
 
+@pytest.mark.rest
 def test_both_of_a_filter_that_lets_all_in_is_the_other():
     everything, one = parse({}), parse({"a": 1})
     assert everything.both(one) is one

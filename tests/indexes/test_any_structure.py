@@ -223,6 +223,7 @@ def test_rows_are_renumbered_by_a_compaction(monkeypatch: pytest.MonkeyPatch) ->
     check(index, arms, seed=8)
 
 
+@pytest.mark.rest
 def test_one_that_finds_too_little_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoilt(task: Task) -> tuple[Plan, Index | None]:
         return measured(task, FlatIndex(task.table, task.table.live_rows, spoilt=True), build_s=0.0)
@@ -236,6 +237,7 @@ def test_one_that_finds_too_little_does_not_serve(monkeypatch: pytest.MonkeyPatc
     check(index, of(features), seed=9)
 
 
+@pytest.mark.rest
 def test_filters_ask_it_for_arms_that_they_let_in() -> None:
     features = gaussian(ARMS)
     index, arms = filled(features), of(features)
@@ -280,6 +282,7 @@ class SavedIndex(FlatIndex):
         return index
 
 
+@pytest.mark.rest
 def test_one_that_says_how_it_is_saved_serves_in_all_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +336,7 @@ def test_of_several_processes_its_maker_serves_it_and_the_others_scan(tmp_path: 
     check(maker, {arm: each for arm, each in of(features).items() if arm != "5"}, seed=12)
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 @pytest.mark.parametrize("is_group", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_a_catalogue_is_served_by_it_over_http(

@@ -114,6 +114,7 @@ def test_never_is_more_told_of_lists_than_is_found_though_the_best_of_each_lives
         assert found == 1.0 or k == 100, "what nobody knows, or is too little, is scanned"
 
 
+@pytest.mark.rest
 def test_what_was_told_before_the_deaths_would_be_too_much(poor):
     """The broken variant of the test above: a recall that is never measured again."""
     index, features = poor
@@ -125,6 +126,7 @@ def test_what_was_told_before_the_deaths_would_be_too_much(poor):
     assert recall(index, drawn()) < before - 0.05
 
 
+@pytest.mark.rest
 def test_all_arms_are_scanned_until_the_recall_is_known_again_where_most_winners_died(poor):
     index, features = poor
     remove(index, longest(features)[:300])
@@ -152,6 +154,7 @@ def test_lists_are_scanned_where_the_graph_has_too_few_of_their_arms(poor):
     assert recall(index, drawn(count=50), 10) < 0.9, "else nothing was wrong with them"
 
 
+@pytest.mark.rest
 def test_a_little_is_lost_at_once_and_the_rest_is_measured(poor):
     index, features = poor
     before = index.status()
@@ -167,6 +170,7 @@ def test_a_little_is_lost_at_once_and_the_rest_is_measured(poor):
     assert index.begin_measurement() is None, "nothing died since"
 
 
+@pytest.mark.rest
 def test_deaths_of_arms_that_nobody_asks_for_are_measured_at_rest(poor, monkeypatch):
     index, _ = poor
     in_graph = index.snapshot().structure.rows
@@ -177,6 +181,7 @@ def test_deaths_of_arms_that_nobody_asks_for_are_measured_at_rest(poor, monkeypa
     assert index.begin_measurement() is None
 
 
+@pytest.mark.rest
 def test_the_end_of_one_taste_is_noticed(poor):
     """The thirty best arms of one direction: few of the drawn probes were answered with them."""
     index, features = poor
@@ -195,6 +200,7 @@ def test_the_end_of_one_taste_is_noticed(poor):
     assert index.status().recall_at_1 - LUCK <= recall(index, near) > found
 
 
+@pytest.mark.rest
 def test_the_end_of_a_taste_is_noticed_when_its_users_come_back(poor, monkeypatch):
     """Nobody asked for it when the recall was measured."""
     monkeypatch.setattr(maintenance, "_SAME_REST", 0.0)
@@ -212,6 +218,7 @@ def test_the_end_of_a_taste_is_noticed_when_its_users_come_back(poor, monkeypatc
     assert status.kind == "exact" or status.recall_at_1 <= found + LUCK
 
 
+@pytest.mark.rest
 def test_the_head_is_always_of_the_longest_that_live(poor, monkeypatch):
     """They are found by every search, as ever. The graph of ef 1 alone misses many of them."""
     index, features = poor
@@ -233,6 +240,7 @@ def test_the_head_is_always_of_the_longest_that_live(poor, monkeypatch):
     assert not copies, "a sixteenth of it may be dead: not each death is a copy"
 
 
+@pytest.mark.rest
 def test_queries_that_were_served_count_for_themselves(poor, monkeypatch):
     index, features = poor
     remove(index, longest(features)[:240])
@@ -272,6 +280,7 @@ def test_a_catalogue_that_shrinks_is_searched_exactly_at_once(served_by_lists):
     assert index.begin_segment() is None
 
 
+@pytest.mark.rest
 def test_what_a_catalogue_was_searched_by_is_let_go_when_it_is_small(served_by_lists):
     index = served_by_lists
     index.finish_maintenance(index._job)
@@ -284,6 +293,7 @@ def test_what_a_catalogue_was_searched_by_is_let_go_when_it_is_small(served_by_l
     assert index.begin_maintenance() is None
 
 
+@pytest.mark.rest
 def test_no_inverted_file_is_made_of_what_was_planned_to_be_scanned(monkeypatch):
     monkeypatch.setattr(planner, "SMALL_NUMBERS", 1_000)
     monkeypatch.setattr(serving, "SMALL_NUMBERS", 1_000)
@@ -301,6 +311,7 @@ def test_no_inverted_file_is_made_of_what_was_planned_to_be_scanned(monkeypatch)
         assert index.snapshot().search(drawn(dim=8)[0], 3).exact
 
 
+@pytest.mark.rest
 def test_an_inverted_file_is_read_whole_and_made_anew_after_deaths(served_by_lists, monkeypatch):
     monkeypatch.setattr(planner, "SMALL_NUMBERS", 1)
     index = served_by_lists
@@ -324,6 +335,7 @@ def test_an_inverted_file_is_read_whole_and_made_anew_after_deaths(served_by_lis
         assert recall(index, drawn(count=200), k) >= told - LUCK
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["graph", "inverted file"])
 def test_lists_reach_the_target_too(kind, monkeypatch):
     """Of ten; and what is told of a hundred is so. False alarm: below 1e-4, by the errors of 200 queries."""
@@ -356,6 +368,7 @@ def fast_graph(monkeypatch):
     return filled(np.random.default_rng(0).standard_normal((20_000, 24)), IndexOptions(kind="hnsw", m=8))
 
 
+@pytest.mark.rest
 def test_a_list_that_is_not_searched_further_finds_less(monkeypatch):
     """The test above would notice: the broken variant."""
     index = fast_graph(monkeypatch)

@@ -106,6 +106,7 @@ def test_what_was_found_stays_true_while_other_filters_are_evaluated():
     assert [int(each.mask.sum()) for each in found] == [1, 20, 25, 100, 200]
 
 
+@pytest.mark.rest
 def test_a_new_filter_of_few_arms_takes_no_memory_for_the_others():
     """A byte for each arm would be 60,000."""
     snapshot = numbered(60_000)
@@ -122,6 +123,7 @@ def test_a_new_filter_of_few_arms_takes_no_memory_for_the_others():
     assert most < 30_000
 
 
+@pytest.mark.rest
 def test_a_scan_of_some_rows_takes_no_memory_for_the_features():
     """A product with ``np.dot`` copies the features of a table that has spare rows: 240,000 bytes."""
     snapshot = numbered(20_000)
@@ -137,6 +139,7 @@ def test_a_scan_of_some_rows_takes_no_memory_for_the_features():
     assert most < 120_000
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("k", [1, 3])
 def test_a_catalogue_that_is_scanned_is_scanned_once_without_some_rows(k, monkeypatch):
     """To ask it for more arms than are wanted, and again where too few are left, takes longer."""
@@ -348,12 +351,14 @@ def test_whatever_is_planned_finds_the_best(share: float):
         assert view.search(query, 2).rows.tolist() == brute(snapshot, eligible.rows, query, 2)
 
 
+@pytest.mark.rest
 def test_without_memory_for_a_copy_there_is_none():
     _, snapshot = shop(4_000)
     _, plan = planned(snapshot, parse({"even": True}), options(copies=0))
     assert not isinstance(plan.strategy, OwnCopy | OwnBlocks)  # type: ignore[attr-defined]
 
 
+@pytest.mark.rest
 def test_a_graph_that_finds_too_few_leaves_the_search_to_an_exact_one(monkeypatch: pytest.MonkeyPatch):
     _, snapshot = shop(2_000)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)
@@ -382,6 +387,7 @@ def test_an_answer_of_a_graph_is_not_called_exact():
     assert view.search_exact(np.ones(8), 1, NO_ROWS).exact
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["copy", "blocks", "own_graph"])
 def test_what_was_built_before_a_change_keeps_to_the_filter_after_it(kind: str):
     index, snapshot = shop(300)
@@ -444,6 +450,7 @@ def test_what_matches_no_longer_stays_out_when_the_table_is_compacted(
         assert [snapshot.id_of(row) for row in found] == even[2:6]
 
 
+@pytest.mark.rest
 def test_blocks_by_norm_are_not_tried_where_all_norms_are_equal(monkeypatch: pytest.MonkeyPatch):
     tried: list[int] = []
     original = OwnBlocks.of
@@ -463,6 +470,7 @@ def test_blocks_by_norm_are_not_tried_where_all_norms_are_equal(monkeypatch: pyt
         assert tried == ([] if is_unit else [600])
 
 
+@pytest.mark.rest
 def test_what_is_renewed_is_of_the_arms_of_now_and_measured_on_them():
     index, snapshot = shop(600)
     wanted = parse({"even": True})
@@ -477,6 +485,7 @@ def test_what_is_renewed_is_of_the_arms_of_now_and_measured_on_them():
     assert again.us != plan.us
 
 
+@pytest.mark.rest
 def test_a_graph_that_falls_short_serves_no_longer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.filtering.strategies.MOST_ASKED", 1.0)
     _, snapshot = shop(2_000)
@@ -490,6 +499,7 @@ def test_a_graph_that_falls_short_serves_no_longer(monkeypatch: pytest.MonkeyPat
     assert "recall" in refuted.reason
 
 
+@pytest.mark.rest
 def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
     """It misses one in eight of the queries that look one strategy, and none of all others."""
     monkeypatch.setattr("app.filtering.strategies.MOST_ASKED", 1.0)
@@ -513,6 +523,7 @@ def test_a_graph_is_measured_where_it_is_asked(monkeypatch: pytest.MonkeyPatch):
     assert renewed(plan, snapshot, eligible, list(recent)).is_refuted
 
 
+@pytest.mark.rest
 def test_copies_of_a_plan_are_made_anew_without_measuring(monkeypatch: pytest.MonkeyPatch):
     _, snapshot = shop(300)
     eligible = eligible_rows(parse({"even": True}), snapshot.table, snapshot.attributes)

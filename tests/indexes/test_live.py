@@ -238,6 +238,7 @@ def test_norm_pruned_against_a_dict(pruned, examples):
     run(NormPrunedMachine, examples)
 
 
+@pytest.mark.rest
 @EXAMPLES
 def test_hnsw_against_a_dict(examples):
     run(HnswMachine, examples)
@@ -257,6 +258,7 @@ def test_a_search_of_exact_segments_is_exact():
     assert snapshot.search(np.array([1.0]), 1).exact
 
 
+@pytest.mark.rest
 def test_an_old_snapshot_excludes_what_was_replaced_and_removed_since():
     index = filled(np.eye(3))
     snapshot = index.snapshot()
@@ -268,6 +270,7 @@ def test_an_old_snapshot_excludes_what_was_replaced_and_removed_since():
     assert snapshot.search(np.ones(3), 3, rows[:2]).rows.tolist() == [2]
 
 
+@pytest.mark.rest
 def test_of_an_id_given_twice_the_last_counts():
     index = LiveIndex(1)
     index.upsert(["a", "a"], np.array([[1.0], [2.0]]), [1, 2])
@@ -276,6 +279,7 @@ def test_of_an_id_given_twice_the_last_counts():
     assert snapshot.features_of(snapshot.rows_of(["a"])).tolist() == [[2.0]]
 
 
+@pytest.mark.rest
 def test_revisions_out_of_order_page_in_order():
     index = LiveIndex(1)
     index.upsert(["a", "b", "c"], np.ones((3, 1)), [30, 10, 20])
@@ -284,6 +288,7 @@ def test_revisions_out_of_order_page_in_order():
     assert [snapshot.revision_of(row) for row in snapshot.page(10, 1)] == [20]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("features", "revisions", "error"),
     [
@@ -302,6 +307,7 @@ def test_a_bad_upsert_changes_nothing(features, revisions, error):
     assert index.snapshot() is before
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "bad",
     [
@@ -319,6 +325,7 @@ def test_bad_options(bad):
         IndexOptions(**bad)
 
 
+@pytest.mark.rest
 def test_compaction_forgets_the_dead():
     index = filled(np.random.default_rng(0).standard_normal((500, 4)), IndexOptions(kind="exact"))
     index.remove([str(row) for row in range(0, 500, 2)])
@@ -329,6 +336,7 @@ def test_compaction_forgets_the_dead():
     assert status.memory_bytes < 0.6 * memory
 
 
+@pytest.mark.rest
 def test_failed_work_changes_nothing_and_is_due_again(monkeypatch):
     index = filled(np.random.default_rng(0).standard_normal((100, 4)), IndexOptions(kind="hnsw"))
     before = index.snapshot()

@@ -88,6 +88,7 @@ def test_how_many_numbers_are_small_says_whether_a_graph_is_built(monkeypatch, n
     assert decide(view, make=build(view) if kind == "hnsw" else no_graph)[0].kind == kind
 
 
+@pytest.mark.rest
 def test_an_exact_index_is_only_timed(any_size):
     view = view_of(gaussian(300, 8))
     decided, structure = plan(view, IndexOptions("exact"), BUILD, recent=(), rng=np.random.default_rng(1))
@@ -104,6 +105,7 @@ def pruned_in(monkeypatch, us, scan_us):
     monkeypatch.setattr(planner, "time_alternately", lambda *_: ([], us, scan_us))
 
 
+@pytest.mark.rest
 def test_norms_that_differ_are_pruned_and_few_numbers_are_read(monkeypatch):
     """Of 320,000 numbers some thousands are read: no graph is built."""
     monkeypatch.setattr(planner, "SMALL_NUMBERS", 200_000)
@@ -114,6 +116,7 @@ def test_norms_that_differ_are_pruned_and_few_numbers_are_read(monkeypatch):
     assert (decided.expected_us, decided.scan_us) == (30.0, 90.0)
 
 
+@pytest.mark.rest
 def test_pruning_that_is_no_faster_is_left_alone(monkeypatch, any_size):
     pruned_in(monkeypatch, us=30.0, scan_us=32.0)
     timed_as(monkeypatch, 1.0)
@@ -121,6 +124,7 @@ def test_pruning_that_is_no_faster_is_left_alone(monkeypatch, any_size):
     assert decide(view, make=build(view))[0].kind == "exact"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("speedup", "kind"), [(1.2, "norm_pruned"), (1.3, "hnsw")])
 def test_a_graph_competes_with_the_better_of_both_exact_searches(monkeypatch, any_size, speedup, kind):
     pruned_in(monkeypatch, us=30.0, scan_us=90.0)
@@ -132,6 +136,7 @@ def test_a_graph_competes_with_the_better_of_both_exact_searches(monkeypatch, an
         assert (decided.expected_us, decided.scan_us) == (10.0, pytest.approx(3 * 13.0))
 
 
+@pytest.mark.rest
 def test_equal_norms_are_not_pruned_but_searched_by_a_graph(monkeypatch, any_size):
     timed_as(monkeypatch, 3.0)
     view = view_of(of_one_length(3_000, 8))
@@ -141,6 +146,7 @@ def test_equal_norms_are_not_pruned_but_searched_by_a_graph(monkeypatch, any_siz
     assert structure.arms == 3_000
 
 
+@pytest.mark.rest
 def test_a_graph_that_is_not_much_faster_does_not_serve(monkeypatch, any_size):
     timed_as(monkeypatch, 1.2)
     view = view_of(of_one_length(1_000, 8))
@@ -149,6 +155,7 @@ def test_a_graph_that_is_not_much_faster_does_not_serve(monkeypatch, any_size):
     assert decided.reason.startswith("a graph was tried: 1.2 times as fast as the plain scan")
 
 
+@pytest.mark.rest
 def test_the_least_ef_that_could_be_chosen_is_found_by_bisection(monkeypatch, any_size):
     """On slow hardware as on fast: what decides are ratios."""
     view = view_of(of_one_length(500, 8))
@@ -166,6 +173,7 @@ def test_the_least_ef_that_could_be_chosen_is_found_by_bisection(monkeypatch, an
     assert decided.ef_search == 76
 
 
+@pytest.mark.rest
 def test_a_higher_target_takes_a_larger_ef(monkeypatch, any_size):
     view = view_of(of_one_length(500, 8))
 
@@ -192,6 +200,7 @@ def test_below_the_floor_the_index_serves_exactly():
     assert decided.reason.endswith("which does not reach 0.95 for certain")
 
 
+@pytest.mark.rest
 def test_below_the_floor_a_live_index_says_so_and_scans(monkeypatch):
     monkeypatch.setattr(ef_choice, "FLOOR", (1.1, 1.1))
     monkeypatch.setattr(ef_choice, "LEAST_RATIO", 1.1)
@@ -203,6 +212,7 @@ def test_below_the_floor_a_live_index_says_so_and_scans(monkeypatch):
     assert index.snapshot().search(np.ones(8), 3).exact
 
 
+@pytest.mark.rest
 def test_the_owner_overrules_the_measurement():
     assert decided_kind("hnsw") == "hnsw"
     assert decided_kind("exact") == decided_kind("auto") == "exact"
@@ -217,12 +227,14 @@ def decided_kind(kind):
     return index.snapshot().kind
 
 
+@pytest.mark.rest
 def test_norms_that_overflow_are_never_given_to_a_graph():
     view = view_of(gaussian(200, 4) * 1e160)
     decided, structure = decide(view, wanted=True)
     assert (decided.kind, structure) == ("exact", None)
 
 
+@pytest.mark.rest
 def test_the_core_holds_the_arms_that_win_on_probes_it_was_not_chosen_by():
     view = view_of(gaussian(20_000, 8))
     chosen = core_of(view, gaussian(400, 8, seed=1))
@@ -250,6 +262,7 @@ def held(view, rows, queries, *, dead):
     return np.isin(solve(view, queries, reserve=dead).fallback_winners, rows).mean()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("reserve", [0, 1, 700, 5_999, 6_000])
 def test_heirs_win_when_the_longest_arms_are_dead(reserve):
     """By brute force, with dead arms among the others, and more rows than are scored at once."""
@@ -267,6 +280,7 @@ def test_heirs_win_when_the_longest_arms_are_dead(reserve):
     assert probes.fallback_winners.tolist() == scores.argmax(axis=0).tolist()
 
 
+@pytest.mark.rest
 def test_the_core_holds_short_arms_when_those_win():
     """All arms in one half space and queries against it: the shortest arm is the best."""
     features = np.abs(gaussian(2_000, 3)) + 0.1
@@ -277,6 +291,7 @@ def test_the_core_holds_short_arms_when_those_win():
     assert (solve(view, queries).best < 0).all()
 
 
+@pytest.mark.rest
 def test_probes_know_the_best_arm():
     features = gaussian(9_000, 5)
     index = filled(features)
@@ -289,6 +304,7 @@ def test_probes_know_the_best_arm():
     np.testing.assert_allclose(probes.best, scores.max(axis=0), rtol=1e-12)
 
 
+@pytest.mark.rest
 def test_quality_counts_misses_and_what_they_cost():
     features = np.array([[3.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, -1.0]])
     view = view_of(features)
@@ -306,6 +322,7 @@ def second_best(view, query):
     return type(found)(found.rows[1:], found.scores[1:], exact=False)
 
 
+@pytest.mark.rest
 def test_real_queries_are_among_the_probes_once_there_are_enough():
     rng = np.random.default_rng(0)
     real = [np.array([1.0, 0.0]) * rng.uniform(1, 9) for _ in range(100)]
@@ -318,6 +335,7 @@ def test_real_queries_are_among_the_probes_once_there_are_enough():
     np.testing.assert_allclose(np.linalg.norm(many[many[:, 1] == 0], axis=1), np.sqrt(2))
 
 
+@pytest.mark.rest
 def test_half_of_the_queries_are_like_the_recent_ones_however_few_they_are():
     rng = np.random.default_rng(0)
     real = [np.array([1.0, rng.uniform(-0.1, 0.1)]) * rng.uniform(1, 9) for _ in range(70)]
@@ -333,6 +351,7 @@ def test_half_of_the_queries_are_like_the_recent_ones_however_few_they_are():
     assert not queries_like(2, 400, real[:9], rng)[1].any()
 
 
+@pytest.mark.rest
 def test_a_search_is_as_good_as_where_it_is_worse():
     view = view_of(np.array([[3.0, 0.0], [1.0, 0.0]]))
     groups = (np.arange(80) < 20).astype(np.int8)
@@ -350,6 +369,7 @@ def test_a_search_is_as_good_as_where_it_is_worse():
     assert found.ratio_mean == pytest.approx(5 / 6)
 
 
+@pytest.mark.rest
 def test_searches_feed_the_probes_of_the_next_plan():
     index = filled(gaussian(500, 8), IndexOptions(kind="hnsw"))
     for query in gaussian(300, 8, seed=3):
@@ -358,6 +378,7 @@ def test_searches_feed_the_probes_of_the_next_plan():
     assert len(job.recent) == 256
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("compacted", [False, True])
 def test_arms_that_were_left_out_stand_in_for_the_longest_when_those_die(compacted):
     features = gaussian(20_000, 8)
@@ -387,6 +408,7 @@ def winners_found(index, features):
     return np.mean(found)
 
 
+@pytest.mark.rest
 def test_a_graph_that_lost_its_longest_arms_does_not_serve_until_it_is_built_again():
     features = gaussian(20_000, 8)
     index = filled(features, IndexOptions(kind="hnsw"))
@@ -400,6 +422,7 @@ def test_a_graph_that_lost_its_longest_arms_does_not_serve_until_it_is_built_aga
     assert index.status().recall_at_1 > 0.9
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("recall", "speedup", "kind"),
     [
@@ -415,6 +438,7 @@ def test_a_graph_that_finds_less_than_the_target_does_not_serve(monkeypatch, any
     assert decide(view, make=build(view))[0].kind == kind
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("recall", "kind"), [(0.96, "hnsw"), (0.85, "hnsw"), (0.7, "exact")])
 def test_a_graph_that_was_asked_for_may_be_slow_but_not_below_the_floor(monkeypatch, recall, kind):
     measured_as(monkeypatch, recall, 0.1)

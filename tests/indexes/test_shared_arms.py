@@ -324,6 +324,7 @@ def test_only_the_owner_can_read_the_files(tmp_path: Path, table: ArmTable) -> N
     assert modes == {0o600}
 
 
+@pytest.mark.rest
 def test_changes_of_one_process_are_not_in_the_files(tmp_path: Path, table: ArmTable) -> None:
     folder = written(tmp_path / "1", table)
     one, other = shared_files.read_arms(folder), shared_files.read_arms(folder)
@@ -334,6 +335,7 @@ def test_changes_of_one_process_are_not_in_the_files(tmp_path: Path, table: ArmT
     assert shared_files.read_arms(folder).snapshot().live == 198
 
 
+@pytest.mark.rest
 def test_a_file_that_was_changed_anywhere_is_refused(tmp_path: Path, table: ArmTable) -> None:
     """But for the room for more arms at the end, where nothing is read."""
     folder, rng = written(tmp_path / "1", table), np.random.default_rng(5)
@@ -352,6 +354,7 @@ def test_a_file_that_was_changed_anywhere_is_refused(tmp_path: Path, table: ArmT
     assert shared_files.read_arms(folder).snapshot().live == 198
 
 
+@pytest.mark.rest
 def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.filters.arrays._hash", len)
     names = [f"{row:03}" for row in range(50)] + ["longer"]
@@ -409,6 +412,7 @@ def let_in(index: LiveIndex, **condition: object) -> set[str]:
     return {view.id_of(row) for row in rows.tolist()}
 
 
+@pytest.mark.rest
 def test_one_builds_and_the_other_serves_the_same_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     maker, other = group(tmp_path)
     assert share(other) is None, "nothing is there yet"
@@ -431,6 +435,7 @@ def test_one_builds_and_the_other_serves_the_same_graph(tmp_path: Path, monkeypa
         assert [arm_id for arm_id in found[0] if arm_id != "5"] == found[1][: len(set(found[0]) - {"5"})]
 
 
+@pytest.mark.rest
 def test_who_adopts_a_graph_knows_what_its_recall_was_measured_on(tmp_path: Path) -> None:
     """So it does not tell of arms that died what was true before."""
     maker, other = group(tmp_path)
@@ -447,6 +452,7 @@ def test_who_adopts_a_graph_knows_what_its_recall_was_measured_on(tmp_path: Path
     assert other.status().recall_at_1 == maker.status().recall_at_1
 
 
+@pytest.mark.rest
 def test_a_graph_serves_on_when_it_is_shared_again_with_deaths(tmp_path: Path) -> None:
     """The arms that are shared have other numbers then, and the graph has labels that are gone."""
     maker, other = group(tmp_path)
@@ -467,6 +473,7 @@ def test_a_graph_serves_on_when_it_is_shared_again_with_deaths(tmp_path: Path) -
         assert one.id_of(one.search(query, 1).rows[0]) == two.id_of(two.search(query, 1).rows[0])
 
 
+@pytest.mark.rest
 def test_a_graph_that_was_added_to_is_shared_when_much_came(tmp_path: Path) -> None:
     """It is in no file of its own, and some of its arms are dead."""
     maker, other = group(tmp_path)
@@ -509,6 +516,7 @@ def test_segments_are_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert found.scores[0] == other.snapshot().search_exact(np.ones(DIM), 1).scores[0]
 
 
+@pytest.mark.rest
 def test_columns_are_shared_and_changes_stay_with_who_made_them(tmp_path: Path) -> None:
     maker, other = group(tmp_path)
     share(maker)
@@ -527,6 +535,7 @@ def test_columns_are_shared_and_changes_stay_with_who_made_them(tmp_path: Path) 
     assert let_in(other, tags="even") == (evens | {"1"}) - {"0"}
 
 
+@pytest.mark.rest
 def test_a_maker_that_is_far_behind_spoils_nothing_of_who_is_ahead(tmp_path: Path) -> None:
     maker, other = group(tmp_path)
     built(maker)
@@ -543,6 +552,7 @@ def test_a_maker_that_is_far_behind_spoils_nothing_of_who_is_ahead(tmp_path: Pat
     assert (other.snapshot().kind, other.snapshot().table.number) == ("hnsw", before.table.number)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("kind", ["features", "columns", "search", "write the number"])
 def test_a_full_disk_leaves_what_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     maker, other = group(tmp_path)
@@ -574,6 +584,7 @@ def test_a_full_disk_leaves_what_serves(tmp_path: Path, monkeypatch: pytest.Monk
     assert isinstance(share(maker), Publishing), "it is made as soon as there is room"
 
 
+@pytest.mark.rest
 def test_what_has_no_room_to_read_a_graph_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The process says why, and the publication stays for the others."""
     maker, other = group(tmp_path)
@@ -621,6 +632,7 @@ def test_a_file_that_was_damaged_is_never_served_and_made_again(
     assert let_in(other, tags="even") == {str(row) for row in range(0, 300, 2)}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "constant",
     ["shared_files._ARM_FORMAT", "shared_files._COLUMN_FORMAT", "publishing._FORMAT"],
@@ -644,6 +656,7 @@ class Killed(BaseException):
     """In place of SIGKILL: nothing is cleared."""
 
 
+@pytest.mark.rest
 def test_a_maker_that_is_killed_at_any_step_leaves_what_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -242,6 +242,7 @@ def test_what_is_left_out_of_a_learner_is_left_out_of_the_pooled_prior_and_said_
     assert record.getMessage().startswith("entry 1-1 is left out: NonFinite: ")
 
 
+@pytest.mark.rest
 def test_a_state_that_cannot_be_read_is_left_out_alone():
     rewarded = LearnerId("u", "a")
     good = pack(RewardPayload(vector_to_bytes(np.ones(2)), 1.0, RewardTerms(pooled=True)))
@@ -259,6 +260,7 @@ def test_a_state_that_cannot_be_read_is_left_out_alone():
     assert {learner.name: state.version for learner, state in found.items()} == {"a": 2, POOLED: 2}
 
 
+@pytest.mark.rest
 def test_rewards_of_another_dimension_are_left_out_whichever_came_first():
     def entry(number, name, dim):
         return LogEntry(f"1-{number}", LearnerId("u", name), True, pack(RewardPayload(bytes(8 * dim), 1.0)))
@@ -279,6 +281,7 @@ def test_rewards_of_another_dimension_are_left_out_whichever_came_first():
     assert raised.value.argument == "features"
 
 
+@pytest.mark.rest
 def test_the_learners_of_entries_are_named_with_their_pooled_priors_once():
     names = [("v", "b"), ("u", "z"), ("v", "b"), ("v", "a")]
     entries = [LogEntry("1-0", LearnerId(*name), True, b"") for name in names]
@@ -286,6 +289,7 @@ def test_the_learners_of_entries_are_named_with_their_pooled_priors_once():
     assert found == sorted({*names, ("u", POOLED), ("v", POOLED)})
 
 
+@pytest.mark.rest
 def test_a_fold_of_so_many_squared_dimensions_is_short():
     def short(*sizes):
         return is_short(LogEntry("1-0", LearnerId("u", "a"), True, bytes(size)) for size in sizes)
@@ -297,6 +301,7 @@ def test_a_fold_of_so_many_squared_dimensions_is_short():
     assert not short(*[8] * 200, 2_000)
 
 
+@pytest.mark.rest
 def test_a_reason_names_the_error_and_is_cut():
     assert reason_of(InvalidParameter("value is wrong", argument="value")).startswith(
         "InvalidParameter: value is wrong"
@@ -305,6 +310,7 @@ def test_a_reason_names_the_error_and_is_cut():
     assert reason_of(ValueError("y" * 500)) == "ValueError: " + "y" * 188
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("half_life_s", [0.0, 1.5])
 def test_the_squares_are_those_of_what_decisions_have_earned(shifted: bool, half_life_s: float):

@@ -106,6 +106,7 @@ async def test_a_key_that_was_shown_all_centres_and_was_idle_is_warmed_up_again(
     assert await shown(world, bandit, 2) == centres
 
 
+@pytest.mark.rest
 async def test_a_key_that_is_deleted_is_shown_its_centres_again(world: World):
     bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3))
     first = await shown(world, bandit, 2)
@@ -114,6 +115,7 @@ async def test_a_key_that_is_deleted_is_shown_its_centres_again(world: World):
     assert await shown(world, bandit, 2) == first
 
 
+@pytest.mark.rest
 async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
@@ -142,6 +144,7 @@ async def test_a_key_that_comes_back_keeps_what_came_since_whoever_erases_late(
     assert (await world.choose(bandit, event_id="e")).decision != new.decision
 
 
+@pytest.mark.rest
 async def test_a_learner_that_is_not_idle_keeps_everything(world: World):
     await quiet(world)
     bandit = await world.bandit(policy="sub_ts", explore=ExploreRule(3), idle_ttl_s=IDLE_S)
@@ -155,6 +158,7 @@ async def test_a_learner_that_is_not_idle_keeps_everything(world: World):
     assert (choice.learner_version, choice.arms[0].id != first[0]) == (1, True)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("way", ["deleted", "idle"])
 async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store_url: str, way: str):
     await quiet(world)
@@ -184,6 +188,7 @@ async def test_nothing_is_kept_of_a_learner_but_what_expires(world: World, store
     assert pooled is None or not pooled.sums.observations
 
 
+@pytest.mark.rest
 async def test_dead_letters_go_with_their_learner(world: World):
     bandit = await world.bandit()
     learner = bandit.learner_for("a-key-that-died")
@@ -231,6 +236,7 @@ async def test_of_a_deleted_bandit_the_store_keeps_no_key(world: World, store_ur
     assert await world.store.registry.deletions() == {}
 
 
+@pytest.mark.rest
 async def test_erasing_a_bandit_is_repeated_until_it_is_done(world: World, store_url: str):
     await quiet(world)
     bandit = await world.bandit("gone", policy="sub_ts", explore=ExploreRule(3))
@@ -246,6 +252,7 @@ async def test_erasing_a_bandit_is_repeated_until_it_is_done(world: World, store
         assert [trace for trace in await traces(client, bandit.uid) if ": " not in trace] == []
 
 
+@pytest.mark.rest
 async def test_what_a_process_made_from_a_learner_goes_when_another_process_forgets_it(world: World):
     """Whoever first reads the change: here a call that waits for a reward of somebody else."""
     await world.catalogue("d", dim=2, arms=30)
@@ -263,6 +270,7 @@ async def test_what_a_process_made_from_a_learner_goes_when_another_process_forg
     assert states.peek(learner) is None
 
 
+@pytest.mark.rest
 def test_the_list_of_what_is_kept_is_that_of_the_keys_of_the_store():
     """Every kind of key of a partition that names a learner, a decision or a bandit, and no other."""
     named = set()
@@ -283,6 +291,7 @@ async def change_idle(world: World, idle_ttl_s: float | None) -> Bandit:
     return await world.service.bandits.change("b", changed)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("after_s", "lives_for_s"),
     [(None, None), (10 * IDLE_S, 10 * IDLE_S), (IDLE_S / 2, IDLE_S)],
@@ -311,6 +320,7 @@ async def test_an_idle_learner_lives_as_the_bandit_says_by_then(
         assert lives == (lives_for_s is None or at_s < lives_for_s), at_s
 
 
+@pytest.mark.rest
 async def test_an_idle_time_that_begins_later_holds_from_the_next_sign_of_life(world: World):
     await quiet(world)
     bandit = await world.bandit()

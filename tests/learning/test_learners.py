@@ -72,6 +72,7 @@ async def test_the_bytes_are_those_of_the_arrays(world: World):
         await world.choose(bandit)
 
 
+@pytest.mark.rest
 async def test_keys_that_were_never_rewarded_share_one_prior(world: World):
     """They take little memory each, and the shared posterior of a large dimension is counted too."""
     await world.catalogue("d", dim=300)
@@ -89,6 +90,7 @@ async def test_keys_that_were_never_rewarded_share_one_prior(world: World):
     assert len(learners) == 1, "what is larger than the whole cache is kept alone"
 
 
+@pytest.mark.rest
 async def test_many_bandits_of_a_large_dimension_do_not_keep_their_priors(world: World):
     """A prior for every ridge: within the bound on memory, whatever the number of bandits."""
     await world.catalogue("d", dim=200)
@@ -100,6 +102,7 @@ async def test_many_bandits_of_a_large_dimension_do_not_keep_their_priors(world:
         assert learners.bytes == used(learners) <= learners._cache._capacity
 
 
+@pytest.mark.rest
 async def test_concurrent_callers_share_one_read(world: World):
     bandit = await world.bandit()
     before = world.store.calls["learners.stored"]
@@ -134,6 +137,7 @@ async def test_a_read_during_which_the_worker_writes_does_not_win(world: World):
         assert learners._loading == {}
 
 
+@pytest.mark.rest
 async def test_a_read_that_fails_is_tried_by_the_next_caller(world: World):
     bandit = await world.bandit()
     world.store.refuse.add("learners.stored")
@@ -143,6 +147,7 @@ async def test_a_read_that_fails_is_tried_by_the_next_caller(world: World):
     assert (await world.choose(bandit, "new")).learner_version == 0
 
 
+@pytest.mark.rest
 async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(world: World):
     bandit = await world.bandit()
     world.store.hold["learners.stored"] = gate = asyncio.Event()
@@ -160,6 +165,7 @@ async def test_a_caller_that_is_cancelled_does_not_cancel_the_others(world: Worl
     assert not any(isinstance(other, BaseException) for other in others)
 
 
+@pytest.mark.rest
 async def test_a_large_posterior_is_made_beside_the_loop(world: World, monkeypatch: pytest.MonkeyPatch):
     """Factors of a thousand dimensions take long: they are made in a thread, once for many who ask."""
     threads: list[Any] = []
@@ -181,6 +187,7 @@ async def test_a_large_posterior_is_made_beside_the_loop(world: World, monkeypat
     assert main not in threads
 
 
+@pytest.mark.rest
 async def test_many_keys_over_http_in_a_megabyte(store_url: str, tmp_path: Path):
     """800 learners of d = 16, 4 KiB each, in a cache of 1 MiB: bounded, and all of them right."""
     async with running(store_url, tmp_path, posterior_cache_mb=1) as api:
@@ -206,6 +213,7 @@ def taken() -> int:
     return tracemalloc.get_traced_memory()[0]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("dim", "rewarded"),
     [

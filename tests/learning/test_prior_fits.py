@@ -81,6 +81,7 @@ async def test_where_there_is_room_for_all_of_them_all_are_taken(world: World):
     assert (found.keys, found.observations) == (30, sum(1 + n % 7 for n in range(30)))
 
 
+@pytest.mark.rest
 async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_names(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
@@ -97,6 +98,7 @@ async def test_the_draw_is_the_same_each_time_and_nobody_can_tell_it_from_the_na
     assert not np.array_equal(version.learned.mean, first.mean)
 
 
+@pytest.mark.rest
 async def test_no_call_of_the_store_asks_for_much(world: World, monkeypatch: pytest.MonkeyPatch):
     """Others wait for a call: so many learners at once, and not more than may be read."""
     monkeypatch.setattr(prior_fits, "TOGETHER_BYTES", 1_000)  # of 40 + 8 x 2 x 5 bytes each, and 16
@@ -115,6 +117,7 @@ async def test_no_call_of_the_store_asks_for_much(world: World, monkeypatch: pyt
     assert sum(asked) == 24
 
 
+@pytest.mark.rest
 async def test_a_few_partitions_are_asked_at_once_and_never_all(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
@@ -137,6 +140,7 @@ async def test_a_few_partitions_are_asked_at_once_and_never_all(
     assert most == 3
 
 
+@pytest.mark.rest
 async def test_large_sums_are_fitted_from_fewer_keys(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(prior_fits, "MOST_SUMS_BYTES", 12 * 8 * 2 * 2)
     bandit = await learned(world)
@@ -144,6 +148,7 @@ async def test_large_sums_are_fitted_from_fewer_keys(world: World, monkeypatch: 
     assert (await fit(world, bandit)).keys == 12
 
 
+@pytest.mark.rest
 async def test_of_two_who_fit_at_once_the_later_takes_what_stands(world: World):
     """As on two processes. Neither overwrites what the other has made."""
     bandit = await learned(world)
@@ -163,6 +168,7 @@ async def test_of_two_who_fit_at_once_the_later_takes_what_stands(world: World):
     assert late.version.number == first.version.number == 1
 
 
+@pytest.mark.rest
 async def test_whether_a_fit_is_due_is_asked_after_the_one_before_it(world: World):
     """As where a caller asks for a version while the worker waits with one of its own."""
     bandit = await learned(world)
@@ -218,6 +224,7 @@ async def test_versions_are_kept_as_long_as_rows_that_name_them(
         assert await world.service.store.priors.kept(bandit.uid) == kept
 
 
+@pytest.mark.rest
 async def test_a_bandit_that_is_deleted_meanwhile_gets_no_version(world: World):
     bandit = await learned(world)
     await teach(world, bandit, {f"k{n}": 3 for n in range(8)})
@@ -251,6 +258,7 @@ async def test_while_the_store_is_away_the_version_of_before_serves(world: World
         await world.choose(bandit, key="new")
 
 
+@pytest.mark.rest
 async def test_versions_that_no_row_names_go_and_the_newest_stays(world: World, monkeypatch: Any):
     bandit, priors = await learned(world), world.service.store.priors
     for number in range(6):
@@ -267,6 +275,7 @@ async def test_versions_that_no_row_names_go_and_the_newest_stays(world: World, 
     assert await priors.write("other", bandit.uid, PriorWrite(8, 80, b"x", 0)) is None
 
 
+@pytest.mark.rest
 async def test_a_version_is_the_same_bits_after_it_was_stored_and_exported(world: World):
     bandit = await learned(world)
     await teach(world, bandit, {f"k{n}": 3 + n for n in range(12)})

@@ -204,6 +204,7 @@ async def test_what_was_known_is_what_is_known_less_what_came(case: str):
     await check(made, past)
 
 
+@pytest.mark.rest
 async def test_rewards_of_decisions_after_the_time_are_taken_back_too():
     made = world("keys", 60, seed=9)
     taught(made)
@@ -216,6 +217,7 @@ async def test_rewards_of_decisions_after_the_time_are_taken_back_too():
     await check(made, past)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("case", KNOWING)
 async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: str):
     """The time asked for begins at the thirtieth decision, whose learners had many rewards still to come."""
@@ -233,6 +235,7 @@ async def test_late_rewards_of_earlier_decisions_are_known_when_they_came(case: 
     assert past.why is not None
 
 
+@pytest.mark.rest
 async def test_rewards_that_had_just_come_need_not_have_been_known():
     """Every decision was made with what was known 40 ms before."""
     made = world("plain", 90, seed=4)
@@ -249,6 +252,7 @@ async def test_rewards_that_had_just_come_need_not_have_been_known():
         assert past.beginning == begin
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("case", ["fading", "pooled", "given", "lost", "forgotten", "unlike", "tiny"])
 async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str):
     """Observations or a state since, rows that are gone, a learner that began again, nothing but rounding."""
@@ -276,6 +280,7 @@ async def test_what_cannot_be_taken_back_is_fitted_from_the_log_alone(case: str)
         await check(made, past)
 
 
+@pytest.mark.rest
 async def test_learners_that_would_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(past_learners, "MOST_BYTES", 300)
     made = world("keys", 60, seed=9)
@@ -285,6 +290,7 @@ async def test_learners_that_would_take_too_much_memory_are_refused(monkeypatch:
         await check(made, past)
 
 
+@pytest.mark.rest
 @given(st.lists(st.integers(0, 400), max_size=5), st.integers(1, 50))
 @settings(max_examples=60)
 def test_blocks_are_even_whatever_the_pieces(sizes: list[int], gap: int):
@@ -305,6 +311,7 @@ def test_blocks_are_even_whatever_the_pieces(sizes: list[int], gap: int):
         assert (known == own + 1).all()
 
 
+@pytest.mark.rest
 def test_many_decisions_are_counted_in_bounded_memory():
     clock = blocks.start()
     for part in np.array_split(np.arange(100_003.0), 501):

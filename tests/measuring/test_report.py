@@ -69,6 +69,7 @@ def test_a_signal_of_weight_0_is_no_reward():
     assert value_of(row(rewards=[click, buy]), terms) == (2.0, True)
 
 
+@pytest.mark.rest
 def test_the_bounds_hold_what_an_arm_without_a_reward_counts_as():
     def terms_of_rule(rule: RewardRule) -> Terms:
         return terms_of(BanditRecord("c", "sub_ts", reward=rule))
@@ -79,6 +80,7 @@ def test_the_bounds_hold_what_an_arm_without_a_reward_counts_as():
         assert terms_of_rule(rule).low is None
 
 
+@pytest.mark.rest
 def test_groups_have_their_means_and_the_sequences_of_their_values():
     rng = np.random.default_rng(1)
     policy, holdout = coins(rng, 900, 0.5, "policy"), coins(rng, 100, 0.2, "holdout")
@@ -98,6 +100,7 @@ def test_groups_have_their_means_and_the_sequences_of_their_values():
     assert (found.unit, found.interval_decisions, found.warnings) == ("decision", 1_000, [])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("policy", "worse"), [(0.1, True), (0.5, False), (0.9, False)])
 def test_a_policy_that_is_worse_for_certain_is_named(policy: float, worse: bool):
     rng = np.random.default_rng(4)
@@ -151,6 +154,7 @@ def test_pages_do_not_matter_also_where_decisions_grow(cut: int):
     assert 0.0 <= low < (found.groups[0].mean_reward or math.nan) < high <= 4.0
 
 
+@pytest.mark.rest
 def test_a_list_has_the_bounds_of_all_its_arms():
     rows = [row(1.0, 1.0, 1.0, arms="abc", group="policy") for _ in range(500)]
     found = report_of(rows).groups[0]
@@ -159,6 +163,7 @@ def test_a_list_has_the_bounds_of_all_its_arms():
     assert 2.5 < found.interval[0] < found.interval[1] == 3.0
 
 
+@pytest.mark.rest
 def test_a_value_beyond_the_bounds_has_none():
     """Bounds that were narrowed later do not hold for what came before."""
     rows = [row(3.0, group="policy"), *(row(0.5, group="policy") for _ in range(200))]
@@ -179,6 +184,7 @@ def test_where_no_decision_has_a_group_all_are_the_policys():
     assert found.buckets[0].groups[0].decisions == 50
 
 
+@pytest.mark.rest
 def test_only_decisions_of_the_same_time_are_compared():
     """Those of the time before the holdout, and baselines, are counted apart."""
     rng = np.random.default_rng(5)
@@ -189,6 +195,7 @@ def test_only_decisions_of_the_same_time_are_compared():
     assert sum(shown.decisions for shown in found.buckets[0].groups) == 80
 
 
+@pytest.mark.rest
 def test_nothing_is_null_not_zero():
     found = report_of([], bucket_ms=1_000)
     for shown in found.groups:
@@ -234,6 +241,7 @@ def by_key(rows: Sequence[Row], group: str) -> Summary:
     )
 
 
+@pytest.mark.rest
 def test_keys_are_the_unit_of_a_bandit_with_a_learner_per_key():
     rows = visits(np.random.default_rng(6), 200, 5_000)
     looks = {name: Looks() for name in ("policy", "holdout", "lift")}
@@ -257,6 +265,7 @@ def test_keys_are_the_unit_of_a_bandit_with_a_learner_per_key():
     assert (found.lift.value, found.buckets, found.warnings) == (plain.lift.value, plain.buckets, [])
 
 
+@pytest.mark.rest
 def test_numbers_and_intervals_by_keys_stay_until_the_decisions_have_doubled():
     """A policy that gets better: means of all decisions lay outside of the intervals of the first ones."""
     rng = np.random.default_rng(7)
@@ -278,6 +287,7 @@ def test_numbers_and_intervals_by_keys_stay_until_the_decisions_have_doubled():
             assert low < (value or math.nan) < high
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("cut", [1, 97, 5_000])
 def test_pages_do_not_matter_to_keys(cut: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(two_groups, "_LEAST_NEW", 50)
@@ -289,6 +299,7 @@ def test_pages_do_not_matter_to_keys(cut: int, monkeypatch: pytest.MonkeyPatch):
     assert fold.report().lift.interval == pytest.approx(report_of(rows, unit="key").lift.interval)
 
 
+@pytest.mark.rest
 def test_keys_that_are_few_or_uneven_have_no_interval_and_it_is_said_why():
     rng = np.random.default_rng(9)
     few = report_of(visits(rng, 40, 1_000), unit="key")
@@ -309,6 +320,7 @@ def test_keys_that_are_few_or_uneven_have_no_interval_and_it_is_said_why():
     assert idle.warnings == ["policy: no interval while all keys have earned the same"]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("unit", "terms", "least"), [("key", COINS, (34, 300)), ("decision", FREE, (112, 1_000))]
 )
@@ -323,6 +335,7 @@ def test_it_is_said_from_how_many_on_there_can_be_an_interval(
     assert holdout.endswith(f"of both groups together that is about {least[1]:,}")
 
 
+@pytest.mark.rest
 def test_intervals_of_keys_lie_within_what_decisions_can_earn():
     rare = [
         row(*([1.0] if number % 11 == 0 else []), key=f"user-{number}", group="policy")
@@ -336,6 +349,7 @@ def test_intervals_of_keys_lie_within_what_decisions_can_earn():
     assert (low, high) == (0.0, plain_high)
 
 
+@pytest.mark.rest
 def test_keys_without_a_group_are_the_policys_or_counted_apart():
     rng = np.random.default_rng(10)
     before, rows = visits(rng, 200, 700), visits(rng, 300, 2_000)
@@ -347,6 +361,7 @@ def test_keys_without_a_group_are_the_policys_or_counted_apart():
     assert both.lift.interval == report_of(rows, unit="key").lift.interval
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_the_scope_of_a_bandit_says_what_the_unit_is(world: World):
     rows = visits(np.random.default_rng(11), 200, 1_000)
@@ -440,6 +455,7 @@ async def test_each_version_of_a_bandit_has_its_terms(world: World):
     assert some.groups[0].decisions == 2
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_few_reports_are_made_at_once_and_too_many_are_refused(world: World):
     bandit, goes_on, under_way = await world.bandit(), asyncio.Event(), 0

@@ -13,7 +13,7 @@ from app.milvus import expressions
 from app.milvus.engine import ArmRow, Engine
 from app.milvus.expressions import ArmTerms, arm_terms, expression_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
 FIELDS = ["a", "b", "c.d", 'q"x', "tags"]
 LONG = "long string, the same for "

@@ -82,6 +82,7 @@ def test_another_process_encodes_to_the_same_bits():
     ] * 2
 
 
+@pytest.mark.rest
 def test_the_columns_say_what_each_number_means():
     assert NAMED.dim == 13
     assert NAMED.columns == [
@@ -90,6 +91,7 @@ def test_the_columns_say_what_each_number_means():
     assert PLAIN.columns is None
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "context",
     [{}, {"device": None, "hour": None, "age": None, "query": None}, {"device": "tablet"}, {"query": " \t"}],
@@ -98,6 +100,7 @@ def test_what_is_missing_or_unknown_is_zeros(context: dict[str, object]):
     assert not NAMED.encode(context).any()
 
 
+@pytest.mark.rest
 def test_words_count_whatever_their_case_order_and_white_space():
     texts = ["red shoes", "Shoes  RED", "\tshoes\nred ", "red\u0020shoes"]
     texts += [f"red{space}shoes" for space in "\t\n\v\f\r "]
@@ -114,6 +117,7 @@ def test_words_count_whatever_their_case_order_and_white_space():
     assert float(one @ both) == pytest.approx(math.sqrt(0.5))
 
 
+@pytest.mark.rest
 def test_words_are_spread_over_slots_and_signs():
     """Each of 512 cells (slot and sign) has Binomial(20,000, 1/512) of the words, which are fixed.
 
@@ -130,6 +134,7 @@ def test_words_are_spread_over_slots_and_signs():
     assert np.abs(cells - expected).max() < 5 * math.sqrt(expected)
 
 
+@pytest.mark.rest
 def test_every_wrong_field_is_named_and_nothing_is_repeated():
     found = errors_of(
         NAMED,
@@ -142,17 +147,20 @@ def test_every_wrong_field_is_named_and_nothing_is_repeated():
 BAD_NUMBERS = [math.nan, math.inf, -math.inf, 10**400, -(10**400), 1e16, "5", True, [1], {}]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bad", BAD_NUMBERS, ids=lambda bad: str(bad)[:9])
 @pytest.mark.parametrize("name", ["hour", "age"])
 def test_a_field_takes_numbers_within_bounds(name: str, bad: object):
     assert set(errors_of(NAMED, {name: bad})) == {("context", name)}
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bad", [*BAD_NUMBERS, None, 1e6 + 1], ids=lambda bad: str(bad)[:9])
 def test_a_vector_takes_numbers_within_bounds(bad: object):
     assert set(errors_of(PLAIN, [0.5, bad, 1])) == {("context", 1)}
 
 
+@pytest.mark.rest
 def test_a_number_too_far_from_its_mean_is_refused():
     near = Encoding(ContextRule(fields=[EncodedField("n", "number", mean=0.0, scale=1e-3)]))
     assert near.encode({"n": 999.0})[0] == pytest.approx(999e3)
@@ -160,12 +168,14 @@ def test_a_number_too_far_from_its_mean_is_refused():
         assert set(errors_of(near, {"n": far})) == {("context", "n")}
 
 
+@pytest.mark.rest
 def test_a_text_is_not_longer_than_its_bound():
     for letter in ("a", "ä", "\N{GRINNING FACE}"):  # characters, not bytes
         NAMED.encode({"query": letter * 1_024})
     assert set(errors_of(NAMED, {"query": "a" * 1_025})) == {("context", "query")}
 
 
+@pytest.mark.rest
 def test_the_texts_of_a_context_are_bounded_together():
     many = Encoding(ContextRule(fields=[EncodedField(f"t{n}", "hash", size=2) for n in range(9)]))
     most = {f"t{n}": "a" * 1_024 for n in range(8)}
@@ -173,6 +183,7 @@ def test_the_texts_of_a_context_are_bounded_together():
     assert errors_of(many, {**most, "t8": "a"})[("context",)].startswith("the texts of a context")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("wrong", [[], [1, 2], [1, 2, 3, 4]])
 def test_a_vector_has_its_length(wrong: list[object]):
     with pytest.raises(DimensionMismatch) as raised:
@@ -180,17 +191,20 @@ def test_a_vector_has_its_length(wrong: list[object]):
     assert raised.value.errors[0][0] == ("context",)
 
 
+@pytest.mark.rest
 def test_a_vector_is_no_object_and_fields_are_no_list():
     assert set(errors_of(PLAIN, {"0": 1})) == {("context",)}
     assert set(errors_of(NAMED, [1.0] * NAMED.dim)) == {("context",)}
 
 
+@pytest.mark.rest
 def test_errors_are_few_however_many_fields_are_wrong():
     assert len(errors_of(NAMED, {f"f{n}": n for n in range(10_000)})) == 20
     long = Encoding(ContextRule(dim=1_000))
     assert len(errors_of(long, [None] * 1_000)) == 20
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("field", "wrong"),
     [
@@ -210,6 +224,7 @@ def test_a_field_has_the_parameters_of_its_kind(field: EncodedField, wrong: str)
     assert [loc for loc, _ in raised.value.errors] == [("context", "fields", 0, wrong)]
 
 
+@pytest.mark.rest
 def test_a_rule_is_a_dim_or_fields_with_names_of_their_own():
     for rule in (ContextRule(), ContextRule(dim=1, fields=FIELDS)):
         with pytest.raises(Invalid) as raised:
@@ -221,6 +236,7 @@ def test_a_rule_is_a_dim_or_fields_with_names_of_their_own():
     assert [loc for loc, _ in raised.value.errors] == [("context", "fields", 2, "name")]
 
 
+@pytest.mark.rest
 def test_errors_are_few_however_many_fields_of_a_rule_are_wrong():
     for count in (20, 21, 60):
         with pytest.raises(Invalid) as raised:
@@ -228,6 +244,7 @@ def test_errors_are_few_however_many_fields_of_a_rule_are_wrong():
         assert len(raised.value.errors) == 20
 
 
+@pytest.mark.rest
 def test_defaults_are_those_of_the_table():
     (own,) = completed(ContextRule(fields=[EncodedField("a", "number")])).fields or ()
     assert (own.mean, own.scale) == (0.0, 1.0)
@@ -242,6 +259,7 @@ VALUES = {
 }
 
 
+@pytest.mark.rest
 @given(st.fixed_dictionaries({}, optional=VALUES))
 @settings(max_examples=300)
 def test_any_context_is_encoded_the_same_each_time_and_field_by_field(context: dict[str, object]):
@@ -264,6 +282,7 @@ anything = st.recursive(
 )
 
 
+@pytest.mark.rest
 @given(
     anything
     | st.dictionaries(st.sampled_from(["device", "hour", "age", "query", "other"]), anything)
@@ -283,11 +302,13 @@ def test_anything_is_encoded_or_refused_by_name(context: object):
         assert np.isfinite(found).all()
 
 
+@pytest.mark.rest
 def test_a_vector_is_kept_in_float32():
     found = PLAIN.encode([0.1, 1, -1e6])
     assert found.tobytes() == np.array([0.1, 1.0, -1e6], dtype=np.float32).tobytes()
 
 
+@pytest.mark.rest
 def test_categories_take_one_or_many_and_mark_each_once():
     many = Encoding(completed(ContextRule(fields=[EncodedField("g", "categories", values=["a", "b", "c"])])))
     assert many.columns == ["g=a", "g=b", "g=c"]
@@ -302,6 +323,7 @@ def test_categories_take_one_or_many_and_mark_each_once():
         assert errors_of(many, {"g": wrong}) == {("context", "g"): "must be a string, or a list of strings"}
 
 
+@pytest.mark.rest
 def test_a_logarithm_is_of_one_more_and_ends_at_minus_one():
     own = EncodedField("n", "number", mean=2.0, scale=0.5, log=True)
     counts = Encoding(completed(ContextRule(fields=[own])))

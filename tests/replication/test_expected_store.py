@@ -143,6 +143,7 @@ async def test_what_the_store_has_lost_is_refused_unless_it_is_accepted(
     assert Losses(tmp_path).known() == known
 
 
+@pytest.mark.rest
 async def test_a_loss_while_the_process_runs_is_logged_and_recorded_once(
     store: Store, partition: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
@@ -159,6 +160,7 @@ async def test_a_loss_while_the_process_runs_is_logged_and_recorded_once(
     await expected(store, tmp_path).check()
 
 
+@pytest.mark.rest
 async def test_a_catalogue_that_is_deleted_while_it_is_counted_is_no_loss(store: Store, tmp_path: Path):
     """The registry is read first; by the time the catalogue's version is read it may be gone."""
     await fill(store, 0)
@@ -177,6 +179,7 @@ async def test_a_catalogue_that_is_deleted_while_it_is_counted_is_no_loss(store:
     assert calls == [UID]
 
 
+@pytest.mark.rest
 async def test_the_registry_is_read_again_only_when_it_has_changed(store: Store, tmp_path: Path):
     """It may be large, and this is asked every few seconds."""
     reads, read = [], store.registry.read
@@ -198,6 +201,7 @@ async def test_the_registry_is_read_again_only_when_it_has_changed(store: Store,
     assert "catalogue films" in await running.missing()
 
 
+@pytest.mark.rest
 async def test_a_damaged_note_is_refused(store: Store, tmp_path: Path):
     await expected(store, tmp_path).check()
     file = tmp_path / "expected-store.json"
@@ -208,6 +212,7 @@ async def test_a_damaged_note_is_refused(store: Store, tmp_path: Path):
     await expected(store, tmp_path).check()
 
 
+@pytest.mark.rest
 async def test_a_folder_that_cannot_be_written_is_logged_once_and_nothing_more(
     store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

@@ -210,6 +210,7 @@ async def test_who_is_ahead_of_a_store_that_has_lost_writes_goes_back_with_it(
         assert set(held(catalogue)) == {"a0", "a1", "a2", "a3"}
 
 
+@pytest.mark.rest
 async def test_a_learner_taught_by_another_process_is_chosen_from(
     teacher_and_pupil: tuple[World, World],
 ):
@@ -249,6 +250,7 @@ async def test_who_waits_is_told_by_whoever_applies_it_and_chooses_from_it(pair:
         assert (await two.choose(there, key)).learner_version == 1
 
 
+@pytest.mark.rest
 async def test_a_decision_of_another_process_is_rewarded_at_once(pair: tuple[World, World]):
     """By a process that knows neither the bandit, nor the catalogue, nor the arm."""
     one, two = pair
@@ -269,6 +271,7 @@ async def test_a_decision_of_another_process_is_rewarded_at_once(pair: tuple[Wor
     assert receipt.accepted == 1
 
 
+@pytest.mark.rest
 async def test_a_deferred_decision_is_activated_by_a_process_that_knows_nothing_of_it(
     pair: tuple[World, World],
 ):
@@ -303,6 +306,7 @@ async def test_a_pool_taught_by_another_process_is_the_prior_here(
     await wait_until(lambda: forgotten(two, there), what="the pool has forgotten")
 
 
+@pytest.mark.rest
 async def test_a_prior_fitted_by_another_process_is_that_of_here_after_a_poll(
     teacher_and_pupil: tuple[World, World],
 ):
@@ -335,6 +339,7 @@ async def forgotten(world: World, bandit: Bandit) -> bool:
     return not (await world.service.learners.report(bandit, bandit.learner_for("new"))).theta.any()
 
 
+@pytest.mark.rest
 async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_new_version(
     teacher_and_pupil: tuple[World, World],
 ):
@@ -360,6 +365,7 @@ async def test_a_quiet_process_pauses_for_half_of_the_time_in_which_it_serves_a_
     assert pause_s <= 0.25
 
 
+@pytest.mark.rest
 async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
     pair: tuple[World, World], monkeypatch: pytest.MonkeyPatch
 ):
@@ -389,6 +395,7 @@ async def test_after_a_pause_a_choice_is_up_to_date_or_says_how_old_it_is(
     assert (await two.choose(there)).stale_s is None
 
 
+@pytest.mark.rest
 async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(
     teacher_and_pupil: tuple[World, World],
 ):
@@ -408,6 +415,7 @@ async def test_a_store_that_is_away_leaves_what_is_known_to_choose_from(
     assert (await two.choose(there)).learner_version == 1
 
 
+@pytest.mark.rest
 async def test_what_does_not_exist_is_looked_for_once_a_call(pair: tuple[World, World]):
     """Rewards of a deleted bandit, for a day after each deletion, cost a poll for each reward."""
     one, two = pair
@@ -446,6 +454,7 @@ async def test_what_does_not_exist_is_looked_for_once_a_call(pair: tuple[World, 
     assert (await two.service.decisions.activate(shown)).activated == 30
 
 
+@pytest.mark.rest
 async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(pair: tuple[World, World]):
     """A move in between is seen by a poll of its own, though the call has polled already."""
     one, two = pair
@@ -458,6 +467,7 @@ async def test_what_was_made_during_a_call_is_found_where_the_store_says_so(pair
         assert (await two.service.bandits.known_now("later")).name == "later"
 
 
+@pytest.mark.rest
 async def test_polls_are_shared_and_each_began_after_it_was_asked_for(pair: tuple[World, World]):
     _, two = pair
     before = two.store.calls["registry.version"]
@@ -465,6 +475,7 @@ async def test_polls_are_shared_and_each_began_after_it_was_asked_for(pair: tupl
     assert 1 <= two.store.calls["registry.version"] - before <= 2
 
 
+@pytest.mark.rest
 async def test_the_partitions_are_shared_and_taken_over(store: Store, tmp_path: Path):
     async with another(store, tmp_path / "one", lease_s=0.2) as one:
         leases = one.service._worker._leases  # type: ignore[union-attr]
@@ -485,6 +496,7 @@ async def test_the_partitions_are_shared_and_taken_over(store: Store, tmp_path: 
         await wait_until(alone, what="the partitions of the one that left are taken over")
 
 
+@pytest.mark.rest
 async def test_a_service_alone_with_its_store_has_all_partitions_whoever_had_one(
     store: Store, tmp_path: Path
 ):
@@ -499,6 +511,7 @@ async def test_a_service_alone_with_its_store_has_all_partitions_whoever_had_one
         assert not world.store.calls["leases.join"]
 
 
+@pytest.mark.rest
 async def test_an_empty_catalogue_filled_elsewhere(pair: tuple[World, World]):
     one, two = pair
     await one.catalogue("empty", arms=0)
@@ -512,6 +525,7 @@ async def test_an_empty_catalogue_filled_elsewhere(pair: tuple[World, World]):
     assert (await two.choose(there)).arms[0].id == "x", "who finds no arm polls"
 
 
+@pytest.mark.rest
 async def test_what_another_process_has_just_made_is_found(pair: tuple[World, World]):
     """Catalogues, bandits and arms: who is asked for what is not here polls, and nobody else does."""
     one, two = pair
@@ -536,6 +550,7 @@ async def test_what_another_process_has_just_made_is_found(pair: tuple[World, Wo
     assert two.store.calls["registry.version"] == polls + 3, "one poll each"
 
 
+@pytest.mark.rest
 async def test_while_the_store_does_not_answer_nobody_knows_whether_a_name_exists(pair: tuple[World, World]):
     one, two = pair
     bandit = await one.bandit()
@@ -550,6 +565,7 @@ async def test_while_the_store_does_not_answer_nobody_knows_whether_a_name_exist
     assert await two.service.bandits.get("b")
 
 
+@pytest.mark.rest
 async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(pair: tuple[World, World]):
     """By who names it. Who holds the old one, as an import does in the middle, is told that it is gone."""
     one, two = pair
@@ -565,6 +581,7 @@ async def test_a_catalogue_that_another_process_has_made_anew_is_written_to(pair
     assert (await catalogues.use("c", lambda found: catalogues.remove(found, ["a1"]))).deleted == ["a1"]
 
 
+@pytest.mark.rest
 async def test_a_bandit_gets_the_catalogue_that_was_made_anew_while_it_was_made(pair: tuple[World, World]):
     """It was made over the name of a catalogue, by a process that knew only the old one of that name."""
     one, two = pair
@@ -649,6 +666,7 @@ async def test_whoever_changes_a_bandit_every_change_is_made_once(pair: tuple[Wo
         assert [version.record for version in kept] == versions[::-1]
 
 
+@pytest.mark.rest
 async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(pair: tuple[World, World]):
     one, two = pair
     await one.bandit()
@@ -661,6 +679,7 @@ async def test_a_change_of_a_bandit_that_was_deleted_elsewhere_finds_none(pair: 
     assert (changed.record.ridge, changed.record.delta, changed.version.number) == (5.0, 0.1, 2)
 
 
+@pytest.mark.rest
 async def test_a_learner_that_cannot_be_read_again_serves_by_the_earlier_terms(pair: tuple[World, World]):
     """A change of the ridge makes posteriors again; while the store does not answer the old ones serve."""
     one, _ = pair

@@ -75,6 +75,7 @@ async def turns(number: int = 5) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.rest
 async def test_one_turn_is_one_exchange_and_nobody_waits_for_company() -> None:
     wire = Wire()
     pipeliner = Pipeliner(wire)
@@ -89,6 +90,7 @@ async def test_one_turn_is_one_exchange_and_nobody_waits_for_company() -> None:
     assert await asyncio.gather(*first) == [1, 2, 3]
 
 
+@pytest.mark.rest
 async def test_beyond_the_limit_commands_leave_together_when_an_exchange_returns() -> None:
     wire = Wire()
     pipeliner = Pipeliner(wire)
@@ -105,6 +107,7 @@ async def test_beyond_the_limit_commands_leave_together_when_an_exchange_returns
     assert await asyncio.gather(*asked) == ["ok"] * (IN_FLIGHT + 3)
 
 
+@pytest.mark.rest
 async def test_a_broken_exchange_is_the_error_of_all_on_it_and_of_nobody_else() -> None:
     wire = Wire()
     pipeliner = Pipeliner(wire)
@@ -119,6 +122,7 @@ async def test_a_broken_exchange_is_the_error_of_all_on_it_and_of_nobody_else() 
     assert await sound == "b"
 
 
+@pytest.mark.rest
 async def test_a_caller_that_leaves_does_not_take_the_others_along() -> None:
     wire = Wire()
     pipeliner = Pipeliner(wire)
@@ -130,6 +134,7 @@ async def test_a_caller_that_leaves_does_not_take_the_others_along() -> None:
     assert leaving.cancelled()
 
 
+@pytest.mark.rest
 async def test_closing_waits_for_what_was_asked() -> None:
     wire = Wire()
     pipeliner = Pipeliner(wire)
@@ -143,6 +148,7 @@ async def test_closing_waits_for_what_was_asked() -> None:
     assert await asked == "a"
 
 
+@pytest.mark.rest
 async def test_what_is_asked_after_the_end_opens_no_connection() -> None:
     wire = Wire()
     pipeliner = Pipeliner(wire)
@@ -153,6 +159,7 @@ async def test_what_is_asked_after_the_end_opens_no_connection() -> None:
     assert not wire.sent
 
 
+@pytest.mark.rest
 async def test_a_transaction_is_an_exchange_of_its_own() -> None:
     wire = Wire()
     pipeliner = Pipeliner(wire)
@@ -167,6 +174,7 @@ async def test_a_transaction_is_an_exchange_of_its_own() -> None:
     await pipeliner.close()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("later", range(12))
 async def test_no_cancellation_of_a_caller_is_lost_in_the_driver(store_url: str, later: int) -> None:
     """Without a task of its own, a transaction that is cancelled at the wrong turn returns all the same."""
@@ -191,6 +199,7 @@ async def a_silence(wire: Wire, pipeliner: Pipeliner) -> None:
         await lost
 
 
+@pytest.mark.rest
 async def test_nobody_waits_behind_a_server_that_is_silent() -> None:
     wire = Wire()
     pipeliner = Pipeliner(wire)
@@ -229,6 +238,7 @@ async def test_a_silent_server_is_asked_again_by_one_and_heard_by_all(probe: str
     assert await asyncio.gather(*heard) == [1, 2]
 
 
+@pytest.mark.rest
 async def test_a_cluster_with_a_silent_node_is_asked_on() -> None:
     class Cluster(Wire, RedisCluster):
         """Several servers behind one client."""

@@ -81,12 +81,14 @@ def test_no_error_of_the_driver_is_unmapped(kind, caplog):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.rest
 def test_errors_of_our_own_pass():
     for error in (ValueError("x"), KeyError("x"), asyncio.CancelledError()):
         with pytest.raises(type(error)), translated():
             raise error
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("error", "logged"),
     [
@@ -102,6 +104,7 @@ def test_only_what_may_be_our_own_mistake_is_logged(error, logged, caplog):
     assert bool(caplog.records) == logged
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_no_server_is_unavailable(tmp_path):
     for url in (f"unix://{tmp_path}/nothing.sock", "redis://127.0.0.1:1"):
@@ -110,6 +113,7 @@ async def test_no_server_is_unavailable(tmp_path):
                 pass
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_server_that_is_silent_is_unavailable():
     async def never_answers(reader, writer):
@@ -124,6 +128,7 @@ async def test_a_server_that_is_silent_is_unavailable():
                 pass
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_pool_without_a_free_connection_is_unavailable(server):
     async with opened(server.url, max_connections=1, pool_timeout_s=0.05) as store:
@@ -142,6 +147,7 @@ async def _blocked_clients(url):
         return (await client.info("clients"))["blocked_clients"]
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_full_server_refuses_writes_whole_and_still_answers_reads(server):
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
@@ -166,6 +172,7 @@ async def test_a_full_server_refuses_writes_whole_and_still_answers_reads(server
         assert [o.status for o in await store.rewards.append(0, rewards)] == ["accepted"] * 3
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_full_server_drops_what_has_expired(server):
     """Else its memory would never be free again."""
@@ -178,6 +185,7 @@ async def test_a_full_server_drops_what_has_expired(server):
         assert [o.status for o in await store.rewards.append(0, [old])] == ["expired"]
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_server_that_became_a_replica_refuses_writes(server):
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
@@ -191,6 +199,7 @@ async def test_a_server_that_became_a_replica_refuses_writes(server):
                 pass
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_scripts_are_sent_again_to_a_server_that_lost_them(server):
     async with opened(server.url) as store, Redis.from_url(server.url) as client:
@@ -199,6 +208,7 @@ async def test_scripts_are_sent_again_to_a_server_that_lost_them(server):
         assert await store.write_once.put(None, "word", b"2", ttl_ms=None) == b"1"
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_cancelled_call_does_not_poison_its_connection(server):
     """The reply to a cancelled call must never be read as the reply to the next one."""
@@ -214,6 +224,7 @@ async def test_a_cancelled_call_does_not_poison_its_connection(server):
             assert await store.write_once.put(0, f"word-{cycle}", word, ttl_ms=None) == word
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_the_first_start_fixes_the_number_of_partitions(server):
     async with opened(server.url, partitions=8):
@@ -225,6 +236,7 @@ async def test_the_first_start_fixes_the_number_of_partitions(server):
             pass
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_an_old_server_is_refused(server, monkeypatch):
     async def answer(self, *words):
@@ -262,6 +274,7 @@ async def test_a_server_that_may_drop_keys_is_refused(server):
             pass
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_wrong_password_is_unavailable_and_told_to_nobody(server):
     async with Redis.from_url(server.url) as client:
@@ -277,6 +290,7 @@ async def test_a_wrong_password_is_unavailable_and_told_to_nobody(server):
         assert "secret" not in repr(store)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "url",
     [
@@ -290,6 +304,7 @@ def test_no_password_is_shown(url):
     assert "ann" not in repr(Store(url))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "url", ["http://:s3cret@host", "localhost:6379", "redis://h:s3cret", "redis://h?db=s3cret", ""]
 )
@@ -300,6 +315,7 @@ def test_a_url_that_is_not_one_is_a_startup_error(url):
     assert caught.value.__cause__ is None
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "new_loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
 )
@@ -335,6 +351,7 @@ async def _answers(store):
     return True
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_full_disk_is_named(tmp_path, monkeypatch):
     """Of the embedded server, which ends at a write, and by what another one says."""

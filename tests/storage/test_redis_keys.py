@@ -247,6 +247,7 @@ async def test_each_script_touches_one_hash_tag(store, monkeypatch):
 WORDS = st.text("ab:.1{}", min_size=1, max_size=4)
 
 
+@pytest.mark.rest
 @given(st.tuples(WORDS, WORDS), st.tuples(WORDS, WORDS))
 def test_no_two_pairs_of_words_share_a_key(one, other):
     for key in (redis_keys.seen, redis_keys.seen_first):
@@ -254,6 +255,7 @@ def test_no_two_pairs_of_words_share_a_key(one, other):
         assert (keys[0] == keys[1]) == (one == other)
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_a_scan_names_an_arm_once_when_the_server_names_it_twice(store, monkeypatch):
     """A server may, while its table shrinks; here it does, within and across batches."""
@@ -270,6 +272,7 @@ async def test_a_scan_names_an_arm_once_when_the_server_names_it_twice(store, mo
     assert [arm.revision for arm in arms] == [0, 1, 2, 3]
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_revisions_stay_exact_up_to_the_limit_of_a_double(store, store_url):
     """The catalogue's counters start close to 2^53, where a float formatted carelessly loses digits."""
@@ -286,6 +289,7 @@ async def test_revisions_stay_exact_up_to_the_limit_of_a_double(store, store_url
     assert {arm.id: arm.revision for arm in arms} == {"a": start + 3, "b": start + 2}
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_the_log_goes_on_when_the_clock_has_run_backwards(store, store_url):
     """The newest entry lies in the future: later ones share its millisecond and keep counting."""
@@ -300,6 +304,7 @@ async def test_the_log_goes_on_when_the_clock_has_run_backwards(store, store_url
     assert await store.side_data.append_forget(ANN, payload=b"", now_ms=1, ttl_ms=TTL_MS) == f"{future_ms}-9"
 
 
+@pytest.mark.rest
 @pytest.mark.anyio
 async def test_documents_are_read_many_at_a_time(store, store_url):
     """A command for each arm would cost the store more than what it reads."""

@@ -40,7 +40,8 @@ def loop_lines(source: str) -> int:
     if left_out(source, LOOP):
         return 0
     others = [node for node, target in _with_target(source) if target != TARGETS[""]]
-    return source.count("\n") - sum((node.end_lineno or 0) - node.lineno + 1 for node in others)
+    firsts = [min(part.lineno for part in (node, *node.decorator_list)) for node in others]
+    return source.count("\n") - sum((node.end_lineno or 0) + 1 for node in others) + sum(firsts)
 
 
 def _with_target(source: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, str]]:

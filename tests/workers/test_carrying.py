@@ -153,6 +153,7 @@ async def test_going_back_corrects_little_by_little_and_carries_nothing_besides(
     await store.close()
 
 
+@pytest.mark.rest
 async def test_a_plan_carries_only_those_keys_of_which_it_fits_a_prior(
     world: Api, monkeypatch: pytest.MonkeyPatch
 ):
@@ -206,6 +207,7 @@ def a_state(seed: int, dim: int = 3) -> LearnerState:
     return LearnerState(4, ridge_sums.of(rows, values, np.ones(4, dtype=bool)))
 
 
+@pytest.mark.rest
 def test_a_learner_that_cannot_be_read_or_carried_keeps_no_other_from_it(caplog: pytest.LogCaptureFixture):
     spaces = Spaces({}, {UID: {1: SpaceMap(1, np.eye(2, 3))}})
     good = [state_to_bytes(a_state(seed)) for seed in (1, 2)]
@@ -215,6 +217,7 @@ def test_a_learner_that_cannot_be_read_or_carried_keeps_no_other_from_it(caplog:
     assert caplog.text.count("cannot be carried") == 2
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("corrects", [True, False])
 def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimension_allows(corrects: bool):
     state = a_state(1, 32)
@@ -223,6 +226,7 @@ def test_entries_that_hold_a_state_are_folded_as_many_at_a_time_as_their_dimensi
     assert [len(each) for each in batches(log)] == [500]
 
 
+@pytest.mark.rest
 def test_entries_of_a_move_make_no_prior_due():
     """A fit for each partition would make every process read every learner again."""
     state, terms = a_state(1), Spaces({}, {UID: {1: SpaceMap(1, np.eye(3))}})

@@ -138,6 +138,7 @@ async def test_a_worker_reads_no_state_twice_until_it_is_overtaken(one: Store):
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
+@pytest.mark.rest
 async def test_what_an_apply_without_reply_has_done_is_read_again(one: Store):
     lossy: Any = LossyStore(one)
     mine = worker(lossy)
@@ -154,6 +155,7 @@ async def test_what_an_apply_without_reply_has_done_is_read_again(one: Store):
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 3, 16, pytest.param(64, marks=pytest.mark.slow)])
 async def test_a_tail_never_takes_more_than_the_state(one: Store, dim: int):
     """And single rewards are seldom written with the whole state."""
@@ -177,6 +179,7 @@ async def test_a_tail_never_takes_more_than_the_state(one: Store, dim: int):
     assert whole <= rewards / max(1.0, expected - 1) + 1
 
 
+@pytest.mark.rest
 async def test_of_a_tail_that_grows_a_reader_reads_each_entry_once(one: Store):
     mine, reader, read = worker(one), LearnerReader(one.learners, capacity_bytes=1 << 20), []
     one_stored = one.learners.stored
@@ -258,6 +261,7 @@ async def test_rewards_that_come_while_the_log_is_trimmed_lose_nothing(one: Stor
     assert {name: data for name, data in (await held(one)).items() if data} == meant
 
 
+@pytest.mark.rest
 def test_a_checkpoint_is_due_when_the_tail_is_as_large():
     state = fold({}, [entry_of(100)])[LearnerId(UID, "x")]
     assert isinstance(state, LearnerState)
@@ -270,6 +274,7 @@ def entry_of(dim: int) -> LogEntry:
     return LogEntry("1-1", LearnerId(UID, "x"), True, payload)
 
 
+@pytest.mark.rest
 async def test_many_readers_and_workers_at_once_agree(one: Store):
     crew, reader = [worker(one) for _ in range(3)], LearnerReader(one.learners, capacity_bytes=1 << 20)
     running = [asyncio.create_task(each.run()) for each in crew]

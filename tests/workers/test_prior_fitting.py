@@ -135,6 +135,7 @@ async def test_only_who_holds_the_first_partition_fits(clock: Clock):
     assert town.fitted == [UID]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("entries", "due"), [(109, False), (110, True), (99, True)])
 async def test_a_tenth_as_many_rewards_more_are_enough_and_lost_ones_too(
     clock: Clock, entries: int, due: bool
@@ -159,6 +160,7 @@ async def test_a_forgotten_key_is_enough(clock: Clock):
     assert town.fitted == [UID] * 2
 
 
+@pytest.mark.rest
 async def test_one_reward_is_enough_after_an_hour_and_none_is_not(clock: Clock):
     town = Town({UID: FoldedCounts(100)})
     fitting = worker(town, clock)
@@ -182,6 +184,7 @@ async def test_one_reward_is_enough_after_an_hour_and_none_is_not(clock: Clock):
     assert town.fitted == [UID] * 2, "nobody has said that anything changed since"
 
 
+@pytest.mark.rest
 async def test_what_gave_no_version_is_tried_again_when_there_is_more(clock: Clock):
     town = Town({UID: FoldedCounts(100)}, gives=False)
     fitting = worker(town, clock)
@@ -198,6 +201,7 @@ async def test_what_gave_no_version_is_tried_again_when_there_is_more(clock: Clo
         assert len(town.fitted) == tries, "of four keys one reward may make five"
 
 
+@pytest.mark.rest
 async def test_it_takes_a_twentieth_of_a_core_but_for_what_it_has_saved(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
@@ -225,6 +229,7 @@ async def test_it_takes_a_twentieth_of_a_core_but_for_what_it_has_saved(
     assert sorted(town.fitted) == uids
 
 
+@pytest.mark.rest
 async def test_time_that_others_kept_the_machine_busy_is_no_work(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
@@ -256,6 +261,7 @@ async def test_requests_that_are_served_meanwhile_are_no_work(clock: Clock, monk
     assert sorted(town.fitted) == uids
 
 
+@pytest.mark.rest
 async def test_a_version_that_was_made_while_it_waited_for_its_turn_is_enough(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
@@ -277,6 +283,7 @@ async def test_a_version_that_was_made_while_it_waited_for_its_turn_is_enough(
     assert town.fitted == [UID]
 
 
+@pytest.mark.rest
 async def test_a_round_without_news_reads_nothing(clock: Clock):
     town = Town({UID: FoldedCounts(100)})
     fitting = worker(town, clock)
@@ -286,6 +293,7 @@ async def test_a_round_without_news_reads_nothing(clock: Clock):
     assert town.reads == reads
 
 
+@pytest.mark.rest
 async def test_a_fit_that_fails_is_tried_again(clock: Clock, monkeypatch: pytest.MonkeyPatch):
     town = Town({UID: FoldedCounts(100)})
     fitting, fit = worker(town, clock), town.fit
@@ -301,6 +309,7 @@ async def test_a_fit_that_fails_is_tried_again(clock: Clock, monkeypatch: pytest
     assert town.fitted == [UID]
 
 
+@pytest.mark.rest
 async def test_a_fit_that_always_fails_keeps_none_of_the_others_waiting(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
@@ -348,6 +357,7 @@ async def test_what_is_learned_is_looked_at_at_once(clock: Clock, monkeypatch: p
         await background.end([running])
 
 
+@pytest.mark.rest
 async def test_rewards_after_which_nothing_is_due_are_looked_at_now_and_then(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
@@ -368,6 +378,7 @@ async def test_rewards_after_which_nothing_is_due_are_looked_at_now_and_then(
     assert town.fitted == [UID] * 2
 
 
+@pytest.mark.rest
 async def test_what_came_while_others_held_the_partition_is_looked_at_when_it_is_back(clock: Clock):
     town, owned = Town({UID: FoldedCounts(100)}), {0: True}
     fitting = worker(town, clock, owned=owned)

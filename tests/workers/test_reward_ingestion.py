@@ -244,6 +244,7 @@ def test_the_pool_is_the_sum_of_the_learners_that_are_left(log: list[Any], half_
     np.testing.assert_allclose(pool.sums.gram, total.gram, rtol=0, atol=1e-14 * size + 1e-300)
 
 
+@pytest.mark.rest
 @SETTINGS
 @given(log=LOG)
 def test_learners_do_not_touch_each_other(log: list[Any]):
@@ -254,6 +255,7 @@ def test_learners_do_not_touch_each_other(log: list[Any]):
         assert alone.get(LearnerId(UID, learner)) == whole.get(LearnerId(UID, learner))
 
 
+@pytest.mark.rest
 def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptureFixture):
     """Of other dimensions, discounted, shifted, poisoned: folded in one batch as each by itself."""
     rng = np.random.default_rng(6)
@@ -279,6 +281,7 @@ def test_learners_of_other_kinds_do_not_touch_each_other(caplog: pytest.LogCaptu
     assert "NonFinite" in caplog.text
 
 
+@pytest.mark.rest
 def test_batches_are_cut_where_states_would_take_too_much_memory(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker_batches, "MOST_NUMBERS", 3 * 9**2)
     names = "aabcbda" + "e" * 5
@@ -290,6 +293,7 @@ def test_batches_are_cut_where_states_would_take_too_much_memory(monkeypatch: py
     assert list(batches([])) == []
 
 
+@pytest.mark.rest
 @SETTINGS
 @given(log=LOG)
 def test_a_state_is_the_sum_of_what_came_since_it_was_forgotten(log: list[Any]):
@@ -312,6 +316,7 @@ def test_a_state_is_the_sum_of_what_came_since_it_was_forgotten(log: list[Any]):
         assert (abs(state.sums.moment - moment) <= 1e-12 * bound + 1e-290).all()
 
 
+@pytest.mark.rest
 @SETTINGS
 @given(log=LOG, batch=st.integers(1, 7), stops=st.lists(st.integers(1, 40), max_size=3))
 async def test_the_stored_states_are_the_log_replayed(
@@ -335,6 +340,7 @@ def one_url(store: Store) -> str:
     return str(store._redis.address)
 
 
+@pytest.mark.rest
 async def test_many_workers_on_one_log(one: Store, monkeypatch: pytest.MonkeyPatch):
     """Six race for every batch while rewards come in: each entry is folded by exactly one of them."""
     monkeypatch.setattr(reward_ingestion, "BATCH", 5)
@@ -362,6 +368,7 @@ async def test_many_workers_on_one_log(one: Store, monkeypatch: pytest.MonkeyPat
     assert all(seen.resynced for seen in told)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "where",
     ["learners.watermark", "rewards.read", "learners.stored", "learners.apply", "reply lost"],
@@ -401,6 +408,7 @@ async def test_a_crash_anywhere_is_made_good_by_the_next_worker(one: Store, wher
     assert await one.rewards.backlog(0) == 0
 
 
+@pytest.mark.rest
 async def test_a_worker_that_was_slower_writes_nothing(one: Store):
     """Another one applies the same entries, and more, between its reading and its writing."""
     await append(one, [("x", [1.0, 0.0, 0.0], 1.0, True)])
@@ -449,6 +457,7 @@ async def test_poison_is_left_out_and_blocks_nothing(one: Store, caplog: pytest.
     assert len([record for record in caplog.records if "dead letter" in record.message]) == len(letters)
 
 
+@pytest.mark.rest
 async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: Store, store_url: str):
     """Somebody wrote into a stream by hand."""
     async with connect(store_url) as client:
@@ -470,6 +479,7 @@ async def test_an_entry_that_is_none_of_ours_is_a_dead_letter(store: Store, stor
     await running
 
 
+@pytest.mark.rest
 async def test_waiting_ends_when_the_entry_is_applied_and_not_before(one: Store):
     going = worker(one, poll_s=60)
     running = asyncio.create_task(going.run())
@@ -526,6 +536,7 @@ async def test_where_it_is_not_known_whose_learners_changed_all_priors_are_looke
     assert told == [{UID}, None]
 
 
+@pytest.mark.rest
 async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monkeypatch: pytest.MonkeyPatch):
     """And at once if somebody waits for it: no cycle here would end by itself."""
     going, steps = worker(one, poll_s=3_600), list[int]()
@@ -546,6 +557,7 @@ async def test_what_comes_within_a_cycle_is_applied_in_one_step(one: Store, monk
     await asyncio.wait_for(running, 60)
 
 
+@pytest.mark.rest
 async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     one: Store, monkeypatch: pytest.MonkeyPatch
 ):
@@ -571,11 +583,13 @@ async def test_after_a_cycle_that_took_long_more_is_applied_in_one_step(
     await running
 
 
+@pytest.mark.rest
 async def test_waiting_for_what_never_comes_ends_too(one: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reward_ingestion, "WAIT_S", 0.05)
     assert await worker(one).wait_applied(0, "99999999999999-1") is False
 
 
+@pytest.mark.rest
 async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: Store):
     log = [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(20)]
     await append(one, log[:10])
@@ -595,6 +609,7 @@ async def test_trimming_keeps_what_is_not_applied_and_changes_no_state(one: Stor
     assert data == state_to_bytes(LearnerState(20, sums))
 
 
+@pytest.mark.rest
 async def test_stopping_finishes_the_batch_at_hand(one: Store):
     await append(one, [("x", [1.0, 2.0, float(i)], 0.5, True) for i in range(10)])
     lossy: Any = LossyStore(one)

@@ -157,6 +157,7 @@ def test_a_small_variance_beside_a_large_mean_is_not_lost():
     assert whole.scatter[0, 0] == pytest.approx(pieces.scatter[0, 0], rel=1e-6)
 
 
+@pytest.mark.rest
 def test_nothing_or_little_has_no_value_or_no_interval():
     empty = off_policy.start(ALL, places=2)
     for nothing in (empty.support.unused_share, empty.support.missing_share):
@@ -175,6 +176,7 @@ def test_nothing_or_little_has_no_value_or_no_interval():
     assert state.support.effective_sample_size.tolist() == [0.0]
 
 
+@pytest.mark.rest
 def test_the_target_that_logged_has_the_logged_value():
     logged = some(100, 2)
     same = Logged(logged.propensities, logged.propensities, logged.rewards)
@@ -188,6 +190,7 @@ def column(value: float) -> np.ndarray:
     return np.full((3, 1), value)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("change", "error", "name"),
     [
@@ -213,6 +216,7 @@ def test_bad_decisions_are_named(change, error, name):
     assert raised.value.argument == name
 
 
+@pytest.mark.rest
 def test_an_estimator_says_whether_it_needs_a_model_and_how_many_columns_it_sums():
     bare = Logged(column(0.5), column(0.5), column(1.0))
     for name, estimator in ESTIMATORS.items():
@@ -224,6 +228,7 @@ def test_an_estimator_says_whether_it_needs_a_model_and_how_many_columns_it_sums
             assert estimator.summands(bare).shape == (3, estimator.columns), name
 
 
+@pytest.mark.rest
 def test_what_cannot_be_evaluated_is_refused():
     with pytest.raises(InvalidParameter, match="ips, snips, dr"):
         off_policy.start(["ips", "magic"], places=1)
@@ -240,6 +245,7 @@ def test_what_cannot_be_evaluated_is_refused():
             read(bare, ("ips",)).estimates("ips", level=level)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("scale", [1e-150, 1e-4, 1.0, 1e150])
 def test_the_effective_sample_size_does_not_depend_on_the_scale_of_the_weights(scale):
     weights = scale * np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]])
@@ -247,6 +253,7 @@ def test_the_effective_sample_size_does_not_depend_on_the_scale_of_the_weights(s
     assert found.effective_sample_size == pytest.approx([9 / 5, 1])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("decisions", [1, 2, 3, 50])
 def test_the_unused_share_is_of_the_decisions(decisions):
     found = Support(decisions, np.ones(2), np.ones(2), np.array([decisions, 1.0]))
@@ -286,6 +293,7 @@ def test_intervals_reach_as_far_as_what_was_never_done_could_go():
             assert np.subtract(other.interval, one.interval) == pytest.approx(np.multiply(0.1, more))
 
 
+@pytest.mark.rest
 def test_rewards_that_are_all_alike_have_no_interval_unless_their_bounds_are_known():
     alike = Logged(column(0.5), column(0.5), column(2.0))
     for name in ("snips",):
@@ -295,6 +303,7 @@ def test_rewards_that_are_all_alike_have_no_interval_unless_their_bounds_are_kno
         assert low < 2.0 < high
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-0.5, 2.0)])
 def test_no_interval_leaves_what_rewards_can_be(bounds: tuple[float, float]):
     """Few decisions with heavy weights, and a model that is far off."""

@@ -94,6 +94,7 @@ def test_all_points_as_centres(start):
     assert list(finished(start(n=5, k=5, **OPTIONS), matrix).centers) == greedy(matrix, 5, 0)
 
 
+@pytest.mark.rest
 @everywhere
 @pytest.mark.parametrize("std", [0.05, None], ids=["given", "estimated"])
 def test_equal_points_end_with_the_usual_tolerance_and_never_without(start, std):
@@ -110,6 +111,7 @@ def test_equal_points_end_with_the_usual_tolerance_and_never_without(start, std)
     assert usual.done
 
 
+@pytest.mark.rest
 @everywhere
 def test_before_the_calibration_nothing_is_promised_but_the_first_centre(start):
     state = start(n=6, k=3, **OPTIONS | {"noise_std": None, "epsilon": None})
@@ -117,6 +119,7 @@ def test_before_the_calibration_nothing_is_promised_but_the_first_centre(start):
     assert (found.centers, found.radius, found.guarantee.epsilon) == ((0,), None, 0.0)
 
 
+@pytest.mark.rest
 @everywhere
 @pytest.mark.parametrize("seed", range(8))
 def test_the_radius_is_within_the_factor_and_the_tolerance(start, seed):
@@ -130,6 +133,7 @@ def test_the_radius_is_within_the_factor_and_the_tolerance(start, seed):
     assert radius(matrix, state.centers) <= 2.0 * best_radius(matrix, k) + epsilon
 
 
+@pytest.mark.rest
 @everywhere
 def test_judgements_of_zero_and_one(start):
     matrix = np.clip(spread(8) * 2.0, 0.0, 1.0)
@@ -145,6 +149,7 @@ def test_judgements_of_zero_and_one(start):
             tell(state, [(queries[0].number, outside)])
 
 
+@pytest.mark.rest
 @everywhere
 def test_an_unknown_variance_is_bounded_before_anything_is_decided(start):
     matrix, options = spread(12), {**OPTIONS, "noise_std": None}
@@ -159,6 +164,7 @@ def test_an_unknown_variance_is_bounded_before_anything_is_decided(start):
     assert list(finished(state, matrix).centers) == greedy(matrix, 3, 0)
 
 
+@pytest.mark.rest
 def test_the_calibration_is_the_sum_of_squared_residuals_of_the_first_answers():
     state, rng = METHODS["ns_ts"](n=4, k=2, delta=0.1, seed=0, first=1), np.random.default_rng(0)
     values = {point: [] for point in (0, 2, 3)}
@@ -181,6 +187,7 @@ def actions():
     )
 
 
+@pytest.mark.rest
 @everywhere
 @settings(max_examples=25)
 @given(steps=actions(), is_estimated=st.booleans(), seed=st.integers(0, 1000))
@@ -208,6 +215,7 @@ def test_a_campaign_continues_to_the_bit_after_a_round_trip(start, steps, is_est
         assert twins[0].open.shape == (3, len(waiting))
 
 
+@pytest.mark.rest
 @everywhere
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), parts=st.integers(1, 8))
@@ -224,6 +232,7 @@ def test_the_order_and_the_grouping_of_answers_do_not_matter(start, seed, parts)
     assert state.observed == whole.observed == 60
 
 
+@pytest.mark.rest
 @everywhere
 def test_an_answer_counts_once(start):
     state, queries = ask(start(n=5, k=2, **OPTIONS), 4)
@@ -235,6 +244,7 @@ def test_an_answer_counts_once(start):
     assert twice.sums.sum() == pytest.approx(0.4)
 
 
+@pytest.mark.rest
 @everywhere
 def test_clients_that_vanish_do_not_hold_up_the_others(start):
     """Nine of ten queries are never answered: the pairs that matter are asked again."""
@@ -246,6 +256,7 @@ def test_clients_that_vanish_do_not_hold_up_the_others(start):
     assert list(state.centers) == greedy(matrix, 3, 0)
 
 
+@pytest.mark.rest
 @everywhere
 def test_an_answer_that_comes_after_its_stage_still_counts(start):
     matrix, rng = spread(8), np.random.default_rng(4)
@@ -258,6 +269,7 @@ def test_an_answer_that_comes_after_its_stage_still_counts(start):
     assert tell(state, measured(matrix, late, rng)) is state
 
 
+@pytest.mark.rest
 @everywhere
 def test_several_clients_are_given_different_work(start):
     """Before the first answer, queries go to all pairs alike."""
@@ -268,6 +280,7 @@ def test_several_clients_are_given_different_work(start):
     assert sorted(pairs) == sorted((point, 0) for point in range(1, 9) for _ in range(2))
 
 
+@pytest.mark.rest
 def test_queries_are_numbered_in_order_and_name_a_point_and_a_centre():
     state, first = ask(METHODS["ns_ts"](n=5, k=2, **{**OPTIONS, "first": 3}), 3)
     _, second = ask(state, 2)
@@ -276,6 +289,7 @@ def test_queries_are_numbered_in_order_and_name_a_point_and_a_centre():
     assert isinstance(first[0], Query)
 
 
+@pytest.mark.rest
 def test_a_state_cannot_be_changed():
     state, queries = ask(METHODS["ns_ts"](n=5, k=2, **OPTIONS), 3)
     before = frozen(state)
@@ -288,6 +302,7 @@ def test_a_state_cannot_be_changed():
         assert not array.flags.writeable
 
 
+@pytest.mark.rest
 def test_forgotten_queries_are_the_oldest(monkeypatch):
     monkeypatch.setattr(ask_tell, "MOST_OPEN", 10)
     state, queries = ask(METHODS["ns_ts"](n=5, k=2, **OPTIONS), 14)
@@ -295,6 +310,7 @@ def test_forgotten_queries_are_the_oldest(monkeypatch):
     assert state.observed == 10
 
 
+@pytest.mark.rest
 def test_stages_share_what_they_learned():
     """A new centre's pairs are asked only for points that the older centres have not ruled out."""
     matrix = spread(40)
@@ -305,6 +321,7 @@ def test_stages_share_what_they_learned():
     assert not state.counts[3].any()
 
 
+@pytest.mark.rest
 def test_the_largest_upper_bound_alone_stalls_and_the_two_candidates_do_not(monkeypatch):
     """The winner's rivals settle just under it, and no cap makes it exact: Algorithm 1 without its cap."""
     matrix = spread(6)
@@ -324,6 +341,7 @@ def test_thompson_sampling_in_large_batches_does_not_blow_up():
     assert batched < 3 * single + 600
 
 
+@pytest.mark.rest
 def test_the_posterior_counts_every_answer_once():
     """The printed update makes the variance shrink like t^-2. False alarm 1e-7: chi-square of 4000 draws."""
     state = METHODS["ns_ts"](n=3, k=2, **{**OPTIONS, "noise_std": 0.5})
@@ -337,6 +355,7 @@ def test_the_posterior_counts_every_answer_once():
     assert abs(draws.mean() - variance * state.sums[0, 1] / 0.25) < 5.4 * np.sqrt(variance / 4000)
 
 
+@pytest.mark.rest
 def test_the_heuristic_threshold_asks_less_and_says_that_it_promises_nothing():
     matrix, options = spread(10), {**OPTIONS, "noise_std": 0.1}
     proven = finished(METHODS["ns_tands"](n=10, k=3, **options), matrix, std=0.1)
@@ -346,6 +365,7 @@ def test_the_heuristic_threshold_asks_less_and_says_that_it_promises_nothing():
     assert answer(proven).guarantee.kind == "pac"
 
 
+@pytest.mark.rest
 def test_forced_exploration_keeps_every_arm_going():
     """Every arm of a stage has at least sqrt(T) - arms / 2 answers, whatever the proportions say."""
     matrix = np.array([[0.0, 0.5, 0.49, 0.01], [0.5, 0, 0, 0], [0.49, 0, 0, 0], [0.01, 0, 0, 0]])
@@ -358,6 +378,7 @@ def test_forced_exploration_keeps_every_arm_going():
     assert counts[2] < counts[1] / 3
 
 
+@pytest.mark.rest
 @everywhere
 def test_a_first_centre_is_drawn_from_the_seed(start):
     options = {**OPTIONS, "first": None}
@@ -366,6 +387,7 @@ def test_a_first_centre_is_drawn_from_the_seed(start):
     assert start(n=6, k=2, **options).centers == start(n=6, k=2, **options).centers
 
 
+@pytest.mark.rest
 @everywhere
 @pytest.mark.parametrize(
     ("change", "name"),
@@ -381,6 +403,7 @@ def test_bad_settings_are_named(start, change, name):
     assert raised.value.argument == name
 
 
+@pytest.mark.rest
 def test_bad_settings_of_one_method_are_named():
     with pytest.raises(InvalidParameter, match="mix"):
         METHODS["ns_ts"](n=5, k=2, **OPTIONS, mix=1.5)
@@ -388,6 +411,7 @@ def test_bad_settings_of_one_method_are_named():
         METHODS["ns_tands"](n=5, k=2, **OPTIONS, threshold="none")
 
 
+@pytest.mark.rest
 @everywhere
 def test_bad_answers_change_nothing_and_are_named(start):
     state, queries = ask(start(n=5, k=2, **OPTIONS), 3)

@@ -134,6 +134,7 @@ def test_queries_of_many_contexts_are_those_of_each(p, shifted):
         bilinear.queries(posterior.theta, directions, contexts[0])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("p", [None, 3])
 def test_ridge_regression_on_phi_is_the_plain_one(p):
     directions = None if p is None else some_directions(p)
@@ -146,6 +147,7 @@ def test_ridge_regression_on_phi_is_the_plain_one(p):
     np.testing.assert_allclose(weights, wanted[DIM:].reshape(-1, M), atol=1e-8)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("p", [None, 2])
 @pytest.mark.parametrize("seed", range(5))
 def test_the_search_finds_the_brute_force_argmax_of_phi(p, seed):
@@ -166,6 +168,7 @@ def test_the_search_finds_the_brute_force_argmax_of_phi(p, seed):
     np.testing.assert_allclose(found.scores, np.sort(scores)[::-1][:3], rtol=1e-9)
 
 
+@pytest.mark.rest
 def test_a_seeded_draw_is_repeated_to_the_bit():
     directions = some_directions(2)
     whole, _ = learned(rows_of_phi(directions))
@@ -176,6 +179,7 @@ def test_a_seeded_draw_is_repeated_to_the_bit():
     assert first == second
 
 
+@pytest.mark.rest
 def test_rotating_contexts_and_weights_changes_no_prediction():
     rng = np.random.default_rng(10)
     turn = np.linalg.qr(rng.standard_normal((M, M)))[0]
@@ -195,6 +199,7 @@ def test_rotating_contexts_and_weights_changes_no_prediction():
     np.testing.assert_allclose(ridge.widths(after, arms), ridge.widths(before, arms), atol=1e-9)
 
 
+@pytest.mark.rest
 def test_one_hot_contexts_without_a_shared_part_are_independent_learners():
     """The shared part is the first d coordinates of phi: without it, theta and V are those of m learners."""
     rng = np.random.default_rng(11)
@@ -216,6 +221,7 @@ def test_one_hot_contexts_without_a_shared_part_are_independent_learners():
         np.testing.assert_allclose(ridge.widths(together, joint), ridge.widths(alone, probes), rtol=1e-10)
 
 
+@pytest.mark.rest
 def test_directions_are_the_best_approximation_of_the_arms():
     rng = np.random.default_rng(12)
     arms = 2.0 + rng.standard_normal((300, 6)) * np.array([3.0, 0.1, 2.0, 0.1, 1.0, 0.1])
@@ -229,11 +235,13 @@ def test_directions_are_the_best_approximation_of_the_arms():
     assert bilinear.directions(arms.T @ arms, 6)[:3].tobytes() == found.tobytes()
 
 
+@pytest.mark.rest
 def test_directions_of_no_arms_are_still_orthonormal():
     found = bilinear.directions(np.zeros((4, 4)), 2)
     np.testing.assert_allclose(found @ found.T, np.eye(2), atol=1e-12)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("p", [0, -1, 5])
 def test_directions_are_at_most_as_many_as_dimensions(p):
     with pytest.raises(InvalidArgument) as raised:
@@ -241,11 +249,13 @@ def test_directions_are_at_most_as_many_as_dimensions(p):
     assert raised.value.argument == "p"
 
 
+@pytest.mark.rest
 def test_directions_need_finite_arms():
     with pytest.raises(NonFinite):
         bilinear.directions(np.full((2, 2), np.nan), 1)
 
 
+@pytest.mark.rest
 def test_a_posterior_of_another_bandit_is_refused():
     whole = ridge.prior(12, ridge=1.0)
     for directions, context in (
@@ -268,6 +278,7 @@ def test_a_posterior_of_another_bandit_is_refused():
         bilinear.phi(np.ones((2, DIM)), some_directions(2, dim=4), np.ones(M))
 
 
+@pytest.mark.rest
 @for_all(
     dim=st.integers(1, 6),
     m=st.integers(1, 5),

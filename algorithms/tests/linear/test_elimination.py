@@ -231,6 +231,7 @@ def test_a_threshold_outlives_the_arm_that_set_it_only_until_that_is_deleted():
     assert delete(state, np.array([0])).stale
 
 
+@pytest.mark.rest
 def test_the_stage_as_printed_breaks_the_invariant():
     """ceil(-log2 w) puts 2^-s below the width, for every width that is not a power of two."""
     spans = np.random.default_rng(0).lognormal(0, 3, 1000)
@@ -241,11 +242,13 @@ def test_the_stage_as_printed_breaks_the_invariant():
     assert (spans > 2.0 ** -(ours + 1)).all()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("span", "stage"), [(1.0, 0), (0.5, 1), (2.0, -1), (0.75, 0), (3.0, -2), (0.0, 7)])
 def test_stages_of_powers_of_two_are_exact(span, stage):
     assert elimination.stage_of(np.array([span]), 7).tolist() == [stage]
 
 
+@pytest.mark.rest
 def test_stages_are_capped_and_may_be_negative():
     assert elimination.stage_of(np.array([1e-9, 100.0]), 4).tolist() == [4, -7]
     assert rules(radius=1.0, eta=0.02).last_stage == 3
@@ -253,6 +256,7 @@ def test_stages_are_capped_and_may_be_negative():
     assert rules(radius=1.0, eta=0.9).last_stage == -2
 
 
+@pytest.mark.rest
 def test_a_contradicted_threshold_eliminates_nobody():
     """With a radius far too small r may exceed every bound; the last arms must not go."""
     posterior = ridge.prior(1, ridge=1.0)
@@ -293,11 +297,13 @@ def test_a_state_is_a_value_and_small():
     assert state.nbytes <= arms / 8 + 16 * arms + 24 * 128 + 8
 
 
+@pytest.mark.rest
 def test_a_state_without_arms_watches_none():
     state = start(ridge.prior(DIM, ridge=1.0), np.arange(0), np.zeros, rules(radius=1.0, eta=0.01))
     assert (len(state.watched), len(state.watched_spans), state.sizes(), state.setter < 0) == (0, 0, [], True)
 
 
+@pytest.mark.rest
 def test_a_state_shrinks_with_its_arms():
     """K / 8 bytes and at most 32 for each living arm: what was eliminated is not held by a slice."""
     arms = 100_000
@@ -313,6 +319,7 @@ def test_a_state_shrinks_with_its_arms():
     assert state.nbytes <= arms / 8 + 32 * state.living.count + 24 * 128 + 8
 
 
+@pytest.mark.rest
 def test_the_widest_placed_are_watched():
     features = np.random.default_rng(0).standard_normal((2_000, DIM))
     prior = ridge.prior(DIM, ridge=1.0)
@@ -326,6 +333,7 @@ def test_the_widest_placed_are_watched():
     assert not set(state.watched.tolist()) & set(widest[:50].tolist())
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_features_that_are_not_finite_are_named(bad):
     with pytest.raises(NonFinite, match="features"):
@@ -337,6 +345,7 @@ def test_features_that_are_not_finite_are_named(bad):
         )
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("radius", "eta"), [(0.0, 0.1), (-1.0, 0.1), (np.nan, 0.1), (1.0, 0.0), (1.0, np.inf)]
 )
@@ -345,12 +354,14 @@ def test_bad_rules_are_named(radius, eta):
         rules(radius=radius, eta=eta)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("share", [0.0, 0.6, np.nan])
 def test_a_share_with_which_a_pass_might_not_help_is_refused(share):
     with pytest.raises(InvalidParameter, match="share"):
         rules(radius=1.0, eta=0.1, share=share)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("arms", "few"), [(256, 256), (257, 0)])
 def test_without_a_number_up_to_256_arms_are_few(arms, few):
     features = np.ones((arms, 1))
@@ -374,6 +385,7 @@ def known_well():
     return posterior, state
 
 
+@pytest.mark.rest
 def test_an_arm_without_hope_changes_nothing_but_the_count():
     posterior, state = known_well()
     after = add(state, posterior, np.arange(20, 23), lambda rows: np.tile([0.1, 4.0], (len(rows), 1)))
@@ -382,6 +394,7 @@ def test_an_arm_without_hope_changes_nothing_but_the_count():
         assert getattr(after, name) is getattr(state, name)
 
 
+@pytest.mark.rest
 def test_of_new_arms_only_those_with_hope_are_placed_and_watched():
     posterior, state = known_well()
     features = np.array([[0.1, 4.0], [1.0, 0.5], [0.1, 5.0]])
@@ -392,6 +405,7 @@ def test_of_new_arms_only_those_with_hope_are_placed_and_watched():
     assert after.present == 23
 
 
+@pytest.mark.rest
 def test_arms_that_come_when_r_cannot_be_trusted_all_live():
     posterior, state = known_well()
     stale = delete(state, np.array([state.setter]))
@@ -401,12 +415,14 @@ def test_arms_that_come_when_r_cannot_be_trusted_all_live():
     assert after.stale
 
 
+@pytest.mark.rest
 def test_what_is_deleted_of_a_state_that_cannot_be_trusted_makes_it_no_better():
     _, state = known_well()
     stale = delete(state, np.array([state.setter]))
     assert delete(stale, np.setdiff1d(stale.living.rows(), [state.setter])[:1]).stale
 
 
+@pytest.mark.rest
 def test_a_pass_does_not_place_what_was_deleted():
     """The best arm is deleted before it sets r: the next pass over its stage must not let it do so."""
     features = np.vstack((np.full(20, 0.6), np.linspace(0.7, 0.5, 20))).T
@@ -424,6 +440,7 @@ def test_a_pass_does_not_place_what_was_deleted():
     assert best not in np.concatenate([heap.rows for heap in after.stages])
 
 
+@pytest.mark.rest
 def test_what_a_pass_reads():
     """The lowest stage, or all living arms when they are few."""
     features = np.array([[0.9]] * 3 + [[0.4]] * 5)

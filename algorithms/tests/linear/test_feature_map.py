@@ -116,6 +116,7 @@ def test_the_map_is_the_least_squares_solution_written_out(seed, dim, new_dim, i
         np.testing.assert_allclose(found.shift, expected[:, dim], atol=1e-6)
 
 
+@pytest.mark.rest
 def test_unrelated_features_explain_nothing_however_many_they_are():
     """With as many arms as twice the dimension plain least squares would claim a half."""
     rng = np.random.default_rng(7)
@@ -125,6 +126,7 @@ def test_unrelated_features_explain_nothing_however_many_they_are():
     assert fit(old, new, np.ones(400), intercept=True).r2 < 0.02
 
 
+@pytest.mark.rest
 @settings(max_examples=20, deadline=None)
 @given(SEEDS, st.integers(-30, 30), st.integers(-30, 30))
 def test_units_do_not_matter(seed, old_power, new_power):
@@ -138,6 +140,7 @@ def test_units_do_not_matter(seed, old_power, new_power):
     np.testing.assert_allclose(other.linear, scale * one.linear, rtol=1e-7, atol=1e-9 * scale)
 
 
+@pytest.mark.rest
 def test_arms_of_no_weight_say_nothing():
     rng = np.random.default_rng(11)
     old = rng.standard_normal((60, 4))
@@ -149,6 +152,7 @@ def test_arms_of_no_weight_say_nothing():
     np.testing.assert_allclose(one.linear, other.linear, atol=1e-8)
 
 
+@pytest.mark.rest
 def test_a_carried_learner_estimates_what_the_learner_did():
     rng = np.random.default_rng(13)
     old = rng.standard_normal((200, 6))
@@ -163,6 +167,7 @@ def test_a_carried_learner_estimates_what_the_learner_did():
     assert abs(agreement(before[None], wrong[None])) < 0.9
 
 
+@pytest.mark.rest
 def test_carrying_is_the_same_to_the_bit_and_changes_nothing_that_it_is_given():
     rng = np.random.default_rng(17)
     sums, _, _ = learned(rng, rng.standard_normal((20, 5)), signals=3)
@@ -176,6 +181,7 @@ def test_carrying_is_the_same_to_the_bit_and_changes_nothing_that_it_is_given():
     assert (one.dim, one.signals) == (7, 3)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("dim", "new_dim", "signals"), [(1, 3, 1), (5, 7, 1), (33, 33, 1), (33, 20, 3)])
 def test_each_learner_is_carried_as_it_is_alone_to_the_bit(dim, new_dim, signals):
     """The fold carries one, a worker many: a replay compares their bytes."""
@@ -201,6 +207,7 @@ def one_row(rng, dim, signals):
     return rng.standard_normal((1, dim)), values, np.ones(1, dtype=bool)
 
 
+@pytest.mark.rest
 def test_features_that_do_not_vary_explain_nothing_and_are_no_error():
     found = fit(np.ones((5, 2)), np.ones((5, 3)), np.ones(5), intercept=True)
     assert found.r2 == 0.0
@@ -209,6 +216,7 @@ def test_features_that_do_not_vary_explain_nothing_and_are_no_error():
     assert agreement(np.ones((2, 5)), np.ones((2, 5))) is None
 
 
+@pytest.mark.rest
 def test_carried_sums_vary_as_the_new_features_do():
     """Where the map leaves something open, G' has the size of what a learner of the new features has."""
     rng = np.random.default_rng(8)
@@ -229,6 +237,7 @@ def test_carried_sums_vary_as_the_new_features_do():
     np.testing.assert_allclose(parts[0] + parts[1], whole.gram, rtol=1e-9, atol=1e-6)
 
 
+@pytest.mark.rest
 def test_arguments_are_checked():
     old, new, weights = np.ones((4, 2)), np.ones((4, 3)), np.ones(4)
     with pytest.raises(InvalidShape):

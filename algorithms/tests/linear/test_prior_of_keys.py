@@ -164,6 +164,7 @@ AWKWARD = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("rewards", [1, 5, 100])
 @pytest.mark.parametrize("keys", [5, 60])
 @pytest.mark.parametrize("kind", AWKWARD)
@@ -178,6 +179,7 @@ def test_it_is_definite_for_awkward_keys(kind, keys, rewards):
     assert np.isfinite(posterior.root).all()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     "rewards",
     [
@@ -191,10 +193,12 @@ def test_too_little_says_nothing(rewards):
     assert fit(*sums_of([rng.standard_normal((len(each), 2)) for each in rewards], rewards)) is None
 
 
+@pytest.mark.rest
 def test_arms_of_no_length_say_nothing():
     assert fit(*sums_of([np.zeros((3, 2))] * 6, [np.ones(3)] * 6)) is None
 
 
+@pytest.mark.rest
 def test_bad_arguments_are_named():
     sums = sums_of(*people(np.random.default_rng(0), keys=6, dim=2, rewards=3)[:2])
     with pytest.raises(InvalidShape, match="moments"):
@@ -214,6 +218,7 @@ def test_bad_arguments_are_named():
         exploration(4, keys=0, variation=1.0)
 
 
+@pytest.mark.rest
 def test_a_posterior_is_bayes_rule():
     """Its theta is (S^-1 + G)^-1 (S^-1 mu + m), and its root is one of R (S^-1 + G)^-1."""
     rng = np.random.default_rng(2)
@@ -230,6 +235,7 @@ def test_a_posterior_is_bayes_rule():
     np.testing.assert_allclose(new.theta, prior.mean[0], rtol=1e-9)
 
 
+@pytest.mark.rest
 def test_signals_share_what_a_key_knows():
     """Weights change no matrix: the root for any weights is that of one factorisation, times their noise."""
     rng = np.random.default_rng(3)
@@ -248,6 +254,7 @@ def test_signals_share_what_a_key_knows():
     )
 
 
+@pytest.mark.rest
 def test_signals_in_other_units_or_another_order_give_the_same_prior():
     rng = np.random.default_rng(4)
     features, values, _ = people(rng, keys=30, dim=3, rewards=10, signals=3)
@@ -258,6 +265,7 @@ def test_signals_in_other_units_or_another_order_give_the_same_prior():
     np.testing.assert_allclose(other.mean, (one.mean * units[:, None])[[2, 0, 1]], rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.rest
 def test_a_signal_that_was_never_rewarded_or_is_a_copy_breaks_nothing():
     rng = np.random.default_rng(5)
     features, values, _ = people(rng, keys=30, dim=3, rewards=10)
@@ -268,6 +276,7 @@ def test_a_signal_that_was_never_rewarded_or_is_a_copy_breaks_nothing():
     np.testing.assert_allclose(prior.mean[2], prior.mean[0], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.rest
 def test_it_finds_what_people_have_in_common_and_where_they_differ():
     rng = np.random.default_rng(6)
     features, values, thetas = people(rng, keys=400, dim=6, rewards=60, noise=0.5, directions=2)
@@ -299,6 +308,7 @@ def covered(prior_of, *, keys=200, new=40, dim=8, seeds=4):
     return {count: float(np.mean(each)) for count, each in hits.items()}
 
 
+@pytest.mark.rest
 def test_intervals_hold():
     """Each share is a mean over 160 keys. At a coverage of .93, and a standard deviation of .15 of a key's
     share, it is below .9 with a probability below .6 %; seeds are fixed.
@@ -306,6 +316,7 @@ def test_intervals_hold():
     assert min(covered(fit).values()) >= 0.9
 
 
+@pytest.mark.rest
 def test_intervals_of_a_prior_that_is_too_sure_do_not_hold():
     def broken(*sums):
         prior = fit(*sums)
@@ -321,6 +332,7 @@ def test_intervals_of_a_prior_that_is_too_sure_do_not_hold():
     assert min(covered(broken).values()) < 0.9
 
 
+@pytest.mark.rest
 def test_exploration_goes_from_that_of_a_key_alone_to_that_of_a_known_prior():
     assert exploration(100, keys=1, variation=0.1) == scales.exploration(100)
     for variation, known in ((0.0, 0.3), (0.5, 0.45), (1.0, 0.6), (50.0, 0.6)):

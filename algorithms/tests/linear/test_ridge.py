@@ -143,6 +143,7 @@ def test_collinear_features_and_a_tiny_ridge_never_crash(dim, scale):
             assert found.ridge == strength
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 2, 16, 300, 1_024])
 def test_the_floor_is_twice_what_a_factorisation_asks_for(dim):
     """Higham, Theorem 10.7, for a gram that is itself rounded by at most eps of its largest entry."""
@@ -159,6 +160,7 @@ def test_the_floor_is_twice_what_a_factorisation_asks_for(dim):
     assert not runs_to_its_end(floor / 4)
 
 
+@pytest.mark.rest
 def test_inputs_are_unchanged_and_results_are_new():
     features, values, first = np.ones((2, 3)), np.ones(2), np.ones(2, dtype=bool)
     for array in (features, values, first):
@@ -173,6 +175,7 @@ def test_inputs_are_unchanged_and_results_are_new():
     assert not any(part.flags.writeable for part in (found.theta, found.root))
 
 
+@pytest.mark.rest
 def test_sums_that_are_no_gram_matrix_are_refused():
     broken = ridge_sums.RidgeSums(np.array([1.0, 0.0, -9.0, 0.0, 0.0]), np.zeros(5), 1, 1.0)
     assert broken.gram.tolist() == [[1.0, 0.0], [0.0, -9.0]]
@@ -180,6 +183,7 @@ def test_sums_that_are_no_gram_matrix_are_refused():
         ridge.posterior(broken, ridge=1.0)
 
 
+@pytest.mark.rest
 def test_bad_input_is_named():
     sums, ones = ridge_sums.empty(2), np.ones(1, dtype=bool)
     good = np.ones((1, 2))
@@ -205,6 +209,7 @@ def test_bad_input_is_named():
             ridge.widths(ridge.prior(2, ridge=1.0), np.ones((count, 3)))
 
 
+@pytest.mark.rest
 def test_widths_of_many_arms_under_a_prior_are_their_norms():
     points = np.random.default_rng(3).standard_normal((1_000, 5))
     found = ridge.prior(5, ridge=4.0)
@@ -214,6 +219,7 @@ def test_widths_of_many_arms_under_a_prior_are_their_norms():
     np.testing.assert_allclose(ridge.widths(uneven, points), wanted, rtol=1e-12)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [256, 257, 700])
 def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
     rng = np.random.default_rng(dim)
@@ -226,12 +232,14 @@ def test_a_large_matrix_is_factored_as_a_small_one_is(dim: int):
     assert not np.triu(inverse, 1).any()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [3, 300])
 def test_a_matrix_that_is_not_definite_is_refused(dim: int):
     with pytest.raises(InvalidParameter):
         ridge._factored(-np.eye(dim))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [257, 300, 700])
 def test_large_matrices_are_not_factored_with_the_lock_of_the_interpreter(monkeypatch, dim):
     """Scipy's routines hold it. They see blocks of at most 256 rows, and the factor only to solve once."""
@@ -254,6 +262,7 @@ def test_large_matrices_are_not_factored_with_the_lock_of_the_interpreter(monkey
     assert max(sizes) <= 256
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 5, 64, 150])
 def test_what_stands_above_the_diagonal_does_not_matter(dim):
     rows = np.random.default_rng(dim).standard_normal((2 * dim, dim))

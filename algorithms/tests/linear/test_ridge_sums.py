@@ -88,6 +88,7 @@ def test_a_further_reward_moves_only_the_moment():
     assert sums.observations == sums.weight == 1
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 5, 40, 200])
 def test_large_and_small_learners_are_added_to_alike_to_the_bit(monkeypatch, dim):
     rng = np.random.default_rng(7)
@@ -106,6 +107,7 @@ def test_large_and_small_learners_are_added_to_alike_to_the_bit(monkeypatch, dim
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 5, 40, 200])
 def test_discounts_are_those_of_scaled_sums_to_the_bit(dim):
     """However many rows are added at once; a factor of 1 changes nothing. Rows count by their weights."""
@@ -130,6 +132,7 @@ def test_discounts_are_those_of_scaled_sums_to_the_bit(dim):
     assert at_once.weight == counted
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("factors", "weights"), [(2, 3), (3, 2), (3, 4)])
 def test_discounts_must_be_as_many_as_the_rows(factors, weights):
     words = np.ones((3, 2)), np.ones(3), np.ones(3, dtype=bool)
@@ -137,6 +140,7 @@ def test_discounts_must_be_as_many_as_the_rows(factors, weights):
         ridge_sums.add(ridge_sums.empty(2), *words, (np.ones(factors), np.ones(weights)))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [2, 130])
 @pytest.mark.parametrize("half", [1.0, 0.5])
 def test_squares_are_those_of_what_each_decision_earned_in_all(dim, half):
@@ -157,6 +161,7 @@ def test_squares_are_those_of_what_each_decision_earned_in_all(dim, half):
         ridge_sums.add(ridge_sums.empty(dim), *words, before=np.ones(4))
 
 
+@pytest.mark.rest
 def test_squares_are_compensated_and_may_be_unknown():
     ones = np.ones((1_000, 1)), np.full(1_000, 1e-8), np.ones(1_000, dtype=bool)
     large = ridge_sums.add(ridge_sums.empty(1), np.ones((1, 1)), np.array([1e4]), np.array([True]))
@@ -186,10 +191,12 @@ def test_a_coordinate_that_was_always_zero(dim, signals):
     assert (found.squares, found.weight) == (expected.squares, expected.weight)
 
 
+@pytest.mark.rest
 def test_the_dimension_is_read_off_the_length():
     assert [ridge_sums.empty(dim).dim for dim in range(1, 400)] == list(range(1, 400))
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 2, 3, 7, 20])
 @pytest.mark.parametrize(("wide", "terms", "rows"), [(10**9, 1, 1), (1, 1, 1), (1, 8, 3), (1, 64, 16)])
 def test_sums_are_those_of_matrix_products(monkeypatch, dim, wide, terms, rows):
@@ -209,6 +216,7 @@ def test_sums_are_those_of_matrix_products(monkeypatch, dim, wide, terms, rows):
     assert found.observations == found.weight == len(counted)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dim", [1, 7, 130])
 def test_sums_made_at_once_are_those_of_rewards_added_one_after_the_other(dim):
     rng = np.random.default_rng(dim)

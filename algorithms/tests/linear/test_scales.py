@@ -127,6 +127,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("broken", BROKEN)
 def test_choices_of_a_broken_variant_depend_on_units(broken):
     rng = np.random.default_rng(7)
@@ -138,6 +139,7 @@ def test_choices_of_a_broken_variant_depend_on_units(broken):
     assert choices(features / 64, means, rewards=1 / 64, unit=unit)[0] != plain[0]
 
 
+@pytest.mark.rest
 def test_discounted_and_pooled_sums_are_taken_as_they_are():
     features, values = some(2)
     own, others = fold(features[:10], values[:10]), fold(features[10:], values[10:])
@@ -155,6 +157,7 @@ def test_discounted_and_pooled_sums_are_taken_as_they_are():
     assert noise_of(minus(plus(own, others), others)) == pytest.approx(noise_of(own), rel=1e-9)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("spread", [None, 0.5])
 def test_where_nothing_says_how_large_rewards_are_the_spread_is_the_noise(spread):
     expected = 1.0 if spread is None else spread
@@ -173,12 +176,14 @@ def test_rounding_leaves_a_noise_above_zero():
     assert noise_of(sums) > 0.0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("left", [0.0, -1e-18, -1e-3])
 def test_what_rounding_leaves_below_nothing_is_taken_for_a_small_share_of_the_rewards(left):
     share = scales.noise_of(4.0, left, 3.0, spread=None) ** 2 * 3.0 / 4.0
     assert share == pytest.approx(2.0**-40)
 
 
+@pytest.mark.rest
 def test_mistakes_are_named():
     sums = fold(*some(6))
     with pytest.raises(InvalidShape, match="theta"):
@@ -190,6 +195,7 @@ def test_mistakes_are_named():
     assert [scales.exploration(dim) for dim in (1, 16, 64)] == [0.5625, 0.5625, 0.28125]
 
 
+@pytest.mark.rest
 def test_a_posterior_is_in_the_unit_of_the_noise():
     sums = fold(*some(7))
     known = scales.Scales(None, otherwise=7.0, learns_noise=True, spread=2.0).posterior(sums)
@@ -201,6 +207,7 @@ def test_a_posterior_is_in_the_unit_of_the_noise():
     assert not known.root.flags.writeable
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("made", "begins"),
     [

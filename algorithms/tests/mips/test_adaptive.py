@@ -109,11 +109,13 @@ def test_bad_parameters_are_named(bad):
     assert (raised.value.argument,) == tuple(bad)
 
 
+@pytest.mark.rest
 def test_a_query_outside_of_the_ball_is_refused():
     with pytest.raises(InvalidArgument):
         AdaptiveSolver([Scan(np.eye(2))], 0.5, 0.5, 0.1).query(np.array([1.0, 1.0]))
 
 
+@pytest.mark.rest
 @given(seed=st.integers(0, 2**32), eta=st.floats(0.01, 1.0), count=st.integers(1, 40))
 def test_the_ladder_is_as_many_solvers_as_it_has_rungs(seed, eta, count):
     """Asked rung by rung, as Algorithm 4 does, the largest that is not null is the one read off."""
@@ -135,6 +137,7 @@ def test_the_ladder_is_as_many_solvers_as_it_has_rungs(seed, eta, count):
     assert (len(found.rows) == 0) == (top == 0)
 
 
+@pytest.mark.rest
 @given(
     seed=st.integers(0, 2**32), eta=st.floats(1e-4, 1.0), count=st.integers(1, 60), dim=st.integers(1, 12),
     scale=st.floats(-30, 30),
@@ -155,6 +158,7 @@ def test_the_ladder_falls_short_by_less_than_four_steps(seed, eta, count, dim, s
         assert found.scores[0] > 0
 
 
+@pytest.mark.rest
 def test_a_fine_ladder_finds_the_best_and_leaves_out_what_is_negative():
     rng = np.random.default_rng(3)
     arms, query = rng.standard_normal((200, 8)), rng.standard_normal(8)
@@ -168,6 +172,7 @@ def test_a_fine_ladder_finds_the_best_and_leaves_out_what_is_negative():
     assert not len(adaptive(arms, np.zeros(8), k=3, eta=0.1).rows)
 
 
+@pytest.mark.rest
 @given(values=st.lists(st.floats(-0.5, 1.2), min_size=1, max_size=20), eta=st.sampled_from([0.03, 0.25, 1.0]))
 def test_a_value_is_on_the_largest_rung_that_it_reaches(values, eta):
     rungs = rung_of(np.array(values), dim=DIM, eta=eta)
@@ -179,6 +184,7 @@ def test_a_value_is_on_the_largest_rung_that_it_reaches(values, eta):
         assert max(short, default=0) <= rung <= max(reached, default=0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("dim", "eta"), [(4, 0.125), (1, 1 / 64), (32, 1.0), (3, 1.0)])
 def test_the_rung_is_the_largest_whose_comparison_holds(dim, eta):
     """In whole numbers: t = value d / eta in sixteenths, and i is reached if 16 i^2 <= 16 t (i + 1)."""
@@ -193,6 +199,7 @@ def test_the_rung_is_the_largest_whose_comparison_holds(dim, eta):
     assert list(found) == list(expected)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("dim", "eta"), [(1, 0.01), (3, 0.01), (7, 0.3), (40, 0.7)])
 def test_where_the_root_is_rounded_the_comparison_decides(dim, eta):
     """At each rung, and at the numbers next to it: some roots are rounded below it, some above."""
@@ -203,6 +210,7 @@ def test_where_the_root_is_rounded_the_comparison_decides(dim, eta):
         assert rung_of(values, dim=dim, eta=eta).tolist() == reached.sum(axis=1).tolist()
 
 
+@pytest.mark.rest
 def test_arms_without_length_are_on_no_rung():
     ladder = Ladder([], lambda rows: rows, 0.0, 1.0)
     assert not len(ladder.search(np.ones(3), 2).rows)
@@ -211,6 +219,7 @@ def test_arms_without_length_are_on_no_rung():
             Ladder([], lambda rows: rows, **({"largest_norm": 1.0, "eta": 0.5} | bad))
 
 
+@pytest.mark.rest
 def test_a_query_may_be_longer_than_1_by_rounding():
     solver = AdaptiveSolver([Scan(np.eye(2))], 0.5, 0.5, 0.01)
     assert solver.query(np.array([1.0 + 9e-10, 0.0])) == 0

@@ -102,6 +102,7 @@ def test_one_sample_reads_less_than_the_printed_rounds():
     assert sampled.guarantee == printed.guarantee
 
 
+@pytest.mark.rest
 @given(
     n=st.integers(1, 5000),
     k=st.integers(1, 50),
@@ -124,6 +125,7 @@ def test_one_sample_spends_no_more_than_it_has(*, n, k, dim, epsilon, delta, cos
         assert (k + (n - k) / (sample.kept - k + 1)) * eta <= delta * (1 + 1e-9)
 
 
+@pytest.mark.rest
 @given(
     n=st.integers(2, 5000),
     k=st.integers(1, 50),
@@ -148,6 +150,7 @@ def test_the_schedule_spends_what_it_has(n, k, dim, epsilon, delta):
     assert spent_delta <= delta * (1 + 1e-9)
 
 
+@pytest.mark.rest
 def test_a_smaller_epsilon_reads_more_until_nothing_is_saved():
     vectors, query = spread_out(400, 8000, 2)
     reads = []
@@ -158,6 +161,7 @@ def test_a_smaller_epsilon_reads_more_until_nothing_is_saved():
     assert (found.guarantee.kind, found.guarantee.epsilon) == ("exact", 0.0)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_range_that_does_not_hold_withdraws_the_guarantee(search, layout):
@@ -169,6 +173,7 @@ def test_a_range_that_does_not_hold_withdraws_the_guarantee(search, layout):
         assert "value_range" in found.guarantee.reason
 
 
+@pytest.mark.rest
 def test_offsets_of_the_coordinates_cost_nothing():
     """The range is that of a coordinate over the arms, not that of all products."""
     vectors, query = spread_out(200, 4000, 9)
@@ -180,6 +185,7 @@ def test_offsets_of_the_coordinates_cost_nothing():
     assert suboptimality(moved, query, "inner_product", found.rows) <= 0.5
 
 
+@pytest.mark.rest
 def test_racing_follows_the_variance_and_bounded_me_the_range():
     """One coordinate in a thousand is large: the range says nothing of most of them."""
     rng = np.random.default_rng(1)
@@ -205,6 +211,7 @@ def wide_arm(n=100, dim=4096):
     return vectors, np.ones(dim)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("objective", ["inner_product", "nearest"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_empirical_bernstein_bound_is_given_the_range_of_an_arm(layout, objective, monkeypatch):
@@ -235,6 +242,7 @@ def test_the_empirical_bernstein_bound_is_given_the_range_of_an_arm(layout, obje
             assert (deviation >= rewarded[:, order[:t]].std(axis=1)).all()
 
 
+@pytest.mark.rest
 def test_racing_that_would_drop_nothing_stops_early(monkeypatch):
     """Arms that are alike: after two checks of eight the rest is read in one go, and counted once."""
     vectors = np.random.default_rng(4).standard_normal((300, 4096)).astype(np.float32)
@@ -254,6 +262,7 @@ def test_racing_that_would_drop_nothing_stops_early(monkeypatch):
     assert len(pulls) <= 3
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize(
     ("name", "value"),
@@ -266,16 +275,19 @@ def test_bad_parameters_are_named(search, name, value):
         SEARCHES[search](in_blocks(np.eye(4), np.ones(4)), **options)
 
 
+@pytest.mark.rest
 def test_an_unknown_plan_is_named():
     with pytest.raises(InvalidParameter, match="plan"):
         bounded_me(in_blocks(np.eye(4), np.ones(4)), k=1, epsilon=0.1, delta=0.1, plan="best")
 
 
+@pytest.mark.rest
 def test_an_unknown_width_is_named():
     with pytest.raises(InvalidParameter, match="width"):
         racing(in_blocks(np.eye(4), np.ones(4)), k=1, epsilon=0.1, delta=0.1, width="narrow")
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("search", [bounded_me, racing])
 def test_a_range_that_only_the_answer_violates_promises_nothing(search):
     """In a coordinate that is not among those that were sampled."""

@@ -114,6 +114,7 @@ def test_the_margin_is_needed():
     assert wrong > 10
 
 
+@pytest.mark.rest
 @given(arrays(np.float32, st.integers(0, 300), elements=st.integers(-5, 5).map(float)), st.integers(1, 40))
 def test_kth_largest_is_a_lower_bound_and_candidates_hold_the_best(scores, k):
     ordered = np.sort(scores)[::-1]
@@ -125,6 +126,7 @@ def test_kth_largest_is_a_lower_bound_and_candidates_hold_the_best(scores, k):
     )
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("k", [1, 5, 40])
 def test_reads_few_rows_twice(k, monkeypatch):
     """On ordinary data the float64 pass is short: otherwise the scan would be slow, though right."""
@@ -143,6 +145,7 @@ def test_reads_few_rows_twice(k, monkeypatch):
     assert sum(scored) <= 4 * k
 
 
+@pytest.mark.rest
 @given(problems())
 def test_inputs_are_not_changed(problem):
     vectors, query, k, exclude = problem
@@ -154,6 +157,7 @@ def test_inputs_are_not_changed(problem):
         assert np.array_equal(array, copy)
 
 
+@pytest.mark.rest
 def test_permuting_rows_permutes_the_answer():
     rng = np.random.default_rng(11)
     vectors, query = rng.standard_normal((200, 6)), rng.standard_normal(6)
@@ -164,6 +168,7 @@ def test_permuting_rows_permutes_the_answer():
     assert permuted.scores.tolist() == found.scores.tolist()
 
 
+@pytest.mark.rest
 def test_bad_arguments_raise_the_named_error():
     vectors, query = np.ones((3, 2)), np.ones(2)
     with pytest.raises(InvalidShape):
@@ -178,11 +183,13 @@ def test_bad_arguments_raise_the_named_error():
         exact(np.full((3, 2), np.inf), query, k=1)
 
 
+@pytest.mark.rest
 def test_no_vectors_no_answer():
     found = exact(np.empty((0, 4)), np.ones(4), k=3)
     assert found.rows.size == found.scores.size == 0
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("exponent", [-1_000, -300, -21, -20, -3, 0, 7, 20, 21, 300, 1_000])
 def test_a_query_is_scaled_by_a_power_of_two_if_its_norm_is_far_from_1(exponent):
     for shape in ([1.0], [-1.0, 0.0], [0.5, -0.5, 0.5, 0.5]):  # norms of 1
@@ -198,6 +205,7 @@ def test_a_query_is_scaled_by_a_power_of_two_if_its_norm_is_far_from_1(exponent)
             assert (scaled == np.ldexp(shape, factor[1] - 1)).all()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("dim", "largest"), [(1, 1.0), (17, 3.5), (2_000, 1e9)])
 def test_the_error_is_that_of_the_products_and_sums_of_a_dimension(dtype, dim, largest):
@@ -211,6 +219,7 @@ def test_the_error_is_that_of_the_products_and_sums_of_a_dimension(dtype, dim, l
         assert error_bound(dim, largest, norm, np.dtype(dtype)) == slope * norm + offset
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("k", [1, 2, 3, 9])
 def test_candidates_are_all_within_twice_the_error_of_the_k_th_best(k):
     """Eighths, so that some are just at the bound; and at most one number further where they are many."""
@@ -230,6 +239,7 @@ def test_candidates_are_all_within_twice_the_error_of_the_k_th_best(k):
     assert alone.tolist() == [0.0, 3.0, 2.0]
 
 
+@pytest.mark.rest
 def test_a_bound_on_the_k_th_largest_is_near_it():
     """It is exact of few entries and for k = 1; else it is that of 16 k maxima."""
     scores = np.arange(2_000) * 7 % 2_000
@@ -246,6 +256,7 @@ def test_a_bound_on_the_k_th_largest_is_near_it():
             )
 
 
+@pytest.mark.rest
 def test_of_equal_scores_the_first_rows_come_first():
     vectors = np.array([[1.0], [3.0], [3.0], [2.0], [3.0]])
     for rows in ([4, 2, 1, 0], [0, 1, 2, 4]):
@@ -256,6 +267,7 @@ def test_of_equal_scores_the_first_rows_come_first():
     assert not len(ranked(np.array([], dtype=np.int64), 1, vectors, np.ones(1)).rows)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_nearest_rows_are_found_whatever_is_rounded(dtype, monkeypatch):
     """Against all distances, with ties and excluded rows; and by the error that the docstring names."""

@@ -11,6 +11,8 @@ from scipy.optimize import linprog
 from shortlist.errors import InvalidArgument
 from shortlist.mips.extreme_points import MOST_DIMENSIONS, extreme_points, surely_extreme
 
+pytestmark = pytest.mark.rest
+
 
 def chain(points):
     """Corners of a polygon by the monotone chain of whole numbers."""

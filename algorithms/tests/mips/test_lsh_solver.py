@@ -17,6 +17,8 @@ from shortlist.mips.epsilon_net import nearest_point, solvers_needed
 from shortlist.mips.screening import lsh_mips
 from shortlist.mips.screening.lsh_mips import MOST_BITS, LshMips, solver_for
 
+pytestmark = pytest.mark.rest
+
 COSINES = (-0.9, -0.3, 0.0, 0.1, 0.4, 0.6, 0.8, 0.95, 0.999)
 
 

@@ -65,6 +65,7 @@ def test_uniform_shows_every_arm_and_every_pair_equally_often():
     assert (np.linalg.eigvalsh(W)[-1] * k) == pytest.approx(n * (n - 1) / (n - k), rel=0.05)
 
 
+@pytest.mark.rest
 def test_g_reaches_the_optimum_on_its_support_and_beats_equal_weights():
     n, k = 12, 3
     support = np.unique(slates(UNIFORM, UniformMatroid(n, k), 1, np.arange(6 * n)), axis=0)
@@ -77,6 +78,7 @@ def test_g_reaches_the_optimum_on_its_support_and_beats_equal_weights():
     assert ((x @ np.linalg.inv(x.T @ x / len(x))) * x).sum(axis=1).max() > value
 
 
+@pytest.mark.rest
 def test_g_is_invertible_in_every_period():
     n, k = 9, 4
     design = design_of("g", UniformMatroid(n, k), 2)
@@ -93,18 +95,21 @@ def test_g_is_invertible_in_every_period():
     assert np.linalg.matrix_rank(vectors(design.support, n)) == n
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("support", [[[0, 1], [2, 3]], [[0, 1], [1, 2], [2, 3], [0, 3]], [[0, 1]] * 9])
 def test_a_support_that_cannot_be_inverted_is_refused(support):
     with pytest.raises(InvalidParameter, match="linearly independent"):
         g_optimal(np.array(support), 4, np.zeros((4, 0)))
 
 
+@pytest.mark.rest
 def test_g_is_refused_for_many_arms():
     with pytest.raises(InvalidParameter) as raised:
         design_of("g", UniformMatroid(allocation.MOST_G_ARMS + 1, 3), 1)
     assert raised.value.argument == "allocation"
 
 
+@pytest.mark.rest
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=30), st.integers(1, 20))
 @settings(max_examples=80)
 def test_rounding_keeps_the_total_and_every_slate(shares, times):
@@ -118,6 +123,7 @@ def test_rounding_keeps_the_total_and_every_slate(shares, times):
     assert ((counts - 1) / weights).max() <= (counts / weights).min() * (1 + 1e-12)
 
 
+@pytest.mark.rest
 def test_the_orders_of_a_seed_stay_what_they_were():
     """A stored campaign is continued by later versions: they must show what this one would have shown."""
     assert allocation.shuffles(7, np.array([0, 1]), 6).tolist() == [[1, 3, 5, 0, 2, 4], [4, 0, 1, 2, 5, 3]]
@@ -125,6 +131,7 @@ def test_the_orders_of_a_seed_stay_what_they_were():
     assert wide.tolist() == [[0, 5, 1, 4, 3, 2], [3, 2, 1, 0, 5, 4], [1, 0, 3, 4, 2, 5], [2, 4, 3, 5, 0, 1]]
 
 
+@pytest.mark.rest
 def test_the_design_of_xy_stays_what_it_was():
     """A stored campaign makes its design again: the steps must end where those of this version do."""
     matroid = UniformMatroid(9, 4)
@@ -134,6 +141,7 @@ def test_the_design_of_xy_stays_what_it_was():
     assert weights[:3].tolist() == pytest.approx([0.00678215956, 0.00237939144, 0.0101039907], rel=1e-7)
 
 
+@pytest.mark.rest
 def test_shuffles_are_uniform():
     """Each of the 24 orders of 4 arms has 1/24: chi-square with 23 degrees, false alarm 1e-6 at 75."""
     order = allocation.shuffles(9, np.arange(24_000), 4)
@@ -142,6 +150,7 @@ def test_shuffles_are_uniform():
     assert ((counts - 1_000) ** 2 / 1_000).sum() < 75
 
 
+@pytest.mark.rest
 def test_the_criterion_of_g_bounds_every_slate_and_a_small_support_shows(monkeypatch):
     n, k = 8, 3
     chi = exhaustive.all_slates(n, k)
@@ -157,6 +166,7 @@ def test_the_criterion_of_g_bounds_every_slate_and_a_small_support_shows(monkeyp
     design_of.cache_clear()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(
     ("sizes", "limits"), [((2, 8), (2, 3)), ((1, 8, 1), (1, 3, 1)), ((6, 2, 1), (2, 1, 1))]
 )
@@ -176,6 +186,7 @@ def test_the_criterion_of_g_leaves_out_what_no_slate_sees(sizes, limits):
     assert upper_bound(W + hidden @ hidden.T, matroid.k) > 1.1 * design.criterion
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", MATROIDS)
 def test_the_criterion_of_g_bounds_every_slate_of_a_matroid(name):
     matroid = MATROIDS[name]
@@ -195,6 +206,7 @@ class AskedOnly:
         self.n, self.k, self.best, self.has = matroid.n, matroid.k, matroid.best, matroid.has
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["two of each", "one of each", "alone", "every group full"])
 def test_the_slates_of_a_matroid_do_not_depend_on_how_they_are_computed(name):
     """By calls of its oracle, or for many orders of the arms at once."""
@@ -203,6 +215,7 @@ def test_the_slates_of_a_matroid_do_not_depend_on_how_they_are_computed(name):
     assert slates(UNIFORM, AskedOnly(matroid), 7, pulls).tolist() == shown.tolist()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["g", "xy"])
 def test_a_design_is_rounded_over_the_first_slates_of_uniform(name):
     """12 slates an arm, a period of ten pulls for each that differs."""
@@ -213,6 +226,7 @@ def test_a_design_is_rounded_over_the_first_slates_of_uniform(name):
     assert design.counts.sum() == 10 * len(design.support)
 
 
+@pytest.mark.rest
 def test_bases_are_those_that_were_chosen():
     """{0..k-1}; with j for 0; with n - 1 for i."""
     assert basis(5, 3).tolist() == [[0, 1, 2], [3, 1, 2], [4, 1, 2], [0, 4, 2], [0, 1, 4]]
@@ -220,6 +234,7 @@ def test_bases_are_those_that_were_chosen():
     assert basis(3, 2).tolist() == [[0, 1], [2, 1], [0, 2]]
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["g", "xy"])
 def test_an_optimal_design_is_for_as_many_arms_as_its_limit_says(monkeypatch, name):
     limited = dataclasses.replace(allocation._OPTIMAL[name], most_arms=6)
@@ -229,6 +244,7 @@ def test_an_optimal_design_is_for_as_many_arms_as_its_limit_says(monkeypatch, na
         design_of(name, UniformMatroid(7, 2), 5)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", ["g", "xy"])
 def test_an_optimal_design_is_over_the_first_twelve_slates_an_arm(name):
     matroid = UniformMatroid(11, 5)
@@ -236,6 +252,7 @@ def test_an_optimal_design_is_over_the_first_twelve_slates_an_arm(name):
     assert {tuple(row) for row in design_of(name, matroid, 5).support.tolist()} == first
 
 
+@pytest.mark.rest
 def test_the_limits_of_optimal_designs_are_those_that_are_documented():
     text = design_of.__wrapped__.__doc__
     assert "more than 200 arms for g, 50 for xy" in text

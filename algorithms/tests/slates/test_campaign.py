@@ -87,6 +87,7 @@ def test_nothing_new_is_the_very_state():
     assert ask_tell.tell(state, [(0, 5.0), (1, 6.0), (0, 7.0)]) is state
 
 
+@pytest.mark.rest
 def test_the_first_total_of_a_pull_counts():
     state, pulls = ask_tell.ask(start("icb"), 1)
     once = ask_tell.tell(state, [(0, 1.0), (0, 99.0)])
@@ -94,6 +95,7 @@ def test_the_first_total_of_a_pull_counts():
     assert once.observed == 1
 
 
+@pytest.mark.rest
 def test_sums_are_those_of_the_results():
     rng = np.random.default_rng(3)
     state, pulls = ask_tell.ask(start("saqm", epsilon=1e-3), 2_500)
@@ -106,6 +108,7 @@ def test_sums_are_those_of_the_results():
     assert ask_tell.was_told(state.told, np.arange(3_000)).sum() == 2_500
 
 
+@pytest.mark.rest
 def test_looks_are_at_the_same_counts_always():
     looks, at = [], 16
     while at < 1_000:
@@ -118,6 +121,7 @@ def test_looks_are_at_the_same_counts_always():
     assert all(b > a and b <= 1.1 * a + 1 for a, b in pairwise(looks))
 
 
+@pytest.mark.rest
 def test_missing_results_delay_the_first_look_and_nothing_else():
     """Only two slates are ever told: their matrix stays singular, and nobody is misled."""
     state, pulls = ask_tell.ask(start("icb", n=6, k=2), 2_000)
@@ -129,6 +133,7 @@ def test_missing_results_delay_the_first_look_and_nothing_else():
     assert not state.done
 
 
+@pytest.mark.rest
 def test_results_after_the_end_are_counted_and_change_nothing_else():
     theta = means(8, 3, 1.0, 1)
     state, pulls = ask_tell.ask(start("sa_foa", noise_std=0.1), 2_000)
@@ -144,6 +149,7 @@ def test_results_after_the_end_are_counted_and_change_nothing_else():
     assert not list(pulls)
 
 
+@pytest.mark.rest
 def test_progress_is_a_fair_guess():
     theta = means(8, 3, 0.4, 2)
     state = start("sa_foa", epsilon=0.3)
@@ -165,6 +171,7 @@ def told_with(state, theta, rng, count):
     )
 
 
+@pytest.mark.rest
 def test_totals_that_the_range_forbids_are_counted():
     theta = means(8, 3, 1.0, 1)
     state, pulls = ask_tell.ask(start("sa_foa", epsilon=1e-3, noise_std=0.3, reach=0.3), 400)
@@ -186,6 +193,7 @@ OUT_OF_RANGE = [
     ]  # fmt: skip
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("method", METHODS)
 def test_a_setting_out_of_range_is_named(method):
     for field, value in OUT_OF_RANGE:
@@ -194,18 +202,21 @@ def test_a_setting_out_of_range_is_named(method):
         assert raised.value.argument == ("k" if field == "n" else field) or field == "n"
 
 
+@pytest.mark.rest
 def test_exhaustive_is_refused_beyond_what_can_be_enumerated():
     with pytest.raises(InvalidParameter) as raised:
         start("exhaustive", n=40, k=8)
     assert raised.value.argument == "method"
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("count", [0, -1, ask_tell.MOST_ASKED + 1])
 def test_a_count_out_of_range_is_refused(count):
     with pytest.raises(InvalidParameter):
         ask_tell.ask(start("icb"), count)
 
 
+@pytest.mark.rest
 def test_a_campaign_has_a_last_pull(monkeypatch):
     monkeypatch.setattr(ask_tell, "MOST_PULLS", 100)
     state, _ = ask_tell.ask(start("icb"), 100)
@@ -213,6 +224,7 @@ def test_a_campaign_has_a_last_pull(monkeypatch):
         ask_tell.ask(state, 1)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("results", [[(5, 1.0)], [(-1, 1.0)], [(0, 1.0), (2**40, 1.0)]])
 def test_a_pull_never_asked_for_is_refused(results):
     state, _ = ask_tell.ask(start("icb"), 5)
@@ -220,6 +232,7 @@ def test_a_pull_never_asked_for_is_refused(results):
         ask_tell.tell(state, results)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_total_must_be_finite(bad):
     state, _ = ask_tell.ask(start("icb"), 5)
@@ -227,6 +240,7 @@ def test_a_total_must_be_finite(bad):
         ask_tell.tell(state, [(0, bad)])
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("n", "d"), [(6, 2), (6, 6), (5, 9), (2, 1)])
 def test_a_few_observations_carry_all_that_the_totals_say(n, d):
     rng = np.random.default_rng(n * d)
@@ -251,6 +265,7 @@ def traced():
         tracemalloc.stop()
 
 
+@pytest.mark.rest
 def test_the_largest_campaign_takes_memory_for_its_arrays_alone():
     """A million arms of slates are no Python integers, and the sums need no n^2 numbers a result."""
     state = start("sa_foa", n=1_000, k=500)
@@ -264,6 +279,7 @@ def test_the_largest_campaign_takes_memory_for_its_arrays_alone():
     assert found[0] < 100e6
 
 
+@pytest.mark.rest
 def test_the_sums_are_those_of_one_result_after_the_other():
     state, pulls = ask_tell.ask(start("icb", n=7, k=3), 11)
     told = ask_tell.tell(state, [(pull.number, pull.number / 7) for pull in pulls])
@@ -277,12 +293,14 @@ def test_the_sums_are_those_of_one_result_after_the_other():
     np.testing.assert_array_equal(told.b, b)
 
 
+@pytest.mark.rest
 def test_no_solver_keeps_other_threads_waiting():
     """Those of scipy.linalg hold the interpreter's lock, at 1,000 arms for hundreds of milliseconds."""
     for source in Path(ask_tell.__file__).parent.glob("*.py"):
         assert "scipy.linalg" not in source.read_text()
 
 
+@pytest.mark.rest
 def test_pulls_are_a_sequence():
     state, pulls = ask_tell.ask(start("icb"), 9)
     _, more = ask_tell.ask(state, 3)
@@ -294,6 +312,7 @@ def test_pulls_are_a_sequence():
     assert pulls[0].slate == tuple(ask_tell.slates_of(start("icb"), np.array([0]))[0].tolist())
 
 
+@pytest.mark.rest
 def test_the_limits_of_pulls():
     """10,000 at a time, and 10,000,000 of a campaign."""
     state, pulls = ask_tell.ask(start("icb"), 10_000)
@@ -306,6 +325,7 @@ def test_the_limits_of_pulls():
         ask_tell.ask(late, 3)
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("bound", ["certified", "paper"])
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method_has_its_own_test_of_a_look(method, bound, monkeypatch):
@@ -334,6 +354,7 @@ def test_each_method_has_its_own_test_of_a_look(method, bound, monkeypatch):
             assert support[0].tolist() == expected.tolist()
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("entries", "count"), [(10**9, 24), (64 * 5, 5), (64 * 5 - 1, 4), (3, 1)])
 def test_a_support_of_many_arms_holds_no_more_numbers_than_there_is_room_for(entries, count, monkeypatch):
     monkeypatch.setattr(ask_tell, "_SUPPORT_ENTRIES", entries)
@@ -341,6 +362,7 @@ def test_a_support_of_many_arms_holds_no_more_numbers_than_there_is_room_for(ent
     assert ask_tell._support(state).tolist() == ask_tell.slates_of(state, np.arange(8, 8 + count)).tolist()
 
 
+@pytest.mark.rest
 def test_a_report_says_how_far_totals_are_from_their_estimates():
     state, pulls = ask_tell.ask(start("icb", n=6, k=2, epsilon=1e-3), 12)
     totals = np.sin(np.arange(12.0))
@@ -353,6 +375,7 @@ def test_a_report_says_how_far_totals_are_from_their_estimates():
     assert report.tolerance is None
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("share", "outside"), [(0.99, 1), (1.01, 0)])
 def test_totals_that_cannot_all_be_within_reach_are_counted_once(share, outside):
     """Before there is an estimate: where their mean squared residual is above the square of the reach."""
@@ -363,6 +386,7 @@ def test_totals_that_cannot_all_be_within_reach_are_counted_once(share, outside)
     assert state.outside == outside
 
 
+@pytest.mark.rest
 def test_two_arms_are_enough_and_one_is_not():
     for method in METHODS:
         assert start(method, n=2, k=1, seed=0).settings.n == 2
@@ -371,6 +395,7 @@ def test_two_arms_are_enough_and_one_is_not():
         assert raised.value.argument == "n"
 
 
+@pytest.mark.rest
 def test_exhaustive_takes_200_000_slates(monkeypatch):
     assert start("exhaustive", n=20, k=10).settings.k == 10  # 184,756
     with pytest.raises(InvalidParameter, match="200,000"):

@@ -16,6 +16,8 @@ from shortlist.slates.matroids import PartitionMatroid, UniformMatroid, lead, sp
 from shortlist.slates.widths import Look, arm_width, exchange_widths, slate_width
 from slate_instances import METHODS, play, start
 
+pytestmark = pytest.mark.rest
+
 matroids = pytest.mark.parametrize("matroid", MATROIDS.values(), ids=MATROIDS)
 LOOK = Look(0.8, 0.05, "certified", 60, 4)
 TWO_OF_EACH = MATROIDS["two of each"]

@@ -17,6 +17,8 @@ from shortlist.slates.sample_bounds import stops_by
 from shortlist.slates.widths import Look, arm_width, slate_width
 from slate_instances import play, start
 
+pytestmark = pytest.mark.rest
+
 EPSILON, DELTA, SIGMA = 1.2, 0.1, 0.7
 RULED = {name: matroid for name, matroid in MATROIDS.items() if isinstance(matroid, PartitionMatroid)}
 CASES = {"any": UniformMatroid(7, 3), **RULED}
