@@ -185,6 +185,8 @@ class Service:
         )
         self.rows = RowBuffer(store, metrics, self.quotas.keep_named)
         self.decision_log = DecisionLog(store, self.bandits)
+        self.frequency_caps = FrequencyCaps(store.choices, metrics)
+        constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
         self.evaluations = Evaluations(
             self.bandits,
             self.catalogues,
@@ -194,11 +196,10 @@ class Service:
             priors=self.priors,
             pages=self.decision_log,
             rewarded_ms=token_ttl_ms,
+            constraints=constraints,
             metrics=metrics,
         )
         self.evaluation_jobs = EvaluationJobs(store.jobs, metrics)
-        self.frequency_caps = FrequencyCaps(store.choices, metrics)
-        constraints = constraints_of(self.sync, self.frequency_caps, self.quotas)
         self.pipeline = Pipeline(dependencies, self.sync, constraints)
         self.dry_runs = DryRuns(store.arms, self.pipeline, self.sync, self.priors)
         self.choosing = Choosing(

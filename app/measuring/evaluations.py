@@ -41,6 +41,7 @@ from app.platform.long_work import MEASURING, Slots
 from app.platform.metrics import Metrics
 from app.policies.warm_up import Covers
 from app.records.records import LearnerState
+from app.serving.pipeline import ConstraintRow
 from app.storage.types import LearnerId
 from shortlist.evaluation.estimates import NOTHING
 from shortlist.evaluation.off_policy import OffPolicyState
@@ -251,7 +252,7 @@ class _CarriedLearners:
 class Evaluations:
     """Evaluations of all bandits, a few at a time. ``evaluated`` is told how many decisions were done.
 
-    ``rewarded_ms``: how long a decision can be rewarded.
+    ``rewarded_ms``: how long a decision can be rewarded. ``constraints``: those of choices.
     """
 
     def __init__(
@@ -265,8 +266,10 @@ class Evaluations:
         priors: LearnedPriors,
         pages: CompleteLog,
         rewarded_ms: int,
+        constraints: Sequence[ConstraintRow],
         metrics: Metrics,
     ) -> None:
+        self._constraints = constraints
         self._source = ServedSource(bandits, catalogues, filtered, covers, priors)
         self._priors = priors
         self._learners = learners
@@ -323,7 +326,15 @@ class Evaluations:
                 weighed = [each.with_prior(version) for each in weighed]
                 bandit = weighed[0]
             known, seen = await self._surveyed(bandit, from_ms, to_ms, when)
-            evaluator = Evaluator(bandit, self._source, known, estimators, weighed=weighed, seen=seen)
+            evaluator = Evaluator(
+                bandit,
+                self._source,
+                known,
+                estimators,
+                weighed=weighed,
+                seen=seen,
+                constraints=self._constraints,
+            )
             await self._read(evaluator, from_ms, to_ms, progress or (lambda done, of: None))  # noqa: ARG005
             check_usable(evaluator)
             found = partial(evaluations_of, evaluator, when, complete_from, signal_places=signal_places)

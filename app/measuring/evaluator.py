@@ -48,6 +48,7 @@ from app.platform.long_work import MEASURING
 from app.policies.base import Policy
 from app.policies.registry import POLICIES
 from app.policies.targets import EvaluationBatch, Lists, Pool, Target, Weighed
+from app.serving.pipeline import STATELESS, ConstraintRow
 from shortlist.evaluation import off_policy
 from shortlist.evaluation.logged import LARGEST_WEIGHT, Logged
 from shortlist.evaluation.off_policy import ESTIMATORS, OffPolicyState
@@ -142,8 +143,12 @@ class Evaluator:
         *,
         weighed: Sequence[Bandit] = (),
         seen: SeenRewards | None = None,
+        constraints: Sequence[ConstraintRow] = STATELESS,
     ) -> None:
-        """``weighed``: the bandit by several weights; without any by its own. ``seen``: of the whole log."""
+        """``weighed``: the bandit by several weights; without any by its own. ``seen``: of the whole log.
+
+        ``constraints``: what may have had a say in the decisions.
+        """
         self.bandit = bandit
         self.estimators = estimators
         several = weighed or [bandit]
@@ -161,6 +166,7 @@ class Evaluator:
         self._block = -1
         self._policy = evaluated_policy(bandit)
         self._source = source
+        self._constraints = constraints
         self._pools: BoundedCache[Hashable, _KnownPool] = BoundedCache(POOLS_BYTES)
         self._learners: BoundedCache[tuple[int, str | None], Posterior] = BoundedCache(LEARNERS_BYTES)
         self._terms, self._then = dict[int, Terms](), dict[int, Bandit]()
@@ -241,7 +247,9 @@ class Evaluator:
         for version in {row.bandit_version for row in rows} - self._terms.keys():
             then = self._then[version] = await self._source.then(self.bandit, version)
             self._terms[version] = terms_of(then.record, self.bandit.weights)
-        result: SortedRows = await MEASURING.run(partial(sort, rows, self._terms, self._then))
+        result: SortedRows = await MEASURING.run(
+            partial(sort, rows, self._terms, self._then, self._constraints)
+        )
         for policy in self.policies:
             if work := [await self._work(policy, lists) for lists in result.lists]:
                 await MEASURING.run(partial(self._weigh_all, policy, work))

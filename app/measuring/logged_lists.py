@@ -41,7 +41,7 @@ from app.learning.tokens import decision_of, raw_of
 from app.measuring.outcomes import Terms, counted_rewards
 from app.records.logged import LoggedRequest, asked_of
 from app.serving.constraints.base import ConstraintFields
-from app.serving.pipeline import STATELESS
+from app.serving.pipeline import ConstraintRow
 from app.serving.request import rules_of
 from shortlist.evaluation.logged import MAX_PLACES
 from shortlist.types import NO_ROWS, Matrix, Rows, Vector
@@ -158,12 +158,19 @@ class SortedRows:
     capped: int
 
 
-def sort(rows: Sequence[Row], terms: Mapping[int, Terms], bandits: Mapping[int, Bandit]) -> SortedRows:
+def sort(
+    rows: Sequence[Row],
+    terms: Mapping[int, Terms],
+    bandits: Mapping[int, Bandit],
+    constraints: Sequence[ConstraintRow],
+) -> SortedRows:
     """Read rows. ``terms``, ``bandits``: by version of the bandit. Cost: some microseconds for each row."""
     lists = dict[PoolName, LoggedLists]()
     filters = dict[bytes, tuple[Filter | None, Filter | None]]()
     unknown = unreadable = cut = capped = 0
-    not_in_row = [applies for constraint, applies in STATELESS if not constraint.is_in_row]
+    not_in_row = [
+        applies for constraint, applies in constraints if not (constraint.is_in_row or constraint.counts)
+    ]
     for row in rows:
         arms = row.arms
         pinned, is_known = _pinned_places(arms)

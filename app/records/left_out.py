@@ -61,6 +61,12 @@ def text_of(masks: Iterable[tuple[str, int]]) -> str:
     return " ".join(f"{name}.{mask:x}" for name, mask in masks)
 
 
+def joined(texts: Iterable[str]) -> str:
+    """What several of a choice left out together: unknown if one is, or if they name too many blocks."""
+    parts = [part for text in texts for part in text.split(" ") if part]
+    return NOT_KEPT if NOT_KEPT in parts or len(parts) > MOST_BLOCKS else " ".join(parts)
+
+
 def names_in(text: str) -> list[str]:
     """The blocks that a text names."""
     return [] if text in {"", NOT_KEPT} else [part.partition(".")[0] for part in text.split(" ")]

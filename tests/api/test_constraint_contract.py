@@ -15,7 +15,7 @@ import pytest
 
 from api_client import Api, Json
 from app.policies.selection import SelectionRequest
-from app.records.left_out import NOT_KEPT
+from app.records.left_out import MOST_BLOCKS, NOT_KEPT
 from app.serving.constraints.base import (
     Applied,
     Constraint,
@@ -186,7 +186,7 @@ async def test_every_constraint_has_a_case(api: Api):
 class Counted(Constraint):
     """One that counts, and says what it is told to: what is deferred, and what it left out."""
 
-    counts = True
+    counts = is_in_row = True
 
     def __init__(
         self, name: str, refunds: list[str], deferred: str | None = "held", left_out: str = ""
@@ -217,6 +217,22 @@ async def test_who_cannot_hold_what_is_deferred_has_refunded_it_and_the_others_d
     several = [Counted("one", refunds), Counted("two", refunds, deferred=None), Counted("three", refunds)]
     assert not await charged([Applied(each, View()) for each in several], SHOWN)
     assert refunds == ["one held", "three charged"]
+
+
+class CountedOutOfRow(Counted):
+    """One whose row does not say all that it left."""
+
+    is_in_row = False
+
+
+async def test_what_several_left_out_is_all_recorded():
+    parts = ["a.1", "", "b.3 c.1"]
+    applied = [Applied(Counted("one", [], left_out=part), View()) for part in parts]
+    assert recorded(applied, SHOWN, 1).left_out == "a.1 b.3 c.1"
+    many = [Applied(Counted("one", [], left_out=f"{number}.1"), View()) for number in range(MOST_BLOCKS + 1)]
+    assert recorded(many, SHOWN, 1).left_out == NOT_KEPT
+    unsaid = [*applied, Applied(CountedOutOfRow("two", []), View())]
+    assert recorded(unsaid, SHOWN, 1).left_out == NOT_KEPT
 
 
 @pytest.mark.parametrize("parts", [(NOT_KEPT, "x"), ("x", NOT_KEPT), (NOT_KEPT, "")])

@@ -760,23 +760,34 @@ class Unlogged(Constraint):
         return View(exclude=["a0"])
 
 
+class CountedUnlogged(Unlogged):
+    """The same of one that depends on what was shown before."""
+
+    counts = True
+
+
+@pytest.mark.parametrize("constraint", [Unlogged, CountedUnlogged])
 async def test_decisions_are_left_out_to_which_a_constraint_applied_that_no_row_tells_of(
-    shared: Api, monkeypatch: pytest.MonkeyPatch
+    shared: Api, monkeypatch: pytest.MonkeyPatch, constraint: type[Constraint]
 ):
     """Evaluations need no change for it; ``monkeypatch``: it is a constraint of this test alone."""
-    service, row = shared.app.service, ConstraintRow(Unlogged(), lambda choice, _: bool(choice.exclude))
-    served = service.pipeline._constraints
-    assert {each for each in served if not each.constraint.is_in_row} <= {*logged_lists.STATELESS}
-    monkeypatch.setattr(service.pipeline, "_constraints", (*served, row))
-    monkeypatch.setattr(logged_lists, "STATELESS", (*logged_lists.STATELESS, row))
-    await stocked(shared, "unlogged")
-    await decide(shared, "unlogged", 40, [{}, {"exclude": ["a1"]}])
-    rows = service.evaluations._pages.rows
-    assert len(rows) == 40
-    assert not any({arm.id for arm in row.arms} & {"a0", "a1"} for row in rows[1::2])
-    answer = await evaluate(shared, "unlogged", {})
-    assert [each["effective_sample_size"] for each in answer["estimates"]] == pytest.approx([20] * 3)
-    assert any(text.startswith("20 of 40 decisions were left out") for text in answer["warnings"])
+    service, row = shared.app.service, ConstraintRow(constraint(), lambda choice, _: bool(choice.exclude))
+    table = (*service.pipeline._constraints, row)
+    for each in (service.pipeline, service.evaluations):
+        monkeypatch.setattr(each, "_constraints", table)
+    name = constraint.__name__
+    await stocked(shared, name)
+    service.evaluations._pages = service.decision_log
+    for number in range(10):
+        answer = await shared.choose(name, seed=number, **({"exclude": ["a1"]} if number % 2 else {}))
+        assert not number % 2 or answer["arms"][0]["id"] not in {"a0", "a1"}
+
+    async def written() -> bool:
+        return len(await shared.listed(f"/v1/bandits/{name}/log")) == 10
+
+    await wait_until(written, what="all rows are in the log")
+    answer = await evaluate(shared, name, {"temperature": 0.5})
+    assert (answer["logged"]["decisions"], answer["logged"]["left_out"]) == (5, 5)
 
 
 async def test_a_bandit_says_what_cannot_be_evaluated_on_its_log(shared: Api):

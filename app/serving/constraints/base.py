@@ -22,8 +22,10 @@ from the row of its decision, and asks the others again.
 An evaluation reads what constraints left from the row too: filter, exclusions and pins of the request, and
 ``record`` of those that count. What another one left (``at_most``: which arms were still allowed after the
 first) depends on attributes as they were, and is not in the row. So decisions in which it had a say are left
-out of evaluations, unless it says ``is_in_row``. What quotas and frequency caps would have left if another
-policy had chosen from the start is in no row: an evaluation is of single choices, within what was left then.
+out of evaluations, unless it says ``is_in_row``: one that counts says so as it is recorded, and of the others
+the table is asked again, with the exclusions, filter and rules of the row. What quotas and frequency caps
+would have left if another policy had chosen from the start is in no row: an evaluation is of single choices,
+within what was left then.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from app.indexes.snapshot import Snapshot
 from app.policies.limits import Limit
 from app.policies.rules import NO_RULES, Pin, Rules
 from app.policies.selection import SelectionRequest
-from app.records.left_out import NOT_KEPT
+from app.records.left_out import NOT_KEPT, joined
 
 MOST_LOGGED_HAD = 50  # arms and values that were not eligible, in the row of a decision
 
@@ -237,10 +239,10 @@ async def refund(applied: Sequence[Applied]) -> None:
 
 def recorded(applied: Sequence[Applied], shown: Shown, ttl_ms: int) -> LogRecord:
     """What the row of the decision says of all of them together."""
-    left_out, had = "", list[str]()
+    texts, had = list[str](), list[str]()
     for each in applied:
         if each.constraint.counts:
             record = each.constraint.record(each.view, each.charge, shown, ttl_ms)
             had += record.had
-            left_out = NOT_KEPT if record.left_out == NOT_KEPT else left_out or record.left_out
-    return LogRecord(left_out, had) if len(had) <= MOST_LOGGED_HAD else LogRecord(NOT_KEPT)
+            texts.append(record.left_out if each.constraint.is_in_row else NOT_KEPT)
+    return LogRecord(joined(texts), had) if len(had) <= MOST_LOGGED_HAD else LogRecord(NOT_KEPT)
