@@ -30,7 +30,7 @@ API = "docs/api"
 # The parts of the navigation: a title, and the pages as patterns. A page stands where it first fits.
 PARTS = {
     "Start": ("docs/quick-start", "docs/console", "README"),
-    "Recipes": ("docs/recipes/*",),
+    "Recipes": ("docs/recipes/no-embeddings", "docs/recipes/*"),
     "Guides": (
         "docs/features",
         "docs/context",

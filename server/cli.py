@@ -141,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     _file_commands(commands)
     _ingest_command(commands)
     _move_command(commands)
+    _embed_command(commands)
     doctor = commands.add_parser("doctor", help="check a running or stopped installation")
     _flags(doctor, "host", "port", "data_dir", "redis_url")
     _key(doctor, "read")
@@ -307,6 +308,33 @@ def _move_command(commands: argparse._SubParsersAction[Parser]) -> None:
     move.set_defaults(run=_move)
 
 
+def _embed_command(commands: argparse._SubParsersAction[Parser]) -> None:
+    embed = commands.add_parser(
+        "embed", help="make a catalogue whose features are what people like, from tables of clicks"
+    )
+    embed.add_argument(
+        "--history", nargs="+", type=Path, required=True, metavar="FILE", help="as of import --history"
+    )
+    embed.add_argument("--catalogue", required=True, metavar="NEW", help="the catalogue to make")
+    embed.add_argument(
+        "--from", required=True, dest="source", metavar="OLD", help="whose arms it has, and follows"
+    )
+    embed.add_argument("--dim", type=int, default=32, metavar="N", help="numbers of an arm. Default: 32.")
+    for name, text in HISTORY_COLUMNS.items():
+        embed.add_argument(f"--{name}-column", metavar="COLUMN", help=text)
+    embed.add_argument(
+        "--liked", type=float, metavar="VALUE", help="values from here on mean liked. Default: all above 0."
+    )
+    embed.add_argument(
+        "--encoding", metavar="NAME", help="of CSV. Default: UTF-8 or UTF-16, else Windows-1252."
+    )
+    embed.add_argument("--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, as import does")
+    embed.add_argument("--dry-run", action="store_true", help="say what it would be, and make nothing")
+    embed.add_argument("--then-move", metavar="BANDIT", help="move this bandit to it, with what it learned")
+    _remote(embed)
+    embed.set_defaults(run=_embed)
+
+
 def _remote(parser: argparse.ArgumentParser, scope: str = "admin") -> None:
     url = os.environ.get("SHORTLIST_URL", "http://127.0.0.1:8080")
     parser.add_argument("--url", default=url, help="of the service. Default: SHORTLIST_URL, or this machine.")
@@ -394,7 +422,11 @@ def _import(parsed: argparse.Namespace) -> None:
         if parsed.learners:
             print(files.import_learners(client, parsed.name, parsed.files))
         elif parsed.history:
-            lines = files.import_history(client, parsed.name, parsed.files, _history(parsed, of_table))
+            if foreign := of_table - {"encoding", "dry_run", "skip_bad"}:
+                flag = _flag(min(foreign))
+                raise ShortlistError(f"{flag}: belongs to an import of arms, and not to --history")
+            options = _history(parsed, "value_column")
+            lines = files.import_history(client, parsed.name, parsed.files, options)
             print("\n".join(lines))
         elif not of_table and files.are_exports(parsed.files):
             replace = parsed.replace_features
@@ -403,11 +435,11 @@ def _import(parsed: argparse.Namespace) -> None:
             table = files.TableOptions(
                 parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text)
             )
-            options = files.ImportOptions(
+            importing = files.ImportOptions(
                 table, parsed.encode, parsed.reduce, parsed.dry_run, parsed.skip_bad or 0,
                 parsed.replace_features,
             )  # fmt: skip
-            print("\n".join(files.import_tables(client, parsed.name, parsed.files, options)))
+            print("\n".join(files.import_tables(client, parsed.name, parsed.files, importing)))
 
 
 def _given(parsed: argparse.Namespace) -> set[str]:
@@ -419,13 +451,11 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _history(parsed: argparse.Namespace, of_table: set[str]) -> HistoryOptions:
+def _history(parsed: argparse.Namespace, *needed: str) -> HistoryOptions:
+    """``needed``: columns that must be named, besides that of arms."""
     from shortlist_client import files  # noqa: PLC0415 - as above
 
-    foreign = of_table - {"encoding", "dry_run", "skip_bad"}
-    if foreign:
-        raise ShortlistError(f"{_flag(min(foreign))}: belongs to an import of arms, and not to --history")
-    for name in ("arm_column", "value_column"):
+    for name in ("arm_column", *needed):
         if getattr(parsed, name) is None:
             raise ShortlistError(f"{_flag(name)}: --history needs it")
     return files.HistoryOptions(
@@ -489,6 +519,18 @@ def _move(parsed: argparse.Namespace) -> None:
         print(f"estimates before and after agree: correlation {done.agreement:.2f}")
     for warning in done.warnings:
         print(f"- {warning}")
+
+
+def _embed(parsed: argparse.Namespace) -> None:
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415 - as above
+
+    threadpool_limits(1)
+    embedding = _module("embedding")
+    with _client(parsed) as client:
+        options = embedding.EmbedOptions(_history(parsed), parsed.dim, parsed.liked, parsed.then_move)
+        lines = embedding.embed_history(client, parsed.source, parsed.catalogue, parsed.history, options)
+        for line in lines:
+            print(line, flush=True)
 
 
 def _evaluate(parsed: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ from app.campaigns.slates import SlateCampaigns, Slates
 from app.caps.quotas import Quotas
 from app.catalogues.adaptive_solver import IndependentSolvers
 from app.catalogues.catalogues import Catalogues
+from app.catalogues.embeddings import Embeddings
 from app.decision_log.buffer import RowBuffer
 from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
@@ -69,6 +70,7 @@ from app.storage.store import Store
 from app.storage.types import LearnerChanges, LearnerId
 from workers import arm_following, index_maintenance
 from workers.carrying import Carrying
+from workers.catalogue_following import CatalogueFollowing
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases, OnlyWorker, SharedWorker
 from workers.log_retention import LogRetention
@@ -135,6 +137,8 @@ class Service:
             group=SharingGroup(shared_dir) if shared_dir is not None else None,
             engine=self.engine,
         )
+        self.embeddings = Embeddings(store.arms, self.catalogues)
+        self._following = CatalogueFollowing(store, self.catalogues, metrics)
         self.moves = Moves(store.moves)
         self.bandits = Bandits(
             store,
@@ -318,6 +322,7 @@ class Service:
             health.watch(self.store),
             self.shown_metrics.run(self.health.measure_process),
             arm_following.run(self.catalogues, self.store, self.engine),
+            self._following.run(),
             index_maintenance.run(self.catalogues, self.metrics),
         )
         self.health.ready = True

@@ -153,6 +153,7 @@ ARROWS = {
         "lake",
         "workers",
         "api",
+        "shortlist",
     },
     "shortlist": set(),
     "studies/commands": {"platform"},

@@ -79,6 +79,13 @@ RUN_BY = {
     ): "tests/clients/test_history_files.py",
     (
         "docs/files.md",
+        (
+            "$ shortlist embed --history clicks.csv --catalogue films-2 --from films --key-column user_id "
+            "--arm-column sku --dry-run"
+        ),
+    ): "tests/clients/test_embed_command.py",
+    (
+        "docs/files.md",
         "$ shortlist import shop items.csv --id sku --encode",
     ): "tests/clients/test_encoded_files.py",
     (
@@ -203,7 +210,7 @@ def client(url: str) -> Iterator[Client]:
     with Client(url) as client:
         for bandit in list(client.bandits()):
             client.delete_bandit(bandit.id)
-        for catalogue in list(client.catalogues()):
+        for catalogue in sorted(client.catalogues(), key=lambda each: each.follows is None):
             client.delete_catalogue(catalogue.id)
         for campaign in list(client.slates()):
             client.delete_slates(campaign.id)

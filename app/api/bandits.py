@@ -98,7 +98,7 @@ async def create(
 ) -> Response:
     """Make a bandit: 201 made, 200 the same one exists, 409 another one exists."""
     absent, record = FIELDS.keys() - body.model_fields_set, record_of(body)
-    check_catalogue(request, record.catalogue, bandits)
+    check_catalogue(request, record.catalogue)
     # Only a bandit that was changed to elimination has both: its learners have a number for the intercept.
     if record.intercept and POLICIES[record.policy].fixed_scales:
         raise Invalid(f"intercept cannot be combined with the policy {record.policy}", path=("intercept",))

@@ -126,6 +126,27 @@ class FilterView(BaseModel):
     reason: str
 
 
+class HeldOutErrors(BaseModel):
+    """Mean squared errors on rewards that were held out: of the catalogue ``before``, and of this one."""
+
+    before: float
+    after: float
+
+
+class BehaviourView(BaseModel):
+    """What an embedding was made of: so many ``rewards`` of so many ``keys``, of so many ``arms``; how many
+    arms were ``without``: their features come from their fields.
+
+    ``held_out``: null where nothing was held out.
+    """
+
+    rewards: int
+    keys: int
+    arms: int
+    without: int
+    held_out: HeldOutErrors | None
+
+
 class CatalogueView(BaseModel):
     """``size``: its number of arms. ``filters``: those that were asked most often lately.
 
@@ -139,6 +160,9 @@ class CatalogueView(BaseModel):
     absent in lists, and where the arms are in Milvus. ``basis``: where it is asked for. ``warnings``: what
     these features cost; absent if nothing is to be said. ``findings``: what is wrong with it, as in
     `/v1/status`; absent if nothing is.
+
+    Of a catalogue that ``follows`` another one: ``behaviour``, of which its features are an embedding;
+    ``filled``: whether it has had all arms.
     """
 
     id: str
@@ -155,6 +179,9 @@ class CatalogueView(BaseModel):
     warnings: list[str] | None = None
     findings: list[Finding] | None = None
     display: DisplayBody | None = None
+    follows: str | None = None
+    filled: bool | None = None
+    behaviour: BehaviourView | None = None
 
 
 @router.put(
@@ -174,7 +201,7 @@ async def create(
     made, new = await catalogues.create(catalogue, record)
     if record.display is not None and made.record.display != record.display:
         made = await catalogues.change(catalogue, lambda _: record.display)
-    return reply(await _whole(made, filtered), 201 if new else 200)
+    return reply(await view_of(made, filtered), 201 if new else 200)
 
 
 @router.get("", response_model=Page[CatalogueView])
@@ -190,7 +217,7 @@ async def list_all(
     """All catalogues by name; of a restricted API key those that it names, and those of its bandits."""
     key = key_of(request)
     page, following = catalogues.page(
-        cursor, limit, lambda name: key is None or sees_catalogue(key, name, bandits)
+        cursor, limit, lambda name: key is None or sees_catalogue(key, name, bandits, catalogues)
     )
     return await page_reply(((item.name, _view(item, filtered)) for item in page), following)
 
@@ -204,7 +231,8 @@ async def get(
 ) -> Response:
     """One catalogue: its size, its version, and how it is searched."""
     found = await catalogues.get(catalogue)
-    answer = await _whole(found, filtered)
+    await catalogues.note_filled(found)
+    answer = await view_of(found, filtered)
     if await catalogues.has_replaced_features(found):
         answer["findings"] = [asdict(features_replaced(catalogue))]
     if include is None or found.encoding.basis is None:
@@ -223,7 +251,7 @@ async def fit(
     """Reduce the embeddings by the basis that fits the arms of now best. It is kept: what is fitted stays."""
     found = await catalogues.get_stocked(catalogue)
     await catalogues.fit(found)
-    return reply(await _whole(found, filtered))
+    return reply(await view_of(found, filtered))
 
 
 @router.patch("/{catalogue}", response_model=CatalogueView)
@@ -238,7 +266,7 @@ async def change(
     changed = await catalogues.change(
         catalogue, lambda display: merged({"display": display}, patch).get("display") or None
     )
-    return reply(await _whole(changed, filtered))
+    return reply(await view_of(changed, filtered))
 
 
 @router.get("/{catalogue}/fields", response_model=page_of(FieldSummary))
@@ -263,7 +291,7 @@ async def delete(catalogue: str, catalogues: Provided[Catalogues]) -> None:
     await catalogues.delete(catalogue)
 
 
-async def _whole(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:
+async def view_of(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:
     """The view with values that are not listed."""
     view, listed = _view(catalogue, filtered), catalogue.encoding.listed
     if listed and catalogue.holds_arms:
@@ -292,6 +320,11 @@ def _view(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:
         view |= {"features": encoding.rule, "columns": encoding.columns}
         if encoding.reduced_to is not None:
             view["reduction"] = _reduction(encoding.reduced_to, encoding.reduction)
+    if (behaviour := catalogue.record.behaviour) is not None:
+        counts = {name: getattr(behaviour, name) for name in ("rewards", "keys", "arms", "without")}
+        held_out = behaviour.held_out and dict(zip(("before", "after"), behaviour.held_out, strict=True))
+        view |= {"follows": behaviour.follows, "filled": catalogue.is_filled}
+        view["behaviour"] = counts | {"held_out": held_out}
     if warnings := list(warnings_of(encoding)):
         view["warnings"] = warnings
     return view

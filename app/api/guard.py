@@ -12,7 +12,7 @@ import asyncio
 import logging
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from fastapi import Request
@@ -146,7 +146,7 @@ class Guard:
         if key.visitor is not None and not is_for_passes(scope["method"], scope["path"]):
             raise Forbidden("a pass can choose, reward and activate, nothing else")
         if key.bandits is not None:
-            _check_exists(key, scope["path"], scope["app"].service.bandits)
+            _check_exists(key, scope["path"], scope["app"].service)
         # After existence: whoever may not see a bandit is not told which scope it would need.
         if not key.allows(needed) and not (
             key.allows("read") and may_be_dry_run(scope["method"], scope["path"])
@@ -208,16 +208,20 @@ def check_scope(request: Request, needed: str) -> None:
         raise _lacks(needed)
 
 
-def check_catalogue(request: Request, name: str, bandits: Bandits) -> None:
+def check_catalogue(request: Request, name: str) -> None:
     """Raise NotFound unless the catalogue exists for the key: for a call whose body names one."""
-    key = key_of(request)
-    if key is not None and key.bandits is not None and not sees_catalogue(key, name, bandits):
+    key, service = key_of(request), request.app.service
+    if key is None or key.bandits is None:
+        return
+    if not sees_catalogue(key, name, service.bandits, service.catalogues):
         raise NotFound(_NONE_OF["catalogues"])
 
 
-def sees_catalogue(key: ApiKey, name: str, bandits: Bandits) -> bool:
-    """Whether a restricted key names the catalogue, or a bandit that has it."""
+def sees_catalogue(key: ApiKey, name: str, bandits: Bandits, catalogues: Catalogues) -> bool:
+    """Whether a restricted key names the catalogue, the one that it follows, or a bandit that has it."""
     if key.bandits is None or key.catalogues is None or name in key.catalogues:
+        return True
+    if catalogues.followed_by(name) in key.catalogues:
         return True
     there = map(bandits.by_name, key.bandits)
     return any(bandit is not None and bandit.record.catalogue == name for bandit in there)
@@ -232,7 +236,7 @@ _NONE_OF = {
 _FOR_ALL = frozenset({"rewards", "decisions", "policies"})
 
 
-def _check_exists(key: ApiKey, path: str, bandits: Bandits) -> None:
+def _check_exists(key: ApiKey, path: str, service: Any) -> None:
     """Raise NotFound unless what a path names exists for a restricted key."""
     # Slashes are added so that there are always four parts.
     _, _, kind, name = (path.rstrip("/") + "////").split("/")[:4]
@@ -241,7 +245,7 @@ def _check_exists(key: ApiKey, path: str, bandits: Bandits) -> None:
             return
         if kind == "bandits" and key.bandits is not None and name in key.bandits:
             return
-        if kind == "catalogues" and sees_catalogue(key, name, bandits):
+        if kind == "catalogues" and sees_catalogue(key, name, service.bandits, service.catalogues):
             return
     raise NotFound(_NONE_OF.get(kind, "this does not exist for an API key of some bandits or catalogues"))
 

@@ -11,7 +11,6 @@ from app.api.fields import Identifier
 from app.api.guard import check_catalogue, key_name
 from app.api.problems import problems
 from app.api.strict_json import Provided, StrictModel, json_router, reply
-from app.bandits.registry import Bandits
 from app.moving.moving import Moving
 from app.moving.plan import Asked
 
@@ -78,13 +77,11 @@ class MoveStatusView(BaseModel):
 
 
 @router.post("/{bandit}/move", response_model=MoveView, responses=problems(409, 429))
-async def move(
-    bandit: str, body: MoveBody, request: Request, bandits: Provided[Bandits], moving: Provided[Moving]
-) -> Response:
+async def move(bandit: str, body: MoveBody, request: Request, moving: Provided[Moving]) -> Response:
     """Move a bandit to another catalogue, and carry what its learners know. Repeated it changes nothing.
 
     From then on every choice is from the new catalogue. Earlier decisions can be rewarded as before.
     """
-    check_catalogue(request, body.catalogue, bandits)
+    check_catalogue(request, body.catalogue)
     answer = await moving.move(bandit, body.catalogue, body.carry, dry_run=body.dry_run, by=key_name(request))
     return reply(answer)

@@ -19,7 +19,7 @@ from app.indexes.snapshot import Snapshot
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
-from app.platform.errors import NotPossibleHere
+from app.platform.errors import Conflict, NotPossibleHere
 from app.records.features import FeatureEncoding
 from app.records.records import CatalogueRecord, attributes_of, embedding_of
 from app.storage.arms import ArmStore
@@ -73,11 +73,13 @@ class Catalogue:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     encoding: FeatureEncoding = field(init=False)
     fits_at: int = FIT_ARMS  # while it is not fitted: at how many arms to try
+    is_filled: bool = field(init=False)  # whether it has had all arms of the catalogue that it follows
     # at which version they were counted last
     unlisted: tuple[int, Mapping[str, UnlistedValues]] = (-1, {})
 
     def __post_init__(self) -> None:
         self.encoding = FeatureEncoding(self.record.features, self.record.reduction, self.record.dim)
+        self.is_filled = self.record.behaviour is None
 
     @property
     def dim(self) -> int:
@@ -101,6 +103,12 @@ class Catalogue:
         """Whether all arms are in memory."""
         return self.index.holds_arms
 
+    def check_writable(self) -> None:
+        """Raise Conflict where arms are written to another catalogue, which this one follows."""
+        if self.record.behaviour is not None:
+            followed = self.record.behaviour.follows
+            raise Conflict(f"this catalogue follows {followed}: write to {followed}, and it is done here too")
+
     def need_arms(self, what: str) -> None:
         """Raise NotPossibleHere unless all arms are in memory, which ``what`` looks at."""
         if not self.holds_arms:
@@ -119,6 +127,8 @@ class Catalogue:
 
 def difference_of(existing: CatalogueRecord, asked: CatalogueRecord) -> str:
     """What is not as it was asked for. The values are numbers and words that were checked."""
+    if existing.behaviour != asked.behaviour:
+        return "one of the two follows another catalogue, by an embedding that cannot be changed"
     if existing.features != asked.features or _given(existing) != _given(asked):
         return "its features are others, and they cannot be changed"
     targets = existing.target_recall, asked.target_recall

@@ -47,7 +47,7 @@ from app.records.features import FeatureEncoding, Reduction
 from app.records.records import CatalogueRecord, bytes_to_vector, pack, split_uid, unpack, with_uid
 from app.storage.arms import ReductionUnknown
 from app.storage.store import Store
-from app.storage.types import Deleted, Upserted
+from app.storage.types import ArmWrite, Deleted, Upserted
 from shortlist.types import Vector
 
 T = TypeVar("T")
@@ -135,10 +135,15 @@ class Catalogues:
         async with catalogue.lock:
             await self._sync(catalogue)
 
-    async def create(self, name: str, record: CatalogueRecord) -> tuple[Catalogue, bool]:
-        """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does."""
+    async def create(
+        self, name: str, record: CatalogueRecord, uid: str | None = None
+    ) -> tuple[Catalogue, bool]:
+        """Make the catalogue; (it, False) when the same one exists. Raises Conflict when another one does.
+
+        ``uid``: under which something of it is stored already.
+        """
         await self._kinds.check(record)
-        data = with_uid(secrets.token_hex(8), record)
+        data = with_uid(uid or secrets.token_hex(8), record)
         async with self.changing:
             standing = await self._store.registry.create_catalogue(name, data)
             uid, existing = split_uid(standing, CatalogueRecord)
@@ -175,6 +180,12 @@ class Catalogues:
             return self._served[name]
         except KeyError:
             raise NotFound("there is no catalogue with this name") from None
+
+    def followed_by(self, name: str) -> str | None:
+        """The name of the catalogue that this one follows, if this process knows it."""
+        catalogue = self._served.get(name)
+        behaviour = None if catalogue is None else catalogue.record.behaviour
+        return None if behaviour is None else behaviour.follows
 
     async def get(self, name: str) -> Catalogue:
         """The catalogue, also when another process has just made it. Raises NotFound, Unavailable."""
@@ -213,6 +224,9 @@ class Catalogues:
         """Delete the catalogue with its arms. Raises NotFound, Conflict (a bandit uses it)."""
         catalogue = await self.get(name)
         async with self.changing, catalogue.lock:
+            for each in self:
+                if each.record.behaviour is not None and each.record.behaviour.follows_uid == catalogue.uid:
+                    raise Conflict(f"{each.name} follows this catalogue; delete {each.name} first")
             outcome = await self._store.registry.delete_catalogue(name, catalogue.uid)
             if outcome == "in_use":
                 raise Conflict("a bandit uses this catalogue; move or delete the bandit first")
@@ -231,8 +245,10 @@ class Catalogues:
     async def write(self, catalogue: Catalogue, prepared: PreparedArms) -> Upserted:
         """Insert or replace all arms or none.
 
-        Raises NotFound (the catalogue was deleted meanwhile), NotFitted (it takes no more before it is).
+        Raises NotFound (the catalogue was deleted meanwhile), NotFitted (it takes no more before it is),
+        Conflict (it follows another one).
         """
+        catalogue.check_writable()
         for _ in range(TRIES):
             try:
                 done = await self._write(catalogue, prepared)
@@ -313,8 +329,17 @@ class Catalogues:
             catalogue.fits_at = len(catalogue.index) * 5 // 4
             log.warning("the features of %s cannot be fitted: %s", catalogue.name, error.detail)
 
+    async def note_filled(self, catalogue: Catalogue) -> None:
+        """Ask the store whether it has had all arms that it follows, unless that is known."""
+        if not catalogue.is_filled:
+            seen = await self._store.followed_arms.look(catalogue.uid)
+            catalogue.is_filled = seen.position.version > 0
+
     async def need_fitted(self, catalogue: Catalogue) -> None:
-        """Raise NotFitted while the features are not what can be searched."""
+        """Raise NotFitted while the features are not what can be searched, or arms are missing."""
+        await self.note_filled(catalogue)
+        if not catalogue.is_filled:
+            raise NotFitted("its arms are being taken over from the catalogue that it follows: try again")
         if catalogue.encoding.is_fitted:
             return
         await self._hooks.poll_for_news()
@@ -327,7 +352,11 @@ class Catalogues:
         return await has_replaced(self._store, catalogue.uid)
 
     async def remove(self, catalogue: Catalogue, ids: Sequence[str]) -> Deleted:
-        """Delete the arms that are there; name those that are not."""
+        """Delete the arms that are there; name those that are not.
+
+        Raises NotFound, Conflict (it follows another one).
+        """
+        catalogue.check_writable()
         async with catalogue.lock:
             kept = self._kept(catalogue)
             done = await self._store.arms.delete(
@@ -336,6 +365,16 @@ class Catalogues:
             await kept.removed(ids, done)  # those that are missing too: an earlier reply may have been lost
             await self._wrote(catalogue, done.version, changed=bool(done.deleted))
         return done
+
+    async def take_over(self, catalogue: Catalogue, writes: Sequence[ArmWrite], gone: Sequence[str]) -> None:
+        """Write arms of the catalogue that this one follows. Raises NotFound, Unavailable."""
+        async with catalogue.lock:
+            self._kept(catalogue)  # it was not deleted meanwhile
+            if writes:
+                await self._store.arms.upsert(catalogue.uid, writes, keep_ms=self._keep_ms)
+            if gone:
+                await self._store.arms.delete(catalogue.uid, gone, keep_ms=self._keep_ms)
+            await self._sync(catalogue)
 
     async def arms(
         self, catalogue: Catalogue, cursor: str | None, limit: int

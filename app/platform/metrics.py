@@ -57,6 +57,9 @@ class Metrics:
             "shortlist_reward_backlog",
             "Entries of the reward log not yet folded; as the next two, NaN while the store is away.",
         )
+        self.followed_arms = counter(
+            "shortlist_followed_arms", "Arms taken over from catalogues that others follow."
+        )
         self.lag = gauge("shortlist_reward_lag_seconds", "Age of the oldest entry not yet folded.")
         self.dead = gauge("shortlist_dead_letters", "Entries that could not be folded.")
         self.held = gauge(

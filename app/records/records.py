@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.records.behaviour import BehaviourRecord
 from app.records.features import FeaturesRule, Reduction
 from app.storage.types import UID_LENGTH
 from shortlist.linear.ridge_sums import RidgeSums, more_size, signals_in
@@ -48,6 +49,7 @@ class CatalogueRecord(msgspec.Struct, frozen=True):
     ``features``    what the features are made from; None: they are given
     ``reduction``   of their embedding, if its basis was given with them
     ``display``     how it is shown to people, which alone may change
+    ``behaviour``   of a catalogue that follows another one
     """
 
     dim: int
@@ -56,6 +58,7 @@ class CatalogueRecord(msgspec.Struct, frozen=True):
     features: FeaturesRule | None = None
     reduction: Reduction | None = None
     display: dict[str, str] | None = None
+    behaviour: BehaviourRecord | None = None
 
 
 class ArmDocument(msgspec.Struct, frozen=True, array_like=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from app.platform.errors import NotFound, Unavailable
@@ -139,6 +139,27 @@ class ArmStore(RedisPart):
                 "documents", [keys.documents(uid)], [most_bytes, *ids], bulk=is_large
             )
         return [value or b"" for value in values]
+
+    async def keep_behaviour(self, uid: str, items: Mapping[str, bytes], *, ttl_ms: int) -> None:
+        """Keep what keys liked of arms, opaque here; all of it for ``ttl_ms``, unless ``hold_behaviour`` says
+        more.
+        """
+        check_positive("ttl_ms", ttl_ms)
+        if items:
+            pairs: list[Argument] = [part for pair in items.items() for part in pair]
+            name = keys.behaviour(uid)
+            await self._redis.transaction([("HSET", name, *pairs), ("PEXPIRE", name, ttl_ms)])
+
+    async def hold_behaviour(self, uid: str) -> None:
+        """Keep it for as long as the catalogue is there."""
+        await self._redis.command("PERSIST", keys.behaviour(uid))
+
+    async def behaviour(self, uid: str, ids: Sequence[str]) -> Sequence[bytes | None]:
+        """What is kept of these arms, in their order."""
+        if not ids:
+            return []
+        found: Sequence[bytes | None] = await self._redis.command("HMGET", keys.behaviour(uid), *ids)
+        return found
 
     async def retired_features(self, uid: str, revision: int) -> bytes | None:
         """Features that were replaced or deleted, while they are kept."""

@@ -28,10 +28,12 @@
     {c:<uid>}:features                           hash    arm -> revision (8) + features     with the catalogue
     {c:<uid>}:documents                          hash    arm -> document, not empty         with the catalogue
     {c:<uid>}:counters                           hash    version, revision; deleted;        with it, then ttl
-                                                         fitted: a reduction; of a
-                                                         copy in an engine: followed,
+                                                         fitted: a reduction; of a copy
+                                                         of arms elsewhere: followed,
                                                          followed_arm, collection, quality
     {c:<uid>}:follower                           string  owner of the lease                 ttl_ms
+    {c:<uid>}:behaviour                          hash    arm -> what keys liked of it       ttl_ms, then
+                                                                                            with the catalogue
     {c:<uid>}:changes                            zset    arm -> version that changed it     with the catalogue
     {c:<uid>}:retired:<revision>                 string  features replaced or deleted       keep_ms
     {p:<n>}:log                                  stream  b, l, f, p (see below)             until trimmed
@@ -176,6 +178,7 @@ documents = _in_catalogue("documents")
 counters = _in_catalogue("counters")
 arm_changes = _in_catalogue("changes")
 follower = _in_catalogue("follower")
+behaviour = _in_catalogue("behaviour")
 
 log = _in_partition("log")
 watermark = _in_partition("watermark")

@@ -123,7 +123,8 @@ class RegistryStore(RedisPart):
 
         Two round trips.
         """
-        await self._redis.script("erase_catalogue", keys.catalogue(uid), [keys.DELETED_KEPT_MS])
+        names = [*keys.catalogue(uid), keys.behaviour(uid)]
+        await self._redis.script("erase_catalogue", names, [keys.DELETED_KEPT_MS])
         await self._redis.command("HDEL", keys.DELETED, uid)
 
 

@@ -519,6 +519,8 @@ WRITES = (
     ),
 )
 IMPORT = Endpoint("POST", "/v1/catalogues/{catalogue}/import", "/v1/catalogues/c/import")
+# Of blocks, and none of them: tests/api/test_embeddings.py sends some.
+EMBEDDING = Endpoint("POST", "/v1/catalogues/{catalogue}/embeddings", "/v1/catalogues/c/embeddings")
 CHANGE = Endpoint(
     "PATCH",
     "/v1/bandits/{bandit}",
@@ -667,7 +669,7 @@ DELETES = (
     Endpoint("DELETE", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/bob"),
     Endpoint("DELETE", "/v1/slates/{campaign}", "/v1/slates/s-unused"),
 )
-ALL = (*WRITES, IMPORT, *READS, *DELETES)
+ALL = (*WRITES, IMPORT, EMBEDDING, *READS, *DELETES)
 
 
 PULLS: dict[str, dict[str, str]] = {}  # of each world, by its token

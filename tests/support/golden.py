@@ -46,7 +46,7 @@ from app.indexes import (
 from app.learning import tokens
 from app.measuring import evaluation_jobs
 from app.milvus import index
-from app.records import encoding, features, left_out, logged, records
+from app.records import behaviour, encoding, features, left_out, logged, records
 from app.serving import choice
 from app.storage import redis_keys
 from app.storage.embedded import losses
@@ -64,6 +64,7 @@ RECORDS: dict[str, type] = {
     "catalogue, features, embedding": features.EmbeddingRule,
     "catalogue, features, reduce": features.ReduceRule,
     "catalogue, reduction": features.Reduction,
+    "catalogue, behaviour": behaviour.BehaviourRecord,
     "arm": records.ArmDocument,
     "arm before its catalogue is fitted": records.UnfittedArmDocument,
     "log entry": records.RewardPayload,
@@ -126,6 +127,7 @@ RECORDS: dict[str, type] = {
 # What stays in the memory of a process, or is an answer: its fields may change.
 NOT_STORED = {
     "_Exported", "_Served", "Access", "ActivationView", "Allowed", "Answer", "Applied", "Arm", "ArmRevision",
+    "ArmsOfBehaviour", "EmbeddingHead",
     "Bandit", "BanditQuota", "Barred", "Block", "Bucket", "Candidates", "ChooseRequest",
     "ConstantSnapshot", "ConstraintFields", "Document", "Drawn", "DryRun", "DryRunArm", "EvaluationJob",
     "ExposuresView", "ExposureView", "FieldError", "FieldSummary", "LearnedMoveView", "LearnedPageView",

@@ -1,4 +1,4 @@
--- KEYS   features, documents, counters, changes
+-- KEYS   features, documents, counters, changes, behaviour
 -- ARGV   ms for which it stays noted that it was deleted
 -- Result 1
 -- Effect in one step: the arms go, and none is written from now on, also by whoever has not heard of it.

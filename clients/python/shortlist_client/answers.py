@@ -281,6 +281,29 @@ class Display:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldOutErrors:
+    """Mean squared errors on rewards that were held out: of the catalogue ``before``, and of this one."""
+
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """What an embedding was made of: so many ``rewards`` of so many ``keys``, of so many ``arms``; how many
+    arms were ``without``: their features come from their fields.
+
+    ``held_out``: None where nothing was held out.
+    """
+
+    rewards: int
+    keys: int
+    arms: int
+    without: int
+    held_out: HeldOutErrors | None
+
+
+@dataclass(frozen=True, slots=True)
 class Catalogue:
     """``size``: its number of arms. ``filters``: those that were asked most often lately.
 
@@ -294,6 +317,9 @@ class Catalogue:
     absent in lists, and where the arms are in Milvus. ``basis``: where it is asked for. ``warnings``:
     what these features cost; absent if nothing is to be said. ``findings``: what is wrong with it, as in
     `/v1/status`; absent if nothing is.
+
+    Of a catalogue that ``follows`` another one: ``behaviour``, of which its features are an embedding;
+    ``filled``: whether it has had all arms.
     """
 
     id: str
@@ -310,6 +336,9 @@ class Catalogue:
     warnings: tuple[str, ...] | None = None
     findings: tuple[Finding, ...] | None = None
     display: Display | None = None
+    follows: str | None = None
+    filled: bool | None = None
+    behaviour: Behaviour | None = None
 
     @property
     def given(self) -> int:

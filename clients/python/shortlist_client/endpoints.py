@@ -237,6 +237,16 @@ class Endpoints:
             catalogue, content=_streamed("blocks", blocks), safe=isinstance(blocks, bytes)
         )
 
+    @endpoint
+    def make_embedding(self, catalogue: str, blocks: bytes | Iterable[bytes]) -> Call[Catalogue]:
+        """Make a catalogue that follows this one, by an embedding that was computed: `shortlist embed` does.
+
+        What is given as bytes can be sent again by itself.
+        """
+        return routes.MAKE_EMBEDDING.call(
+            catalogue, content=_streamed("blocks", blocks), safe=isinstance(blocks, bytes)
+        )
+
     # Bandits and learners
 
     @endpoint

@@ -219,6 +219,9 @@ DELETE_ARM = Route("DELETE", f"{_CATALOGUE}/arms/{{arm}}", NOTHING, SAFE)
 DELETE_ARMS = Route("POST", f"{_CATALOGUE}/arms/delete", answers.Deleted, SAFE, bodies.ArmIdsBody)
 IMPORT_ARMS = Route("POST", f"{_CATALOGUE}/import", answers.Upserted, NEVER, content_type=NDJSON)
 IMPORT_BLOCKS = Route("POST", f"{_CATALOGUE}/import", answers.Upserted, NEVER, content_type=BLOCKS)
+MAKE_EMBEDDING = Route(
+    "POST", f"{_CATALOGUE}/embeddings", answers.Catalogue, NEVER, content_type=BLOCKS
+)  # fmt: skip
 
 PUT_BANDIT = Route("PUT", _BANDIT, answers.Bandit, SAFE, settings.BanditBody)
 GET_BANDIT = Route("GET", _BANDIT, answers.Bandit, SAFE)

@@ -2,6 +2,7 @@
 
 from shortlist_client.files.arm_files import are_exports
 from shortlist_client.files.arm_rows import FileError
+from shortlist_client.files.behaviour import Behaviour, read_behaviour
 from shortlist_client.files.exporting import export_catalogue, export_learners, export_log
 from shortlist_client.files.history import HistoryOptions, import_history
 from shortlist_client.files.importing import import_arms, import_learners
@@ -9,6 +10,7 @@ from shortlist_client.files.table_arms import TableOptions
 from shortlist_client.files.table_importing import ImportOptions, import_tables
 
 __all__ = [
+    "Behaviour",
     "FileError",
     "HistoryOptions",
     "ImportOptions",
@@ -21,4 +23,5 @@ __all__ = [
     "import_history",
     "import_learners",
     "import_tables",
+    "read_behaviour",
 ]

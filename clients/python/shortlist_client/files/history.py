@@ -44,10 +44,13 @@ NAME_BYTES = 30
 
 @dataclass(frozen=True, slots=True)
 class HistoryOptions:
-    """Which columns are what. ``key`` is needed by a bandit of scope per_key, ``at`` is when it was."""
+    """Which columns are what. ``key`` is needed by a bandit of scope per_key, ``at`` is when it was.
+
+    ``value`` None: every row counts as 1.
+    """
 
     arm: str
-    value: str
+    value: str | None
     key: str | None = None
     at: str | None = None
     encoding: str | None = None
@@ -74,7 +77,7 @@ def import_history(client: Client, bandit: str, files: Sequence[Path], options: 
     """Teach the rows of tables; lines that say what was done. Raises FileError, ShortlistError."""
     check_version(client)
     _check_bandit(client.get_bandit(bandit), options)
-    history = _History(files, options)
+    history = History(files, options)
     bad, count, id_bytes = BadRows(options.skip_bad), 0, 0
     with meter("checked", history.rows_total, "rows") as advance, closing(history.batches()) as batches:
         for batch in batches:
@@ -110,7 +113,7 @@ def _check_bandit(bandit: Bandit, options: HistoryOptions) -> None:
             )
 
 
-def _send(client: Client, bandit: str, history: _History, count: int) -> Iterator[str]:
+def _send(client: Client, bandit: str, history: History, count: int) -> Iterator[str]:
     accepted = duplicate = 0
     rejected, first = Counter[str](), dict[str, str]()
     with meter("sent", count, "rows") as advance:
@@ -154,8 +157,11 @@ def _mb(count: float) -> str:
     return f"{count / 2**20:,.1f} MB"
 
 
-class _History:
-    """The observations of some tables. Raises FileError: a file cannot be read, or lacks a column."""
+class History:
+    """The observations of some tables; ``columns`` tell what cells mean.
+
+    Raises FileError: a file cannot be read, or lacks a column.
+    """
 
     def __init__(self, files: Sequence[Path], options: HistoryOptions) -> None:
         self._options = options
@@ -171,18 +177,20 @@ class _History:
         self.notes = [f"{table.path.name} {table.note}" for table in self.tables if table.note]
         of_texts = all(table.is_text for table in self.tables)
         semicolons = any(table.delimiter == ";" for table in self.tables)
-        self._value = Column(options.value, of_texts=of_texts, semicolons=semicolons)
-        self._at = Column(options.at or "", of_texts=of_texts)
+        self.columns: dict[str, Column] = {}
+        if options.value is not None:
+            self.columns[options.value] = Column(options.value, of_texts=of_texts, semicolons=semicolons)
+        if options.at is not None:
+            self.columns[options.at] = Column(options.at, of_texts=of_texts)
         self.rows_total = 0
         for table in self.tables:
             for rows in table.rows(options.columns):
-                self._value.see(rows.cells[options.value])
-                if options.at is not None:
-                    self._at.see(rows.cells[options.at])
+                for name, column in self.columns.items():
+                    column.see(rows.cells[name])
                 self.rows_total += len(rows) + len(rows.bad)
-        self._value.settle()
-        self._at.settle()
-        self.notes += filter(None, [self._value.note])
+        for column in self.columns.values():
+            column.settle()
+        self.notes += [column.note for column in self.columns.values() if column.note]
         self._latest_ms = time.time_ns() // 1_000_000 + AHEAD_MS
 
     @property
@@ -230,10 +238,12 @@ class _History:
                     result[name] = identifier_of(cells[column])
                 except ValueError as error:
                     return column, str(error)
-        try:
-            result["value"] = _value_of(self._value, cells[options.value])
-        except ValueError as error:
-            return options.value, str(error)
+        result["value"] = 1.0
+        if options.value is not None:
+            try:
+                result["value"] = value_of(self.columns[options.value], cells[options.value])
+            except ValueError as error:
+                return options.value, str(error)
         if options.at is not None:
             try:
                 result["at"] = self._time_of(cells[options.at])
@@ -246,7 +256,7 @@ class _History:
         if isinstance(cell, dt.datetime | dt.date) and cell == cell:  # noqa: PLR0124 - pandas' NaT
             at_ms = _ms(cell)
         else:
-            value = self._at.value(cell)
+            value = self.columns[self._options.at or ""].value(cell)
             if value is None:
                 raise ValueError("is missing")
             at_ms = _ms_of(value)
@@ -259,7 +269,8 @@ def _digest(content: str) -> bytes:
     return blake2b(content.encode(), digest_size=15).digest()
 
 
-def _value_of(column: Column, cell: Any) -> float:
+def value_of(column: Column, cell: Any) -> float:
+    """The number in a cell. Raises ValueError."""
     value = plain(column.value(cell))
     if value is None:
         raise ValueError("is missing")

@@ -1,0 +1,157 @@
+"""POST /v1/catalogues/{c}/embeddings: a catalogue of the same arms, whose features are made of behaviour.
+
+The embedding is computed by whoever has the behaviour: `shortlist embed` does, from tables of clicks. The
+body is blocks, as in an import (``imports``). The first is a msgpack document ``{"catalogue": name,
+"version": that of the followed catalogue when its arms were read, "linear": d x T numbers, "shift": d
+numbers, "kappa": number, "rewards", "keys", "arms", "without": counts}``; each of the others ``{"ids": [...],
+"likes": n numbers, "vectors": n x d numbers}``. Numbers are bytes: float32, little-endian, row after row.
+``app/records/behaviour.py`` says what is made of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from fastapi import Request, Response
+from numpy.typing import NDArray
+
+from app.api import limits
+from app.api.arms import BLOCKS
+from app.api.catalogues import CatalogueView, view_of
+from app.api.fields import IDENTIFIER
+from app.api.imports import blocks
+from app.api.problems import problems
+from app.api.strict_json import Provided, check_encoding, json_router, reply
+from app.catalogues.catalogue import Catalogue
+from app.catalogues.embeddings import Embeddings, NewEmbedding
+from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.platform.errors import BadRequest, Conflict, DimensionMismatch, Invalid
+from app.records.behaviour import BehaviourRecord
+from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURE, MAX_FEATURES
+
+T = TypeVar("T")
+MOST_KAPPA = 1e6
+_AN_ID = re.compile(IDENTIFIER)
+
+router = json_router(prefix="/v1/catalogues", tags=["catalogues"])
+
+
+class EmbeddingHead(msgspec.Struct, forbid_unknown_fields=True):
+    """The first block; see the module."""
+
+    catalogue: str
+    version: int
+    linear: bytes
+    shift: bytes
+    kappa: float
+    rewards: int
+    keys: int
+    arms: int
+    without: int
+
+
+class ArmsOfBehaviour(msgspec.Struct, forbid_unknown_fields=True):
+    """A further block."""
+
+    ids: list[str]
+    likes: bytes
+    vectors: bytes
+
+
+_head, _arms = msgspec.msgpack.Decoder(EmbeddingHead), msgspec.msgpack.Decoder(ArmsOfBehaviour)
+
+
+@router.post(
+    "/{catalogue}/embeddings",
+    response_model=CatalogueView,
+    status_code=201,
+    responses={**problems(409), 200: {"model": CatalogueView}},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {BLOCKS: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+)
+async def make(
+    catalogue: str,
+    request: Request,
+    filtered: Provided[FilteredSnapshots],
+    embeddings: Provided[Embeddings],
+) -> Response:
+    """Make a catalogue that follows this one: the same arms, by an embedding of behaviour that was computed
+    elsewhere, as `shortlist embed` does.
+
+    Arms come within seconds; until ``filled`` is true no bandit can have it. 200: the same one exists, 409:
+    another one has the name.
+    """
+    check_encoding(request)
+    source = await embeddings.source(catalogue)
+    body = aiter(blocks(request.stream()))
+    head = _decoded(_head, await anext(body, b""), "first block")
+    record = _record(head, source)
+    made, new = await _stored(embeddings.begin(source, record), head, body)
+    return reply(await view_of(made, filtered), 201 if new else 200)
+
+
+async def _stored(
+    embedding: NewEmbedding, head: EmbeddingHead, body: AsyncIterator[bytes]
+) -> tuple[Catalogue, bool]:
+    dim, number = len(head.shift) // 4, 0
+    async for data in body:
+        block = _decoded(_arms, data, "block after the first")
+        count = len(block.ids)
+        if count > limits.MAX_BLOCK_ARMS or not all(map(_AN_ID.fullmatch, block.ids)):
+            message = f"must be at most {limits.MAX_BLOCK_ARMS} ids that match ^{IDENTIFIER}$"
+            raise Invalid(message, path=(number, "ids"))
+        likes = _numbers(block.likes, (count, 1), (number, "likes"))[:, 0]
+        if (likes <= 0.0).any():
+            raise Invalid("must be above 0: an arm without likes is left out", path=(number, "likes"))
+        await embedding.add(block.ids, likes, _numbers(block.vectors, (count, dim), (number, "vectors")))
+        number += 1
+    return await embedding.make(head.catalogue)
+
+
+def _record(head: EmbeddingHead, source: Catalogue) -> BehaviourRecord:
+    """Raises Invalid, Conflict: the source is not what it was when its arms were read."""
+    if not _AN_ID.fullmatch(head.catalogue):
+        raise Invalid(f"must match ^{IDENTIFIER}$", path=("catalogue",))
+    dim = len(head.shift) // 4
+    if not 1 <= dim <= MAX_FEATURES:
+        raise Invalid(f"must be 1 to {MAX_FEATURES:,} numbers", path=("shift",))
+    if dim * source.dim > MAX_BASIS_NUMBERS:
+        raise Invalid(
+            f"dim times the {source.dim:,} features of {source.name} must be at most {MAX_BASIS_NUMBERS:,}",
+            path=("shift",),
+        )
+    _numbers(head.shift, (1, dim), ("shift",))
+    if len(head.linear) != 4 * dim * source.dim or head.version > source.version:
+        raise Conflict(f"{source.name} is another catalogue than when its arms were read: begin again")
+    _numbers(head.linear, (dim, source.dim), ("linear",))
+    if not 0.0 < head.kappa <= MOST_KAPPA:
+        raise Invalid(f"must be above 0, and at most {MOST_KAPPA:,.0f}", path=("kappa",))
+    counts = {name: getattr(head, name) for name in ("rewards", "keys", "arms", "without")}
+    if wrong := next((name for name, count in counts.items() if not 0 <= count < 2**63), None):
+        raise Invalid("must not be negative", path=(wrong,))
+    return BehaviourRecord(source.name, source.uid, head.linear, head.shift, head.kappa, **counts)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes, what: str) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"the {what} is not what POST …/embeddings takes: {error}") from None
+
+
+def _numbers(data: bytes, shape: tuple[int, int], where: tuple[str | int, ...]) -> NDArray[np.float32]:
+    rows, columns = shape
+    if len(data) != 4 * rows * columns:
+        raise DimensionMismatch(f"must be {rows} x {columns} numbers of float32", path=where)
+    found = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False).reshape(shape)
+    if not (np.abs(found) <= MAX_FEATURE).all():
+        raise Invalid(f"every number must be finite, and at most {MAX_FEATURE:,.0f} in magnitude", path=where)
+    return found

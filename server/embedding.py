@@ -1,0 +1,222 @@
+"""`shortlist embed`: a catalogue of the same arms, by an embedding of what keys liked.
+
+The embedding is computed here, from files; the service makes a catalogue of it in one step, fills it, and
+goes on encoding arms that come. Nothing is changed before that step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from app.platform.errors import ShortlistError
+from app.records.features import MAX_BASIS_NUMBERS, MAX_FEATURES
+from shortlist.embedding import table_map
+from shortlist.embedding.behaviour import ArmEmbedding, embed, keys_by_arms
+from shortlist.embedding.table_map import TableMap
+from shortlist.errors import InvalidParameter
+from shortlist_client import Client, errors
+from shortlist_client.answers import Catalogue
+from shortlist_client.files import Behaviour, HistoryOptions, read_behaviour
+from shortlist_client.files.exporting import pages
+from shortlist_client.files.progress import meter
+from shortlist_client.files.versions import check_version
+
+SEED = 0
+PAGE = 1_000
+BLOCK_ARMS = 1_000
+HEAD_BYTES = 4
+FILL_S, LOOK_S = 600.0, 0.2
+SHOWN_ARMS, SHOWN_NEAREST = 10, 3
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedOptions:
+    """``liked``: values from here on count as liked. ``move``: a bandit to move over afterwards."""
+
+    history: HistoryOptions
+    dim: int = 32
+    liked: float | None = None
+    move: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arms:
+    """The arms of the followed catalogue. Shape: table (arms, T)."""
+
+    ids: list[str]
+    titles: list[str]
+    table: NDArray[np.float32]
+
+
+def embed_history(
+    client: Client, source: str, name: str, files: Sequence[Path], options: EmbedOptions
+) -> Iterator[str]:
+    """Make the catalogue ``name``, which follows ``source``; lines that say what was done.
+
+    Raises ShortlistError; errors of the client and its files.
+    """
+    check_version(client)
+    found = client.get_catalogue(source)
+    _check(client, found, name, options)
+    arms = _read_arms(client, found)
+    numbers = {arm_id: number for number, arm_id in enumerate(arms.ids)}
+    behaviour = read_behaviour(files, options.history, numbers, liked=options.liked)
+    yield from behaviour.lines
+    embedding, key_count = _embedded(behaviour, len(arms.ids), options.dim)
+    likes = embedding.likes
+    table_to_embedding = table_map.fit(arms.table, embedding.vectors, likes, np.random.default_rng(SEED))
+    liked = np.flatnonzero(likes)
+    without = len(likes) - len(liked)
+    counts = {"rewards": int(likes.sum()), "keys": key_count, "arms": len(liked), "without": without}
+    yield (
+        f"{key_count:,} keys liked {len(liked):,} of {len(likes):,} arms, {counts['rewards']:,} times; "
+        f"{options.dim} numbers keep {embedding.share:.0%} of it"
+    )
+    if behaviour.unknown:
+        yield f"{behaviour.unknown:,} rows are of arms that {source} has not, and were left out"
+    yield (
+        f"{without:,} arms were liked by nobody: their features come from their fields, which explain "
+        f"{table_to_embedding.r2:.0%} of the embedding"
+    )
+    if options.history.dry_run:
+        yield from _nearest(arms, embedding)
+        yield "dry run: nothing was made"
+        return
+    head = _head(name, found, table_to_embedding, counts)
+    body = b"".join(_framed(block) for block in [head, *_blocks(arms, embedding, liked)])
+    made = client.make_embedding(source, body)
+    _wait_filled(client, name, found.size)
+    yield f"{name} has the arms of {source} with {made.dim} features each, and follows it"
+    if options.move is not None:
+        done = client.move_bandit(options.move, catalogue=name)
+        yield f"{options.move} moved from {done.from_} to {done.to}: {done.learners:,} learners, {done.carry}"
+        yield from (f"- {warning}" for warning in done.warnings)
+
+
+def _check(client: Client, source: Catalogue, name: str, options: EmbedOptions) -> None:
+    """What can be said before anything is read."""
+    if not 1 <= options.dim <= MAX_FEATURES:
+        raise ShortlistError(f"--dim: must be from 1 to {MAX_FEATURES:,}")
+    if source.index["requested"] == "milvus":
+        raise ShortlistError(
+            f"--from: the arms of {source.id} are in Milvus, and an embedding needs them in memory"
+        )
+    if not source.size:
+        raise ShortlistError(f"--from: {source.id} has no arms")
+    if source.follows is not None:
+        raise ShortlistError(f"--from: {source.id} follows {source.follows}: name that")
+    if options.dim * source.dim > MAX_BASIS_NUMBERS:
+        most = MAX_BASIS_NUMBERS // source.dim
+        raise ShortlistError(f"--dim: at most {most:,} where arms have {source.dim:,} features")
+    if not options.history.dry_run:
+        try:
+            client.get_catalogue(name)
+        except errors.NotFound:
+            pass
+        else:
+            raise ShortlistError(f"--catalogue: {name} exists already; name another one, or delete it")
+    if options.move is not None:
+        bandit = client.get_bandit(options.move)
+        if bandit.catalogue != source.id:
+            raise ShortlistError(
+                f"--then-move: {bandit.id} has the catalogue {bandit.catalogue}, not {source.id}"
+            )
+
+
+def _read_arms(client: Client, source: Catalogue) -> _Arms:
+    field = None if source.display is None else source.display.title
+    ids, titles, tables = list[str](), list[str](), list[NDArray[np.float32]]()
+    with meter("arms", source.size, "arms") as advance:
+        for page in pages(lambda cursor: client.list_arms(source.id, cursor=cursor, limit=PAGE)):
+            if not page:
+                continue
+            ids += [arm.id for arm in page]
+            titles += [str(arm.metadata.get(field, arm.id)) if field else arm.id for arm in page]
+            tables.append(np.array([arm.features for arm in page], dtype=np.float32))
+            advance(len(page))
+    # An arm that was changed while pages were read comes again at the end: as it is last.
+    last = {arm_id: place for place, arm_id in enumerate(ids)}
+    places = list(last.values())
+    table = np.concatenate(tables)[places]
+    if table.shape[1] != source.dim:
+        raise ShortlistError(f"--from: the features of {source.id} are not fitted yet")
+    return _Arms([ids[place] for place in places], [titles[place] for place in places], table)
+
+
+def _embedded(behaviour: Behaviour, arm_count: int, dim: int) -> tuple[ArmEmbedding, int]:
+    """The embedding, and how many keys liked anything."""
+    shape = (behaviour.key_count, arm_count)
+    liked = keys_by_arms(behaviour.keys, behaviour.arms, behaviour.values, shape=shape)
+    keys = int(np.count_nonzero(np.diff(liked.indptr)))
+    if not keys:
+        raise ShortlistError(
+            "--history: no row says that a key liked an arm of the catalogue, with a value above 0, or from "
+            "--liked on"
+        )
+    try:
+        return embed(liked, dim, np.random.default_rng(SEED)), keys
+    except InvalidParameter as error:
+        raise ShortlistError(
+            f"--dim: {dim} is more than this history tells apart, where {keys:,} keys like "
+            f"{len(np.unique(liked.indices)):,} arms: {error}"
+        ) from None
+
+
+def _head(name: str, source: Catalogue, found: TableMap, counts: dict[str, int]) -> bytes:
+    document = {
+        "catalogue": name,
+        "version": source.version,
+        "linear": found.linear.astype("<f4").tobytes(),
+        "shift": found.shift.astype("<f4").tobytes(),
+        "kappa": found.kappa,
+    }
+    return msgspec.msgpack.encode(document | counts)
+
+
+def _blocks(arms: _Arms, embedding: ArmEmbedding, liked: NDArray[np.int64]) -> Iterator[bytes]:
+    for start in range(0, len(liked), BLOCK_ARMS):
+        rows = liked[start : start + BLOCK_ARMS]
+        yield msgspec.msgpack.encode(
+            {
+                "ids": [arms.ids[row] for row in rows.tolist()],
+                "likes": embedding.likes[rows].astype("<f4").tobytes(),
+                "vectors": embedding.vectors[rows].astype("<f4").tobytes(),
+            }
+        )
+
+
+def _framed(block: bytes) -> bytes:
+    return len(block).to_bytes(HEAD_BYTES, "little") + block
+
+
+def _wait_filled(client: Client, name: str, size: int) -> None:
+    """Return once the catalogue has had all arms."""
+    until, before = time.monotonic() + FILL_S, 0
+    with meter("filled", size, "arms") as advance:
+        while not (found := client.get_catalogue(name)).filled:
+            advance(found.size - before)
+            before = found.size
+            if time.monotonic() > until:
+                raise ShortlistError(
+                    f"{name} was made, and has only {found.size:,} arms after {FILL_S:.0f} s"
+                )
+            time.sleep(LOOK_S)
+        advance(found.size - before)
+
+
+def _nearest(arms: _Arms, embedding: ArmEmbedding) -> Iterator[str]:
+    """The nearest of the arms that most keys liked, by the angle between them."""
+    lengths = np.linalg.norm(embedding.vectors, axis=1, keepdims=True)
+    directions = embedding.vectors / np.maximum(lengths, np.finfo(float).tiny)
+    for row in np.argsort(-embedding.likes, kind="stable")[:SHOWN_ARMS].tolist():
+        cosines = directions @ directions[row]
+        cosines[row] = -np.inf
+        nearest = np.argsort(-cosines, kind="stable")[:SHOWN_NEAREST].tolist()
+        yield f"near {arms.titles[row]}: {', '.join(arms.titles[other] for other in nearest)}"

@@ -1,0 +1,180 @@
+"""`shortlist embed`: a catalogue of what people like, from tables of clicks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from server.cli import main
+from service_process import Service, serving
+from shortlist_client import Client, errors
+
+Run = Callable[..., tuple[int, str, str]]
+COLUMNS = ["--key-column", "user", "--arm-column", "film", "--value-column", "stars"]
+GENRES = ("drama", "comedy", "horror")
+FILMS = 30  # three genres of ten; of each one that nobody has seen
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with serving(tmp_path_factory.mktemp("embed")) as service:
+        yield service
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[Client]:
+    """A client of the service, which has a catalogue of films and no other one."""
+    with Client(service.url) as client:
+        for bandit in list(client.bandits()):
+            client.delete_bandit(bandit.id)
+        for catalogue in sorted(client.catalogues(), key=lambda each: each.follows is None):
+            client.delete_catalogue(catalogue.id)
+        rule = {"fields": [{"name": "genre", "kind": "category", "values": list(GENRES)}]}
+        client.put_catalogue("films", features=rule, display={"title": "title"})
+        films = [
+            {"id": f"f{number}", "metadata": {"genre": GENRES[number % 3], "title": f"Film {number}"}}
+            for number in range(FILMS)
+        ]
+        client.upsert_arms("films", films)
+        yield client
+
+
+@pytest.fixture
+def run(service: Service, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main(["embed", *map(str, arguments), "--url", service.url])
+        shown = capsys.readouterr()
+        said = ("arms: ", "read: ", "filled: ")
+        return status, shown.out, "\n".join(x for x in shown.err.splitlines() if not x.startswith(said))
+
+    return run
+
+
+@pytest.fixture
+def ratings(tmp_path: Path) -> Path:
+    """Of 90 keys, each of which gives five stars within one genre, and one star elsewhere."""
+    rng = np.random.default_rng(0)
+    lines = ["user,film,stars"]
+    for user in range(90):
+        seen = rng.choice(FILMS - 3, 18, replace=False).tolist()
+        lines += [f"u{user},f{number},{5 if number % 3 == user % 3 else 1}" for number in seen]
+    path = tmp_path / "ratings.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_films_are_near_what_the_same_people_like(client: Client, run: Run, ratings: Path):
+    asked = ["--history", ratings, *COLUMNS, "--liked", "4", "--catalogue", "films-2", "--from", "films"]
+    status, shown, said = run(*asked, "--dim", "3", "--dry-run")
+    assert (status, said) == (0, "")
+    assert "90 keys liked 27 of 30 arms" in shown
+    assert "3 arms were liked by nobody" in shown
+    near = [line.removeprefix("near ").split(": ") for line in shown.splitlines() if line.startswith("near ")]
+    assert len(near) == 10
+    for film, others in near:
+        numbers = [int(each.split()[1]) for each in [film, *others.split(", ")]]
+        assert len({number % 3 for number in numbers}) == 1
+    with pytest.raises(errors.NotFound):
+        client.get_catalogue("films-2")
+    client.put_bandit("home", catalogue="films", policy="sub_ts", scope="per_key")
+    status, shown, said = run(*asked, "--dim", "3", "--then-move", "home")
+    assert (status, said) == (0, "")
+    assert client.get_bandit("home").catalogue == "films-2"
+    found = client.get_catalogue("films-2")
+    assert (found.follows, found.dim, found.size, found.filled) == ("films", 3, FILMS, True)
+    assert found.behaviour is not None
+    assert (found.behaviour.keys, found.behaviour.arms, found.behaviour.without) == (90, 27, 3)
+    features = {
+        arm.id: np.array(arm.features)
+        for page in [client.list_arms("films-2", limit=100)]
+        for arm in page.items
+    }
+    unseen, same, other = features["f27"], features["f0"], features["f1"]
+    assert unseen @ same > 0.5 * np.linalg.norm(unseen) * np.linalg.norm(same)
+    assert unseen @ other < 0.3 * np.linalg.norm(unseen) * np.linalg.norm(other)
+
+
+def test_rows_of_other_arms_and_keys_with_one_event_are_no_harm(client: Client, run: Run, ratings: Path):
+    with ratings.open("a") as file:
+        file.write("single,f0,5\nu1,elsewhere,5\nu2,elsewhere,5\n")
+    asked = [
+        "--history",
+        ratings,
+        *COLUMNS,
+        "--liked",
+        "4",
+        "--catalogue",
+        "x",
+        "--from",
+        "films",
+        "--dim",
+        "3",
+    ]
+    status, shown, _ = run(*asked, "--dry-run")
+    assert status == 0
+    assert "91 keys liked 27 of 30 arms" in shown
+    assert "2 rows are of arms that films has not, and were left out" in shown
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"--dim": "28"}, "--dim: 28 is more than this history tells apart"),
+        ({"--dim": "0"}, "--dim: must be from 1"),
+        ({"--liked": "6"}, "no row says that a key liked an arm"),
+        ({"--from": "nothing"}, "there is no catalogue"),
+        ({"--catalogue": "films"}, "films exists already"),
+        ({"--arm-column": "sku"}, "has no column sku"),
+        ({"--key-column": ""}, "has no column"),
+        ({"--then-move": "nobody"}, "there is no bandit"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line_and_makes_nothing(
+    client: Client, run: Run, ratings: Path, changed: dict[str, str], why: str
+):
+    options = dict(zip(COLUMNS[::2], COLUMNS[1::2], strict=True))
+    options |= {"--liked": "4", "--catalogue": "new", "--from": "films", **changed}
+    status, shown, said = run("--history", ratings, *(part for pair in options.items() for part in pair))
+    assert (status, shown) == (2, "")
+    assert why in said
+    assert len(said.splitlines()) == 1
+    assert [each.id for each in client.catalogues()] == ["films"]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("user,film,stars\nu1,f1,nan\n", "row 1: stars: is missing"),
+        (
+            "user,film,stars\nu1,f1,5\nu2,f1,5\nu3,f1,5\n",
+            "more than this history tells apart, where 3 keys like 1 arms",
+        ),
+        ("user,film,stars\nu1,,5\n", "row 1: film: is missing"),
+        ("user,film,stars\n", "there are no rows"),
+        ("", "has no rows"),
+    ],
+)
+def test_what_is_wrong_with_a_history_is_named(run: Run, client: Client, tmp_path: Path, text: str, why: str):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    status, _, said = run("--history", path, *COLUMNS, "--catalogue", "new", "--from", "films", "--dim", "2")
+    assert status == 2
+    assert why in said
+    assert [each.id for each in client.catalogues()] == ["films"]
+
+
+def test_a_folder_without_tables_and_a_key_that_is_not_named_are_refused(
+    run: Run, client: Client, tmp_path: Path
+):
+    asked = ["--catalogue", "new", "--from", "films"]
+    assert "folder" in run("--history", tmp_path, *COLUMNS, *asked)[2]
+    assert "No such file" in run("--history", tmp_path / "none.csv", *COLUMNS, *asked)[2]
+    assert (
+        "--key-column: an embedding is made of what the same keys"
+        in run("--history", tmp_path, "--arm-column", "film", *asked)[2]
+    )
+    assert client.get_catalogue("films").size == FILMS
