@@ -61,7 +61,7 @@ from app.replication import health
 from app.replication.expected_store import ExpectedStore
 from app.replication.health import Health
 from app.replication.sync import RemoteWorkers, Sync
-from app.serving.choice import known_entry_of
+from app.serving.choice import recorded_decision
 from app.serving.constraints.frequency_caps import FrequencyCaps
 from app.serving.dry_runs import DryRuns
 from app.serving.pipeline import Choosing, Pipeline, constraints_of
@@ -127,7 +127,7 @@ class Service:
             resync=lambda partition: self._remote.sync(partition),  # noqa: PLW0108 - made below
             folded=self._folded,
             forgotten=self._forgotten,
-            event_knew=known_entry_of,
+            event_decision=recorded_decision,
         )
         self.catalogues = Catalogues(
             store,

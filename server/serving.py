@@ -38,7 +38,7 @@ from app.platform.logs import set_up_logging
 from app.platform.metrics import Metrics
 from app.platform.settings import VERSION, Settings, misspelled
 from app.replication.expected_store import ExpectedStore
-from app.serving.choice import known_entry_of
+from app.serving.choice import recorded_decision
 from app.storage.embedded.server import EmbeddedServer
 from app.storage.store import Store
 from server.application import create_app
@@ -281,7 +281,7 @@ async def _work(settings: Settings, store: Store) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
     forgetting = Forgetting(
-        store, worker, Hooks(event_knew=known_entry_of), token_ttl_ms=settings.token_ttl_s * 1_000
+        store, worker, Hooks(event_decision=recorded_decision), token_ttl_ms=settings.token_ttl_s * 1_000
     )
     metrics = Metrics()  # counted, and shown by nobody: this process has no HTTP
     housekeeping = Housekeeping(store, forgetting, metrics, wake=worker.wake)

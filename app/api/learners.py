@@ -12,12 +12,13 @@ from fastapi import Query, Request, Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, StringConstraints
 
-from app.api.fields import IDENTIFIER, Cursor, Limit, Page
+from app.api.fields import IDENTIFIER, Cursor, Identifier, Limit, Page
 from app.api.limits import MAX_BODY_BYTES
 from app.api.octet_streams import OCTETS, body_or_octets, documented
+from app.api.problems import Part
 from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
-from app.bandits.bandit import Bandit
+from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.exposure_history import value_of
 from app.bandits.registry import Bandits
 from app.bandits.settings import RepeatsRule
@@ -273,6 +274,23 @@ async def forget(
     """Forget a learner; rewards for its decisions so far are refused from now on."""
     owner = await bandits.get(bandit)
     await forgetting.forget(owner.learner_named(key))
+
+
+@router.delete("/{bandit}/visitors/{visitor}", status_code=204)
+async def forget_visitor(
+    bandit: str, visitor: Identifier, bandits: Provided[Bandits], forgetting: Provided[Forgetting]
+) -> None:
+    """Erase rows of the log, exposures and events of a visitor of a bandit of scope global.
+
+    What was learned stays, since all visitors share it. Repeat the call once the tokens of the visitor have
+    expired: a reward until then writes the row of its decision again. 422 of a bandit of scope per_key, whose
+    keys are learners.
+    """
+    owner = await bandits.get(bandit)
+    if owner.record.scope == "per_key":
+        text = "the bandit has scope per_key: delete the learner of the key in place of a visitor"
+        raise Invalid(text, path=(Part.PATH, "bandit"))
+    await forgetting.forget_visitor(owner.learner_named(GLOBAL_LEARNER), visitor)
 
 
 def _copy(key: str, state: LearnerState) -> dict[str, object]:

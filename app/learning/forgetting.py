@@ -29,6 +29,9 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     its name among the last changes            changes               pushed out       pushed out
     the uid of its bandit, as deleted          deleted               never there      expires
 
+A visitor of a bandit of scope global is no learner: ``forget_visitor`` erases the rows, the choices for
+events and the arms had that name it. The claims of its warm-up slots (turns) expire.
+
 Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
 
     at once    in the call that deletes the bandit
@@ -53,8 +56,11 @@ from __future__ import annotations
 
 import time
 
+import msgspec
+
 from app.learning.checkpoints import Workers
 from app.learning.decisions import DEDUPE_MARGIN_MS, known_entry_of
+from app.learning.tokens import Decision, decision_of
 from app.platform.hooks import Hooks
 from app.records.records import state_payload
 from app.storage.store import Store
@@ -112,10 +118,41 @@ class Forgetting:
         What was decided since then stays: a key that comes back is not forgotten a second time.
         """
         return await self._store.side_data.erase(
-            learner, entry_id, decision_knew=known_entry_of, event_knew=self._hooks.event_knew
+            learner, entry_id, decision_knew=known_entry_of, event_knew=self._event_knew
         )
+
+    async def forget_visitor(self, learner: LearnerId, visitor: str) -> None:
+        """Erase what names a visitor of a bandit of scope global, whose one learner is ``learner``.
+
+        Its rows in the decision log, its choices for events, and what it has had. What was learned stays. A
+        decision of before that is rewarded later has a row again: repeat this once such tokens have expired.
+        Costs a read of all rows and events of the bandit. Raises Unavailable.
+        """
+
+        def names(decision: Decision | None) -> bool:
+            return decision is not None and visitor in {decision.visitor, decision.owner}
+
+        await self._store.side_data.erase_visitor(
+            learner,
+            visitor,
+            row_names=lambda record: names(_decision_of(record)),
+            event_names=lambda record: names(self._hooks.event_decision(record)),
+        )
+        self._hooks.forgotten([LearnerId(learner.bandit_uid, visitor)])
 
     async def erase_bandit(self, uid: str) -> None:
         """Erase the remains of all learners of a deleted bandit."""
         await self._store.quotas.erase(uid)
         await self._store.side_data.erase_bandit(uid)
+
+    def _event_knew(self, record: bytes) -> int | None:
+        decision: Decision | None = self._hooks.event_decision(record)
+        return None if decision is None else decision.known_entry
+
+
+def _decision_of(record: bytes) -> Decision | None:
+    """The decision of a row; None if it cannot be read."""
+    try:
+        return decision_of(record)
+    except msgspec.MsgspecError:
+        return None

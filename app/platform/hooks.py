@@ -37,7 +37,7 @@ class Hooks:
     ``folded(step)``      a worker has folded rewards into learners (``workers.reward_ingestion.Step``)
     ``forgotten(learners)``  learners (``storage.types.LearnerId``) are forgotten: drop what this process made
                           of their states. None: it is not known which, so drop all
-    ``event_knew(record)`` the number of the newest log entry that was known to the choice which is stored for
+    ``event_decision(record)``  the decision (``learning.tokens.Decision``) of the choice that is stored for
                           an event, None: unsaid. The record is written by serving, and erased by learning
     """
 
@@ -48,4 +48,4 @@ class Hooks:
     resync: Callable[[int], Awaitable[object]] = _nothing
     folded: Callable[[Any], None] = _ignore
     forgotten: Callable[[Sequence[Any] | None], None] = _ignore
-    event_knew: Callable[[bytes], int | None] = _ignore
+    event_decision: Callable[[bytes], Any] = _ignore

@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
-from app.learning.tokens import decision_of, raw_of, text_of
+from app.learning.tokens import Decision, decision_of, raw_of, text_of
 from app.platform.answers import FREE_BYTES, hold
 from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer, ShownAs
@@ -163,10 +163,10 @@ def answers(data: bytes, asked: bytes) -> bool:
     return msgspec.msgpack.decode(memoryview(data)[1:], type=_Record).asked in {b"", asked}
 
 
-def known_entry_of(data: bytes) -> int | None:
-    """``Decision.known_entry`` of the choice in a record; None if it says none, or cannot be read."""
+def recorded_decision(data: bytes) -> Decision | None:
+    """The decision of the choice in a record; None if it cannot be read."""
     try:
-        return decision_of(raw_of(choice_of(data).decision)).known_entry
+        return decision_of(raw_of(choice_of(data).decision))
     except (ValueError, zlib.error, msgspec.MsgspecError):
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, check_positive
@@ -12,6 +12,10 @@ from app.storage.types.decisions import DecisionId, LearnerId
 
 _FROM = ":from"
 STEP = 500
+READ = 50  # rows that are read together: one may take 100 kB
+
+Names = Callable[[bytes], bool]
+"""Whether a record names somebody."""
 
 
 class DecisionRows(RedisPart):
@@ -128,6 +132,26 @@ async def erase_rows(redis: RedisClient, partition: int, learner: LearnerId, ent
         cursor = await redis.script("erase_rows", names, arguments)
         if cursor == b"0":
             return
+
+
+async def erase_named_rows(redis: RedisClient, partition: int, learner: LearnerId, names: Names) -> None:
+    """Drop the rows of a learner whose records ``names`` accepts. Reads them all, ``READ`` at a time."""
+    rows_key, *others = [
+        keys.rows(partition, learner),
+        keys.row_times(partition, learner.bandit_uid),
+        keys.ledger(partition),
+    ]
+    async for fields in redis.scan_members("HSCAN", rows_key, "*"):
+        for start in range(0, len(fields), READ):
+            together = fields[start : start + READ]
+            values = await redis.command("HMGET", rows_key, *together)
+            found = [
+                field
+                for field, value in zip(together, values, strict=True)
+                if value is not None and names(_stored("", learner, value).record)
+            ]
+            if found:
+                await redis.script("drop_rows", [rows_key, *others], [learner.name, *found])
 
 
 async def erase_all_rows(redis: RedisClient, partition: int, bandit_uid: str) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from app.storage import redis_keys as keys
-from app.storage.decision_rows import erase_all_rows, erase_rows
+from app.storage.decision_rows import Names, erase_all_rows, erase_named_rows, erase_rows
 from app.storage.part import RedisPart, check_positive
 from app.storage.registry import drop_states
 from app.storage.types import Knew, entry_order
@@ -63,6 +63,25 @@ class LearnerSideData(RedisPart):
         await erase_rows(self._redis, partition, learner, entry_id)
         await self._redis.script("erased", [keys.erase(partition)], [learner.member, entry_id])
         return True
+
+    async def erase_visitor(
+        self, learner: LearnerId, visitor: str, *, row_names: Names, event_names: Names
+    ) -> None:
+        """Remove rows and choices for events of a learner that name a visitor, and what the visitor has had.
+
+        ``row_names`` reads the record of a row, ``event_names`` that of a choice. Safe to repeat.
+
+        Reads all rows and events of the learner, some round trips per thousand of them.
+        """
+        partition = self._partition(learner)
+
+        def goes(kept: bytes | None) -> bool:
+            return kept is not None and event_names(kept)
+
+        await self._erase_events(partition, learner, goes)
+        await erase_named_rows(self._redis, partition, learner, row_names)
+        key = LearnerId(learner.bandit_uid, visitor)
+        await self._erase_key(keys.had(self._partition(key), key))
 
     async def erase_bandit(self, uid: str) -> None:
         """Remove everything that is kept of all learners of a deleted bandit, under any key.

@@ -667,6 +667,7 @@ DELETES = (
     Endpoint("DELETE", "/v1/bandits/{bandit}/quotas/{quota}", "/v1/bandits/b/quotas/unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}/evaluations/{evaluation}", "/v1/bandits/b/evaluations/unused"),
     Endpoint("DELETE", "/v1/bandits/{bandit}/learners/{key}", "/v1/bandits/u/learners/bob"),
+    Endpoint("DELETE", "/v1/bandits/{bandit}/visitors/{visitor}", "/v1/bandits/b/visitors/bob"),
     Endpoint("DELETE", "/v1/slates/{campaign}", "/v1/slates/s-unused"),
 )
 ALL = (*WRITES, IMPORT, EMBEDDING, *READS, *DELETES)

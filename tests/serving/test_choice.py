@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.learning.tokens import Decision, TokenSigner
-from app.serving.choice import Choice, ChosenArm, answers, choice_of, known_entry_of, record_of
+from app.serving.choice import Choice, ChosenArm, answers, choice_of, record_of, recorded_decision
 
 SCORES = (-0.0, 5e-324, 1.7976931348623157e308, -1 / 3, 1e-17)
 
@@ -83,11 +83,11 @@ def test_a_record_says_what_was_known_of_the_log(signer, k, known):
     made = choice(signer, k)
     decision = Decision("0123456789abcdef", "ann", "d", 1, 2, ["a"] * k, [1] * k, known_entry=known)
     made = msgspec.structs.replace(made, decision=signer.sign(decision))
-    assert known_entry_of(record_of(made)) == known
-    assert known_entry_of(msgspec.msgpack.encode(made)) == known
+    assert recorded_decision(record_of(made)).known_entry == known
+    assert recorded_decision(msgspec.msgpack.encode(made)).known_entry == known
 
 
 @pytest.mark.parametrize("end", [0, 1, 2, 30, 60, 100, -1])
 def test_of_a_damaged_record_nothing_is_said(signer, end):
-    assert known_entry_of(record_of(choice(signer, 40))[:end]) is None
-    assert known_entry_of(bytes(end % 256)) is None
+    assert recorded_decision(record_of(choice(signer, 40))[:end]) is None
+    assert recorded_decision(bytes(end % 256)) is None

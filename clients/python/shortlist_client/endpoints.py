@@ -543,6 +543,14 @@ class Endpoints:
         return routes.DELETE_LEARNER.call(bandit, key)
 
     @endpoint
+    def delete_visitor(self, bandit: str, visitor: str) -> Call[None]:
+        """Erase rows, exposures and events of a visitor of a global bandit; what was learned stays.
+
+        Repeat it when the tokens of the visitor have expired: a reward until then writes a row again.
+        """
+        return routes.DELETE_VISITOR.call(bandit, visitor)
+
+    @endpoint
     def get_sets(self, bandit: str, key: str = GLOBAL_LEARNER) -> Call[Sets]:
         """What elimination has left of the arms for a learner."""
         return routes.GET_SETS.call(bandit, key)

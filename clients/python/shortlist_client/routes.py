@@ -266,6 +266,7 @@ PUT_LEARNER_STATE = Route("PUT", _LEARNER, answers.LearnerCopy, SAFE, content_ty
 GET_LEARNER_STATE = Route("GET", _LEARNER, bytes, SAFE)
 GET_LEARNER = Route("GET", _LEARNER, answers.Learner, SAFE, query=bodies.LearnerQuery)
 DELETE_LEARNER = Route("DELETE", _LEARNER, NOTHING, SAFE)
+DELETE_VISITOR = Route("DELETE", f"{_BANDIT}/visitors/{{visitor}}", NOTHING, SAFE)
 GET_EXPOSURES = Route("GET", f"{_LEARNER}/exposures", answers.Exposures, SAFE)
 GET_SETS = Route("GET", f"{_LEARNER}/sets", answers.Sets, SAFE)
 LIST_POLICIES = Route("GET", "/v1/policies", answers.Policies, SAFE)
