@@ -18,6 +18,7 @@ from app.records.records import bytes_to_vector, vector_to_bytes
 from app.storage.types import NOTHING_FOLDED, FoldedCounts
 from shortlist import checks
 from shortlist.linear.learned_prior import LearnedPrior
+from shortlist.linear.reward_sizes import UsualSizes
 from shortlist.types import Matrix, Vector
 
 SHOWN_KEYS = 10  # of fewer keys nobody is told a mean: it would be nearly what one of them likes
@@ -34,6 +35,8 @@ class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
                      lower triangle; all are empty where there is no prior
     ``space``        which move of its bandit it was fitted after; 0: none
     ``variation``    of ``LearnedPrior``; 1 of versions that were made before it was known
+    ``sizes``        of ``LearnedPrior``, float64: the mean squares of all signals, then the variances; empty
+                     where all keys are counted in one unit
     """
 
     number: int
@@ -48,6 +51,7 @@ class PriorRecord(msgspec.Struct, frozen=True, array_like=True):
     residuals: bytes = b""
     space: int = 0
     variation: float = 1.0
+    sizes: bytes = b""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +91,7 @@ class PriorVersion:
         mean[:known] = learned.mean
         residuals = np.diag(np.full(count, _LEAST_NOISE * float(learned.residuals.diagonal().min())))
         residuals[:known, :known] = learned.residuals
+        more = np.zeros((2, count - known))  # 0: nothing is usual of what is new
         wider = LearnedPrior.of(
             mean,
             learned.precision,
@@ -94,6 +99,7 @@ class PriorVersion:
             keys=learned.keys,
             observations=learned.observations,
             variation=learned.variation,
+            sizes=_sizes(np.column_stack((_table_of(learned.sizes), more)) if learned.sizes else None),
         )
         return PriorVersion(self.record, wider)
 
@@ -120,6 +126,7 @@ def version_of(
         vector_to_bytes(learned.residuals),
         space,
         learned.variation,
+        b"" if learned.sizes is None else vector_to_bytes(_table_of(learned.sizes)),
     )
     return PriorVersion(record, learned)
 
@@ -143,6 +150,7 @@ def bytes_to_prior(data: bytes) -> PriorVersion:
         keys=record.keys,
         observations=record.observations,
         variation=record.variation,
+        sizes=_sizes(bytes_to_vector(record.sizes).reshape(2, -1).copy() if record.sizes else None),
     )
     return PriorVersion(record, learned)
 
@@ -159,6 +167,7 @@ def exported(version: PriorVersion) -> dict[str, Any]:
         "precision": None if learned is None else bytes_to_vector(record.precision).tolist(),
         "residuals": None if learned is None else learned.residuals.tolist(),
         "variation": None if learned is None else learned.variation,
+        "sizes": None if learned is None or learned.sizes is None else _table_of(learned.sizes).T.tolist(),
     }
 
 
@@ -173,6 +182,7 @@ class _Exported(msgspec.Struct):
     precision: list[float] | None
     residuals: list[list[float]] | None
     variation: float | None = None  # older versions: not known
+    sizes: list[tuple[float, float]] | None = None
 
 
 def imported(line: bytes) -> PriorVersion:
@@ -194,8 +204,18 @@ def imported(line: bytes) -> PriorVersion:
         keys=item.keys,
         observations=item.observations,
         variation=1.0 if item.variation is None else item.variation,
+        sizes=None if item.sizes is None else _sizes(_table("sizes", item.sizes).T),
     )
     return version_of(item.version, item.since_ms, learned)
+
+
+def _table_of(sizes: UsualSizes) -> Matrix:
+    """Shape: (2, J)."""
+    return np.stack((sizes.mean_squares, sizes.variances))
+
+
+def _sizes(table: Matrix | None) -> UsualSizes | None:
+    return None if table is None else UsualSizes(*table)
 
 
 def _table(name: str, rows: Sequence[Sequence[float]]) -> Matrix:

@@ -58,6 +58,7 @@ PRIORS = pa.schema(
         ("precision", pa.list_(pa.float64())),
         ("residuals", pa.list_(pa.list_(pa.float64()))),
         ("variation", pa.float64()),
+        ("sizes", pa.list_(pa.list_(pa.float64()))),
     ]
 )
 REWARDS = pa.schema(

@@ -44,7 +44,7 @@ LATER = {
     "EvaluationJob": "error", "EvaluationResult": "result", "Guardrail": "most least mean interval",
     "Learner": "used", "LearnedReward": "examined signal signal_number had space",
     "LearningTerms": "constant space moves next", "Links": "console", "LoggedValue": "interval left_out",
-    "PriorVersion": "variation", "Quota": "outstanding signal from",
+    "PriorVersion": "variation sizes", "Quota": "outstanding signal from",
     "Reduction": "arms share_of_variance overlap_at_10", "SignalReport": "places",
     "Report": "unit decisions as_of_decisions next_look interval_decisions warnings complete_from places",
     "SlateCampaign": "rules catalogue metadata", "Status": "findings",

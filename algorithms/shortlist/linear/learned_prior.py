@@ -28,6 +28,10 @@ Algorithm
     As bandits: Hong, Kveton, Zaheer and Ghavamzadeh, "Hierarchical Bayesian Bandits" (2022); Kveton et al.,
     "Meta-Thompson Sampling" (2021). They are given the prior of mu and R; here both are estimated.
 
+A key whose rewards are far larger than those of the others may be counted in a unit of its own
+(``reward_sizes``): then its rewards are multiplied by its f in the fit and for its posterior, which is given
+in the unit of its rewards.
+
 Units: where features or rewards are multiplied by a constant, mu, S and R are multiplied by its powers, so
 choices stay the same.
 """
@@ -43,6 +47,7 @@ from numpy.typing import NDArray
 from shortlist import checks
 from shortlist.linear import ridge as regression
 from shortlist.linear import scales
+from shortlist.linear.reward_sizes import UsualSizes, usual_sizes
 from shortlist.linear.ridge import Factored, Posterior
 from shortlist.linear.ridge_sums import RidgeSums
 from shortlist.linear.signals import SignalPosteriors
@@ -75,6 +80,7 @@ class LearnedPrior:
     ``ridge``           D / trace(S): the ridge of a prior of equal total variance, the same in all directions
     ``variation``       the mean of x^T S x over these decisions: how much keys differ in what they were
                         shown, in units of the variance of the noise
+    ``sizes``           what is usual of the rewards of keys; None: those of all keys are in one unit
     """
 
     mean: Matrix
@@ -86,6 +92,7 @@ class LearnedPrior:
     least: float
     ridge: float
     variation: float
+    sizes: UsualSizes | None = None
 
     @classmethod
     def of(
@@ -97,6 +104,7 @@ class LearnedPrior:
         keys: int,
         observations: float,
         variation: float,
+        sizes: UsualSizes | None = None,
     ) -> LearnedPrior:
         """Return the prior of these numbers. Cost: O(D^3).
 
@@ -116,10 +124,15 @@ class LearnedPrior:
         least = float(eigenvalues[0])
         checks.in_range("precision", least, above=0.0)
         checks.in_range("variation", variation, least=0.0)
+        if sizes is not None:
+            for array in (sizes.mean_squares, sizes.variances):
+                checks.shape("sizes", array, (signals,))
+                checks.finite("sizes", array)
+                checks.in_range("sizes", float(array.min()), least=0.0)
         for array in (mean, precision, residuals, pull):
             array.setflags(write=False)
         ridge = dim / float((1.0 / eigenvalues).sum())
-        return cls(mean, precision, residuals, keys, observations, pull, least, ridge, variation)
+        return cls(mean, precision, residuals, keys, observations, pull, least, ridge, variation, sizes)
 
     @property
     def dim(self) -> int:
@@ -137,11 +150,17 @@ class LearnedPrior:
         Raises: InvalidShape (of another dimension, or more signals than the prior has).
         """
         checks.shape("sums", sums.total, (self.dim * (self.dim + 3) // 2,))
-        moments = sums.with_signals(len(self.mean)).moments
+        sums = sums.with_signals(len(self.mean))
+        moments, residuals = sums.moments, self.residuals
         checks.shape("moments", moments, self.mean.shape)
-        thetas, root = self._solved(sums, (moments + self.pull).T)
+        factors = self._factors(sums)
+        if factors is None:
+            thetas, root = self._solved(sums, (moments + self.pull).T)
+        else:
+            thetas, root = self._solved(sums, (moments * factors[:, None] + self.pull).T)
+            thetas, residuals = thetas / factors, residuals / np.outer(factors, factors)
         thetas = np.ascontiguousarray(thetas.T)
-        forms = np.stack((self.residuals, self.residuals))
+        forms = np.stack((residuals, residuals))
         for array in (thetas, root, forms):
             array.setflags(write=False)
         return SignalPosteriors(thetas, root, self.ridge, 1.0, forms, noise_given=True)
@@ -153,10 +172,21 @@ class LearnedPrior:
         """
         checks.shape("mean", self.mean, (1, None))
         checks.shape("sums", sums.total, (self.dim * (self.dim + 3) // 2,))
-        theta, root = self._solved(sums, sums.moment + self.pull[0])
+        factors, sigma = self._factors(sums), float(np.sqrt(self.residuals[0, 0]))
+        if factors is None:
+            theta, root = self._solved(sums, sums.moment + self.pull[0])
+        else:
+            theta, root = self._solved(sums, sums.moment * factors[0] + self.pull[0])
+            theta, sigma = theta / factors[0], sigma / float(factors[0])
         theta.setflags(write=False)
-        own = Factored(theta, root, self.ridge)
-        return regression.with_noise(own, float(np.sqrt(self.residuals[0, 0])))
+        return regression.with_noise(Factored(theta, root, self.ridge), sigma)
+
+    def _factors(self, sums: RidgeSums) -> Vector | None:
+        """By what the rewards of a key are multiplied, (J,); None: by 1."""
+        if self.sizes is None or not sums.weight > 0.0:
+            return None
+        factors = self.sizes.factors(sums.products.diagonal(), sums.weight)
+        return None if (factors == 1.0).all() else factors
 
     def _solved(self, sums: RidgeSums, moments: NDArray[np.float64]) -> tuple[Vector, Matrix]:
         """V^-1 of the moments, and the root of V^-1. Shapes: (D,) or (D, J) -> the same, (D, D)."""
@@ -186,8 +216,12 @@ def exploration(dim: int, *, keys: int, variation: float) -> float:
     return found
 
 
-def fit(grams: Tensor, moments: Tensor, products: Tensor, weights: Vector) -> LearnedPrior | None:
+def fit(
+    grams: Tensor, moments: Tensor, products: Tensor, weights: Vector, *, own_units: bool = False
+) -> LearnedPrior | None:
     """Return the prior that the sums of N keys imply; None where they say nothing.
+
+    ``own_units``: keys whose rewards are far larger than those of the others are counted in their own unit.
 
     They say nothing where fewer than ``MIN_KEYS`` keys have rewards, or all rewards are 0. A signal whose
     rewards are all 0 has mean 0 and hardly any noise.
@@ -207,6 +241,13 @@ def fit(grams: Tensor, moments: Tensor, products: Tensor, weights: Vector) -> Le
     used = weights > 0.0
     if not used.all():
         grams, moments, products, weights = grams[used], moments[used], products[used], weights[used]
+    sizes = None
+    if own_units and len(weights) >= MIN_KEYS:
+        own = np.einsum("ujj->uj", products)
+        sizes = usual_sizes(own, weights)
+        factors = sizes.factors(own, weights)
+        moments = moments * factors[:, :, None]
+        products = products * factors[:, :, None] * factors[:, None, :]
     squares = np.einsum("ujj->j", products)
     seen = np.flatnonzero(squares > 0.0)
     if len(weights) < MIN_KEYS or not len(seen):
@@ -227,6 +268,7 @@ def fit(grams: Tensor, moments: Tensor, products: Tensor, weights: Vector) -> Le
         keys=len(weights),
         observations=keys.weight,
         variation=max(0.0, float(np.vdot(keys.gram, covariance))) / keys.weight,
+        sizes=sizes,
     )
 
 

@@ -352,3 +352,40 @@ def test_its_variation_is_how_much_keys_differ_in_units_of_the_noise(noise):
     away = (thetas - thetas.mean(axis=0))[:, 0]
     truth = np.einsum("ui,uij,uj->", away, sums[0], away) / sums[3].sum() / noise**2
     assert prior.variation == pytest.approx(truth, rel=1 / 3)
+
+
+def company_and_shoppers(times):
+    """40 keys with 20 rewards each; those of the first are multiplied."""
+    features, values, _ = people(np.random.default_rng(21), keys=40, dim=6, rewards=20)
+    return features, [values[0] * times, *values[1:]]
+
+
+def test_a_key_of_another_size_decides_the_noise_of_all_unless_it_is_counted_in_its_own_unit():
+    sums = sums_of(*company_and_shoppers(20.0))
+    alike = fit(*sums_of(*company_and_shoppers(1.0)))
+    decided, own_units = fit(*sums), fit(*sums, own_units=True)
+    assert decided.residuals[0, 0] > 4.0 * alike.residuals[0, 0]
+    assert own_units.residuals[0, 0] == pytest.approx(alike.residuals[0, 0], rel=0.1)
+    assert np.trace(own_units.covariance) == pytest.approx(np.trace(alike.covariance), rel=0.2)
+
+
+def test_the_posterior_of_a_key_of_another_size_is_in_the_unit_of_its_rewards():
+    features, values = company_and_shoppers(20.0)
+    prior = fit(*sums_of(features, values), own_units=True)
+    large, usual = (fold(features[0], values[0][:, 0] * share) for share in (1.0, 1.0 / 20.0))
+    found, expected = prior.posterior(large), prior.posterior(usual)
+    np.testing.assert_allclose(found.theta / 20.0, expected.theta, rtol=0.3, atol=0.1)
+    assert found.sigma / 20.0 == pytest.approx(expected.sigma, rel=0.3)
+    of_signals = prior.known(large)
+    np.testing.assert_allclose(of_signals.thetas[0], found.theta)
+    assert of_signals.forms[0, 0, 0] == pytest.approx(found.sigma**2)
+
+
+def test_where_no_key_is_far_larger_own_units_change_nothing():
+    sums = sums_of(*company_and_shoppers(1.0))
+    alike, own_units = fit(*sums), fit(*sums, own_units=True)
+    for name in ("mean", "precision", "residuals"):
+        assert getattr(own_units, name).tobytes() == getattr(alike, name).tobytes()
+    features, values = company_and_shoppers(1.0)
+    key = fold(features[3], values[3][:, 0])
+    assert own_units.posterior(key).theta.tobytes() == alike.posterior(key).theta.tobytes()
