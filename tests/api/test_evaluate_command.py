@@ -192,6 +192,9 @@ async def test_a_learned_prior_is_that_of_the_rows_or_fitted_from_those_before(
         json.dumps(good | {"mean": 2 * good["mean"], "residuals": [[1, 0], [0, 1]]}): "is of 2 signals",
         json.dumps(good | {"residuals": [[0.0]]}): "residuals",
         json.dumps(good | {"variation": -1.0}): "variation",
+        json.dumps(good | {"sizes": [[1.0]]}): "$.sizes",
+        json.dumps(good | {"sizes": [[1.0, -1.0]]}): "sizes",
+        json.dumps(good | {"sizes": [[1.0, 1.0], [1.0, 1.0]]}): "sizes",
         "\n".join(json.dumps(good | {"keys": keys}) for keys in (5, 6)): "other numbers",
     }.items():
         priors.write_text(line + "\n")

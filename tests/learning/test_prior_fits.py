@@ -13,14 +13,21 @@ import numpy as np
 import pytest
 
 from app.bandits.bandit import Bandit
-from app.bandits.prior_version import PriorVersion, bytes_to_prior, exported, imported, version_to_bytes
+from app.bandits.prior_version import (
+    PriorVersion,
+    bytes_to_prior,
+    exported,
+    imported,
+    version_of,
+    version_to_bytes,
+)
 from app.bandits.settings import LogRule
 from app.learning import prior_fits
 from app.learning.reward_entries import Observation
 from app.platform.errors import NotFound, Unavailable
 from app.storage.learner_states import LearnerStates
 from app.storage.types import FoldedCounts, PriorWrite
-from shortlist.linear import learned_prior
+from shortlist.linear import learned_prior, ridge_sums
 from workers import prior_fitting
 from world import World
 
@@ -290,3 +297,28 @@ async def test_a_version_is_the_same_bits_after_it_was_stored_and_exported(world
         assert again.learned.variation == version.learned.variation > 0.0
         for name in ("mean", "precision", "residuals", "pull"):
             np.testing.assert_array_equal(getattr(again.learned, name), getattr(version.learned, name))
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_version_keeps_what_is_usual_of_the_rewards_of_keys(signals: int):
+    rng = np.random.default_rng(7)
+    x, r = rng.normal(size=(8, 20, 3)), rng.normal(size=(8, 20, signals))
+    r[0] *= 20.0
+    prior = learned_prior.fit(
+        x.swapaxes(1, 2) @ x, r.swapaxes(1, 2) @ x, r.swapaxes(1, 2) @ r, np.full(8, 20.0), own_units=True
+    )
+    assert prior is not None
+    version = version_of(1, 5, prior)
+    wider = version.of_signals(signals + 1).learned
+    assert wider is not None
+    large = ridge_sums.of(x[0], r[0, :, 0], np.ones(20, dtype=np.bool_))
+    for again in (
+        bytes_to_prior(version_to_bytes(version)).learned,
+        imported(json.dumps(exported(version)).encode()).learned,
+        wider,
+    ):
+        assert again is not None
+        expected = prior.known(large)
+        found = again.known(large)
+        np.testing.assert_array_equal(found.thetas[:signals], expected.thetas)
+        np.testing.assert_array_equal(found.forms[:, :signals, :signals], expected.forms)

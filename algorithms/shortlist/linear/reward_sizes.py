@@ -53,6 +53,7 @@ class UsualSizes:
         weight = np.asarray(weights, dtype=np.float64)[..., None]
         expected = self.mean_squares * weight
         limit = np.maximum(LEAST_RATIO * expected, expected + DEVIATIONS * np.sqrt(self.variances * weight))
+        # DEVIATION (Laird and Ware, section 3): keys far beyond have a unit of their own; see "Departures".
         found = np.ones_like(squares)
         is_far = (squares > limit) & (expected > 0.0)
         if is_far.any():

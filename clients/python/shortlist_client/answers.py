@@ -1114,7 +1114,9 @@ class PriorVersion:
     """A version of the learned prior, as rows name it. ``mean``: mu, of each signal; ``precision``: S^-1,
     row by row up to the diagonal; ``residuals``: R, the covariance of the signals' noise; ``variation``:
     the mean of x^T S x over what the keys were shown; all None where the keys said nothing. A key with G
-    = sum x x^T and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m).
+    = sum x x^T and m = sum x r^T has V = S^-1 + G and theta = V^-1 (S^-1 mu + m). ``sizes``: of each
+    signal the mean squared reward that is usual of keys, and the variance of its sum for each reward; a
+    key whose rewards are far larger is counted in its own unit. Null where all are counted in one unit.
     """
 
     version: int
@@ -1125,6 +1127,7 @@ class PriorVersion:
     precision: tuple[float, ...] | None
     residuals: tuple[tuple[float, ...], ...] | None
     variation: float | None = None
+    sizes: tuple[tuple[float, float], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
