@@ -34,7 +34,7 @@ from shortlist.types import Matrix, Vector
 
 TRIMMED = 0.05
 LEAST_RATIO = 4.0  # of the mean squares; below it nothing is far beyond
-DEVIATIONS = 10.0
+FAR = 10.0  # standard deviations
 NORMAL = 2.0  # phi / q^2 of normal rewards with mean 0
 
 
@@ -52,7 +52,7 @@ class UsualSizes:
         """
         weight = np.asarray(weights, dtype=np.float64)[..., None]
         expected = self.mean_squares * weight
-        limit = np.maximum(LEAST_RATIO * expected, expected + DEVIATIONS * np.sqrt(self.variances * weight))
+        limit = np.maximum(LEAST_RATIO * expected, expected + FAR * np.sqrt(self.variances * weight))
         # DEVIATION (Laird and Ware, section 3): keys far beyond have a unit of their own; see "Departures".
         found = np.ones_like(squares)
         is_far = (squares > limit) & (expected > 0.0)
