@@ -36,7 +36,8 @@ HISTORY_COLUMNS = {
     "at": "when it was: a time, or seconds, ms, us or ns since 1970",
 }
 TABLE_FLAGS = {
-    "id", "features", "metadata", "text", "encoding", "encode", "reduce", "dry_run", "skip_bad"
+    "id", "features", "metadata", "text", "encoding", "encode", "reduce", "dry_run", "skip_bad",
+    "bad_as_missing", "tidy",
 }  # fmt: skip
 EXPORTS = {"catalogue": "export_catalogue", "learners": "export_learners", "log": "export_log"}
 
@@ -190,6 +191,11 @@ def _file_commands(commands: argparse._SubParsersAction[Parser]) -> None:
     table.add_argument(
         "--skip-bad", type=int, metavar="N", help="leave out up to N bad rows, and write them to FILE.bad.csv"
     )
+    table.add_argument(
+        "--bad-as-missing", nargs="*", metavar="COLUMN",
+        help="columns whose bad cells are taken for missing: names or patterns, without any all columns",
+    )  # fmt: skip
+    table.add_argument("--tidy", action="store_true", help="join values that differ only in case or blanks")
     history = load.add_argument_group("history")
     history.add_argument(
         "--history", action="store_true", help="NAME is a bandit, the rows are what it learns"
@@ -402,16 +408,7 @@ def _import(parsed: argparse.Namespace) -> None:
     from shortlist_client import files  # noqa: PLC0415 - as above
 
     threadpool_limits(1)  # several threads wait for each other busily, and take twice the time or more
-    if not parsed.files and parsed.metadata is None:
-        raise ShortlistError("FILE: name at least one file")
-    for path in (*parsed.files, *filter(None, [parsed.metadata])):
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise ShortlistError(
-                f"{path}: is a pipe or a device, and files are read several times: save it first"
-            )
-    for name in ("skip_bad", "reduce"):
-        if getattr(parsed, name) is not None and getattr(parsed, name) < 1:
-            raise ShortlistError(f"{_flag(name)}: must be at least 1")
+    _check_files(parsed)
     of_table = TABLE_FLAGS & _given(parsed)
     of_history = {f"{name}_column" for name in HISTORY_COLUMNS} & _given(parsed)
     if parsed.learners and (of_table or of_history or parsed.history):
@@ -433,13 +430,29 @@ def _import(parsed: argparse.Namespace) -> None:
             print(files.import_arms(client, parsed.name, parsed.files, replace_features=replace))
         else:
             table = files.TableOptions(
-                parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text)
-            )
+                parsed.id or "id", parsed.features, parsed.metadata, parsed.encoding, tuple(parsed.text),
+                tuple(parsed.bad_as_missing or ()),
+            )  # fmt: skip
             importing = files.ImportOptions(
                 table, parsed.encode, parsed.reduce, parsed.dry_run, parsed.skip_bad or 0,
-                parsed.replace_features,
+                parsed.replace_features, parsed.tidy,
             )  # fmt: skip
             print("\n".join(files.import_tables(client, parsed.name, parsed.files, importing)))
+
+
+def _check_files(parsed: argparse.Namespace) -> None:
+    if not parsed.files and parsed.metadata is None:
+        raise ShortlistError("FILE: name at least one file, before the options")
+    if parsed.bad_as_missing == []:
+        parsed.bad_as_missing = ["*"]
+    for path in (*parsed.files, *filter(None, [parsed.metadata])):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ShortlistError(
+                f"{path}: is a pipe or a device, and files are read several times: save it first"
+            )
+    for name in ("skip_bad", "reduce"):
+        if getattr(parsed, name) is not None and getattr(parsed, name) < 1:
+            raise ShortlistError(f"{_flag(name)}: must be at least 1")
 
 
 def _given(parsed: argparse.Namespace) -> set[str]:

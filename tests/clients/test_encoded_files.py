@@ -171,10 +171,54 @@ def test_a_bad_row_makes_no_catalogue(client: Client, run: Run, tmp_path: Path):
     path = table(tmp_path / "items.csv")
     path.write_text(path.read_text() + "S 61;x;Aero;War;1;2;yes;a;2024-01-01;u;1\n")
     status, said, err = run("shop", path, "--id", "sku", "--encode")
-    assert (status, said) == (2, "")
+    assert status == 2
+    assert proposed(said)["price"]["kind"] == "number", "the proposal is shown before the refusal"
     assert f"row {ROWS + 1}: sku: must be" in err
     with pytest.raises(NotFound):
         client.get_catalogue("shop")
+
+
+def dirty(path: Path) -> Path:
+    """Brands in six spellings of two, and a price in three of sixty rows that is none."""
+    brands = ("ONDA", "Onda ", "onda", "ONDA", "Aero", "aero")
+    prices = {5: "on request", 11: "ask", 41: "2024-01-01"}
+    rows = [f"S{n},{brands[n % 6]},{prices.get(n, 10 + n % 7)}" for n in range(ROWS)]
+    path.write_text("sku,brand,price\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def test_cells_that_are_bad_may_be_missing_and_spellings_of_a_value_one(
+    client: Client, run: Run, tmp_path: Path
+):
+    path = dirty(tmp_path / "items.csv")
+    brands = 'brand: "ONDA" 20, "Onda" 10, "onda" 10: they differ only in case or blanks'
+    status, said, err = run("shop", path, "--id", "sku", "--encode")
+    assert status == 2
+    assert said.splitlines()[:1] == [brands]
+    assert "--tidy joins them" in said
+    assert len(proposed(said)["brand"]["values"]) == 5
+    assert err.endswith(
+        "items.csv: row 6: price: must be a number, and is a text; "
+        "--bad-as-missing price takes such cells for missing; 3 rows are bad"
+    )
+    flags = ["--id", "sku", "--tidy", "--bad-as-missing"]
+    status, said, err = run("shop", path, "--encode", *flags, "price")
+    assert (status, err) == (0, "")
+    assert {brands, "price: 3 bad cells are taken for missing, the first in row 6"} <= {*said.splitlines()}
+    assert proposed(said)["brand"]["values"] == ["ONDA", "Aero"]
+    metadata = [dict(client.get_arm("shop", f"S{n}").metadata) for n in (1, 2, 5)]
+    assert metadata == [{"brand": "ONDA", "price": 11}, {"brand": "ONDA", "price": 12}, {"brand": "Aero"}]
+    # later tables take the spelling of the catalogue
+    (tmp_path / "more.csv").write_text("sku,brand,price\nT1,oNDa,7\nT2,  AERO,x\n")
+    status, said, err = run("shop", tmp_path / "more.csv", *flags)
+    assert (status, err) == (0, "")
+    assert 'brand: "oNDa" 1, "ONDA" of the catalogue: they differ only in case or blanks' in said
+    metadata = [dict(client.get_arm("shop", name).metadata) for name in ("T1", "T2")]
+    assert metadata == [{"brand": "ONDA", "price": 7}, {"brand": "Aero"}]
+    assert not client.get_catalogue("shop").unlisted
+    status, said, err = run("shop", path, *flags, "prize")
+    assert (status, said) == (2, "")
+    assert "--bad-as-missing: no column of metadata is named prize" in err
 
 
 def embeddings(path: Path, rows: int = ROWS, rank: int = 5) -> np.ndarray[Any, Any]:

@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 
 from shortlist_client.files.arm_rows import FileError
 from shortlist_client.files.cells import Kind
+from shortlist_client.files.spellings import MOST_COUNTED, Spellings, fields_of
 
 MOST_VALUES = 64  # of a category: each is a number of every arm
 MOST_FIELDS = 64
-MOST_COUNTED = 20_000  # texts of a column that are told apart
 HASH_SIZE = 16
 MANY_HASHED, LARGE_HASH = 1_000, 32  # from so many texts on the hash is larger
 WORDS = 6.0  # on the average, from which a text says more than a name
@@ -90,15 +90,14 @@ class Statistics:
         """Count some rows."""
         self.rows += len(documents)
         for document in documents:
-            self._add_fields(document, "")
+            for name, value in fields_of(document):
+                is_inner = name not in document
+                self.columns.setdefault(name, ColumnStatistics(is_inner=is_inner)).add(value)
 
-    def _add_fields(self, document: Mapping[str, Any], above: str) -> None:
-        for key, value in document.items():
-            if isinstance(value, dict):
-                self._add_fields(value, f"{above}{key}.")
-            elif value is not None:
-                name = f"{above}{key}"
-                self.columns.setdefault(name, ColumnStatistics(is_inner=bool(above))).add(value)
+    def join(self, spellings: Spellings) -> None:
+        """Count all spellings of a value as that."""
+        for name, column in self.columns.items():
+            column.texts = spellings.joined(name, column.texts)
 
     def add_products(self, features: NDArray[np.floating]) -> None:
         """Count the embeddings of some rows, whose principal components are wanted. Cost: n d^2.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from shortlist_client.files.arm_rows import (
     wrong,
 )
 from shortlist_client.files.cells import KINDS, MAX_PART_CHARS, Column, Kind, list_of, plain
+from shortlist_client.files.spellings import Spellings
 from shortlist_client.files.table_features import (
     Floats,
     as_floats,
@@ -52,6 +53,7 @@ class TableOptions:
     ``features``  columns by names or patterns, or an .npy file beside the table
     ``metadata``  a second table, by the same ids
     ``texts``     columns that stay texts
+    ``bad_as_missing``  columns whose bad cells are missing ones, by names or patterns
     """
 
     id: str = "id"
@@ -59,6 +61,7 @@ class TableOptions:
     metadata: Path | None = None
     encoding: str | None = None
     texts: Sequence[str] = ()
+    bad_as_missing: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,14 @@ class Taken:
 
     dim: int | None
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class BadCells:
+    """Cells of a column that are taken for missing. ``first``: number of the row of the first one."""
+
+    first: int
+    count: int = 0
 
 
 @dataclass(slots=True)
@@ -118,6 +129,10 @@ class TableArms:
         self.dim = taken.dim
         self.rows_total = 0
         self.without_metadata = 0
+        self.taken_for_missing: dict[str, BadCells] = {}  # by column
+        self.spellings: Spellings | None = None  # that are joined from now on
+        self._forgiven = self._bad_as_missing()
+        self._side_forgiven: dict[str, BadCells] = {}
         self.notes = [f"{table.path.name} {table.note}" for table in self.tables if table.note]
 
     def _open(self, path: Path) -> list[Table]:
@@ -145,6 +160,16 @@ class TableArms:
             found += [name for name in some if name not in found]
         return found
 
+    def _bad_as_missing(self) -> frozenset[str]:
+        """The columns whose bad cells are taken for missing. Raises FileError."""
+        names, found = self.columns_of_all(), set[str]()
+        for pattern in self._options.bad_as_missing:
+            some = [name for name in names if name == pattern or fnmatch.fnmatchcase(name, pattern)]
+            if not some:
+                raise FileError(f"--bad-as-missing: no column of metadata is named {shown(pattern)}")
+            found.update(some)
+        return frozenset(found)
+
     def _columns(self, tables: Sequence[Table], features: set[str]) -> dict[str, Column]:
         found = dict[str, Column]()
         for table in tables:
@@ -160,6 +185,11 @@ class TableArms:
                         parameters=own,
                     )
         return found
+
+    def declared_values(self) -> dict[str, Sequence[str]]:
+        """The values that fields of the catalogue have, by name."""
+        fields = self._taken.fields.items()
+        return {name: tuple(field["values"]) for name, field in fields if field.get("values")}
 
     def columns_of_all(self) -> dict[str, Column]:
         """The columns of both tables, by name."""
@@ -216,13 +246,14 @@ class TableArms:
 
     def _read_side(self) -> None:
         """All of the second table is kept in memory."""
+        self._side_forgiven = {}
         for table in self._side:
             for rows in table.rows():
                 for bad in rows.bad:
                     raise bad.refuse(table.path)
                 faults: dict[int, BadRow] = {}
                 ids = self._ids(rows, faults)
-                found = _metadata(rows, self._side_columns, faults)
+                found = self._metadata(rows, self._side_columns, faults, self._side_forgiven)
                 for place, name in enumerate(ids):
                     if place in faults:
                         bad = faults[place]
@@ -236,6 +267,7 @@ class TableArms:
         """The arms, some at a time, without the rows that are bad, which are told beside."""
         first = 0
         self.without_metadata = 0
+        self.taken_for_missing = {name: replace(cells) for name, cells in self._side_forgiven.items()}
         for table in self.tables:
             for rows in table.rows():
                 places = _places(rows, first)
@@ -246,7 +278,7 @@ class TableArms:
         faults = dict[int, BadRow]()
         ids = self._ids(rows, faults)
         features = self._features(table, rows, places, faults)
-        metadata = _metadata(rows, self.columns, faults)
+        metadata = self._metadata(rows, self.columns, faults, self.taken_for_missing)
         if self._side:
             for place, name in enumerate(ids):
                 more = self._side_rows.get(name)
@@ -260,6 +292,8 @@ class TableArms:
             try:
                 tags[place] = _tags_of(document.pop("tags", None))
                 metadata[place] = _unfolded(document)
+                if self.spellings is not None:
+                    metadata[place] = self.spellings.tidy(metadata[place])
             except ValueError as error:
                 field_of = "tags" if "tag" in str(error) else "metadata"
                 faults.setdefault(place, _bad(rows, place, field_of, str(error), None))
@@ -271,6 +305,36 @@ class TableArms:
             features = None if features is None else features[good]
         bad = sorted([*rows.bad, *faults.values()], key=lambda each: each.row)
         return TableRows(table.path, [rows.numbers[p] for p in good], ids, features, tags, metadata, bad)
+
+    def _metadata(
+        self,
+        rows: Rows,
+        columns: Mapping[str, Column],
+        faults: dict[int, BadRow],
+        forgiven: dict[str, BadCells],
+    ) -> list[dict[str, Any]]:
+        """The metadata of each row, without what is missing; the first fault of each row is noted."""
+        result = [dict[str, Any]() for _ in range(len(rows))]
+        for name, column in columns.items():
+            if name not in rows.cells:
+                continue
+            value_of = column.value
+            for place, cell in enumerate(_cells(rows.cells[name])):
+                if cell is None or cell == "":
+                    continue
+                try:
+                    value = value_of(cell)
+                except ValueError as error:
+                    if name in self._forgiven:
+                        forgiven.setdefault(name, BadCells(rows.numbers[place])).count += 1
+                    else:
+                        bad = _bad(rows, place, name, str(error), cell)
+                        hint = f"; --bad-as-missing {shown(name)} takes such cells for missing"
+                        faults.setdefault(place, replace(bad, hint=hint))
+                else:
+                    if value is not None:
+                        result[place][name] = value
+        return result
 
     def _ids(self, rows: Rows, faults: dict[int, BadRow]) -> list[str]:
         name, result = self._options.id, list[str]()
@@ -408,26 +472,6 @@ def identifier_of(cell: Any) -> str:
     if not IDENTIFIER.fullmatch(text):
         raise ValueError(ID_RULE)
     return text
-
-
-def _metadata(rows: Rows, columns: Mapping[str, Column], faults: dict[int, BadRow]) -> list[dict[str, Any]]:
-    """The metadata of each row, without what is missing; the first fault of each row is noted."""
-    result = [dict[str, Any]() for _ in range(len(rows))]
-    for name, column in columns.items():
-        if name not in rows.cells:
-            continue
-        value_of = column.value
-        for place, cell in enumerate(_cells(rows.cells[name])):
-            if cell is None or cell == "":
-                continue
-            try:
-                value = value_of(cell)
-            except ValueError as error:
-                faults.setdefault(place, _bad(rows, place, name, str(error), cell))
-            else:
-                if value is not None:
-                    result[place][name] = value
-    return result
 
 
 def _tags_of(value: Any) -> list[str]:

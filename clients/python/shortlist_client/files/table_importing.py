@@ -23,6 +23,7 @@ from shortlist_client.files.importing import block_bodies
 from shortlist_client.files.progress import meter
 from shortlist_client.files.proposals import Proposal, Statistics, propose, rounded
 from shortlist_client.files.replacing import check_replaced
+from shortlist_client.files.spellings import Spellings
 from shortlist_client.files.table_arms import TableArms, TableOptions, TableRows, Taken
 from shortlist_client.files.table_features import reduced
 from shortlist_client.files.tables import BadRow
@@ -40,6 +41,7 @@ class ImportOptions:
     ``encode``    make the catalogue, with fields for the columns
     ``reduce``    make the catalogue, with so many principal components of the embeddings
     ``skip_bad``  how many bad rows may be left out, and written beside
+    ``tidy``      join values that differ only in case or blanks
     ``replace_features``  as of ``import_arms``
     """
 
@@ -49,11 +51,22 @@ class ImportOptions:
     dry_run: bool = False
     skip_bad: int = 0
     replace_features: bool = False
+    tidy: bool = False
 
     @property
     def makes(self) -> bool:
         """Whether a catalogue is made that is not there."""
         return self.encode or self.reduce is not None
+
+
+@dataclass(slots=True)
+class _Checked:
+    """What the rows of tables came to. ``statistics``: of a catalogue that is to be made. ``ids``: hashes."""
+
+    bad: BadRows
+    spellings: Spellings
+    statistics: Statistics | None
+    ids: list[NDArray[np.int64]] = field(default_factory=list)
 
 
 def import_tables(client: Client, catalogue: str, files: Sequence[Path], options: ImportOptions) -> list[str]:
@@ -62,31 +75,22 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
     found = _found(client, catalogue, options)
     arms = TableArms(files, options.table, _taken(found, options))
     arms.look()
-    statistics = Statistics() if found is None and options.makes else None
-    ids = list[NDArray[np.int64]]()
-    bad = BadRows(options.skip_bad)
-    # a generator that an error leaves behind is closed at once, and its file with it
-    with meter("checked", arms.rows_total, "arms") as advance, closing(arms.rows()) as all_rows:
-        for rows in all_rows:
-            bad.note(rows.path, rows.bad)
-            ids.append(np.fromiter(map(hash, rows.ids), np.int64, len(rows)))
-            if statistics is not None and options.encode:
-                documents = [
-                    {**each, "tags": tags} if tags else each
-                    for each, tags in zip(rows.metadata, rows.tags, strict=True)
-                ]
-                statistics.add(documents)
-            if statistics is not None and options.reduce and rows.features is not None:
-                statistics.add_products(rows.features)
-            advance(len(rows) + len(rows.bad))
+    checked = _check(arms, options, makes=found is None and options.makes)
+    statistics, bad, spellings = checked.statistics, checked.bad, checked.spellings
+    if bad.refusal is not None:
+        print("\n".join(_lines_of_refusal(arms, checked)), flush=True)
+        raise bad.refusal
     if not options.dry_run:
         bad.write()
-    count, distinct = sum(map(len, ids)), len(np.unique(np.concatenate(ids)))
-    lines = [*arms.notes, *bad.lines()]
+    count, distinct = sum(map(len, checked.ids)), len(np.unique(np.concatenate(checked.ids)))
+    lines = [
+        *arms.notes,
+        *bad.lines(),
+        *spellings.lines(is_tidy=options.tidy),
+        *_missing_lines(arms, options),
+    ]
     if not count:
         raise FileError(f"{arms.tables[0].path}: there are no arms in it")
-    if arms.without_metadata:
-        lines.append(f"{arms.without_metadata:,} arms have no row in {options.table.metadata}")
     if statistics is not None:
         settings, told = _settings(arms, statistics, options)
         lines += told
@@ -102,6 +106,53 @@ def import_tables(client: Client, catalogue: str, files: Sequence[Path], options
         added = _send(client, catalogue, arms, None if basis is None else np.array(basis, "<f4"), advance)
     again = f"; {count - distinct:,} rows were replaced by later ones" if distinct < count else ""
     return [*lines, f"{distinct:,} arms: {added:,} added, {distinct - added:,} were there{again}"]
+
+
+def _check(arms: TableArms, options: ImportOptions, *, makes: bool) -> _Checked:
+    """Check and count all rows. ``makes``: a catalogue is to be made of them. Raises FileError."""
+    # What --encode proposes is shown before a row is refused, so all rows are counted for it.
+    bad = BadRows(options.skip_bad, to_the_end=makes and options.encode)
+    checked = _Checked(bad, Spellings(arms.declared_values()), Statistics() if makes else None)
+    statistics = checked.statistics
+    # a generator that an error leaves behind is closed at once, and its file with it
+    with meter("checked", arms.rows_total, "arms") as advance, closing(arms.rows()) as all_rows:
+        for rows in all_rows:
+            bad.note(rows.path, rows.bad)
+            checked.ids.append(np.fromiter(map(hash, rows.ids), np.int64, len(rows)))
+            checked.spellings.add(rows.metadata)
+            if statistics is not None and options.encode:
+                documents = [
+                    {**each, "tags": tags} if tags else each
+                    for each, tags in zip(rows.metadata, rows.tags, strict=True)
+                ]
+                statistics.add(documents)
+            if statistics is not None and options.reduce and rows.features is not None:
+                statistics.add_products(rows.features)
+            advance(len(rows) + len(rows.bad))
+    checked.spellings.settle()
+    if options.tidy:
+        arms.spellings = checked.spellings
+        if statistics is not None:
+            statistics.join(checked.spellings)
+    return checked
+
+
+def _lines_of_refusal(arms: TableArms, checked: _Checked) -> list[str]:
+    """What is shown before the error."""
+    lines = [*arms.notes, *checked.spellings.lines(is_tidy=arms.spellings is not None)]
+    if checked.statistics is not None and checked.statistics.rows:
+        lines += _encode_lines(_proposal(arms, checked.statistics))
+    return lines
+
+
+def _missing_lines(arms: TableArms, options: ImportOptions) -> list[str]:
+    lines = [
+        f"{name}: {cells.count:,} bad cells are taken for missing, the first in row {cells.first:,}"
+        for name, cells in arms.taken_for_missing.items()
+    ]
+    if arms.without_metadata:
+        lines.append(f"{arms.without_metadata:,} arms have no row in {options.table.metadata}")
+    return lines
 
 
 def _found(client: Client, catalogue: str, options: ImportOptions) -> Catalogue | None:
@@ -139,7 +190,7 @@ def _settings(
     """The settings of the catalogue that is to be made, which the columns follow; and lines that say so."""
     features, lines = dict[str, Any](), list[str]()
     if options.encode:
-        proposal = propose(statistics, {name: column.kind for name, column in arms.columns_of_all().items()})
+        proposal = _proposal(arms, statistics)
         if not proposal.fields and options.reduce is None and arms.dim == 0:
             told = "; ".join(f"{name}: {why}" for name, why in proposal.left_out.items())
             told = told or "the table has no column but the ids"
@@ -158,6 +209,10 @@ def _settings(
             f"{options.reduce} principal components of {arms.dim} numbers keep {share:.1%} of their squares"
         )
     return {"features": features}, lines
+
+
+def _proposal(arms: TableArms, statistics: Statistics) -> Proposal:
+    return propose(statistics, {name: column.kind for name, column in arms.columns_of_all().items()})
 
 
 def _encode_lines(proposal: Proposal) -> list[str]:
@@ -218,10 +273,16 @@ def _first(arms: TableArms) -> list[str]:
 
 
 class BadRows:
-    """Counts bad rows, and writes them beside their files. Raises FileError at one too many."""
+    """Counts bad rows, and writes them beside their files. Raises FileError at one too many.
 
-    def __init__(self, most: int) -> None:
+    ``to_the_end``: all are counted first, then ``refusal`` is that error.
+    """
+
+    def __init__(self, most: int, *, to_the_end: bool = False) -> None:
+        self.refusal: FileError | None = None
         self._most = most
+        self._to_the_end = to_the_end
+        self._refused: tuple[Path, BadRow] | None = None
         self._by_path: dict[Path, list[BadRow]] = {}
         self._count = 0
         self._written: list[str] = []
@@ -230,14 +291,18 @@ class BadRows:
         """Count some of a file."""
         for bad in rows:
             self._count += 1
-            if self._count > self._most:
-                more = (
-                    f"; --skip-bad leaves out at most {self._most:,}, and there are more"
-                    if self._most
-                    else ""
-                )
-                raise FileError(f"{bad.refuse(path)}{more}")
-            self._by_path.setdefault(path, []).append(bad)
+            if self._count <= self._most:
+                self._by_path.setdefault(path, []).append(bad)
+                continue
+            if self._refused is None:
+                self._refused = path, bad
+            more = f"; {self._count:,} rows are bad" if self._to_the_end and self._count > 1 else ""
+            if self._most:
+                more += f"; --skip-bad leaves out at most {self._most:,}, and there are more"
+            first_path, first = self._refused
+            self.refusal = FileError(f"{first.refuse(first_path)}{more}")
+            if not self._to_the_end:
+                raise self.refusal
 
     def write(self) -> None:
         """Write the file of each table that has bad rows."""

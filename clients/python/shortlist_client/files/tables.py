@@ -47,19 +47,23 @@ TEXTS, PARQUETS, LINES = (".csv", ".tsv", ".txt", ".tab"), (".parquet", ".pq"), 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """What is wrong with a row. ``value``: for the file of bad rows alone, never for an error."""
+    """What is wrong with a row. ``value``: for the file of bad rows alone, never for an error.
+
+    ``hint``: a way out, for the error.
+    """
 
     row: int
     field: str
     reason: str
     value: object = None
     line: int | None = None
+    hint: str = ""
 
     def refuse(self, path: Path) -> FileError:
         """The error that names the row."""
         line = "" if self.line is None or self.line == self.row + 1 else f" (line {self.line:,})"
         where = f"row {self.row:,}{line}" + (f": {self.field}" if self.field else "")
-        return FileError(f"{path}: {where}: {self.reason}")
+        return FileError(f"{path}: {where}: {self.reason}{self.hint}")
 
 
 @dataclass(slots=True)
