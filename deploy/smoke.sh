@@ -5,6 +5,7 @@ cd "$(dirname "$0")/.."
 docker build --quiet --tag shortlist:1.0.0 .
 made=$(docker run --rm shortlist:1.0.0 key smoke --scopes admin)
 export SHORTLIST_API_KEYS=${made##*: }
+export SHORTLIST_REDIS_PASSWORD=$(openssl rand -hex 32)
 key=$(head -1 <<<"$made")
 trap 'docker compose down --volumes' EXIT
 docker compose up --detach --wait

@@ -44,6 +44,8 @@ from app.api import (
 )
 from app.api.gateway import Gateway
 from app.api.guard import EXPOSED, Guard
+from app.api.static_files import StaticFile
+from app.api.strict_json import JSON, encoded
 from app.platform.answers import Answers
 from app.platform.background import end
 from app.platform.logs import provider, telemetry
@@ -88,11 +90,18 @@ class Application(FastAPI):
     """FastAPI, and the services that its endpoints ask for by name."""
 
     service: Service
+    _openapi_file: StaticFile | None = None
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             self.openapi_schema = documentation.document(self)
         return self.openapi_schema
+
+    def openapi_file(self) -> StaticFile:
+        """The same as it is answered; encoded once."""
+        if self._openapi_file is None:
+            self._openapi_file = StaticFile.of(encoded(self.openapi()), JSON)
+        return self._openapi_file
 
 
 def create_app(

@@ -34,7 +34,10 @@ from server.serving import GRACE_S, Server, listen, log_ready, serve_on, with_se
 
 log = logging.getLogger("shortlist")
 
-CHILD = "import sys; from server.serving_group import serve_child; serve_child(*sys.argv[1:])"
+CHILD = (
+    "import sys; from server.parent_watch import end_with; end_with(int(sys.argv[2])); "
+    "from server.serving_group import serve_child; serve_child(*sys.argv[1:])"
+)
 READY = b"1"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 HEALTHY_S = 10.0
@@ -158,19 +161,12 @@ def serve_child(listener: str, line: str, number: str, name: str, group_dir: str
     ``number`` counts the processes from 1, ``name`` is the worker's name or empty, ``group_dir`` their folder
     of index files. The settings come from the environment.
     """
+    parent = socket.socket(fileno=int(line))
     settings = Settings()  # type: ignore[call-arg]  # from the environment
     set_up_logging(settings.log_level, settings.log_format)
     threadpool_limits(1)
-    parent = socket.socket(fileno=int(line))
-    parent.setblocking(False)
 
-    def ready(server: Server) -> None:
-        def gone() -> None:
-            asyncio.get_running_loop().remove_reader(parent)
-            server.stop()
-
-        # The parent sends nothing: the socket can be read only when it is gone, however it ended.
-        asyncio.get_running_loop().add_reader(parent, gone)
+    def ready(_server: Server) -> None:
         log.info("service process %s is ready", number)
         parent.send(READY)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -23,6 +24,7 @@ from openapi_document import openapi_document
 from server import cli
 from server.ingesting import source_of
 from service_process import ShortlistProcess, serving
+from waiting import wait_until_sync
 
 pytestmark = pytest.mark.rest
 
@@ -129,7 +131,8 @@ def test_commands_and_settings_of_the_compose_file_exist(name: str):
     cli._parser().parse_args(service["command"])
     names = {variable.removeprefix("SHORTLIST_").lower() for variable in service["environment"]}
     assert names <= set(Settings.model_fields)
-    assert service["environment"]["SHORTLIST_REDIS_URL"] == "redis://redis:6379"
+    url = service["environment"]["SHORTLIST_REDIS_URL"]
+    assert re.fullmatch(r"redis://:\$\{SHORTLIST_REDIS_PASSWORD:\?[^}]+\}@redis:6379", url)
     assert service["depends_on"]["redis"] == {"condition": "service_healthy"}
     assert service["deploy"]["replicas"] == 2
 
@@ -171,11 +174,44 @@ def test_a_setting_that_compose_leaves_empty_is_absent(monkeypatch: pytest.Monke
     assert Settings().milvus_uri is None
 
 
-def test_redis_keeps_what_was_acknowledged():
-    words = SERVICES["redis"]["command"]
-    options = dict(zip(words[1::2], words[2::2], strict=True))
-    assert options == {"--appendonly": "yes", "--appendfsync": "always", "--maxmemory-policy": "noeviction"}
+def redis_command() -> list[str]:
+    """As the container runs it."""
+    return [word.replace("$$", "$") for word in SERVICES["redis"]["command"]]
+
+
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server is installed")
+def test_redis_keeps_what_was_acknowledged_and_wants_the_password(tmp_path: Path):
     assert SERVICES["redis"]["volumes"] == ["redis:/data"]
+    *shell, script = redis_command()
+    own_port = script.replace(" - ", f" - --port 0 --unixsocket {tmp_path}/redis.sock ")
+
+    def start(password: str) -> subprocess.Popen[str]:
+        environment = {**os.environ, "REDISCLI_AUTH": password}
+        return subprocess.Popen(
+            [*shell, own_port],
+            cwd=tmp_path,
+            env=environment,
+            text=True,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    refused = start("")
+    assert "is to be set" in refused.communicate()[1]
+    assert refused.returncode
+    server = start("right-secret")
+    try:
+        client = redis.Redis(unix_socket_path=f"{tmp_path}/redis.sock", password="right-secret")
+        wait_until_sync((tmp_path / "redis.sock").exists, what="it listens")
+        wanted = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+        assert {name: client.config_get(name)[name] for name in wanted} == wanted
+        with pytest.raises(redis.AuthenticationError):
+            redis.Redis(unix_socket_path=f"{tmp_path}/redis.sock").ping()
+        words = Path(f"/proc/{server.pid}/cmdline")
+        assert not words.exists() or b"secret" not in words.read_bytes()
+    finally:
+        server.terminate()  # the shell has become the server: else nobody would tell it
+        server.communicate()
 
 
 def test_prometheus_reads_with_a_key_and_grafana_finds_the_dashboard():
@@ -208,7 +244,8 @@ PODS = {
 def test_commands_settings_and_ports_of_the_manifest_exist(name: str):
     (container,) = PODS[name]["containers"]
     cli._parser().parse_args(container["args"])
-    variables = {each["name"].removeprefix("SHORTLIST_").lower() for each in container["env"]}
+    names = [each["name"] for each in container["env"] if each["name"] != "REDIS_PASSWORD"]
+    variables = {name.removeprefix("SHORTLIST_").lower() for name in names}
     assert variables <= set(Settings.model_fields)
     assert not PODS[name]["enableServiceLinks"], "SHORTLIST_PORT would be an address"
     assert f"{PODS[name]['securityContext']['runAsUser']}" in instructions(STAGES[1], "USER")[0]
@@ -240,11 +277,18 @@ def test_every_pod_is_confined(name: str):
         "capabilities": {"drop": ["ALL"]},
     }
     assert PODS[name]["securityContext"]["runAsNonRoot"]
+    assert PODS[name]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
 def test_redis_of_the_manifest_is_that_of_the_compose_file():
     (container,) = PODS["shortlist-redis"]["containers"]
-    assert container["command"] == SERVICES["redis"]["command"]
+    assert container["command"] == redis_command()
+    (password,) = container["env"]
+    assert password["valueFrom"]["secretKeyRef"] == {"name": "shortlist", "key": "redis-password"}
+    for name in ("shortlist", "shortlist-worker"):
+        first, url, *_ = PODS[name]["containers"][0]["env"]
+        assert first["valueFrom"] == password["valueFrom"]
+        assert url["value"] == f"redis://:$({first['name']})@shortlist-redis:6379"
     assert container["image"] == SERVICES["redis"]["image"]
 
 
@@ -269,7 +313,7 @@ def test_packages_pins_tags_of_images_and_the_changelog_have_one_version():
 
 @pytest.mark.skipif(shutil.which("docker-compose") is None, reason="no docker-compose is installed")
 def test_the_compose_file_is_one():
-    environment = {**os.environ, "SHORTLIST_API_KEYS": "x"}
+    environment = {**os.environ, "SHORTLIST_API_KEYS": "x", "SHORTLIST_REDIS_PASSWORD": "y"}
     command = ["docker-compose", "-f", str(ROOT / "docker-compose.yml"), "config", "-q"]
     checked = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr

@@ -34,6 +34,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -124,7 +125,7 @@ class VisitorPass(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     fingerprint: str
     visitor: str
-    expires_s: int
+    expires_s: Annotated[int, msgspec.Meta(ge=0, lt=10**11)]
     bandits: list[str] | None = None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -11,7 +12,7 @@ from fastapi import Query, Request, Response
 from pydantic import BaseModel, Field
 
 from app.api.fields import Cursor, Identifier, Limit, Page, page_of, page_reply
-from app.api.guard import key_of, sees_catalogue
+from app.api.guard import key_of, sees_all_bandits, sees_catalogue
 from app.api.limits import MAX_BODY_BYTES, MAX_DIM, MAX_K
 from app.api.problems import problems
 from app.api.resource_changes import as_json, merged
@@ -21,6 +22,7 @@ from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue, UnlistedValues, unlisted_values
 from app.catalogues.catalogues import Catalogues
 from app.filtering.filtered_snapshots import FilteredSnapshots
+from app.filtering.known_filter import FilterStatus
 from app.filters.fields import MAX_FIELD_CHARS
 from app.filters.overview import FieldOverview, FieldSummary
 from app.platform.errors import Invalid
@@ -148,7 +150,8 @@ class BehaviourView(BaseModel):
 
 
 class CatalogueView(BaseModel):
-    """``size``: its number of arms. ``filters``: those that were asked most often lately.
+    """``size``: its number of arms. ``filters``: those that were asked most often lately; none for
+    an API key that does not see all bandits of the catalogue.
 
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain scan,
     and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
@@ -190,7 +193,10 @@ class CatalogueView(BaseModel):
 async def create(
     catalogue: Identifier,
     body: CatalogueBody,
+    request: Request,
+    *,
     catalogues: Provided[Catalogues],
+    bandits: Provided[Bandits],
     filtered: Provided[FilteredSnapshots],
 ) -> Response:
     """Make a catalogue: 201 made, 200 the same one exists, 409 another one exists.
@@ -201,7 +207,7 @@ async def create(
     made, new = await catalogues.create(catalogue, record)
     if record.display is not None and made.record.display != record.display:
         made = await catalogues.change(catalogue, lambda _: record.display)
-    return reply(await view_of(made, filtered), 201 if new else 200)
+    return reply(await view_of(made, shown_filters(request, made, bandits, filtered)), 201 if new else 200)
 
 
 @router.get("", response_model=Page[CatalogueView])
@@ -219,20 +225,24 @@ async def list_all(
     page, following = catalogues.page(
         cursor, limit, lambda name: key is None or sees_catalogue(key, name, bandits, catalogues)
     )
-    return await page_reply(((item.name, _view(item, filtered)) for item in page), following)
+    views = ((item.name, _view(item, shown_filters(request, item, bandits, filtered))) for item in page)
+    return await page_reply(views, following)
 
 
 @router.get("/{catalogue}", response_model=CatalogueView)
 async def get(
     catalogue: str,
+    request: Request,
+    *,
     catalogues: Provided[Catalogues],
+    bandits: Provided[Bandits],
     filtered: Provided[FilteredSnapshots],
     include: Annotated[Literal["basis"] | None, Query()] = None,
 ) -> Response:
     """One catalogue: its size, its version, and how it is searched."""
     found = await catalogues.get(catalogue)
     await catalogues.note_filled(found)
-    answer = await view_of(found, filtered)
+    answer = await view_of(found, shown_filters(request, found, bandits, filtered))
     if await catalogues.has_replaced_features(found):
         answer["findings"] = [asdict(features_replaced(catalogue))]
     if include is None or found.encoding.basis is None:
@@ -244,21 +254,27 @@ async def get(
 @router.post("/{catalogue}/features/fit", response_model=CatalogueView, responses=problems(409))
 async def fit(
     catalogue: str,
+    request: Request,
+    *,
     catalogues: Provided[Catalogues],
+    bandits: Provided[Bandits],
     filtered: Provided[FilteredSnapshots],
     body: FitBody = NOTHING,  # noqa: ARG001 - read, so that a field in it is refused
 ) -> Response:
     """Reduce the embeddings by the basis that fits the arms of now best. It is kept: what is fitted stays."""
     found = await catalogues.get_stocked(catalogue)
     await catalogues.fit(found)
-    return reply(await view_of(found, filtered))
+    return reply(await view_of(found, shown_filters(request, found, bandits, filtered)))
 
 
 @router.patch("/{catalogue}", response_model=CatalogueView)
 async def change(
     catalogue: str,
     body: CataloguePatch,
+    request: Request,
+    *,
     catalogues: Provided[Catalogues],
+    bandits: Provided[Bandits],
     filtered: Provided[FilteredSnapshots],
 ) -> Response:
     """Change how a catalogue is shown to people, by a JSON merge patch (RFC 7396). All else is immutable."""
@@ -266,7 +282,7 @@ async def change(
     changed = await catalogues.change(
         catalogue, lambda display: merged({"display": display}, patch).get("display") or None
     )
-    return reply(await view_of(changed, filtered))
+    return reply(await view_of(changed, shown_filters(request, changed, bandits, filtered)))
 
 
 @router.get("/{catalogue}/fields", response_model=page_of(FieldSummary))
@@ -291,9 +307,18 @@ async def delete(catalogue: str, catalogues: Provided[Catalogues]) -> None:
     await catalogues.delete(catalogue)
 
 
-async def view_of(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:
+def shown_filters(
+    request: Request, catalogue: Catalogue, bandits: Bandits, filtered: FilteredSnapshots
+) -> Sequence[FilterStatus]:
+    """Those that are shown: of all bandits of the catalogue, so none to who does not see all of these."""
+    if not sees_all_bandits(request, catalogue.name, bandits):
+        return []
+    return filtered.in_use(catalogue, SHOWN_FILTERS)
+
+
+async def view_of(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, Any]:
     """The view with values that are not listed."""
-    view, listed = _view(catalogue, filtered), catalogue.encoding.listed
+    view, listed = _view(catalogue, filters), catalogue.encoding.listed
     if listed and catalogue.holds_arms:
         # Whoever waits for an index asks again and again: all arms are counted once for each version.
         version, snapshot = catalogue.version, catalogue.index.snapshot()
@@ -303,16 +328,15 @@ async def view_of(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str
     return view
 
 
-def _view(catalogue: Catalogue, filtered: FilteredSnapshots) -> dict[str, Any]:
+def _view(catalogue: Catalogue, filters: Sequence[FilterStatus]) -> dict[str, Any]:
     index: dict[str, Any] = {"requested": catalogue.record.index["kind"], **asdict(catalogue.index.status())}
-    filters = [FilterView(**asdict(status)) for status in filtered.in_use(catalogue, SHOWN_FILTERS)]
     view: dict[str, Any] = {
         "id": catalogue.name,
         "dim": catalogue.dim,
         "size": len(catalogue.index),
         "version": catalogue.version,
         "index": index,
-        "filters": [each.model_dump() for each in filters],
+        "filters": [FilterView(**asdict(status)).model_dump() for status in filters],
         "display": catalogue.record.display,
     }
     encoding = catalogue.encoding

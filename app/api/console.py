@@ -6,15 +6,13 @@ service alone, and runs no script but its own: names and metadata of arms are on
 
 from __future__ import annotations
 
-import hashlib
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
-from app.api.resource_changes import tags_of
+from app.api.static_files import StaticFile
 from app.api.strict_json import Provided, json_router
 from app.platform.errors import NotFound
 from app.platform.settings import Settings
@@ -35,24 +33,14 @@ POLICY = (
 _FOLDER = Path(__file__).parents[1] / "console"
 
 
-class StaticFile(NamedTuple):
-    """A file as it is answered."""
-
-    content: bytes
-    kind: str
-    etag: str
-
-
 @cache
 def files() -> dict[str, StaticFile]:
     """All files by name; read when the first one is asked for."""
-    found = {}
-    for path in sorted(_FOLDER.iterdir()):
-        if path.suffix in KINDS:
-            content = path.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            found[path.name] = StaticFile(content, KINDS[path.suffix], etag)
-    return found
+    return {
+        path.name: StaticFile.of(path.read_bytes(), KINDS[path.suffix])
+        for path in sorted(_FOLDER.iterdir())
+        if path.suffix in KINDS
+    }
 
 
 @router.get("/console", include_in_schema=False)
@@ -88,10 +76,7 @@ def _file(name: str, request: Request, settings: Settings) -> Response:
     headers = {
         "cache-control": "no-cache",  # kept, and asked for again: a new version is seen at once
         "content-security-policy": POLICY,
-        "etag": file.etag,
         "referrer-policy": "no-referrer",
         "x-content-type-options": "nosniff",
     }
-    if file.etag in tags_of(request.headers.get("if-none-match", "")):
-        return Response(status_code=304, headers=headers)
-    return Response(file.content, headers=headers | {"content-type": file.kind})
+    return file.reply(request, headers)

@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from app.api import limits
 from app.api.arms import BLOCKS
-from app.api.catalogues import CatalogueView, view_of
+from app.api.catalogues import CatalogueView, shown_filters, view_of
 from app.api.fields import IDENTIFIER
 from app.api.imports import blocks
 from app.api.problems import problems
 from app.api.strict_json import Provided, check_encoding, json_router, reply
+from app.bandits.registry import Bandits
 from app.catalogues.catalogue import Catalogue
 from app.catalogues.embeddings import Embeddings, NewEmbedding
 from app.filtering.filtered_snapshots import FilteredSnapshots
@@ -80,6 +81,8 @@ _head, _arms = msgspec.msgpack.Decoder(EmbeddingHead), msgspec.msgpack.Decoder(A
 async def make(
     catalogue: str,
     request: Request,
+    *,
+    bandits: Provided[Bandits],
     filtered: Provided[FilteredSnapshots],
     embeddings: Provided[Embeddings],
 ) -> Response:
@@ -95,7 +98,7 @@ async def make(
     head = _decoded(_head, await anext(body, b""), "first block")
     record = _record(head, source)
     made, new = await _stored(embeddings.begin(source, record), head, body)
-    return reply(await view_of(made, filtered), 201 if new else 200)
+    return reply(await view_of(made, shown_filters(request, made, bandits, filtered)), 201 if new else 200)
 
 
 async def _stored(

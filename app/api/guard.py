@@ -227,6 +227,15 @@ def sees_catalogue(key: ApiKey, name: str, bandits: Bandits, catalogues: Catalog
     return any(bandit is not None and bandit.record.catalogue == name for bandit in there)
 
 
+def sees_all_bandits(request: Request, catalogue: str, bandits: Bandits) -> bool:
+    """Whether there are all bandits of a catalogue for the key."""
+    key = key_of(request)
+    if key is None or key.bandits is None:
+        return True
+    users = map(bandits.by_uid, bandits.of_catalogue(catalogue))
+    return all(bandit is None or bandit.name in key.bandits for bandit in users)
+
+
 # As where there is none: of what a key does not see it must not be told whether it is there.
 _NONE_OF = {
     "bandits": "there is no bandit with this name",

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import cache
 from html import escape
 from pathlib import Path
 
 import fastapi_offline
 from fastapi import Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from pydantic import BaseModel
 
+from app.api.static_files import StaticFile
 from app.api.strict_json import Provided, json_router, reply
 from app.platform.errors import NotFound
 from app.platform.long_work import REQUESTS
@@ -34,7 +36,10 @@ LINKS = {
     "status": ("/v1/status", "what it holds"),
     "metrics": ("/metrics", "counters and gauges for Prometheus"),
 }
-ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
+ASSETS = {
+    "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
+    "swagger-ui.css": "text/css; charset=utf-8",
+}
 _ASSETS_FOLDER = Path(fastapi_offline.__file__).parent / "static"
 
 _STYLE = """
@@ -136,7 +141,8 @@ async def root(request: Request, settings: Provided[Settings]) -> Response:
 @router.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
     """What the endpoints are, for programs. Made in a thread when it is first asked for: that takes long."""
-    return reply(await REQUESTS.run(request.app.openapi))
+    file: StaticFile = await REQUESTS.run(request.app.openapi_file)
+    return file.reply(request, {"cache-control": "no-cache"})
 
 
 @router.get("/docs", include_in_schema=False)
@@ -150,9 +156,14 @@ async def docs() -> Response:
 
 
 @router.get("/docs/{asset}", include_in_schema=False)
-async def docs_asset(asset: str) -> Response:
+async def docs_asset(asset: str, request: Request) -> Response:
     """One of the two files that the page loads."""
     if asset not in ASSETS:
         raise NotFound("no such file")
     headers = {"cache-control": "max-age=3600", "x-content-type-options": "nosniff"}
-    return FileResponse(_ASSETS_FOLDER / asset, media_type=ASSETS[asset], headers=headers)
+    return _asset(asset).reply(request, headers)
+
+
+@cache
+def _asset(name: str) -> StaticFile:
+    return StaticFile.of((_ASSETS_FOLDER / name).read_bytes(), ASSETS[name])

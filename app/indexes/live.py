@@ -7,7 +7,6 @@ snapshot, while the table goes on growing; ``finish_maintenance`` then applies w
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from app.indexes.shared_arms import SharedArms
 from app.indexes.shared_format import sweep
 from app.indexes.snapshot import Snapshot
 from app.indexes.table import ArmTable, TableSnapshot
+from app.platform.cpus import usable_cpus
 from app.platform.errors import DimensionMismatch
 from shortlist import checks
 from shortlist.types import Matrix, Rows, Vector
@@ -87,7 +87,7 @@ class LiveIndex:
         self._options = options or IndexOptions()
         self._cache = cache
         self._seed = seed
-        self._threads = threads or max(1, (os.cpu_count() or 1) - 1)
+        self._threads = threads or max(1, usable_cpus() - 1)
         self._table = ArmTable(dim)
         self._attributes = AttributeTable()
         self._structure: Index | None = None

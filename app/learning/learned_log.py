@@ -8,6 +8,7 @@ silence.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ READ_TOGETHER = 1_000  # entries of the log
 ENTRY_BYTES = 2_000  # about what one takes besides its features, as objects and as JSON
 MOST_ENTRIES = 20_000  # of all bandits, for one page
 PAGE_NUMBERS = 1 << 17  # of features on one page, about
+ENTRY_ID = re.compile(r"[0-9]{1,18}-[0-9]{1,18}")  # no store takes a number beyond 64 bits
 
 
 class LearnedReward(Answer, frozen=True, gc=False):
@@ -162,8 +164,7 @@ def _after(bandit: Bandit, cursor: str | None) -> str:
     if cursor is None:
         return "0-0"
     uid, slash, entry_id = decode_cursor(cursor).partition("/")
-    milliseconds, _, number = entry_id.partition("-")
-    if not slash or not (milliseconds.isdecimal() and number.isdecimal()) or len(entry_id) > 32:
+    if not slash or not ENTRY_ID.fullmatch(entry_id):
         raise foreign()
     if uid != bandit.uid:
         raise Invalid("the cursor belongs to a deleted bandit with the same name", path=("cursor",))

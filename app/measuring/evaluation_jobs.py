@@ -123,11 +123,10 @@ class EvaluationJobs:
 
     async def delete(self, bandit: Bandit, job_id: str) -> None:
         """Drop a job; one that runs is cancelled. Raises NotFound, Unavailable."""
-        was_there = await self._jobs.delete(bandit.uid, job_id)
+        if not await self._jobs.delete(bandit.uid, job_id):
+            raise NotFound(UNKNOWN)  # it may be one of another bandit
         if task := self._tasks.get(job_id):
             task.cancel()
-        if not was_there:
-            raise NotFound(UNKNOWN)
 
     async def stop(self) -> None:
         """Cancel all jobs of this process. They are lost as soon as their leases end."""

@@ -9,7 +9,6 @@ threads of asyncio: rewards are folded there, and a few long requests would stop
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
+from app.platform.cpus import usable_cpus
 from app.platform.deadlines import Caller, caller, check
 from app.platform.errors import Unavailable
 
@@ -58,7 +58,7 @@ def _begin(work: Callable[[], T], waits: Caller | None) -> T:
     return work()
 
 
-_THREADS = max(2, min(8, os.cpu_count() or 1))  # more would keep the interpreter from the event loop
+_THREADS = max(2, min(8, usable_cpus()))  # more would keep the interpreter from the event loop
 _WAITING = 256
 
 # For what a request computes itself, up to some tenths of a second.

@@ -103,6 +103,10 @@ async def test_a_deleted_job_ends(shared: Api):
     logged(shared, log)
     job = await start(shared, "deleted", {})
     await log.started.wait()
+    await stocked(shared, "another")
+    await shared.refused("DELETE", path("another", job), status=404, code="not_found")
+    assert (await shared.ok("GET", path("deleted", job)))["state"] == "waiting"
+    assert not log.ended.is_set(), "it is cancelled by its own bandit alone"
     await shared.ok("DELETE", path("deleted", job), status=204)
     await log.ended.wait()
     assert (await shared.ok("GET", path("deleted")))["items"] == []

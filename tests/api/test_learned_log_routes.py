@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api_client import Api, Json
+from app.platform.pages import decode_cursor, encode_cursor
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rest]
 
@@ -97,6 +98,10 @@ async def test_what_is_no_cursor_of_this_bandit_is_refused(api: Api):
     await api.catalogue("c", {"a0": [1.0, 0.0]})
     await api.bandit("b", "c")
     position = (await api.ok("GET", f"{PATH}/rewards"))["position"]
+    uid = decode_cursor(position).partition("/")[0]
+    for entry in (f"{2**64}-1", f"1-{2**64}", "9" * 20 + "-1", "1-", "-1", "1", "1-1-1", "1-x"):
+        query = {"cursor": encode_cursor(f"{uid}/{entry}")}
+        await api.refused("GET", f"{PATH}/rewards", params=query, loc=["query", "cursor"])
     await api.ok("DELETE", "/v1/bandits/b", status=204)
     await api.bandit("b", "c")
     for query in (

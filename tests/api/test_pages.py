@@ -102,6 +102,19 @@ async def test_every_file_of_the_documentation_page_is_served_here(shared: Api):
     assert '"validatorUrl": null' in start, "else the page asks a public service about our document"
 
 
+async def test_what_never_changes_is_encoded_once_and_sent_only_to_who_lacks_it(shared: Api):
+    """Anybody may ask for it, without a key, as often as they like."""
+    for path in ("/openapi.json", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"):
+        first, second = [await shared.call("GET", path) for _ in range(2)]
+        assert first.headers["etag"] == second.headers["etag"]
+        assert first.content == second.content
+        again = await shared.call("GET", path, headers={"if-none-match": first.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b""), path
+        other = await shared.call("GET", path, headers={"if-none-match": '"x"'})
+        assert other.content == first.content
+    assert shared.app.openapi_file() is shared.app.openapi_file()
+
+
 async def test_neither_page_may_load_anything_from_another_host(shared: Api):
     for path in ("/", "/docs"):
         _, policy = await page_at(shared, path)

@@ -114,6 +114,27 @@ async def test_every_route_lets_in_what_the_table_says(public: Api, key: str):
                     assert answer.status_code in {200, 422}, where
 
 
+async def test_filters_of_bandits_that_a_key_does_not_see_are_not_shown(public: Api):
+    """Nor how often they were asked; who sees all bandits of a catalogue sees all its filters."""
+    body = {"catalogue": "films", "policy": "sub_ts"}
+    await public.ok("PUT", "/v1/bandits/secret", body, 201, headers=bearer("admin"))
+    for name, price in (("home", 1), ("secret", 2)):
+        asked = {"filter": {"price": {"$ne": price}}}
+        await public.ok("POST", f"/v1/bandits/{name}/choose", asked, headers=bearer("admin"))
+
+    async def shown(key: str) -> list[int]:
+        one = await public.ok("GET", "/v1/catalogues/films", headers=bearer(key))
+        listed = await public.ok("GET", "/v1/catalogues", headers=bearer(key))
+        (same,) = [each for each in listed["items"] if each["id"] == "films"]
+        assert [same["filters"], one["filters"]] == [one["filters"], same["filters"]]
+        return sorted(each["filter"]["price"]["$ne"] for each in one["filters"])
+
+    assert (await shown("admin"), await shown("reader")) == ([1, 2], [1, 2])
+    assert (await shown("all"), await shown("owner")) == ([], [])
+    await public.ok("DELETE", "/v1/bandits/secret", status=204, headers=bearer("admin"))
+    assert await shown("all") == [1, 2]
+
+
 async def test_what_a_key_does_not_name_answers_as_what_does_not_exist(public: Api):
     for path in ("/v1/bandits/{}", "/v1/bandits/{}/learners/ann", "/v1/bandits/{}/log"):
         answers = [

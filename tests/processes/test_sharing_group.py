@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import stat
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +16,8 @@ import httpx
 import numpy as np
 import pytest
 
-from service_process import Service, ShortlistProcess, serving
+from server.serving_group import CHILD
+from service_process import Service, ShortlistProcess, environment, serving
 from waiting import wait_until, wait_until_sync
 
 pytestmark = pytest.mark.rest
@@ -157,3 +160,18 @@ def test_one_that_is_killed_again_and_again_ends_the_service_which_says_so(tmp_p
         assert "Traceback" not in service.text()
     finally:
         service.kill()
+
+
+def test_a_process_ends_with_its_parent_also_while_it_starts(tmp_path: Path) -> None:
+    """It kept the port until its start had failed or was done."""
+    ours, theirs = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_server(("127.0.0.1", 0)) as silent:
+        fds = listener.fileno(), theirs.fileno()
+        words = [sys.executable, "-c", CHILD, *map(str, fds), "1", "", str(tmp_path)]
+        store = f"redis://127.0.0.1:{silent.getsockname()[1]}"  # which never answers
+        own = environment(SHORTLIST_REDIS_URL=store, SHORTLIST_DATA_DIR=str(tmp_path))
+        process = subprocess.Popen(words, env=own, pass_fds=fds, stderr=subprocess.PIPE)
+        theirs.close()
+        ours.close()
+        _, errors = process.communicate()
+        assert process.returncode == -signal.SIGTERM, errors

@@ -305,7 +305,8 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """``size``: its number of arms. ``filters``: those that were asked most often lately.
+    """``size``: its number of arms. ``filters``: those that were asked most often lately; none for an API
+    key that does not see all bandits of the catalogue.
 
     ``index``: ``kind`` is what serves, ``exact`` whether every search is exact: by ``exact``, a plain
     scan, and by ``norm_pruned``, which reads the longest arms first and stops where no other can win.
