@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from app.api import (
+    arm_effects,
     arms,
     bandits,
     catalogue_centers,
@@ -76,6 +77,7 @@ ENDPOINTS = (
     observations,
     learners,
     reports,
+    arm_effects,
     learned_log,
     decision_log,  # its last path takes any name, also those of learned_log
     priors,

@@ -27,6 +27,7 @@ from app.decision_log.reading import DecisionLog
 from app.filtering.filtered_snapshots import FilteredSnapshots
 from app.indexes.shared_arms import SharingGroup
 from app.learning.decisions import Decisions
+from app.learning.effect_fits import EffectFits
 from app.learning.forgetting import Forgetting
 from app.learning.learned_log import LearnedLog
 from app.learning.learned_priors import LearnedPriors
@@ -35,6 +36,7 @@ from app.learning.learners import Learners
 from app.learning.prior_fits import PriorFits
 from app.learning.reward_entries import RewardEntries
 from app.learning.rewards import Rewards
+from app.learning.served_effects import ServedEffects
 from app.learning.tokens import TokenSecrets, TokenSigner
 from app.measuring.evaluation_jobs import EvaluationJobs
 from app.measuring.evaluations import Evaluations
@@ -71,6 +73,7 @@ from app.storage.types import LearnerChanges, LearnerId
 from workers import arm_following, index_maintenance
 from workers.carrying import Carrying
 from workers.catalogue_following import CatalogueFollowing
+from workers.effect_fitting import EffectFitting
 from workers.housekeeping import Housekeeping
 from workers.leases import Leases, OnlyWorker, SharedWorker
 from workers.log_retention import LogRetention
@@ -152,6 +155,8 @@ class Service:
         self.learners = Learners(store, capacity_bytes=learner_bytes, moves=self.moves)
         self.priors = LearnedPriors(store.priors, capacity_bytes=max(4 << 20, learner_bytes // 8))
         self.prior_fits = PriorFits(store, self.priors, metrics, moves=self.moves)
+        self.effects = ServedEffects(store.effects, capacity_bytes=max(4 << 20, learner_bytes // 2))
+        self.effect_fits = EffectFits(store, self.effects, metrics)
         self._remote = remote = RemoteWorkers(self.learners, hooks)
         is_alone = name is not None and group_dir is None  # its store is its own, and no other process serves
         leases = (
@@ -163,6 +168,7 @@ class Service:
         self._prior_fitting = PriorFitting(
             store.priors, self.bandits, self.priors, self.prior_fits, owns=leases.owns
         )
+        self._effect_fitting = EffectFitting(self.bandits, self.effect_fits, owns=leases.owns)
         self.quotas = Quotas(store, metrics)
         self.sync = Sync(
             store,
@@ -171,6 +177,7 @@ class Service:
             self.learners,
             self.quotas,
             priors=self.priors,
+            effects=self.effects,
             every_s=settings.follow_s,
             hooks=hooks,
         )
@@ -215,6 +222,7 @@ class Service:
             priors=self.priors,
             sync=self.sync,
             token_ttl_ms=token_ttl_ms,
+            effects=self.effects,
             rows=self.rows,
             metrics=metrics,
         )
@@ -222,7 +230,17 @@ class Service:
             self.catalogues, self.bandits, self.signer, observation_ttl_ms=settings.observation_ttl_s * 1_000
         )
         workers = self._worker or remote
-        self.rewards = Rewards(store, self.bandits, entries, workers, self.quotas, metrics=metrics)
+        self.rewards = Rewards(
+            store,
+            self.bandits,
+            entries,
+            workers,
+            self.quotas,
+            learners=self.learners,
+            priors=self.priors,
+            effects=self.effects,
+            metrics=metrics,
+        )
         self.learner_copies = LearnerCopies(store, workers, self.moves)
         self.moving = Moving(
             store,
@@ -314,7 +332,8 @@ class Service:
             carrying = Carrying(
                 self.store, self.metrics, owns=self._owns, wake=self._worker.wake, moves=self.moves
             )
-            self._run(housekeeping.run(), retention.run(), self._prior_fitting.run(), carrying.run())
+            self._run(housekeeping.run(), retention.run(), carrying.run())
+            self._run(self._prior_fitting.run(), self._effect_fitting.run())
         self._run(
             self.sync.run(),
             self.rows.run(),
@@ -355,14 +374,18 @@ class Service:
 
     def _folded(self, step: Step) -> None:
         self.learners.applied(step.partition, step.before, step.after, step.states)
-        self._prior_fitting.changed(learner.bandit_uid for learner in step.states)
+        uids = {learner.bandit_uid for learner in step.states}
+        self._prior_fitting.changed(uids)
+        self._effect_fitting.changed(uids)
         self._forgotten([learner for learner, state in step.states.items() if state is None])
         self.metrics.applied.inc(step.entries)
 
     def _learners_changed(self, partition: int, changes: LearnerChanges) -> None:
         learners = changes.learners
         self._forgotten(None if learners is None else changes.removed)
-        self._prior_fitting.changed(None if learners is None else (each.bandit_uid for each in learners))
+        uids = None if learners is None else {each.bandit_uid for each in learners}
+        self._prior_fitting.changed(uids)
+        self._effect_fitting.changed(uids)
         if self._worker is not None:
             self._worker.changed(partition, changes)
 

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NoReturn, cast
@@ -26,9 +26,11 @@ from pydantic import SecretStr
 from threadpoolctl import threadpool_limits
 
 from app.bandits.spaces import Moves
+from app.learning.effect_fits import EffectFits
 from app.learning.forgetting import Forgetting
 from app.learning.learned_priors import LearnedPriors
 from app.learning.prior_fits import PriorFits
+from app.learning.served_effects import ServedEffects
 from app.milvus.embedded_engine import EmbeddedEngine, is_embedded
 from app.platform.answers import Unread
 from app.platform.background import end, leave
@@ -44,6 +46,7 @@ from app.storage.store import Store
 from server.application import create_app
 from server.http_protocol import ShortlistProtocol
 from workers.carrying import Carrying
+from workers.effect_fitting import EffectFitting
 from workers.housekeeping import Housekeeping
 from workers.learned_bandits import LearnedBandits
 from workers.leases import Leases, OnlyWorker
@@ -290,6 +293,14 @@ async def _work(settings: Settings, store: Store) -> None:
     fits = PriorFits(store, priors, metrics, moves=moves)
     carrying = Carrying(store, metrics, owns=leases.owns, wake=worker.wake, moves=moves)
     fitting = PriorFitting(store.priors, bandits, priors, fits, owns=leases.owns)
+    effects = ServedEffects(store.effects, capacity_bytes=WORKER_PRIOR_BYTES)
+    effect_fitting = EffectFitting(bandits, EffectFits(store, effects, metrics), owns=leases.owns)
+
+    def changed(uids: Iterable[str] | None) -> None:
+        known = None if uids is None else set(uids)
+        fitting.changed(known)
+        effect_fitting.changed(known)
+
     # Before anything is folded: until then no partition is this worker's.
     await leases.renew()
     running = (
@@ -297,8 +308,9 @@ async def _work(settings: Settings, store: Store) -> None:
         retention.run(),
         leases.run(),
         expected.run(),
-        bandits.run(fitting.changed),
+        bandits.run(changed),
         fitting.run(),
+        effect_fitting.run(),
         carrying.run(),
     )
     tasks = [asyncio.create_task(task) for task in running]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.bandits.spaces import NO_SPACES, Spaces
+from app.learning.arm_sums import fold_arms
 from app.learning.checkpoints import is_due, restored, tail_bytes
 from app.learning.fold import fold, is_of_move, is_of_space, moves_of, pooled_of, reason_of, replaces_state
+from app.records.arm_sums import ArmSums
 from app.records.records import LearnerState, about_dim, state_to_bytes
-from app.storage.types import DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
+from app.storage.types import ArmId, DeadLetter, FoldedCounts, LearnerId, LogEntry, StoredLearner
 
 log = logging.getLogger("shortlist.worker")
 
@@ -32,6 +34,17 @@ Before = Mapping[LearnerId, CheckpointedLearner | StoredLearner]
 
 
 @dataclass(frozen=True, slots=True)
+class ArmsBefore:
+    """Sums of arms at the watermark. ``taught``: what learners that are forgotten have taught them."""
+
+    sums: Mapping[ArmId, ArmSums | None] = field(default_factory=dict)
+    taught: Mapping[str, Sequence[LogEntry]] = field(default_factory=dict)
+
+
+NO_ARMS = ArmsBefore()
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     """What becomes of a batch.
 
@@ -42,6 +55,7 @@ class Folded:
     ``kept``         the learners of the batch as they are afterwards, save small ones that are new
     ``counts``       of each bandit, how many entries were folded that are not of a move
     ``moved``        of each bandit that was moved, the last move that was folded
+    ``arms``         the new sums of the arms that have changed; None: of no decision
     """
 
     states: States
@@ -51,6 +65,7 @@ class Folded:
     kept: Mapping[LearnerId, CheckpointedLearner]
     counts: Mapping[str, FoldedCounts]
     moved: Mapping[str, int]
+    arms: Mapping[ArmId, ArmSums | None]
 
 
 def batches(entries: Sequence[LogEntry]) -> Iterator[Sequence[LogEntry]]:
@@ -76,8 +91,10 @@ def numbers_of(entries: Sequence[LogEntry]) -> int:
     return sum(dim**2 for dim in dims.values())
 
 
-def fold_stored(before: Before, entries: Sequence[LogEntry], spaces: Spaces = NO_SPACES) -> Folded:
-    """Fold a batch into all ``learners_of`` its entries.
+def fold_stored(
+    before: Before, entries: Sequence[LogEntry], spaces: Spaces = NO_SPACES, arms: ArmsBefore = NO_ARMS
+) -> Folded:
+    """Fold a batch into all ``learners_of`` its entries, and into the ``arms`` that they name.
 
     A learner that cannot be read stays as it is, and all its entries are left out.
     """
@@ -118,7 +135,12 @@ def fold_stored(before: Before, entries: Sequence[LogEntry], spaces: Spaces = NO
         if learner in checkpoints and isinstance(each, StoredLearner) and not (each.checkpoint or each.tail):
             kept.pop(learner, None)
     letters = [dead[entry.entry_id] for entry in entries if entry.entry_id in dead] if dead else []
-    return Folded(states, checkpoints, tails, letters, kept, counts, moves_of(entries))
+    # What is a dead letter now has taught nothing.
+    taught = {
+        forget: [entry for entry in own if entry.entry_id not in dead] for forget, own in arms.taught.items()
+    }
+    sums = fold_arms(arms.sums, sound, spaces.folded, taught) if arms.sums else {}
+    return Folded(states, checkpoints, tails, letters, kept, counts, moves_of(entries), sums)
 
 
 def _is_carried(before: CheckpointedLearner, state: LearnerState, new: Sequence[LogEntry]) -> bool:

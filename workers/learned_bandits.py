@@ -33,6 +33,7 @@ class LearnedBandit:
     uid: str
     record: BanditRecord
     learner_dim: int
+    catalogue_uid: str
 
 
 class LearnedBandits:
@@ -83,6 +84,7 @@ def _learned(registry: Registry) -> dict[str, LearnedBandit]:
         catalogue = registry.catalogues.get(record.catalogue)
         if record.prior != "learned" or catalogue is None:
             continue
-        dim = split_uid(catalogue, CatalogueRecord)[1].dim
-        found[uid] = LearnedBandit(name, uid, record, learner_dim(record, dim, Context.of(record, dim)))
+        catalogue_uid, of_catalogue = split_uid(catalogue, CatalogueRecord)
+        dim = learner_dim(record, of_catalogue.dim, Context.of(record, of_catalogue.dim))
+        found[uid] = LearnedBandit(name, uid, record, dim, catalogue_uid)
     return found

@@ -24,16 +24,21 @@ from dataclasses import dataclass
 from itertools import chain
 
 from app.bandits.spaces import NO_SPACES, Moves, Spaces
+from app.learning.arm_sums import arms_of, forgets, taught_by
 from app.learning.checkpoints import WAIT_S, state_memory_bytes
 from app.learning.fold import is_short, learners_of, spaces_of
 from app.platform.answers import Budget
 from app.platform.cache import BoundedCache
 from app.platform.errors import Unavailable
 from app.platform.hooks import Hooks
+from app.records.arm_sums import ArmSums
+from app.records.records import pack, unpack
 from app.storage.store import Store
-from app.storage.types import LearnerId, LogEntry, StoredLearner, entry_order
+from app.storage.types import ArmId, LearnerId, LogEntry, StoredLearner, entry_order
 from workers.batches import (
     MOST_NUMBERS,
+    NO_ARMS,
+    ArmsBefore,
     Before,
     CheckpointedLearner,
     Folded,
@@ -52,6 +57,7 @@ LONG_CYCLE_S = 0.1  # the same at most, when cycles take long because much else 
 CYCLES = 4  # the time from one cycle to the next is this many times what the last one took, between these two
 RETRY_S = 0.2
 TRIM_EVERY_S = 60.0
+SUMS_BYTES = 700  # that the sums of an arm take in memory besides its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,9 @@ class RewardWorker:
         # Each time that another one is found, a new cycle begins, and what was kept in earlier ones is void.
         self._kept: BoundedCache[tuple[int, LearnerId], tuple[int, CheckpointedLearner]] = BoundedCache(
             capacity_bytes
+        )
+        self._kept_sums: BoundedCache[tuple[int, ArmId], tuple[int, ArmSums | None]] = BoundedCache(
+            capacity_bytes // 8
         )
         self._cycles = [0] * store.partitions
         self._owns = owns
@@ -244,7 +253,8 @@ class RewardWorker:
         # Partitions are applied side by side; of large states only so many as fit into memory.
         async with self._memory.taken(numbers_of(entries)):
             before = await self._before(partition, learners_of(entries))
-            done = await self._fold(before, entries, await self._spaces(partition, entries))
+            arms = await self._arms_before(partition, entries)
+            done = await self._fold(before, entries, await self._spaces(partition, entries), arms)
             applied = await self._store.learners.apply(
                 partition,
                 expected=watermark,
@@ -254,10 +264,14 @@ class RewardWorker:
                 dead=done.dead,
                 folded=done.counts,
                 moved=done.moved,
+                arms={arm: None if sums is None else pack(sums) for arm, sums in done.arms.items()},
             )
             # if not, another worker was faster, and what was folded here is dropped
             if applied:
                 self._keep(partition, done.kept)
+                for arm, sums in done.arms.items():
+                    size = SUMS_BYTES + len(arm.arm)
+                    self._kept_sums.put((partition, arm), (self._cycles[partition], sums), size)
                 self._moved[partition] |= done.moved
                 self._hooks.folded(Step(partition, watermark, last, done.states, len(entries)))
         return applied
@@ -272,6 +286,26 @@ class RewardWorker:
         missing = [learner for learner in learners if learner not in before]
         before.update(zip(missing, await self._store.learners.stored(partition, missing), strict=True))
         return before
+
+    async def _arms_before(self, partition: int, entries: Sequence[LogEntry]) -> ArmsBefore:
+        """The sums of the arms that a batch changes; those that this worker has not kept are read."""
+        taught = dict[str, Sequence[LogEntry]]()
+        for entry in entries:
+            if forgets(entry) and await self._store.effects.has_sums(partition, entry.learner.bandit_uid):
+                taught[entry.entry_id] = await taught_by(self._store, partition, entry)
+        arms = arms_of(chain(entries, *taught.values()))
+        if not arms:
+            return NO_ARMS
+        sums, missing = dict[ArmId, ArmSums | None](), list[ArmId]()
+        for arm in arms:
+            cycle, kept = self._kept_sums.get((partition, arm)) or (-1, None)
+            if cycle == self._cycles[partition]:
+                sums[arm] = kept
+            else:
+                missing.append(arm)
+        for arm, data in zip(missing, await self._store.effects.sums(partition, missing), strict=True):
+            sums[arm] = None if data is None else unpack(data, ArmSums)
+        return ArmsBefore(sums, taught)
 
     def _keep(self, partition: int, learners: Mapping[LearnerId, CheckpointedLearner]) -> None:
         for learner, kept in learners.items():
@@ -301,14 +335,16 @@ class RewardWorker:
             wanted[uid] = max(folded[uid], named.get(uid, 0))
         return Spaces(folded, await self._moves.maps(wanted)) if wanted else NO_SPACES
 
-    async def _fold(self, before: Before, entries: Sequence[LogEntry], spaces: Spaces) -> Folded:
+    async def _fold(
+        self, before: Before, entries: Sequence[LogEntry], spaces: Spaces, arms: ArmsBefore
+    ) -> Folded:
         """One partition at a time: several threads would keep requests from the interpreter."""
         async with self._folding:
             tails = (each.tail for each in before.values() if isinstance(each, StoredLearner))
             if not is_short(chain(entries, *tails)):
-                return await asyncio.to_thread(fold_stored, before, entries, spaces)
+                return await asyncio.to_thread(fold_stored, before, entries, spaces, arms)
             await asyncio.sleep(0)  # requests come between the folds of two partitions
-            return fold_stored(before, entries, spaces)
+            return fold_stored(before, entries, spaces, arms)
 
     def _note_watermark(self, partition: int, watermark: str) -> None:
         self._watermarks[partition] = watermark

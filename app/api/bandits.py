@@ -18,7 +18,7 @@ from app.api.problems import problems
 from app.api.resource_changes import as_json, check, if_match, merged, patch_model
 from app.api.strict_json import Provided, StrictModel, invalid, json_router, reply
 from app.bandits.bandit import Bandit
-from app.bandits.completion import default_prior
+from app.bandits.completion import default_prior, no_arm_effects
 from app.bandits.registry import Bandits
 from app.bandits.settings import (
     AUTO,
@@ -219,6 +219,8 @@ def changed_record(record: BanditRecord, patch: dict[str, Any]) -> BanditRecord:
         changed = record_of(BanditBody.model_validate(after))
     except ValidationError as error:
         raise invalid(error) from None
+    if "arm_effects" not in patch and no_arm_effects(changed):
+        changed = msgspec.structs.replace(changed, arm_effects="off")
     own = BanditRecord.__struct_fields__[len(BanditSettings.__struct_fields__) :]  # nobody asks for them
     kept = {name: getattr(record, name) for name in ("intercept", *own)}
     return msgspec.structs.replace(changed, **kept)

@@ -12,6 +12,7 @@ from app.api.streamed import Streamed, with_rows
 from app.api.strict_json import JSON, Provided, StrictModel, json_router, reply
 from app.bandits.bandit import Bandit
 from app.bandits.registry import Bandits
+from app.learning.effect_fits import EffectFits
 from app.learning.learned_priors import LearnedPriors, covariance_of, report_of
 from app.learning.prior_fits import PriorFits
 from app.platform.errors import NotFound
@@ -87,11 +88,17 @@ async def refresh(
     bandit: str,
     bandits: Provided[Bandits],
     prior_fits: Provided[PriorFits],
+    effect_fits: Provided[EffectFits],
     body: RefreshBody = NOTHING,  # noqa: ARG001 - read, so that a field in it is refused
 ) -> Response:
-    """Fit the prior now, from all rewards that are applied, and answer the version that stands then."""
+    """Fit the prior now, from all rewards that are applied, and answer the version that stands then.
+
+    Arm effects are fitted as well, where the bandit has them.
+    """
     owner = _with_learned(await bandits.get(bandit))
     done = await prior_fits.fit(owner)
+    if owner.record.arm_effects == "auto":
+        await effect_fits.fit(owner)
     return reply(await REQUESTS.run(partial(report_of, owner, done.version)))
 
 

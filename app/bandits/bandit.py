@@ -11,6 +11,7 @@ import numpy as np
 from app.bandits import signals
 from app.bandits.completion import PolicyTerms, constant_of
 from app.bandits.context import Context
+from app.bandits.effect_version import EffectVersion
 from app.bandits.prior_version import PriorVersion
 from app.bandits.settings import AUTO, BanditRecord
 from app.bandits.versions import BanditVersion, bytes_to_version, etag_of
@@ -26,7 +27,7 @@ from shortlist.linear.ridge import Posterior
 from shortlist.linear.ridge_sums import RidgeSums, empty
 from shortlist.linear.scales import Scales
 from shortlist.linear.signals import SignalPosteriors, Weighing, known
-from shortlist.types import TopK, Vector
+from shortlist.types import Matrix, TopK, Vector
 
 GLOBAL_LEARNER = "_global"
 
@@ -49,6 +50,7 @@ class Bandit(msgspec.Struct, frozen=True):
     ``is_settled``: whether that is known; the intercept waits for the first arms.
     ``prior``: the version of its learned prior that it is served with; None: it has none, or no version was
     made yet. ``exploration_alone``: what ``exploration`` is without it; None: the same.
+    ``effects``: the version of its arm effects that it is served with; None: it has none, or no prior yet.
     ``former``: of a version from before a move, what it had then: ``catalogue`` is that one, or else, where
     it is gone, the bandit's of now.
     """
@@ -71,6 +73,11 @@ class Bandit(msgspec.Struct, frozen=True):
     prior: PriorVersion | None = None
     exploration_alone: float | None = None
     former: FormerCatalogue | None = None
+    effects: EffectVersion | None = None
+
+    @property
+    def catalogue_uid(self) -> str:
+        return self.catalogue.uid
 
     @property
     def etag(self) -> str:
@@ -120,6 +127,22 @@ class Bandit(msgspec.Struct, frozen=True):
             exploration=exploration,
             exploration_alone=alone,
         )
+
+    def with_effects(self, version: EffectVersion | None) -> Bandit:
+        """This bandit, served with a version of its arm effects; None: as without.
+
+        As without also where it is not served with a learned prior: an effect is what arms have beyond what
+        keys have in common. And where the version is of another catalogue, before the bandit was moved.
+        """
+        if version is not None and (not self.learns_effects or version.record.space != self.record.space):
+            version = None
+        return self if self.effects is version else msgspec.structs.replace(self, effects=version)
+
+    @property
+    def learns_effects(self) -> bool:
+        """Whether its arms learn from decisions that are made with it as it is served."""
+        has_prior = self.prior is not None and self.prior.learned is not None
+        return self.record.arm_effects == "auto" and has_prior
 
     @property
     def learner_dim(self) -> int:
@@ -204,6 +227,13 @@ class Bandit(msgspec.Struct, frozen=True):
         if self.context is None or context is None:
             return posterior
         return self.context.given(posterior, context)
+
+    def queries(self, thetas: Matrix, context: Numbers32 | None) -> Matrix:
+        """What the arms are searched with for each of several estimates of a learner. (J, D) -> (J, d')."""
+        if self.context is None or context is None:
+            return thetas
+        encoded = np.asarray(context)[None]
+        return np.array([self.context.queries(theta, encoded)[0] for theta in thetas])
 
     def observed(self, hits: TopK) -> TopK:
         """Scores in the scale of the rewards that users give."""

@@ -82,6 +82,8 @@ def completed(
         raise Invalid(reason, path=("intercept",))
     if record.prior == "learned" and (missing := _no_learned_prior(record)):
         raise Invalid(f"prior: learned {missing}", path=("prior",))
+    if record.arm_effects == "auto" and (refusal := no_arm_effects(record)):
+        raise Invalid(f"arm_effects: auto {refusal}", path=("arm_effects",))
     signals.check(record, most=policies[record.policy].max_signals)
     _check_position(record, policies[record.policy])
     return contexts.completed(policies[record.policy].completed(record, standing))
@@ -90,6 +92,20 @@ def completed(
 def default_prior(record: BanditRecord, *, takes_prior: bool) -> Literal["learned", "plain"]:
     """What ``prior`` is where it is absent. ``takes_prior``: whether the policy has one that changes."""
     return "learned" if takes_prior and not _no_learned_prior(record) else "plain"
+
+
+def no_arm_effects(record: BanditRecord) -> str | None:
+    """Why the bandit cannot have arm effects; None: it can."""
+    if record.prior == "learned":
+        return None
+    if record.scope == "global":
+        return "needs scope: per_key; one learner cannot tell an arm from who saw it"
+    if record.shift_rewards:
+        return "cannot be combined with shift_rewards"
+    return (
+        "needs prior: learned; without one the effect of an arm would be what those like who were shown it, "
+        "and policies of elimination have none"
+    )
 
 
 def _no_learned_prior(record: BanditRecord) -> str | None:

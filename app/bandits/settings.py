@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapV
 from app.filters.fields import MAX_FIELD_CHARS
 from app.platform.documents import Document
 from app.platform.ids import Identifier
+from app.records.arm_sums import EffectTerms
 from app.records.encoding import ContextRule
 from app.records.records import RewardTerms, SignalTerms, state_bytes, vector_to_bytes
 from shortlist.checks import MIN_DELTA
@@ -220,7 +221,8 @@ class BanditSettings(Document, frozen=True):
     where it stood. ``intercept``: learners have a number for what all arms have in common, their ``offset``;
     a new bandit has it where this is absent, but with ``shift_rewards`` and elimination. ``epsilon``: with
     this probability epsilon_greedy draws an arm at random. ``alpha``: how many standard deviations linucb
-    adds to an estimate.
+    adds to an estimate. ``arm_effects``: ``auto`` learns from all keys what each arm has beyond its features;
+    it needs ``prior: learned``.
     """
 
     catalogue: Annotated[Identifier, Fixed("learners learn from its arms: POST …/move moves the bandit")]
@@ -284,6 +286,7 @@ class BanditSettings(Document, frozen=True):
     ] = False
     epsilon: Annotated[float, Field(ge=0, le=1)] | None = None
     alpha: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    arm_effects: Literal["auto", "off"] = "off"
 
 
 class BanditRecord(BanditSettings, frozen=True):
@@ -359,6 +362,7 @@ def reward_payload(
     judged: SignalRef | None = None,
     values: Mapping[str, float] | None = None,
     space: int | None = None,
+    effect: EffectTerms | None = None,
 ) -> bytes:
     """The payload of a reward of this bandit. ``decided_ms``: when the arm was chosen.
 
@@ -375,10 +379,14 @@ def reward_payload(
         terms = RewardTerms(default, decided_ms, half_life_s, pooled, record.shift_rewards)
     payload = vector_to_bytes(features), value, terms  # a reward gives no state
     if signals is None:
+        if effect is not None:
+            return msgspec.msgpack.encode((*payload, b"", None, space, False, effect))
         return msgspec.msgpack.encode((*payload, b"", None, space) if space else payload)
     terms_of_it = msgspec.structs.astuple(signal_terms(signals, judged, values or {}))
     plain = terms_of_it[1:] == (b"", False)  # as nearly always: what is as if absent is not written
     of_signal = terms_of_it[:1] if plain else terms_of_it
+    if effect is not None:
+        return msgspec.msgpack.encode((*payload, b"", of_signal, space, False, effect))
     rest = (b"", of_signal, space) if space else (b"", of_signal)
     return msgspec.msgpack.encode((*payload, *rest))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -18,11 +19,12 @@ import numpy as np
 from app.bandits.bandit import GLOBAL_LEARNER, Bandit
 from app.bandits.exposure_history import value_of
 from app.bandits.registry import Bandits
-from app.decision_log.rows import LoggedArm, LoggedReward, Row
+from app.decision_log.rows import Expectation, LoggedArm, LoggedReward, Row
 from app.learning.tokens import Decision, decision_of, raw_of, text_of
 from app.platform.answers import hold
 from app.platform.deadlines import yield_to_others
 from app.platform.pages import decode_cursor, encode_cursor, foreign
+from app.records.arm_sums import numbers_of
 from app.records.left_out import NOTHING_BARRED, Barred, barred_of, block_name, names_in
 from app.records.logged import LoggedRequest, LogPart, asked_of, rewards_of
 from app.storage.registry import WriteOnce
@@ -266,7 +268,7 @@ def row_of(
         _filter(asked_of(part.asked), demanded),
         part.eligible,
         [
-            LoggedArm(arm, place + 1, score, propensity, place in pinned)
+            LoggedArm(arm, place + 1, score, propensity, place in pinned, *_effect(decision, place))
             for place, (arm, score, propensity) in enumerate(columns)
         ],
         [
@@ -284,6 +286,17 @@ def row_of(
         barred,
         part.prior_version,
     )
+
+
+def _effect(decision: Decision, place: int) -> Sequence[Expectation]:
+    """What was expected of the arm at a place, and its effect; nothing where it was chosen without."""
+    pair = decision.effect_at(place)
+    if pair is None:
+        return ()
+    expected, served = (
+        [number if math.isfinite(number) else None for number in numbers_of(data).tolist()] for data in pair
+    )
+    return (expected, served) if decision.weights else (expected[0], served[0])
 
 
 def _filter(asked: LoggedRequest | None, demanded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

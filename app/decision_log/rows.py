@@ -15,14 +15,22 @@ from app.records.left_out import NOTHING_BARRED, Barred
 NO_LOG = "this bandit keeps no log: set `log`, and its next decisions stand in it"
 
 
-class LoggedArm(Answer, frozen=True, gc=False):
-    """``propensity``: the probability of this arm given those before it; null where the policy knows none."""
+Expectation = float | list[float | None] | None
+
+
+class LoggedArm(Answer, frozen=True, omit_defaults=True, gc=False):
+    """``propensity``: the probability of this arm given those before it; null where the policy knows none.
+    ``expected``: the reward that the learner expected of the features of the arm, and ``effect``: what the
+    arm was taken to have beyond them, of each signal where there are some; absent without arm effects.
+    """
 
     id: str
     place: int
     score: float
     propensity: float | None
     pinned: bool
+    expected: Expectation = None
+    effect: Expectation = None
 
 
 class LoggedReward(Answer, frozen=True, omit_defaults=True, gc=False):

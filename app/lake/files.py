@@ -37,6 +37,7 @@ except ImportError:
     raise ShortlistError(message) from None
 
 TABLES = tuple(SCHEMAS)
+LATER = {"expected", "effect"}  # columns that files of version 1.0.0 lack
 FORMAT = 1
 MAGIC = b"PAR1"  # a Parquet file begins and ends with it
 HOME = "_shortlist"
@@ -166,14 +167,19 @@ class Lake:
     def batches(self, name: str, rows: int, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """The rows of a file, so many at a time. Raises as ``read``."""
         with self._parquet(name) as found:
-            if lacking := set(columns or ()) - set(found.schema_arrow.names):
+            there, columns = set(found.schema_arrow.names), list(columns or found.schema_arrow.names)
+            if lacking := set(columns) - there - LATER:
                 raise _refused(self.address, f"{name} has no column {min(lacking)}")
-            for batch in found.iter_batches(batch_size=rows, columns=columns):
+            own = [each for each in columns if each in there]
+            for batch in found.iter_batches(batch_size=rows, columns=own):
                 batch.validate(full=True)  # else text that is not UTF-8 is an error where it is used
-                yield self._typed(name, batch)
+                yield self._typed(name, batch, [each for each in columns if each not in there])
 
-    def _typed(self, name: str, batch: Any) -> Any:
-        """A batch with the types of its table: who deletes rows may have written other ones."""
+    def _typed(self, name: str, batch: Any, absent: Sequence[str] = ()) -> Any:
+        """A batch with the types of its table: who deletes rows may have written other ones.
+
+        ``absent``: columns that came later, and are null here.
+        """
         own, columns = SCHEMAS[name.partition("/")[0]], dict[str, Any]()
         for column in batch.schema.names:
             columns[column] = batch[column]
@@ -183,6 +189,7 @@ class Lake:
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                     reason = f"the column {column} of {name} is {batch[column].type}, and not {wanted}"
                     raise _refused(self.address, reason) from None
+        columns |= {column: pa.nulls(batch.num_rows, own.field(column).type) for column in absent}
         return pa.RecordBatch.from_pydict(columns)
 
     def _check(self, name: str, size: int, written: int | None) -> None:

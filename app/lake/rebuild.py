@@ -34,7 +34,7 @@ from shortlist.types import Matrix, Rows, Vector
 
 COLUMNS = (
     "partition", "number", "kind", "key", "revision", "value", "decided", "first", "before", "replaces",
-    "context", "features", "examined", "signal_number", "had", "space",
+    "context", "features", "examined", "signal_number", "had", "space", "effect",
 )  # fmt: skip
 BATCH_SIZE = 100_000  # rewards, in one process
 MOST_NUMBERS = 1 << 24  # of features that are held at once
@@ -239,6 +239,8 @@ class _Learned:
 
     ``signals``   which signal each is of (n,), -1: all; what they counted as before it (n, J); and how many
                   it names (n,). None: of a bandit without signals
+    ``served``    p times the effects that arms were served with, which is taken off once for a decision
+                  and arm (n, J). None: there were none
     """
 
     features: Matrix
@@ -248,6 +250,7 @@ class _Learned:
     replaces: Vector  # not a number where no default is replaced
     decided: NDArray[np.int64]
     signals: tuple[Rows, Matrix, Rows] | None = None
+    served: Matrix | None = None
 
     @classmethod
     def of(cls, plan: RebuildPlan, rows: Any, space: int) -> _Learned:
@@ -260,6 +263,7 @@ class _Learned:
             replaces.fill_null(np.nan).to_numpy(),
             rows["decided"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_numpy(),
             _signals(rows),
+            _served(rows),
         )
 
     def state(self, own: Rows, plan: RebuildPlan) -> LearnerState:
@@ -272,6 +276,10 @@ class _Learned:
         features = self.features[rows]
         if self.signals is not None:
             values, before = self._of_signals(own, changed)
+        if self.served is not None:
+            taken = self.served[rows] if self.signals is not None else self.served[rows, 0]
+            of_first = first[:, None] if self.signals is not None else first
+            values, before = values - of_first * taken, before - ~of_first * taken
         if plan.shifted:
             features, values, before = (
                 shift_features(features),
@@ -316,6 +324,19 @@ def _signals(rows: Any) -> tuple[Rows, Matrix, Rows] | None:
     for place, each in enumerate(had):
         padded[place, : len(each)] = each
     return rows["signal_number"].cast(pa.int64()).fill_null(-1).to_numpy(), padded, counts.clip(1)
+
+
+def _served(rows: Any) -> Matrix | None:
+    """As in ``_Learned``, as wide as the signals of these rewards. Shape: (n, J)."""
+    effects = [each or [] for each in rows["effect"].to_pylist()]
+    if not any(effects):
+        return None
+    had = max((len(each or ()) for each in rows["had"].to_pylist()), default=1)
+    served = np.zeros((len(effects), max(1, had)))
+    for place, each in enumerate(effects):
+        served[place, : len(each)] = each
+    examined: Vector = rows["examined"].cast(pa.float64()).fill_null(1.0).to_numpy()
+    return served * examined[:, None]
 
 
 def _features(plan: RebuildPlan, rows: Any) -> Matrix:

@@ -27,6 +27,8 @@ _ARM = pa.struct(
         ("score", pa.float64()),
         ("propensity", pa.float64()),
         ("pinned", pa.bool_()),
+        ("expected", pa.list_(pa.float64())),
+        ("effect", pa.list_(pa.float64())),
     ]
 )
 DECISIONS = pa.schema(
@@ -87,6 +89,8 @@ REWARDS = pa.schema(
         ("signal_number", pa.int32()),
         ("had", pa.list_(pa.float64())),
         ("space", pa.int32()),
+        ("expected", pa.list_(pa.float64())),
+        ("effect", pa.list_(pa.float64())),
     ]
 )
 ARMS = pa.schema(
@@ -142,7 +146,10 @@ def _decisions(rows: Sequence[Any]) -> Any:
     tokens = [token(row) for row in rows]
     shown = [
         [
-            (arm.id, revision, arm.place, arm.score, arm.propensity, arm.pinned)
+            (
+                *(arm.id, revision, arm.place, arm.score, arm.propensity, arm.pinned),
+                *(_listed(getattr(arm, name, None)) for name in ("expected", "effect")),
+            )
             for arm, revision in zip(row.arms, of.revisions, strict=True)
         ]
         for row, of in zip(rows, tokens, strict=True)
@@ -152,6 +159,11 @@ def _decisions(rows: Sequence[Any]) -> Any:
         values = [getattr(row, name) for row in rows]
         own[name] = [None if value is None else json.dumps(value) for value in values]
     return _table(DECISIONS, rows, own)
+
+
+def _listed(numbers: Any) -> Any:
+    """Of each signal; a bandit without signals has one number."""
+    return [numbers] if isinstance(numbers, float) else numbers
 
 
 def _rewards(rows: Sequence[tuple[int, Any]]) -> Any:

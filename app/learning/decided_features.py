@@ -17,6 +17,7 @@ from app.bandits.registry import Bandits
 from app.catalogues.catalogues import Catalogues
 from app.learning.tokens import Decision
 from app.platform.errors import NotFound
+from app.records.arm_sums import EffectTerms, teaches
 from shortlist.types import Vector
 
 
@@ -78,6 +79,24 @@ async def decided_features(
     if _may_replace(bandit) and not former.is_exact:
         return await then() or await now()
     return await now() or await then()
+
+
+def effect_terms(
+    bandit: Bandit, decision: Decision, place: int, decided: DecidedFeatures
+) -> EffectTerms | None:
+    """What the entry of a reward says of the effect of its arm; None: it was chosen without effects.
+
+    ``bandit``: of the version that decided. After a move of it, or where the store had no space for further
+    sums, the arm learns nothing.
+    """
+    pair = decision.effect_at(place)
+    if pair is None:
+        return None
+    position = bandit.record.position
+    examined = 1.0 if position is None else position.at(place)
+    if decided.space != bandit.record.space or not teaches(pair):
+        return EffectTerms(pair.served, examined=examined)
+    return EffectTerms(pair.served, pair.expected, decision.arms[place], decided.revision, examined)
 
 
 def _may_replace(bandit: Bandit) -> bool:

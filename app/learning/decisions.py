@@ -27,7 +27,7 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import SignalRef, reward_payload
 from app.caps.quotas import Quotas
 from app.catalogues.catalogues import Catalogues
-from app.learning.decided_features import decided_features
+from app.learning.decided_features import decided_features, effect_terms
 from app.learning.tokens import ANY_DECISION, Access, BadToken, Decision, TokenSigner, raw_of
 from app.platform.deadlines import yield_to_others
 from app.records.logged import RewardOfRow, reward_bytes
@@ -200,7 +200,14 @@ class Decisions:
                 sources.append(source_of(bandit, decision, "default", arm, decided.revision))
                 default, issued_ms = rule.default or 0.0, decision.issued_ms
                 payloads.append(
-                    reward_payload(bandit.record, decided.features, default, issued_ms, space=decided.space)
+                    reward_payload(
+                        bandit.record,
+                        decided.features,
+                        default,
+                        issued_ms,
+                        space=decided.space,
+                        effect=effect_terms(bandit, decision, place, decided),
+                    )
                 )
         record = LoggedDecision(
             decision.bandit_uid,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.records.arm_sums import NUMBER_BYTES, numbers_of
 from app.records.records import RewardPayload, RewardSource, RewardTerms, SignalTerms, bytes_to_vector, unpack
 from app.storage.types import LogEntry
 from shortlist.errors import InvalidShape
@@ -17,6 +19,7 @@ from shortlist.types import Matrix, Rows, Vector
 Item = tuple[LogEntry, RewardPayload]
 NO_TERMS = RewardTerms()
 NO_SIGNAL = SignalTerms(None)
+_ONE_NUMBER = struct.Struct("<f")
 
 
 def source_of(entry: LogEntry) -> RewardSource | None:
@@ -57,6 +60,7 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], V
 
     An entry that replaces a value is two rows: one that subtracts that value, and its own. Shifted, all
     rewards R of a decision together count as R / 2 + 1 / 2 for [x']: the first of them adds the 1 / 2.
+    With arm effects p times the effect that was served is taken off, once for a decision and arm.
 
     Shapes: n rows of m items -> (n, d), (n,), (n,), (n,), (n,); m <= n <= 2 m. Of J signals (n, J) each.
     """
@@ -65,23 +69,56 @@ def rows_of(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], V
     rows, values, first, positions = list[bytes](), list[float](), list[bool](), list[int]()
     before = list[float]()
     for place, (entry, payload) in enumerate(items):
-        if (replaced := replaced_by(entry, payload)) is not None:
+        served = 0.0
+        if payload.effect is not None:
+            served = payload.effect.examined * _ONE_NUMBER.unpack(payload.effect.served)[0]
+        for value, had_before, begins_it in changes_of(entry, payload):
             rows.append(payload.features)
-            # ``first`` is False for both rows: the features were added to V with the value that goes
-            values.append(-replaced)
-            before.append(replaced)
-            first.append(False)
+            values.append(value - served if begins_it else value)
+            before.append(had_before if begins_it else had_before - served)
+            first.append(begins_it)
             positions.append(place)
-        rows.append(payload.features)
-        values.append(payload.value)
-        before.append(entry.before)
-        first.append(entry.first)
-        positions.append(place)
     features = _features(rows)
     begins, added, had = np.array(first), np.array(values), np.array(before)
     if (items[0][1].terms or NO_TERMS).shifted:
         features, added, had = shift_features(features), added / 2 + begins / 2, had / 2 + ~begins / 2
     return features, added, begins, had, np.array(positions)
+
+
+def changes_of(entry: LogEntry, payload: RewardPayload) -> Iterator[tuple[float, float, bool]]:
+    """What an entry without signals adds to the rewards of its decision and arm: value, the sum of those
+    before, and whether it is the first. One that replaces a value subtracts that, and then adds its own.
+    """
+    if (replaced := replaced_by(entry, payload)) is not None:
+        # No row is the first: the features were added to V with the value that goes.
+        yield -replaced, replaced, False
+    yield payload.value, entry.before, entry.first
+
+
+def signal_changes_of(
+    entry: LogEntry, payload: RewardPayload, count: int
+) -> Iterator[tuple[Vector, Vector, bool]]:
+    """As ``changes_of``, of so many signals. Shapes: (count,).
+
+    The first item of a decision and arm brings the defaults of all signals but its own. A later one changes
+    its own signal alone: one row subtracts the value that it replaces, the default or an earlier one, and one
+    adds its own.
+    """
+    had, replaces = signals_before(entry, payload, count)
+    own, added = (payload.signal or NO_SIGNAL).place, np.zeros(count)
+    if entry.first:
+        added[:] = had
+        if own is not None:
+            added[own] = payload.value
+        yield added, np.zeros(count), True
+    elif own is not None:
+        if replaces:
+            taken = np.zeros(count)
+            taken[own] = -had[own]
+            yield taken, had, False
+            had = had + taken
+        added[own] = payload.value
+        yield added, had, False
 
 
 def _features(rows: Sequence[bytes]) -> Matrix:
@@ -95,40 +132,24 @@ def signals_of(item: Item) -> int:
     entry, payload = item
     terms = payload.signal or NO_SIGNAL
     places = [place for place, _ in entry.came]
-    return max(1, len(terms.defaults) // 8, *(place + 1 for place in (*places, terms.place or 0)))
+    served = 0 if payload.effect is None else len(payload.effect.served) // NUMBER_BYTES
+    return max(1, served, len(terms.defaults) // 8, *(place + 1 for place in (*places, terms.place or 0)))
 
 
 def _signal_rows(items: Sequence[Item]) -> tuple[Matrix, Vector, NDArray[np.bool_], Vector, Rows]:
-    """As ``rows_of``. The first item of a decision and arm brings the defaults of all signals but its own.
-
-    A later item changes its own signal alone: one row subtracts the value that it replaces, the default or
-    an earlier one, and one adds its own.
-    """
+    """As ``rows_of``."""
     count = max(map(signals_of, items))
     rows, first, positions = list[bytes](), list[bool](), list[int]()
     values, before = list[Vector](), list[Vector]()
-
-    def add(place: int, added: Vector, had: Vector, *, begins: bool) -> None:
-        rows.append(items[place][1].features)
-        values.append(added)
-        before.append(had)
-        first.append(begins)
-        positions.append(place)
-
     for place, (entry, payload) in enumerate(items):
-        had, replaces = signals_before(entry, payload, count)
-        own, added = (payload.signal or NO_SIGNAL).place, np.zeros(count)
-        if entry.first:
-            added[:] = had
-            if own is not None:
-                added[own] = payload.value
-            add(place, added, np.zeros(count), begins=True)
-        elif own is not None:
-            if replaces:
-                taken = np.zeros(count)
-                taken[own] = -had[own]
-                add(place, taken, had, begins=False)
-                had = had + taken
-            added[own] = payload.value
-            add(place, added, had, begins=False)
+        served = np.zeros(count)
+        if payload.effect is not None:
+            own = payload.effect.examined * numbers_of(payload.effect.served)
+            served[: len(own)] = own
+        for added, had, begins in signal_changes_of(entry, payload, count):
+            rows.append(payload.features)
+            values.append(added - served if begins else added)
+            before.append(had if begins else had - served)
+            first.append(begins)
+            positions.append(place)
     return _features(rows), np.array(values), np.array(first), np.array(before), np.array(positions)

@@ -8,6 +8,7 @@ There are three reasons to forget: somebody deletes a learner (``forget``), a le
     its state                                  states                fold             at once
     its rewards since its checkpoint           tails                 fold             at once
     its part of the pooled prior               states, tails         fold             at once
+    what it taught arms, see below             effects               fold             at once
     what it knew before a move                 kept                  fold, expires    at once
     its rewards and observations               log                   erase            erase
     rewards that could not be folded           dead                  erase            erase
@@ -41,6 +42,9 @@ Quotas are of a bandit, not of its learners: ``erase_bandit`` removes them too.
     expires    by itself. An observation that is sent again stays a duplicate until then
     drop       by ``drop_expired``, which refuses in the same step all decisions that it could be needed for
     pushed out by newer changes. A process reads there what it has to read again
+
+Of what it taught arms the fold takes back what the reward log still has. Before that sums do not say whose
+they are. A version of the effects that was made with them serves until the next one, a second later.
 
 A version of the learned prior that was fitted with its sums serves until the next one, which is fitted as
 soon as the worker knows of the fold; older versions are used for rows of the decision log alone. All versions

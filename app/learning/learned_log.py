@@ -22,6 +22,7 @@ from app.platform.deadlines import yield_to_others
 from app.platform.documents import Answer
 from app.platform.errors import Invalid
 from app.platform.pages import decode_cursor, encode_cursor, foreign
+from app.records.arm_sums import numbers_of
 from app.records.records import MOVED, RewardPayload, RewardTerms, bytes_to_context, bytes_to_vector, unpack
 from app.storage.store import Store
 from app.storage.types import LogEntry, entry_order
@@ -55,6 +56,10 @@ class LearnedReward(Answer, frozen=True, gc=False):
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
                    and defaults; what is missing at the end is 0
+    ``expected``   of each signal, or of the only one, what was expected of the arm, and ``effect``: what it
+                   was taken to have beyond its features; the key learns the reward less the effect, times
+                   ``examined``. Both None: it was chosen without arm effects; only ``expected``: the arm
+                   learned nothing
     ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
                    the catalogue that the bandit had then
     """
@@ -81,6 +86,8 @@ class LearnedReward(Answer, frozen=True, gc=False):
     signal_number: int | None = None
     had: list[float] | None = None
     space: int = 0
+    expected: list[float] | None = None
+    effect: list[float] | None = None
 
 
 class ArmRevision(Answer, frozen=True, gc=False):
@@ -212,6 +219,9 @@ def _take(page: LearnedPage, bandit: Bandit, entry: LogEntry, *, with_arms: bool
         shown["context"] = None if source.context is None else bytes_to_context(source.context).tolist()
     if payload.signal is not None:
         shown |= _of_signal(bandit, entry, payload, payload.signal.place)
+    if (terms := payload.effect) is not None:
+        shown["effect"] = numbers_of(terms.served).tolist()
+        shown["expected"] = numbers_of(terms.expected).tolist() if terms.arm else None
     page.items.append(
         LearnedReward(
             number,

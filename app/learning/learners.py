@@ -207,6 +207,19 @@ class Learners:
             learner = await self.get(identity)
         return learner, await self.posterior(bandit, learner)
 
+    async def thetas(self, bandit: Bandit, learner: Learner) -> Matrix:
+        """What a learner that ``current`` has returned expects of each signal. Shape: (J, D).
+
+        Raises Unavailable.
+        """
+        made = learner.posterior or (await self._prior_learner(bandit)).posterior
+        found = np.zeros((bandit.record.signal_count, bandit.learner_dim))
+        if isinstance(made, SignalPosteriors):
+            found[: len(made.thetas)] = made.thetas
+        elif made is not None:
+            found[0] = made.theta
+        return found
+
     async def load_uncached(self, bandit: Bandit, identity: LearnerId) -> Posterior:
         """The posterior of a learner by the terms of this bandit, from the store; the prior without rewards.
 
@@ -321,7 +334,14 @@ class Learners:
         return await self._pooled_priors.with_prior(bandit, state, anew=anew)
 
     async def _prior(self, bandit: Bandit) -> Posterior:
-        """The posterior of all keys without rewards; its version counts the rewards of other keys in it."""
+        """The posterior of all keys without rewards."""
+        prior = await self._prior_learner(bandit)
+        if prior.posterior is None:
+            raise ValueError("a prior has a posterior")
+        return prior.weighed(bandit, prior.posterior)
+
+    async def _prior_learner(self, bandit: Bandit) -> Learner:
+        """All keys without rewards, as one; its version counts the rewards of other keys in it."""
         dim, version = bandit.learner_dim, 0
         signals = bandit.weighing is not None
         identity = PriorId(dim, bandit.scales, signals)
@@ -333,13 +353,13 @@ class Learners:
             version = bandit.prior.shown_number
         prior = self._cache.get(identity)
         if prior is not None and prior.posterior is not None and prior.version == version:
-            return prior.weighed(bandit, prior.posterior)
+            return prior
         sums = ridge_sums.empty(dim)
         if version and bandit.record.prior == "pooled":
             sums = await self._sums(bandit, LearnerState(0, sums, space=bandit.record.space))
-        prior = Learner(version, None, made := await _factored(sums, bandit))
+        prior = Learner(version, None, await _factored(sums, bandit))
         self._keep(identity, prior)
-        return prior.weighed(bandit, made)
+        return prior
 
     def _read(self, identity: LearnerId) -> asyncio.Task[Learner]:
         task = self._loading.get(identity)

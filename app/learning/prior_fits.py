@@ -72,6 +72,9 @@ class Fittable(HasUid, Protocol):
     @property
     def learner_dim(self) -> int: ...
 
+    @property
+    def catalogue_uid(self) -> str: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Fitted:

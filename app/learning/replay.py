@@ -1,9 +1,8 @@
 """Replay: the reward log folded again from its start, and compared bit for bit with the stored states.
 
-Entries that became dead letters are left out here too, also those that were put back later: they are in the
-log a second time. Where the log was trimmed, a learner is compared if all its entries are still there, which
-its version tells; otherwise it is counted as older than the log. So is a pooled prior from whose log the
-entries of a forgotten learner were erased.
+Entries that became dead letters are left out here too. Where the log was trimmed, a learner is compared if
+all its entries are still there, which its version tells; otherwise it is counted as older than the log. So is
+a pooled prior from whose log the entries of a forgotten learner were erased, and so are the sums of an arm.
 """
 
 from __future__ import annotations
@@ -14,18 +13,21 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.bandits.spaces import Moves, Spaces
+from app.learning.arm_sums import fold_arms, forgets, taught_by
 from app.learning.checkpoints import restored
 from app.learning.fold import fold, moves_of
-from app.records.records import POOLED, LearnerState, bytes_to_state, state_to_bytes
+from app.learning.log_pages import counted_pages, pages
+from app.records.arm_sums import ArmSums
+from app.records.records import POOLED, LearnerState, bytes_to_state, state_to_bytes, unpack
 from app.storage.store import Store
-from app.storage.types import UID_LENGTH, LearnerId, LogEntry, StoredLearner, entry_order
-
-PAGE = 2_000
+from app.storage.types import UID_LENGTH, ArmId, LearnerId, LogEntry, StoredLearner, entry_order
 
 
 @dataclass(slots=True)
 class Comparison:
-    """How many entries were replayed, learners found equal, and older than the log; and those that differ."""
+    """How many entries were replayed; how many learners and arms are equal, and older than the log; and those
+    that differ.
+    """
 
     entries: int = 0
     equal: int = 0
@@ -45,13 +47,14 @@ async def compare(store: Store) -> Comparison:
 
 
 async def _compare(store: Store, partition: int, bandits: Mapping[str, str], result: Comparison) -> None:
-    watermark, learners = await store.learners.all_stored(partition, list(bandits))
+    watermark, learners, sums = await _stored(store, partition, list(bandits))
     folded = {uid: last for uid, last in (await store.moves.folded(partition)).items() if uid in bandits}
     maps = await Moves(store.moves).maps(folded)
     stored = {
         identity: _encoded(identity, learner, Spaces(folded, maps)) for identity, learner in learners.items()
     }
     replayed: dict[LearnerId, LearnerState | None] = {}
+    arms: dict[ArmId, ArmSums | None] = {}
     whole = True
     spaces = Spaces(await _moves_before(store, partition, watermark, folded), maps)
     async for page, from_the_start in _log(store, partition, watermark):
@@ -59,6 +62,8 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
         own = [entry for entry in page if entry.learner.bandit_uid in bandits]
         result.entries += len(own)
         replayed.update(fold(replayed, own, lambda entry, reason: None, spaces))  # noqa: ARG005
+        taught = {each.entry_id: await taught_by(store, partition, each) for each in own if forgets(each)}
+        arms.update(fold_arms(arms, own, spaces.folded, taught))
         spaces = Spaces({**spaces.folded, **moves_of(own)}, maps)
     replayed = {
         learner: spaces.carried(learner.bandit_uid, state, folded.get(learner.bandit_uid, 0))
@@ -72,6 +77,31 @@ async def _compare(store: Store, partition: int, bandits: Mapping[str, str], res
             result.older += 1
         else:
             result.different.append(f"{bandits[learner.bandit_uid]}/{learner.name}")
+    for arm in sorted({*sums, *(identity for identity, own in arms.items() if own)}):
+        kept, made = sums.get(arm), arms.get(arm)
+        if kept == made:
+            result.equal += 1
+        elif kept is None or kept.version > (made.version if made else 0):
+            # Those of a deleted arm were dropped, or an erased key has taught it.
+            result.older += 1
+        else:
+            result.different.append(f"{bandits[arm.bandit_uid]}, arm {arm.arm}")
+
+
+async def _stored(
+    store: Store, partition: int, uids: Sequence[str]
+) -> tuple[str, Mapping[LearnerId, StoredLearner], Mapping[ArmId, ArmSums]]:
+    """The watermark, with learners and sums of arms as they are at it."""
+    while True:
+        watermark, learners = await store.learners.all_stored(partition, uids)
+        sums = {
+            ArmId(uid, arm): unpack(data, ArmSums)
+            for uid in uids
+            async for some in store.effects.all_sums(partition, uid)
+            for arm, data in some.items()
+        }
+        if watermark == await store.learners.watermark(partition):
+            return watermark, learners, sums
 
 
 async def _moves_before(
@@ -80,7 +110,7 @@ async def _moves_before(
     """Of each bandit the last move before the log begins: its entry may have been trimmed."""
     found = dict(folded)
     if folded:
-        async for page in _pages(store, partition, until):
+        async for page in pages(store, partition, until):
             for entry in page:
                 for uid, number in moves_of([entry]).items():
                     found[uid] = min(found.get(uid, number), number - 1)
@@ -123,26 +153,11 @@ def _version(data: bytes | None) -> int:
 
 async def _log(store: Store, partition: int, until: str) -> AsyncIterator[tuple[Sequence[LogEntry], bool]]:
     """Pages of the log up to ``until``, without dead letters, and whether the log begins at its beginning."""
-    left_out = {letter.entry.entry_id for letter in await store.rewards.dead_letters(partition)}
-    async for page in _pages(store, partition, until):
-        left_out |= {entry.origin for entry in page if entry.origin}
-    first = True
-    whole = True
-    async for page in _pages(store, partition, until):
-        if first:
-            first, whole = False, entry_order(page[0].entry_id)[1] <= 1
-        yield [entry for entry in page if entry.entry_id not in left_out], whole
-    if first:
-        yield [], until == "0-0"
-
-
-async def _pages(store: Store, partition: int, until: str) -> AsyncIterator[Sequence[LogEntry]]:
-    last, after = entry_order(until), "0-0"
-    while True:
-        page = await store.rewards.read(partition, after, PAGE)
-        within = [entry for entry in page if entry_order(entry.entry_id) <= last]
-        if within:
-            yield within
-        if len(within) < PAGE:
-            return
-        after = page[-1].entry_id
+    whole, is_empty = until == "0-0", True
+    async for page in pages(store, partition, until):
+        whole, is_empty = entry_order(page[0].entry_id)[1] <= 1, False
+        break
+    async for page in counted_pages(store, partition, until):
+        yield page, whole
+    if is_empty:
+        yield [], whole

@@ -14,10 +14,11 @@ from app.bandits.registry import Bandits
 from app.bandits.settings import MAX_AHEAD_MS, RewardRule, SignalRef, SignalRule, reward_payload
 from app.bandits.signals import check_names
 from app.catalogues.catalogues import Catalogues
-from app.learning.decided_features import decided_features
+from app.learning.decided_features import decided_features, effect_terms
 from app.learning.decisions import logged_reward, source_of
 from app.learning.tokens import ANY_DECISION, Access, BadToken, Decision, TokenSigner
 from app.platform.errors import Invalid
+from app.records.arm_sums import EffectPair, EffectTerms, teaches
 from app.records.records import RewardSource, context_to_bytes, pack
 from app.storage.types import LearnerId, RewardWrite, SignalWrite
 from shortlist.types import Vector
@@ -160,6 +161,7 @@ class RewardEntries:
                 decision.issued_ms,
                 judged=judged,
                 space=decided.space,
+                effect=effect_terms(bandit, decision, place, decided),
             ),
             expires_ms=decision.expires_ms,
             known_entry=decision.known_entry,
@@ -193,9 +195,16 @@ class RewardEntries:
         return await self._catalogues.features(bandit.catalogue, arms)
 
     def of_observation(
-        self, bandit: Bandit, observation: Observation, known: tuple[Vector, int] | None, now_ms: int
+        self,
+        bandit: Bandit,
+        observation: Observation,
+        known: tuple[Vector, int] | None,
+        now_ms: int,
+        pair: EffectPair | None = None,
     ) -> RewardWrite:
         """The entry; ``known`` are features and revision of the arm, None when it is unknown.
+
+        ``pair``: what is expected of it now, and its effect; None of a bandit without arm effects.
 
         Raises Rejected, and Invalid for the context, the values and the time.
         """
@@ -226,10 +235,19 @@ class RewardEntries:
                 observation.value or 0.0,
                 at_ms,
                 values=observation.values,
+                effect=_observed_effect(observation.arm, revision, pair),
             ),
             known_entry=NOT_DECIDED,
             source=pack(source),
         )
+
+
+def _observed_effect(arm: str, revision: int, pair: EffectPair | None) -> EffectTerms | None:
+    if pair is None:
+        return None
+    return (
+        EffectTerms(pair.served, pair.expected, arm, revision) if teaches(pair) else EffectTerms(pair.served)
+    )
 
 
 def _place_of(decision: Decision, arm: str | None) -> int:

@@ -12,20 +12,27 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from app.bandits.bandit import Bandit
 from app.bandits.exposure_history import MOST_KEPT, kept_of
 from app.bandits.registry import Bandits
 from app.caps.quotas import Quotas
 from app.learning.checkpoints import Workers
 from app.learning.decisions import hidden_of
+from app.learning.learned_priors import LearnedPriors
+from app.learning.learners import Learners
 from app.learning.reward_entries import Observation, RejectCode, Rejected, Reward, RewardEntries
+from app.learning.served_effects import ServedEffects
 from app.learning.tokens import ANY_DECISION, Access, Decision
 from app.platform.deadlines import yield_to_others
 from app.platform.errors import Unavailable, within
 from app.platform.metrics import Metrics
+from app.records.arm_sums import EffectPair, pair_at, pairs_to_bytes
 from app.records.records import RewardSource, unpack
 from app.storage.store import Store
 from app.storage.types import Appended, LearnerId, RewardWrite
+from shortlist.types import Matrix, Vector
 
 APPEND_BATCH = 500
 
@@ -54,6 +61,7 @@ class Rewards:
 
     ``entries``    makes the entries
     ``quotas``     count rewards above 0
+    ``learners``, ``priors``, ``effects``   say what is expected of the arms of observations
     ``workers``    are woken when something was appended
     """
 
@@ -65,9 +73,15 @@ class Rewards:
         workers: Workers,
         quotas: Quotas,
         *,
+        learners: Learners,
+        priors: LearnedPriors,
+        effects: ServedEffects,
         metrics: Metrics,
     ) -> None:
         self._store = store
+        self._learners = learners
+        self._priors = priors
+        self._effects = effects
         self._bandits = bandits
         self._entries = entries
         self._workers = workers
@@ -163,6 +177,7 @@ class Rewards:
         """
         # All arms in one read, rather than one for each observation.
         features = await self._entries.features_of(bandit, {item.arm for item in observations})
+        bandit, expectations = await self._with_effects(bandit), dict[str, Matrix]()
         now_ms = time.time_ns() // 1_000_000
         receipt = Receipt()
         writes: list[tuple[int, RewardWrite]] = []
@@ -170,12 +185,47 @@ class Rewards:
             await yield_to_others()
             try:
                 with within(("observations", position)):
-                    write = self._entries.of_observation(bandit, item, features.get(item.arm), now_ms)
+                    known = features.get(item.arm)
+                    pair = None
+                    if known is not None and bandit.learns_effects and item.key is not None:
+                        pair = await self._pair(bandit, item, known, expectations)
+                    write = self._entries.of_observation(bandit, item, known, now_ms, pair)
             except Rejected as refusal:
                 receipt.rejected.append((position, refusal.code))
             else:
                 writes.append((position, write))
         return await self.append(writes, receipt)
+
+    async def _with_effects(self, bandit: Bandit) -> Bandit:
+        if bandit.record.arm_effects == "off":
+            return bandit
+        return await self._effects.serving(await self._priors.serving(bandit))
+
+    async def _pair(
+        self,
+        bandit: Bandit,
+        item: Observation,
+        known: tuple[Vector, int],
+        expectations: dict[str, Matrix],
+    ) -> EffectPair:
+        """What is expected of the arm of an observation now, and its effect.
+
+        ``expectations``: of the keys of this call, (J, D) each. Raises Invalid, Unavailable.
+        """
+        features, revision = known
+        key = item.key or ""
+        if key not in expectations:
+            learner, _ = await self._learners.current(bandit, bandit.learner_for(key))
+            expectations[key] = await self._learners.thetas(bandit, learner)
+        joint = bandit.joint_features(features, bandit.encoded(item.context))
+        expected = (expectations[key] @ joint)[None]
+        if not self._store.effects.has_space():
+            expected = np.full(expected.shape, np.nan)
+            self._metrics.without_effects.inc()
+        served = np.zeros(expected.shape)
+        if bandit.effects is not None:
+            served = bandit.effects.served([item.arm], [revision], bandit.record.signal_count)
+        return pair_at(pairs_to_bytes(expected, served), 0, 1)
 
     async def append(self, writes: Sequence[tuple[int, RewardWrite]], receipt: Receipt) -> Receipt:
         """Append entries, each once, and note on the receipt what became of the one at each position."""

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from app.platform.background import repeat
 from app.platform.errors import ShortlistError
+from app.records.arm_sums import EffectPair, pair_at
 from app.records.logged import LogPart
 from app.records.records import bytes_to_context
 from app.storage.store import Store
@@ -52,6 +53,8 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     ``logged``      what its row of the decision log holds besides; None: it is not logged
     ``weights``     of the signals of its bandit, in their order; None: it has none
     ``owner``       the visitor with whose pass it was chosen: no other pass may reward it
+    ``effects``     of each arm what was expected of it, and the effect that it was served with
+                    (``records.arm_sums``); None: it was chosen without arm effects
 
     Fields at the end, after the first nine, are not written where they are as if absent.
     """
@@ -71,6 +74,11 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     visitor: str | None = None
     weights: dict[str, float] | None = None
     owner: str | None = None
+    effects: bytes | None = None
+
+    def effect_at(self, place: int) -> EffectPair | None:
+        """What is known of the effect of the arm at a place; None: it was chosen without."""
+        return None if self.effects is None else pair_at(self.effects, place, len(self.arms))
 
     @property
     def identity(self) -> DecisionId:

@@ -51,12 +51,17 @@ def _parquet(bandit: Bandit) -> RowEncoder:
     if find_spec("pyarrow") is None:
         message = "needs the extra parquet of the service: pip install -e '.[parquet]' in a checkout"
         raise NotInstalled(message, path=("format",))
-    from app.measuring.parquet import ParquetEncoder  # noqa: PLC0415 - an extra
+    from app.measuring.parquet import ParquetEncoder, schema_of  # noqa: PLC0415 - an extra
 
     signals = bandit.record.signals
     aggregates = [bandit.record.reward.aggregate, *(rule.aggregate for rule in (signals or {}).values())]
-    learned = bandit.record.prior == "learned"
-    return ParquetEncoder(signals=signals is not None, revised="last" in aggregates, learned=learned)
+    schema = schema_of(
+        signals=signals is not None,
+        revised="last" in aggregates,
+        learned=bandit.record.prior == "learned",
+        effects=bandit.record.arm_effects == "auto",
+    )
+    return ParquetEncoder(schema)
 
 
 MEDIA_TYPES: Mapping[FormatName, str] = {

@@ -65,21 +65,28 @@ SCHEMA = pa.schema(
         ("rewards", pa.list_(_REWARD)),
     ]
 )
+_OF_SIGNALS = ("expected", "effect")
 _TEXTS = {"filter", "weights", "barred"}
 _encode = msgspec.json.Encoder().encode
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it has had once: 30 MB for an export
 
 
-def schema_of(*, signals: bool = False, revised: bool = False, learned: bool = False) -> Any:
-    """The columns of a bandit with signals, one where the last reward counts, one with a learned prior."""
-    if not signals and not revised and not learned:
+def schema_of(
+    *, signals: bool = False, revised: bool = False, learned: bool = False, effects: bool = False
+) -> Any:
+    """The columns of a bandit with signals, where the last reward counts, with a prior or arm effects."""
+    if not signals and not revised and not learned and not effects:
         return SCHEMA
     of_signal = [pa.field("signal", pa.string())] if signals else []
     of_last = [pa.field("revised", pa.int64())] if revised else []
     rewards = pa.field("rewards", pa.list_(pa.struct([*_REWARD, *of_signal, *of_last])))
     weights = [pa.field("weights", pa.string())] if signals else []
     version = [pa.field("prior_version", pa.int64())] if learned else []
-    return pa.schema([*list(SCHEMA)[:-1], rewards, *weights, *version])
+    schema = pa.schema([*list(SCHEMA)[:-1], rewards, *weights, *version])
+    if effects:
+        arm = pa.struct([*_ARM, *(pa.field(name, pa.list_(pa.float64())) for name in _OF_SIGNALS)])
+        schema = schema.set(schema.get_field_index("arms"), pa.field("arms", pa.list_(arm)))
+    return schema
 
 
 class ParquetEncoder:
@@ -88,8 +95,8 @@ class ParquetEncoder:
     Rows are kept as columns until they fill a row group of ``GROUP_ROWS`` or ``GROUP_BYTES``.
     """
 
-    def __init__(self, *, signals: bool = False, revised: bool = False, learned: bool = False) -> None:
-        self._sink, self._schema = _Sink(), schema_of(signals=signals, revised=revised, learned=learned)
+    def __init__(self, schema: Any = SCHEMA) -> None:
+        self._sink, self._schema = _Sink(), schema
         self._writer = pq.ParquetWriter(
             self._sink, self._schema, compression="zstd", compression_level=1, use_dictionary=list(REPEATED)
         )
@@ -158,7 +165,14 @@ def _column(field: Any, rows: Sequence[Row]) -> Any:
     elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
         as_tuple = attrgetter(*(part.name for part in field.type.value_type))  # as Arrow takes structs
         values = [list(map(as_tuple, each)) for each in values]
+        if _OF_SIGNALS[0] in {part.name for part in field.type.value_type}:
+            values = [[(*arm[:-2], *map(_listed, arm[-2:])) for arm in each] for each in values]
     return pa.array(values, field.type)
+
+
+def _listed(numbers: object) -> object:
+    """Of each signal; a bandit without signals has one number."""
+    return [numbers] if isinstance(numbers, float) else numbers
 
 
 def _text(value: object) -> str | None:

@@ -49,6 +49,7 @@ from app.measuring.outcomes import Terms
 from app.measuring.sources import HeldSource
 from app.platform.errors import Invalid, TooLarge
 from app.platform.long_work import MEASURING
+from app.records.arm_sums import EffectTerms
 from app.records.records import LearnerState, RewardPayload, RewardTerms
 from app.storage.types import LearnerId, LogEntry
 from shortlist.evaluation import blocks as algorithm
@@ -308,7 +309,8 @@ class PastLearners:
                 judged = SignalRef.of(record.signals, reward.signal)
                 signal = signal_terms(record.signals, judged, {})
             features_of_it = data[place * size : (place + 1) * size]
-            payload = RewardPayload(features_of_it, reward.value, terms, signal=signal)
+            effect = _effect_of(row, reward, float(examined[place]))
+            payload = RewardPayload(features_of_it, reward.value, terms, signal=signal, effect=effect)
             learner, replaces = learner_of(self._bandit, row.key), default is not None
             came = tuple((names.index(name), value) for name, value in had.items() if name in names)
             entry = LogEntry("", learner, is_first, b"", replaces=replaces, before=before, came=came)
@@ -332,6 +334,15 @@ class PastLearners:
         if constant is None or not self._bandit.record.intercept:
             return features  # shifted, the fold transforms them
         return constant.features(features)
+
+
+def _effect_of(row: Row, reward: LoggedReward, examined: float) -> EffectTerms | None:
+    """What is taken off a reward before its key learns from it."""
+    effect = next(arm.effect for arm in row.arms if arm.id == reward.arm)
+    if effect is None:
+        return None
+    numbers = np.atleast_1d(np.array(effect, dtype="<f4"))
+    return EffectTerms(numbers.tobytes(), examined=examined)
 
 
 def learner_of(bandit: Bandit, key: str | None) -> LearnerId:

@@ -40,6 +40,7 @@ from app.moving.plan import by_step
 from app.platform.background import Pace
 from app.platform.errors import ShortlistError, StoreFull, Unavailable
 from app.platform.long_work import MEASURING
+from app.records.arm_sums import EffectTerms
 from app.records.records import (
     POOLED,
     LearnerState,
@@ -404,11 +405,19 @@ def _of_rows(
             if reward.arm not in features:
                 raise NotWhole(f"{moved.record.catalogue} lacks the arm {reward.arm}, which was rewarded")
             joint = moved.joint_features(features[reward.arm], context)
-            if record.position is not None:
-                joint = record.position.at(decision.arms.index(reward.arm)) * joint
             judged = None if reward.signal is None else SignalRef.of(record.signals or {}, reward.signal)
+            place = decision.arms.index(reward.arm)
+            examined = 1.0 if record.position is None else record.position.at(place)
+            pair = decision.effect_at(place)
             data = reward_payload(
-                record, joint, reward.value, decision.issued_ms, judged=judged, space=moved.record.space
+                record,
+                examined * joint,
+                reward.value,
+                decision.issued_ms,
+                judged=judged,
+                space=moved.record.space,
+                # An arm begins anew with the move: its key alone is computed again.
+                effect=None if pair is None else EffectTerms(pair.served, examined=examined),
             )
             came = tuple((names.index(name), value) for name, value in had.items() if name in names)
             learner = LearnerId(moved.uid, decision.learner)

@@ -123,6 +123,13 @@ class Metrics:
         self.prior_age = gauge(
             "shortlist_prior_age_seconds", "Age of the oldest learned prior that this process serves."
         )
+        self.effect_fits = counter(
+            "shortlist_effect_fits", "Versions of arm effects that were fitted.", ["outcome"]
+        )
+        self.without_effects = counter(
+            "shortlist_decisions_without_effects",
+            "Decisions whose arms learn nothing, since sums of arms take as much of the store as they may.",
+        )
         self.learners = gauge("shortlist_cached_learners", "Learners in memory.")
         self.learner_bytes = gauge("shortlist_cached_learner_bytes", "Memory they take.")
         self.arms = gauge("shortlist_arms", "Arms of all catalogues.")

@@ -158,6 +158,10 @@ class Settings(BaseSettings):
         description="Memory of the store for maps of moves, and for what learners knew before. Beyond: 429; "
         "not kept.",
     )
+    max_effects_mb: Annotated[int, Field(ge=1)] = Field(
+        1_024,
+        description="Memory of the store for sums of arms (`arm_effects`). Beyond: keys alone learn.",
+    )
     max_log_mb: Annotated[int, Field(ge=1)] = Field(
         2_048,
         description="Memory of the store for the decision log. Beyond: oldest rows of the largest logs go.",

@@ -22,7 +22,7 @@ from app.records.encoding import Numbers32
 from app.storage.types import LearnerId
 from shortlist.linear import ridge
 from shortlist.linear.ridge import Posterior
-from shortlist.types import NO_ROWS, MipsSolver, Rows, TopK, Vector
+from shortlist.types import NO_ROWS, Matrix, MipsSolver, Rows, TopK, Vector
 
 
 class SelectionRequest(msgspec.Struct, frozen=True, eq=False):
@@ -103,12 +103,14 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     """A learner and a catalogue at the same time: what it knows, and the arms as it sees them.
 
     ``posterior`` is the one for the context of the request: of the query that the arms are searched with.
+    ``thetas``: of a bandit with arm effects, what the learner expects of each signal there, (J, d').
     """
 
     posterior: Posterior
     arms: LearnerSnapshot
     learner_version: int
     catalogue_version: int
+    thetas: Matrix | None = None
 
     @classmethod
     async def now(
@@ -116,9 +118,21 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
     ) -> ReadSnapshot:
         """Awaits nothing for a learner in memory whose posterior was used before. Raises Unavailable."""
         learner, posterior = await learners.current(bandit, identity)
+        thetas = None
+        if bandit.learns_effects and bandit.weighing is not None:
+            thetas = bandit.queries(await learners.thetas(bandit, learner), context)
         if context is not None:
             posterior = bandit.given(posterior, context)
-        return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.index.version)
+        if bandit.learns_effects and thetas is None:
+            thetas = posterior.theta[None]
+        return cls(posterior, bandit.snapshot(), learner.version, bandit.catalogue.index.version, thetas)
+
+    def expected(self, rows: Rows) -> Matrix | None:
+        """What the learner expects of the features of arms, of each signal; None without arm effects.
+
+        Shapes: (n,) -> (n, J).
+        """
+        return None if self.thetas is None else self.arms.features_of(rows) @ self.thetas.T
 
     @classmethod
     async def of(
@@ -147,7 +161,7 @@ class ReadSnapshot(msgspec.Struct, frozen=True, eq=False):
                 break
             # a choice that began before a move goes on with the arms of then
             quotas.membership.follow(index.snapshot())
-        return ReadSnapshot(self.posterior, bandit.seen(arms), self.learner_version, index.version)
+        return msgspec.structs.replace(self, arms=bandit.seen(arms), catalogue_version=index.version)
 
 
 class Candidates(msgspec.Struct, frozen=True, eq=False):

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.records.arm_sums import EffectTerms
 from app.records.behaviour import BehaviourRecord
 from app.records.features import FeaturesRule, Reduction
 from app.storage.types import UID_LENGTH
@@ -129,7 +130,8 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     An entry with a ``state`` gives it to a learner that has none; one with neither state nor features forgets
     the learner, or is a move of all of them (``MOVED``). ``signal``: of a bandit with signals. ``space``:
     which move of the bandit the features are from, 0: none; of a move its own number. ``corrects``: the
-    ``state`` is what is added to the sums of a learner after a move, and no reward.
+    ``state`` is what is added to the sums of a learner after a move, and no reward. ``effect``: of a decision
+    that was made with arm effects.
     """
 
     features: bytes
@@ -139,6 +141,7 @@ class RewardPayload(msgspec.Struct, frozen=True, array_like=True):
     signal: SignalTerms | None = None
     space: int = 0
     corrects: bool = False
+    effect: EffectTerms | None = None
 
 
 class RewardSource(msgspec.Struct, frozen=True, array_like=True):

@@ -1,12 +1,12 @@
 """Keeps this process in step with the others by polling the store; waits for what other workers apply.
 
 A poll asks for the current versions and reads what has changed since the last poll, of catalogues, bandits,
-learners, priors and quotas. Polls are made every ``every_s``; while nothing changes and nobody chooses, the
-pauses double up to ``IDLE_S``. A caller may ask for a poll in between: one that asks for something this
-process does not have, and one that finds that this process has not polled for ``BOUND_S``, because it was
-paused or the store was away. Nothing is pushed to a process, so one that was cut off needs no repair: its
-next poll brings everything. If more has changed than the store's logs of changes hold, everything is read
-again.
+learners, priors, effects and quotas. Polls are made every ``every_s``; while nothing changes and nobody
+chooses, the pauses double up to ``IDLE_S``. A caller may ask for a poll in between: one that asks for
+something this process does not have, and one that finds that this process has not polled for ``BOUND_S``,
+because it was paused or the store was away. Nothing is pushed to a process, so one that was cut off needs no
+repair: its next poll brings everything. If more has changed than the store's logs of changes hold, everything
+is read again.
 
 ``RemoteWorkers`` stands for the workers of other processes, where this one folds no rewards itself.
 """
@@ -26,6 +26,7 @@ from app.catalogues.catalogues import Catalogues
 from app.learning.checkpoints import WAIT_S
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
+from app.learning.served_effects import ServedEffects
 from app.platform.deadlines import call_began, task_for_all
 from app.platform.errors import Unavailable
 from app.platform.hooks import Hooks
@@ -92,6 +93,7 @@ class Sync:
         quotas: Quotas,
         *,
         priors: LearnedPriors,
+        effects: ServedEffects,
         every_s: float,
         hooks: Hooks,
     ) -> None:
@@ -100,6 +102,7 @@ class Sync:
         self._bandits = bandits
         self._learners = learners
         self._priors = priors
+        self._effects = effects
         self._quotas = quotas
         self._every_s = every_s
         self._pause_s = every_s
@@ -188,7 +191,7 @@ class Sync:
     async def _poll(self) -> None:
         self._began = began = time.monotonic()
         # In one exchange with the store.
-        await _all(self._sync_registry(), self._sync_learners(), self._priors.sync())
+        await _all(self._sync_registry(), self._sync_learners(), self._priors.sync(), self._effects.sync())
         # After the registry: catalogues that were just made are among them.
         await _all(*map(self._catalogues.sync, self._catalogues))
         # From its begin on: what was written while it went on may not be in it.

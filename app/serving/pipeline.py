@@ -32,6 +32,7 @@ from app.filtering.filtered_snapshots import no_arms
 from app.learning.decisions import Decisions, row_of
 from app.learning.learned_priors import LearnedPriors
 from app.learning.learners import Learners
+from app.learning.served_effects import ServedEffects
 from app.learning.tokens import Decision, TokenSigner, decision_of, new_decision_id, raw_of, text_of
 from app.platform.answers import hold
 from app.platform.deadlines import caller, check, yield_to_others
@@ -45,6 +46,7 @@ from app.policies.fixed import BASELINE, FIXED
 from app.policies.registry import POLICIES
 from app.policies.selection import Selection, SelectionRequest
 from app.policies.uniform import UNIFORM
+from app.records.arm_sums import MOST_PAIRS, pairs_to_bytes
 from app.records.encoding import Numbers32
 from app.records.logged import LogPart
 from app.records.records import context_to_bytes
@@ -236,10 +238,12 @@ class Choosing:
         priors: LearnedPriors,
         sync: Sync,
         token_ttl_ms: int,
+        effects: ServedEffects,
         rows: RowBuffer,
         metrics: Metrics,
     ) -> None:
         self._store = store
+        self._effects = effects
         self._learners = learners
         self._pipeline = pipeline
         self._signer = signer
@@ -295,6 +299,9 @@ class Choosing:
         learner, context = bandit.learner_for(request.key), bandit.encoded(request.context)
         if bandit.record.prior == "learned":
             bandit = self._priors.cached(bandit) or await self._priors.serving(bandit)
+        if bandit.record.arm_effects == "auto":
+            bandit = self._effects.cached(bandit) or await self._effects.serving(bandit)
+            check_pairs(bandit, request)
         if request.weights is not None:
             bandit = bandit.weighed(request.weights)
         event = request.event
@@ -367,6 +374,7 @@ class Choosing:
         selection = allowed.selection
         snapshot, rows = selection.snapshot, selection.hits.rows.tolist()
         ids = list(map(snapshot.arms.id_of, rows))
+        revisions = list(map(snapshot.arms.revision_of, rows))
         arms = arms_of(allowed.request, selection, ids)
         eligible = None if allowed.request.arm_filter is None else snapshot.arms.plain.eligible_count
         part = None
@@ -383,7 +391,7 @@ class Choosing:
             issued_ms=now_ms,
             expires_ms=expires_ms,
             arms=ids,
-            revisions=list(map(snapshot.arms.revision_of, rows)),
+            revisions=revisions,
             deferred=not request.activate,
             known_entry=self._learners.newest_entry(learner),
             bandit_version=bandit.version.number,
@@ -392,6 +400,7 @@ class Choosing:
             visitor=request.visitor,
             weights=None if bandit.weighing is None else bandit.weights,
             owner=request.owner,
+            effects=self._effect_pairs(bandit, selection, ids, revisions),
         )
         raw = self._signer.sign_raw(decision)
         choice = Choice(
@@ -410,6 +419,21 @@ class Choosing:
         )
         row = None if decision.deferred or part is None else row_of(bandit, decision, raw)
         return SignedChoice(choice, row, allowed.applied)
+
+    def _effect_pairs(
+        self, bandit: Bandit, selection: Selection, ids: Sequence[str], revisions: Sequence[int]
+    ) -> bytes | None:
+        """What the token says of the effect of each arm; None of a bandit whose arms learn nothing now."""
+        expected = selection.snapshot.expected(selection.hits.rows)
+        if expected is None:
+            return None
+        served = np.zeros(expected.shape)
+        if bandit.effects is not None:
+            served = bandit.effects.served(ids, revisions, bandit.record.signal_count)
+        if not self._store.effects.has_space():
+            expected = np.full(expected.shape, np.nan)  # the keys learn alone
+            self._metrics.without_effects.inc()
+        return pairs_to_bytes(expected, served)
 
     async def _give_back(self, made: Sequence[SignedChoice], requests: Sequence[ChooseRequest]) -> None:
         """These choices are shown to nobody, but what is kept for its event: that is answered again."""
@@ -433,6 +457,13 @@ class Choosing:
             for each in made:
                 if each.row is not None:
                     self._rows.add(each.row)
+
+
+def check_pairs(bandit: Bandit, request: ChooseRequest) -> None:
+    """Raise Invalid for a list whose token would be too long: it has two numbers of each arm and signal."""
+    if request.k * bandit.record.signal_count > MOST_PAIRS:
+        most = MOST_PAIRS // bandit.record.signal_count
+        raise Invalid(f"must be at most {most} of a bandit with arm_effects and its signals", path=("k",))
 
 
 def _made_before(bandit: Bandit, choice: Choice) -> SignedChoice:

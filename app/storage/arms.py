@@ -80,6 +80,16 @@ class ArmStore(RedisPart):
         there = list(zip(ids, result, strict=True))
         return Deleted(version, [id_ for id_, was in there if was], [id_ for id_, was in there if not was])
 
+    async def nameable(self, uid: str, revisions: Mapping[str, int]) -> Sequence[bool]:
+        """Of each arm whether it is there, or a decision may still name this revision of it.
+
+        A step in the store for each.
+        """
+        names, arguments = [keys.features(uid), keys.retired(uid)], list[Argument]()
+        for arm, revision in revisions.items():
+            arguments += (arm, revision)
+        return [bool(each) for each in await self._redis.script("nameable_arms", names, arguments)]
+
     async def scan(self, uid: str) -> AsyncIterator[StoredArms]:
         """All arms, each once, in batches, in no order.
 

@@ -10,7 +10,7 @@ from app.storage import redis_keys as keys
 from app.storage.part import RedisPart, log_entry
 from app.storage.redis_client import Argument
 from app.storage.types import DeadLetter, FoldedCounts, LearnerChanges, LogEntry, StoredLearner
-from app.storage.types.decisions import UID_LENGTH, LearnerId
+from app.storage.types.decisions import UID_LENGTH, ArmId, LearnerId
 
 MOST_LISTED = 10_000  # names of learners in one answer, and those of one more partition
 _CHANGES_OF = keys.log, keys.watermark, keys.learner_changes
@@ -80,6 +80,7 @@ class LearnerStates(RedisPart):
         dead: Sequence[DeadLetter] = (),
         folded: Mapping[str, FoldedCounts] | None = None,
         moved: Mapping[str, int] | None = None,
+        arms: Mapping[ArmId, bytes | None] | None = None,
     ) -> bool:
         """Compare and set: if the watermark is ``expected``, set it with all states, tails and dead letters.
 
@@ -89,12 +90,13 @@ class LearnerStates(RedisPart):
         no learner has changed: they only get checkpoints. False: the watermark is another one, and nothing
         was done. After a lost reply that may be one's own: read the watermark again.
         ``folded``: by uid, what this adds to ``PriorStore.folded``; of bandits that have a learner here.
-        ``moved``: by uid, the number of the last move whose entry is folded now.
+        ``moved``: by uid, the number of the last move whose entry is folded now. ``arms``: their sums; None
+        removes them.
         """
-        tails = tails or {}
-        numbers = _numbered([*states, *tails])
+        tails, arms = tails or {}, arms or {}
+        numbers = _numbered([*states, *tails, *arms])
         moved = moved or {}
-        arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead), len(moved)]
+        arguments: list[Argument] = [expected, watermark, keys.CHANGES_KEPT, len(dead), len(moved), len(arms)]
         for letter in dead:
             arguments += (letter.entry.entry_id, letter.reason)
         for uid, number in moved.items():
@@ -102,6 +104,8 @@ class LearnerStates(RedisPart):
         for uid in numbers:
             counts = (folded or {}).get(uid, FoldedCounts())
             arguments += (counts.entries, counts.replaced)
+        for (uid, arm), sums in arms.items():
+            arguments += (numbers[uid], arm, sums or b"")
         for (uid, name), state in states.items():
             arguments += (numbers[uid], name, "" if state is None else "1", state or b"")
         for (uid, name), ids in tails.items():
@@ -115,9 +119,11 @@ class LearnerStates(RedisPart):
             keys.deleted,
             keys.folded,
             keys.spaces,
+            keys.ledger,
         )
         for uid in numbers:
-            names += (keys.states(partition, uid), keys.tails(partition, uid), keys.kept(partition, uid))
+            names += (keys.states(partition, uid), keys.tails(partition, uid))
+            names += (keys.kept(partition, uid), keys.arm_sums(partition, uid))
         return bool(await self._redis.script("apply", names, arguments, bulk=True))
 
     async def changed(self, since: Mapping[int, str]) -> Mapping[int, LearnerChanges]:
@@ -163,8 +169,8 @@ def _learner(member: bytes) -> LearnerId:
     return LearnerId(member[:UID_LENGTH].decode(), member[UID_LENGTH:].decode())
 
 
-def _numbered(learners: Iterable[LearnerId]) -> dict[str, int]:
-    """The bandits of these learners, numbered from 1."""
+def _numbered(learners: Iterable[LearnerId | ArmId]) -> dict[str, int]:
+    """The bandits of these learners and arms, numbered from 1."""
     uids = dict.fromkeys(uid for uid, _ in learners)
     return {uid: number for number, uid in enumerate(uids, start=1)}
 

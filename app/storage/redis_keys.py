@@ -15,6 +15,9 @@
     {registry}:prior-changes                     string  number of changes of priors        forever
     {registry}:prior-versions:<bandit uid>       hash    number of a version -> record      see below
     {registry}:prior-times:<bandit uid>          zset    number, ms when it was made        with these
+    {registry}:effects                           hash    bandit uid -> newest version       with the bandit
+    {registry}:effect-changes                    string  number of changes of effects       forever
+    {registry}:effect-versions:<bandit uid>      hash    number of a version -> record      see below
     {registry}:word:<name>                       string  a value written once               ttl_ms or forever
     {registry}:campaigns:<kind>                  set     "<name> <uid>" of all campaigns    while not empty
     {registry}:campaign-bytes                    hash    bytes reserved, by campaign; all   forever
@@ -44,6 +47,7 @@
     {p:<n>}:folded                               hash    bandit uid -> entries (see below)  with the bandit
     {p:<n>}:spaces                               hash    bandit uid -> moves (see below)    with the bandit
     {p:<n>}:states:<bandit uid>                  hash    learner -> checkpoint              with the bandit
+    {p:<n>}:effects:<bandit uid>                 hash    arm -> its sums; "": their bytes   with the bandit
     {p:<n>}:kept:<bandit uid>:<parity>           hash    learner -> state before a move     ttl_ms
     {p:<n>}:tails:<bandit uid>                   zset    learner + entry id (see below)     with the bandit
     {p:<n>}:seen:<bandit uid>:<learner>:<dedupe key>  string  empty: of observations       ttl_ms
@@ -99,6 +103,9 @@ Members of tails are "<length>.<learner>:<entry id>", both numbers of the id wit
 the order of their bytes the tail of a learner stands together, oldest first. A new learner has no checkpoint,
 and after a checkpoint there is no tail. No entry that is in a tail is trimmed.
 
+Sums of an arm lie in the partition of the learners that taught it: readers add those of all partitions. Which
+versions of the effects that are made of them are kept: write_effects.lua.
+
 Versions of a learned prior are kept as write_prior.lua says: the newest, and those that rows of the decision
 log may name. folded has two fields of a bandit: its uid holds how many entries of the log were folded since
 0.2.0, and "<uid>:replaced" how many of them forgot a learner or gave it a state.
@@ -147,6 +154,8 @@ MOVE_BYTES = REGISTRY + "move-bytes"
 QUOTAS = REGISTRY + "quotas"
 PRIORS = REGISTRY + "priors"
 PRIOR_CHANGES = REGISTRY + "prior-changes"
+EFFECTS = REGISTRY + "effects"
+EFFECT_CHANGES = REGISTRY + "effect-changes"
 
 
 JOBS = [f"{PREFIX}{{jobs}}:{part}" for part in ("heads", "results", "until", "alive")]
@@ -215,6 +224,10 @@ def priors(bandit_uid: str) -> list[str]:
     return [f"{REGISTRY}prior-versions:{bandit_uid}", f"{REGISTRY}prior-times:{bandit_uid}"]
 
 
+def effect_versions(bandit_uid: str) -> str:
+    return f"{REGISTRY}effect-versions:{bandit_uid}"
+
+
 def quotas(bandit_uid: str) -> str:
     return f"{_quotas(bandit_uid)}quotas"
 
@@ -259,6 +272,10 @@ def retired(uid: str, revision: int | None = None) -> str:
 
 def states(partition: int, bandit_uid: str) -> str:
     return f"{_partition(partition)}states:{bandit_uid}"
+
+
+def arm_sums(partition: int, bandit_uid: str) -> str:
+    return f"{_partition(partition)}effects:{bandit_uid}"
 
 
 def kept(partition: int, bandit_uid: str, space: int | None = None) -> str:

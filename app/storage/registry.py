@@ -103,6 +103,7 @@ class RegistryStore(RedisPart):
         """
         names = [keys.BANDITS, keys.users(catalogue), keys.REGISTRY_VERSION, keys.DELETED, keys.PRIORS]
         names += [keys.versions(uid), keys.moves(uid), *keys.priors(uid), keys.MOVE_BYTES]
+        names += [keys.EFFECTS, keys.effect_versions(uid)]
         outcome = await self._redis.script("delete_bandit", names, [name, uid])
         # Also where it is missing: an earlier call may have been interrupted after the name was gone.
         if outcome != b"in_use":
@@ -164,6 +165,7 @@ async def drop_states(redis: RedisClient, partition: int, uid: str) -> None:
     """Remove the learners that a partition holds of a deleted bandit, for good: none is written again."""
     names = [keys.deleted(partition), keys.states(partition, uid), keys.tails(partition, uid)]
     names += [keys.folded(partition), keys.spaces(partition), keys.kept(partition, uid)]
+    names += [keys.ledger(partition), keys.arm_sums(partition, uid)]
     await redis.script("drop_states", names, [uid, keys.DELETED_KEPT_MS])
 
 

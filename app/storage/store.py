@@ -11,6 +11,7 @@ from pathlib import Path
 
 from app.platform.errors import StartupError
 from app.storage import redis_keys as keys
+from app.storage.arm_effects import ArmEffectStore
 from app.storage.arms import ArmStore
 from app.storage.campaigns import CampaignStore
 from app.storage.choices import Choices
@@ -77,6 +78,7 @@ class Store:
         self.quotas = QuotaStore(*shared)
         self.jobs = JobStore(*shared)
         self.priors = PriorStore(*shared)
+        self.effects = ArmEffectStore(*shared)
         self.moves = MoveStore(*shared)
         self.write_once = WriteOnce(*shared)
         self.leases = WorkerLeases(*shared)

@@ -9,7 +9,7 @@ from app.storage import redis_keys as keys
 from app.storage.part import RedisPart
 from app.storage.types import Kind
 
-_EXPIRING: Sequence[Kind] = ("events", "turns", "activations", "dedupe", "log", "repeats", "moves")
+_EXPIRING: Sequence[Kind] = ("events", "turns", "activations", "dedupe", "log", "repeats", "moves", "effects")
 
 
 class Usage(RedisPart):
@@ -17,8 +17,8 @@ class Usage(RedisPart):
 
     A call that would make a kind larger than its bound raises ``StoreFull``, or ``QuotaReached`` where
     nothing expires, and changes nothing; of "log" the oldest rows go instead, soon, and of "repeats" less is
-    remembered, and of "moves" nothing. What is held stays until its time. Counting and writing are one step,
-    so no crash parts them.
+    remembered, of "moves" nothing, and no arm gets "effects". What is held stays until its time. Counting
+    and writing are one step, so no crash parts them.
     """
 
     @property

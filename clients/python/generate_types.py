@@ -42,7 +42,7 @@ LATER = {
     "Asked": "diverse", "Bandit": "version", "BanditVersion": "since_ms by", "Barred": "filters arms",
     "Catalogue": "filters", "Estimate": "places", "Evaluation": "support learners complete_from",
     "EvaluationJob": "error", "EvaluationResult": "result", "Guardrail": "most least mean interval",
-    "Learner": "used", "LearnedReward": "examined signal signal_number had space",
+    "Learner": "used", "LearnedReward": "examined signal signal_number had space expected effect",
     "LearningTerms": "constant space moves next", "Links": "console", "LoggedValue": "interval left_out",
     "PriorVersion": "variation sizes", "Quota": "outstanding signal from",
     "Reduction": "arms share_of_variance overlap_at_10", "SignalReport": "places",
@@ -55,6 +55,7 @@ DEFAULTS = {
     ("Bandit", "version"): "None", ("BanditVersion", "version"): "None",
     ("LoggedDecision", "barred"): "Barred()", ("Report", "unit"): '"decision"',
     ("Settings", "prior"): '"plain"', ("Settings", "intercept"): "False",
+    ("Settings", "arm_effects"): '"off"',
 }  # fmt: skip
 PLAIN_DEFAULTS = {"int": "0", "float": "0.0"}
 ADDED = {
@@ -88,6 +89,7 @@ QUERIES = {
     "LearnersQuery": ("get", "/v1/bandits/{bandit}/learners"),
     "LearnerQuery": ("get", "/v1/bandits/{bandit}/learners/{key}"),
     "PriorQuery": ("get", "/v1/bandits/{bandit}/prior"),
+    "ArmEffectsQuery": ("get", "/v1/bandits/{bandit}/arm-effects"),
     "EvaluationQuery": ("post", "/v1/bandits/{bandit}/evaluations"),
     "ReportQuery": ("get", "/v1/bandits/{bandit}/report"),
     "ExportQuery": ("get", "/v1/bandits/{bandit}/log/export"),

@@ -647,6 +647,8 @@ READS = (
         "GET", "/v1/bandits/{bandit}/learners/{key}/exposures", "/v1/bandits/capped/learners/ann/exposures"
     ),
     Endpoint("GET", "/v1/bandits/{bandit}/prior", "/v1/bandits/p/prior"),
+    Endpoint("GET", "/v1/bandits/{bandit}/arm-effects", "/v1/bandits/p/arm-effects"),
+    Endpoint("GET", "/v1/bandits/{bandit}/arm-effects/{arm}", "/v1/bandits/p/arm-effects/a0"),
     Endpoint("GET", "/v1/policies", "/v1/policies"),
     Endpoint("GET", "/v1/centers", "/v1/centers"),
     Endpoint("GET", "/v1/centers/{campaign}", "/v1/centers/s"),
@@ -686,7 +688,7 @@ async def build_world(api: Api) -> str:
     features = {"embedding": {"dim": 2, "reduce": reduce}}
     await api.ok("PUT", "/v1/catalogues/reduced", {"features": features}, 201)
     await api.bandit("v", "c", policy="sub_elim", scope="per_key")
-    await api.bandit("p", "c", scope="per_key", ridge="auto")
+    await api.bandit("p", "c", scope="per_key", ridge="auto", arm_effects="auto")
     await api.ok(
         "POST", "/v1/bandits/p/prior/refresh"
     )  # the secret of its draws, which a fit would make later

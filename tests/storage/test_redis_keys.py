@@ -14,6 +14,7 @@ from app.platform.errors import Unavailable
 from app.storage import redis_keys
 from app.storage.redis_client import RedisClient, scripts
 from app.storage.types import (
+    ArmId,
     ArmWrite,
     BanditChange,
     CarriedWrite,
@@ -90,8 +91,16 @@ async def exercise(store):
         tails={BOB: [entry.entry_id]},
         dead=[DeadLetter(entry, "why")],
         folded={UID: FoldedCounts(1)},
+        arms={ArmId(UID, "a"): b"sums", ArmId(UID, "b"): b"other"},
     )
+    assert await store.effects.sums(0, [ArmId(UID, "b"), ArmId(UID, "c")]) == [b"other", None]
+    assert await store.effects.drop_sums(0, UID, {"a": b"read before", "b": b"other"}) == 1
+    assert [some async for some in store.effects.all_sums(0, UID)] == [{"a": b"sums"}]
+    assert (await store.usage.read())["effects"] == 100 + len("a") + len("sums")
+    assert list(await store.arms.nameable(UID, {"a": 1, "unknown": 7})) == [True, False]
     assert await store.priors.write("b", UID, PriorWrite(0, 1, b"record", 0)) == 1
+    assert await store.effects.write("b", UID, expected=0, record=b"effects") == 1
+    assert await store.effects.write("b", UID, expected=0, record=b"late") == 0
     await store.quotas.put(UID, "q", b"r", QuotaTerms("u", 5, 0, 0, 0), expected=b"", most=9)
     await store.quotas.share(UID, "process", 1, [ShareAsked("q", "u", 0, 0, 1, 1)])
     await store.quotas.reward(UID, {"q": 1})
@@ -186,7 +195,7 @@ async def decide(store):
 async def test_the_table_describes_every_key_and_nothing_else(store, store_url):
     await exercise(store)
     rows = table()
-    assert len(rows) == 67
+    assert len(rows) == 73
     used = set()
     async with connect(store_url) as client:
         async for key in client.scan_iter():

@@ -27,7 +27,7 @@ import numpy as np
 import app
 import workers
 from app.api import api_keys
-from app.bandits import prior_version, settings, spaces, versions
+from app.bandits import effect_version, prior_version, settings, spaces, versions
 from app.campaigns import fold as campaign_records
 from app.campaigns import noisy_centers, slates
 from app.caps import rules
@@ -46,7 +46,7 @@ from app.indexes import (
 from app.learning import tokens
 from app.measuring import evaluation_jobs
 from app.milvus import index
-from app.records import behaviour, encoding, features, left_out, logged, records
+from app.records import arm_sums, behaviour, encoding, features, left_out, logged, records
 from app.serving import choice
 from app.storage import redis_keys
 from app.storage.embedded import losses
@@ -70,6 +70,7 @@ RECORDS: dict[str, type] = {
     "log entry": records.RewardPayload,
     "log entry, terms": records.RewardTerms,
     "log entry, signal": records.SignalTerms,
+    "log entry, effect": arm_sums.EffectTerms,
     "log entry, source": records.RewardSource,
     "waiting decision": records.LoggedDecision,
     "decision": tokens.Decision,
@@ -97,6 +98,8 @@ RECORDS: dict[str, type] = {
     "bandit, version": versions.BanditVersion,
     "bandit, move": spaces.MoveRecord,
     "learned prior": prior_version.PriorRecord,
+    "sums of an arm": arm_sums.ArmSums,
+    "arm effects": effect_version.EffectRecord,
     "quota": rules.QuotaRule,
     "campaign": campaign_records.CampaignRecord,
     "campaign, asked": campaign_records.PullsAsked,

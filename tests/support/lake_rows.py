@@ -24,6 +24,8 @@ NOTHING: dict[str, Any] = dict.fromkeys(
         "signal_number",
         "had",
         "space",
+        "expected",
+        "effect",
     ]
 )
 ARM = SimpleNamespace(id="a", revision=5, features=[1.0, 2.0])

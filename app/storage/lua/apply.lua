@@ -1,18 +1,21 @@
--- WITH   changes, tails
--- KEYS   watermark, log, dead letters, changes, deleted, folded, spaces, then for each bandit: states, tails, stem of the kept keys
--- ARGV   expected watermark, new watermark, changes kept, number of dead letters, number of moves, for each dead letter:
---        entry id, reason; for each move: uid of its bandit, its number; then for each bandit: how many entries were folded, how many of them forgot a learner or gave it a state;
+-- WITH   changes, tails, arm_sums
+-- KEYS   watermark, log, dead letters, changes, deleted, folded, spaces, ledger, then for each bandit: states, tails,
+--        stem of the kept keys, sums of its arms
+-- ARGV   expected watermark, new watermark, changes kept, number of dead letters, number of moves, number of arms, for
+--        each dead letter: entry id, reason; for each move: uid of its bandit, its number; then for each bandit: how many
+--        entries were folded, how many of them forgot a learner or gave it a state; for each arm: number of its bandit,
+--        arm, its sums or '' to remove them;
 --        then for each learner: number of its bandit (from 1), learner, '1' and a checkpoint, or '' and '' to
 --        remove it, or 't' and the entry ids that go to the end of its tail, with spaces between them
 -- Result 1 when applied, 0 when the watermark is not the expected one
--- Effect in one step: all checkpoints, tails, dead letters, moves, changes and the watermark change together, or nothing
+-- Effect in one step: all checkpoints, tails, sums of arms, dead letters, moves, changes and the watermark change together, or nothing
 --        does. A checkpoint takes the place of the tail. A dead letter is its entry of the log, under the same id,
 --        and the reason. Learners of a deleted bandit are left out: their entries came when it was still there.
 --        A watermark that stays says that no learner has changed, and no change is noted.
 if (redis.call('GET', KEYS[1]) or '0-0') ~= ARGV[1] then
   return 0
 end
-local number, a = tonumber(string.match(ARGV[2], '%d+$')), 6
+local number, a = tonumber(string.match(ARGV[2], '%d+$')), 7
 for _ = 1, tonumber(ARGV[4]) do
   local entry = redis.call('XRANGE', KEYS[2], ARGV[a], ARGV[a])[1]
   if entry then
@@ -32,7 +35,7 @@ local moves = ARGV[1] ~= ARGV[2]
 local deleted, has_tails = {}, {}
 -- Each key of states ends with the uid of its bandit, which has no colon.
 local uids = {}
-for k = 8, #KEYS, 3 do
+for k = 9, #KEYS, 4 do
   uids[k] = string.match(KEYS[k], '[^:]+$')
   deleted[k] = redis.call('ZSCORE', KEYS[5], uids[k])
   -- asked once for each bandit, not for each of its learners
@@ -46,8 +49,15 @@ for k = 8, #KEYS, 3 do
   end
   a = a + 2
 end
+for _ = 1, tonumber(ARGV[6]) do
+  local k = 5 + 4 * tonumber(ARGV[a])
+  if not deleted[k] then
+    write_sums(KEYS[8], KEYS[k + 3], ARGV[a + 1], ARGV[a + 2])
+  end
+  a = a + 3
+end
 for s = a, #ARGV, 4 do
-  local k, learner, kind = 5 + 3 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
+  local k, learner, kind = 5 + 4 * tonumber(ARGV[s]), ARGV[s + 1], ARGV[s + 2]
   local uid = uids[k]
   if not deleted[k] then
     if kind == 't' then

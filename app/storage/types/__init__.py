@@ -16,6 +16,7 @@ from app.storage.types.arms import (
 from app.storage.types.decisions import (
     UID_LENGTH,
     Activated,
+    ArmId,
     DecisionId,
     DefaultWrite,
     Due,

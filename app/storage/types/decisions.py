@@ -36,6 +36,13 @@ class LearnerId(NamedTuple):
         return zlib.crc32(f"{self.bandit_uid}/{self.name}".encode()) % partitions
 
 
+class ArmId(NamedTuple):
+    """One arm of one bandit."""
+
+    bandit_uid: str
+    arm: str
+
+
 class DecisionId(NamedTuple):
     """One decision for one learner; what is kept of it is kept in the partition of the learner."""
 

@@ -50,7 +50,9 @@ class BanditChange:
     move: MoveWrite | None = None
 
 
-Kind = Literal["events", "turns", "waiting", "activations", "dedupe", "campaigns", "log", "repeats", "moves"]
+Kind = Literal[
+    "events", "turns", "waiting", "activations", "dedupe", "campaigns", "log", "repeats", "moves", "effects"
+]
 
 # Each process lets a partition hold so much of a bound, in sixteenths: the rest is for what other processes
 # write to other partitions meanwhile. Of repeats a quarter is for keys of whom something is remembered. Of
@@ -71,6 +73,7 @@ KINDS: Mapping[Kind, str] = MappingProxyType(
         "log": "rows of the decision log",
         "repeats": "arms that keys and visitors have had",
         "moves": "states of learners from before moves",
+        "effects": "sums of arms",
     }
 )
 

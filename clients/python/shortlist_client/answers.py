@@ -1111,6 +1111,66 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class SignalSpread:
+    """Of one signal, as of the whole."""
+
+    spread: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class SignalEffect:
+    """Of one signal, as of the whole."""
+
+    effect: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True)
+class ArmEffect:
+    """``effect``: how much more reward than its features say. ``sd``: the standard deviation of the effect
+    about that. ``weight``: as how many rewards it has. With signals they are of the weighted sum, and in
+    ``signals`` of each.
+    """
+
+    arm: str
+    effect: float
+    sd: float
+    weight: float
+    signals: Mapping[str, SignalEffect] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmEffects:
+    """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0,
+    without items. ``spread``: the standard deviation of the effects of all arms. ``noise``: that of one
+    reward about what is expected of it. ``rewards``: how many decisions it was made of, of ``arms``
+    arms.
+    """
+
+    version: int
+    spread: float
+    noise: float | None
+    rewards: int
+    arms: int
+    items: tuple[ArmEffect, ...]
+    next: str | None
+    signals: Mapping[str, SignalSpread] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OneArmEffect:
+    """``version``: of the effects; 0 while nothing is found."""
+
+    arm: str
+    effect: float
+    sd: float
+    weight: float
+    version: int
+    signals: Mapping[str, SignalEffect] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PriorVersion:
     """A version of the learned prior, as rows name it. ``mean``: mu, of each signal; ``precision``: S^-1,
     row by row up to the diagonal; ``residuals``: R, the covariance of the signals' noise; ``variation``:
@@ -1163,6 +1223,10 @@ class LearnedReward:
     ``signal``     of a bandit with signals, the one that it is of, and its number among them, from 0; None:
                    of all together. ``had``: what they counted as before it, in their order: what had come,
                    and defaults; what is missing at the end is 0
+    ``expected``   of each signal, or of the only one, what was expected of the arm, and ``effect``: what it
+                   was taken to have beyond its features; the key learns the reward less the effect, times
+                   ``examined``. Both None: it was chosen without arm effects; only ``expected``: the arm
+                   learned nothing
     ``space``      which move of the bandit it is from, 0: none; of a move its own number. Revisions are of
                    the catalogue that the bandit had then
     """
@@ -1189,6 +1253,8 @@ class LearnedReward:
     signal_number: int | None = None
     had: tuple[float, ...] | None = None
     space: int = 0
+    expected: tuple[float, ...] | None = None
+    effect: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1266,13 +1332,19 @@ class LearningTerms:
 
 @dataclass(frozen=True, slots=True)
 class LoggedArm:
-    """``propensity``: the probability of this arm given those before it; None where the policy knows none."""
+    """``propensity``: the probability of this arm given those before it; None where the policy knows none.
+    ``expected``: the reward that the learner expected of the features of the arm, and ``effect``: what
+    the arm was taken to have beyond them, of each signal where there are some; absent without arm
+    effects.
+    """
 
     id: str
     place: int
     score: float
     propensity: float | None
     pinned: bool
+    expected: float | tuple[float | None, ...] | None = None
+    effect: float | tuple[float | None, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -523,6 +523,12 @@ class PriorQuery(TypedDict, total=False):
     include: Literal["covariance"] | None
 
 
+class ArmEffectsQuery(TypedDict, total=False):
+    order: Literal["largest", "smallest", "newest", "surest"] | None
+    cursor: str | None
+    limit: int | None
+
+
 class EvaluationQuery(TypedDict, total=False):
     wait: Literal["none"] | None
 

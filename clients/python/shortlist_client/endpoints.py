@@ -16,6 +16,7 @@ from shortlist_client.answers import (
     Activation,
     Arm,
     ArmDraws,
+    ArmEffects,
     Bandit,
     BanditVersion,
     CampaignName,
@@ -42,6 +43,7 @@ from shortlist_client.answers import (
     LoggedDecision,
     MipsAnswer,
     Move,
+    OneArmEffect,
     Page,
     Policies,
     Prior,
@@ -577,6 +579,19 @@ class Endpoints:
         return routes.GET_PRIOR.call(bandit, query=query)
 
     @endpoint
+    def list_arm_effects(self, bandit: str, **query: Unpack[bodies.ArmEffectsQuery]) -> Call[ArmEffects]:
+        """The arms that do better than their features say, or worse: ``order``.
+
+        Raises NotFound: the bandit has no arm effects.
+        """
+        return routes.LIST_ARM_EFFECTS.call(bandit, query=query)
+
+    @endpoint
+    def get_arm_effect(self, bandit: str, arm: str) -> Call[OneArmEffect]:
+        """What one arm has beyond its features. Raises NotFound: no such arm, or no arm effects."""
+        return routes.GET_ARM_EFFECT.call(bandit, arm)
+
+    @endpoint
     def move_bandit(self, bandit: str, **move: Unpack[bodies.MoveBody]) -> Call[Move]:
         """Move a bandit to another catalogue with other features of the same arms, and what was learned.
 
@@ -587,7 +602,7 @@ class Endpoints:
 
     @endpoint
     def refresh_prior(self, bandit: str) -> Call[Prior]:
-        """Fit the learned prior now, from all rewards that are applied."""
+        """Fit the learned prior now, and the arm effects, from all rewards that are applied."""
         return routes.REFRESH_PRIOR.call(bandit)
 
     # Choices and rewards

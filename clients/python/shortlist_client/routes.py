@@ -271,6 +271,10 @@ GET_EXPOSURES = Route("GET", f"{_LEARNER}/exposures", answers.Exposures, SAFE)
 GET_SETS = Route("GET", f"{_LEARNER}/sets", answers.Sets, SAFE)
 LIST_POLICIES = Route("GET", "/v1/policies", answers.Policies, SAFE)
 GET_PRIOR = Route("GET", f"{_BANDIT}/prior", answers.Prior, SAFE, query=bodies.PriorQuery)
+LIST_ARM_EFFECTS = Route(
+    "GET", f"{_BANDIT}/arm-effects", answers.ArmEffects, SAFE, query=bodies.ArmEffectsQuery
+)
+GET_ARM_EFFECT = Route("GET", f"{_BANDIT}/arm-effects/{{arm}}", answers.OneArmEffect, SAFE)
 MOVE_BANDIT = Route("POST", f"{_BANDIT}/move", answers.Move, SAFE, bodies.MoveBody)
 REFRESH_PRIOR = Route("POST", f"{_BANDIT}/prior/refresh", answers.Prior, SAFE)
 

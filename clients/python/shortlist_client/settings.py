@@ -142,6 +142,7 @@ class BanditBody(TypedDict, total=False):
     intercept: bool
     epsilon: float | None
     alpha: float | None
+    arm_effects: Literal["auto", "off"]
 
 
 class RewardRulePatch(TypedDict, total=False):
@@ -218,6 +219,7 @@ class BanditPatch(TypedDict, total=False):
     intercept: bool | None
     epsilon: float | None
     alpha: float | None
+    arm_effects: Literal["auto", "off"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,3 +257,4 @@ class Settings:
     intercept: bool = False
     epsilon: float | None = None
     alpha: float | None = None
+    arm_effects: str = "off"

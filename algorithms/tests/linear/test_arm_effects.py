@@ -1,0 +1,123 @@
+"""Arm effects against sums over all pairs of rewards, and against what they are to find."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from shortlist.errors import InvalidShape, NonFinite
+from shortlist.linear import arm_effects
+from shortlist.linear.arm_effects import EffectFit, EffectSums
+
+
+def summed(arms, surprises, weights, places, count) -> EffectSums:
+    """The sums of rewards of these arms. ``places``: p of each."""
+    n, R, Q, F = np.zeros((4, count))
+    for arm, rho, w, p in zip(arms, surprises, weights, places, strict=True):
+        n[arm] += w * p**2
+        R[arm] += w * p * rho
+        Q[arm] += (w * p * rho) ** 2
+        F[arm] += w**2 * p**4
+    return EffectSums(n, R, Q, F)
+
+
+def by_pairs(arms, surprises, places) -> EffectFit:
+    """The fit, reward by reward: every pair of one arm is a product of its own."""
+    own = {arm: [k for k, each in enumerate(arms) if each == arm] for arm in dict.fromkeys(arms.tolist())}
+    own = {arm: rows for arm, rows in own.items() if len(rows) > 1}
+    n = {arm: sum(places[k] ** 2 for k in rows) for arm, rows in own.items()}
+    R = {arm: sum(places[k] * surprises[k] for k in rows) for arm, rows in own.items()}
+    products, pairs = {}, {}
+    for arm, rows in own.items():
+        both = [(s, t) for s in rows for t in rows if s != t]
+        products[arm] = math.fsum(places[s] * surprises[s] * places[t] * surprises[t] for s, t in both)
+        pairs[arm] = math.fsum(places[s] ** 2 * places[t] ** 2 for s, t in both)
+    within = sum(sum((places[k] * surprises[k]) ** 2 for k in own[a]) - R[a] ** 2 / n[a] for a in own)
+    noise, variance = within / sum(pairs[a] / n[a] for a in own), 0.0
+    for _ in range(arm_effects.ROUNDS):
+        g = {a: (1.0 + n[a] * variance / noise) ** -2 for a in own}
+        total = sum(g[a] * pairs[a] for a in own)
+        found = sum(g[a] * products[a] for a in own) / total
+        error = math.sqrt(sum((g[a] * (products[a] - pairs[a] * max(found, 0.0))) ** 2 for a in own)) / total
+        variance = max(found - error, 0.0)
+    return EffectFit(variance, noise)
+
+
+@pytest.mark.parametrize("is_placed", [False, True])
+@pytest.mark.parametrize("tau", [0.0, 0.3, 1.0])
+def test_the_fit_is_that_of_all_pairs(tau: float, is_placed: bool):
+    rng = np.random.default_rng(3)
+    arms = rng.integers(0, 60, 500)
+    places = rng.choice([1.0, 0.6, 0.3], 500) if is_placed else np.ones(500)
+    surprises = places * tau * rng.normal(size=60)[arms] + rng.normal(size=500)
+    found = arm_effects.fit(summed(arms, surprises, np.ones(500), places, 70))
+    wanted = by_pairs(arms, surprises, places)
+    assert found.variance == pytest.approx(wanted.variance, rel=1e-12, abs=1e-12)
+    assert found.noise == pytest.approx(wanted.noise, rel=1e-12)
+
+
+@pytest.mark.parametrize("half_life", [None, 10.0])
+@pytest.mark.parametrize("tau", [0.0, 0.3, 1.0])
+def test_the_variance_is_found_whatever_is_discounted(tau: float, half_life: float | None):
+    """2,000 arms, 40 rewards each: the standard error of tau is below .02, so five of them are no chance."""
+    rng = np.random.default_rng(5)
+    effects, ages = tau * rng.normal(size=2_000), np.arange(40)[:, None]
+    weights = np.ones((40, 1)) if half_life is None else 0.5 ** (ages / half_life)
+    rho = effects + rng.normal(size=(40, 2_000))
+    ones = np.ones((40, 2_000))
+    sums = EffectSums(
+        (weights * ones).sum(0),
+        (weights * rho).sum(0),
+        (weights**2 * rho**2).sum(0),
+        (weights**2 * ones).sum(0),
+    )
+    found = arm_effects.fit(sums, discounted=half_life is not None)
+    assert math.sqrt(found.variance) == pytest.approx(tau, abs=0.1)
+    assert math.sqrt(found.noise) == pytest.approx(1.0, abs=0.02)
+    if not tau:
+        assert found.variance == 0.0
+        assert not np.any(arm_effects.estimates(sums.n, sums.R, found))
+    # discounted squares that fade as the sums do find less than half of a small variance
+    if half_life is not None and tau == 0.3:
+        wrong = EffectSums(sums.n, sums.R, (weights * rho**2).sum(0), sums.F)
+        assert arm_effects.fit(wrong, discounted=True).variance < 0.6 * found.variance
+
+
+def test_estimates_are_shrunk_by_the_ratio_of_noise_and_variance():
+    fitted = EffectFit(0.25, 2.0)
+    found, deviations = arm_effects.estimates(np.array([0.0, 8.0, 92.0]), np.array([0.0, 4.0, -50.0]), fitted)
+    assert found == pytest.approx([0.0, 0.25, -0.5])
+    assert deviations == pytest.approx([0.5, math.sqrt(2.0 / 16.0), math.sqrt(2.0 / 100.0)])
+    assert fitted.shrinkage == 8.0
+    assert math.isinf(arm_effects.NOTHING.shrinkage)
+
+
+def test_nothing_is_found_where_no_arm_has_two_rewards():
+    alone = EffectSums(np.ones(3), np.ones(3), np.ones(3), np.ones(3))
+    assert arm_effects.fit(alone) == arm_effects.NOTHING
+    assert arm_effects.fit(EffectSums(*np.zeros((4, 0)))) == arm_effects.NOTHING
+
+
+def test_bad_sums_are_named():
+    with pytest.raises(InvalidShape, match="R"):
+        arm_effects.fit(EffectSums(np.ones(2), np.ones(3), np.ones(2), np.ones(2)))
+    with pytest.raises(NonFinite, match="Q"):
+        arm_effects.fit(EffectSums(np.ones(1), np.ones(1), np.array([np.inf]), np.ones(1)))
+
+
+def test_rewards_of_1e9_and_of_one_value_give_finite_numbers():
+    sums = EffectSums(*(np.full(3, each) for each in (4.0, 4e9, 4e18, 4.0)))
+    found = arm_effects.fit(sums)
+    assert math.isfinite(found.variance)
+    assert found.noise > 0.0
+    assert np.isfinite(arm_effects.estimates(sums.n, sums.R, found)).all()
+
+
+def test_directions_are_unit_vectors_in_all_directions():
+    rng = np.random.default_rng(7)
+    found = np.array([arm_effects.direction(rng) for _ in range(2_000)])
+    assert np.linalg.norm(found, axis=1) == pytest.approx(1.0)
+    # the mean of 2,000 has a length of about 1 / sqrt(2,000) = .022
+    assert np.linalg.norm(found.mean(0)) < 0.1

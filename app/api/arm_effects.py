@@ -1,0 +1,138 @@
+"""/v1/bandits/{b}/arm-effects: what each arm has beyond its features, as all keys together taught it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import msgspec
+from fastapi import Query, Response
+from pydantic import BaseModel
+
+from app.api.fields import Cursor, Limit
+from app.api.strict_json import JSON, Provided, json_router, reply
+from app.bandits.bandit import Bandit
+from app.bandits.registry import Bandits
+from app.catalogues.catalogues import Catalogues
+from app.learning.served_effects import Order, ServedEffects, item_of, items_of, summary_of
+from app.platform.errors import NotFound
+from app.platform.long_work import REQUESTS
+from app.platform.pages import decode_cursor, encode_cursor, foreign, number_in
+
+router = json_router(prefix="/v1/bandits", tags=["bandits"])
+
+
+class SignalEffectView(BaseModel):
+    """Of one signal, as of the whole."""
+
+    effect: float
+    sd: float
+
+
+class ArmEffectView(BaseModel):
+    """``effect``: how much more reward than its features say. ``sd``: the standard deviation of the effect
+    about that. ``weight``: as how many rewards it has. With signals they are of the weighted sum, and in
+    ``signals`` of each.
+    """
+
+    arm: str
+    effect: float
+    sd: float
+    weight: float
+    signals: dict[str, SignalEffectView] | None = None
+
+
+class SignalSpreadView(BaseModel):
+    """Of one signal, as of the whole."""
+
+    spread: float
+    noise: float
+
+
+class ArmEffectsView(BaseModel):
+    """The effects of arms with rewards. ``version``: 0 while nothing is found; then ``spread`` is 0, without
+    items. ``spread``: the standard deviation of the effects of all arms. ``noise``: that of one reward
+    about what is expected of it. ``rewards``: how many decisions it was made of, of ``arms`` arms.
+    """
+
+    version: int
+    spread: float
+    noise: float | None
+    rewards: int
+    arms: int
+    signals: dict[str, SignalSpreadView] | None = None
+    items: list[ArmEffectView]
+    next: str | None
+
+
+class OneArmEffectView(ArmEffectView):
+    """``version``: of the effects; 0 while nothing is found."""
+
+    version: int
+
+
+@router.get("/{bandit}/arm-effects", response_model=ArmEffectsView)
+async def arm_effects(
+    bandit: str,
+    bandits: Provided[Bandits],
+    effects: Provided[ServedEffects],
+    *,
+    order: Annotated[Order, Query()] = "largest",
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """Arms that do better than their features say, or worse, the newest ones, or those known best.
+
+    404 of a bandit without effects. A next page is of the version of the first, if that is kept.
+    """
+    owner = _with_effects(await bandits.get(bandit))
+    version = await effects.newest(owner)
+    start = 0
+    if cursor is not None:
+        number, start = _position(cursor, order)
+        if version is None or version.number != number:
+            version = await effects.version(owner.uid, number) or version
+    summary = summary_of(owner, version)
+    if version is None or not summary["version"]:
+        return reply({**summary, "items": [], "next": None})
+    items = await REQUESTS.run(partial(items_of, owner, version, order, start, limit))
+    more = start + limit < len(version.record.arms)
+    following = encode_cursor(f"{order}/{version.number}/{start + limit}") if more else None
+    return Response(msgspec.json.encode({**summary, "items": items, "next": following}), media_type=JSON)
+
+
+@router.get("/{bandit}/arm-effects/{arm}", response_model=OneArmEffectView)
+async def arm_effect(
+    bandit: str,
+    arm: str,
+    bandits: Provided[Bandits],
+    catalogues: Provided[Catalogues],
+    effects: Provided[ServedEffects],
+) -> Response:
+    """The effect of one arm; 0, and uncertain by the spread of all, while it has no rewards."""
+    owner = _with_effects(await bandits.get(bandit))
+    known = (await catalogues.features(owner.catalogue, {arm})).get(arm)
+    if known is None:
+        raise NotFound("there is no arm with this id")
+    version = await effects.newest(owner)
+    summary = summary_of(owner, version)
+    if version is None or not summary["version"]:
+        return reply({"version": 0, "arm": arm, "effect": 0.0, "sd": 0.0, "weight": 0.0})
+    item = item_of(owner, version, arm, version.place_of(arm, known[1]))
+    return reply({"version": version.number, **item})
+
+
+def _position(cursor: str, order: Order) -> tuple[int, int]:
+    """The version and the place that a page begins at. Raises Invalid."""
+    own, _, rest = decode_cursor(cursor).partition("/")
+    number, slash, start = rest.partition("/")
+    if own != order or not slash:
+        raise foreign()
+    return number_in(number), number_in(start)
+
+
+def _with_effects(bandit: Bandit) -> Bandit:
+    """The bandit, if it has arm effects. Raises NotFound."""
+    if bandit.record.arm_effects == "off":
+        raise NotFound('the arm_effects of this bandit are "off"')
+    return bandit

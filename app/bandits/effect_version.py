@@ -1,0 +1,135 @@
+"""A version of the arm effects of a bandit: what each arm has beyond its features, as of one fit.
+
+Versions are numbered from 1. One without arms is made where nothing is found: then all is as without effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from app.records.records import bytes_to_vector, vector_to_bytes
+from shortlist.linear import arm_effects
+from shortlist.linear.arm_effects import EffectFit
+from shortlist.types import Matrix, Vector
+
+ARM_BYTES = 250  # about what an arm takes in memory: its name, its place, its numbers
+
+
+class EffectRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What is stored of a version.
+
+    ``since_ms``    when it was made
+    ``decisions``   how many decisions are in the sums that it was made of
+    ``space``       which move of its bandit it was made after; 0: none
+    ``variances``, ``noises``   tau^2 and s^2 of each signal
+    ``arms``        with rewards, in the order of their ids; empty where no effects were found
+    ``revisions``   of the features of each arm
+    ``n``, ``R``    their sums, float64, ``R`` signal by signal
+    """
+
+    number: int
+    since_ms: int
+    decisions: int
+    space: int
+    variances: list[float]
+    noises: list[float]
+    arms: list[str] = []
+    revisions: list[int] = []
+    n: bytes = b""
+    R: bytes = b""
+
+
+@dataclass(frozen=True, eq=False)
+class EffectVersion:
+    """A version. Its arrays are read-only. Shapes: n (K,); effects, deviations (J, K), of each signal."""
+
+    record: EffectRecord
+    n: Vector
+    effects: Matrix
+    deviations: Matrix
+
+    @property
+    def number(self) -> int:
+        return self.record.number
+
+    @property
+    def shown_number(self) -> int:
+        """The number by which choices name it: 0 where it says nothing."""
+        return self.record.number if self.record.arms else 0
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        return 1_000 + (ARM_BYTES + 32 * len(self.record.variances)) * len(self.record.arms)
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where each arm is."""
+        return {arm: place for place, arm in enumerate(self.record.arms)}
+
+    def place_of(self, arm: str, revision: int) -> int | None:
+        """Where an arm with these features is; None: it has no rewards with them."""
+        place = self.places.get(arm)
+        return place if place is not None and self.record.revisions[place] == revision else None
+
+    def served(self, arms: Sequence[str], revisions: Sequence[int], signals: int) -> Matrix:
+        """The effects of arms with these features, 0 of those without rewards. Shapes: -> (n, J)."""
+        found = np.zeros((len(arms), signals))
+        for row, pair in enumerate(zip(arms, revisions, strict=True)):
+            if (place := self.place_of(*pair)) is not None:
+                found[row, : len(self.effects)] = self.effects[:signals, place]
+        return found
+
+
+def version_of(record: EffectRecord) -> EffectVersion:
+    """The version of a record: the same bits wherever it is read. Cost: O(J K)."""
+    n, R = bytes_to_vector(record.n), bytes_to_vector(record.R).reshape(len(record.variances), -1)
+    found = [
+        arm_effects.estimates(n, own, EffectFit(variance, noise))
+        for own, variance, noise in zip(R, record.variances, record.noises, strict=True)
+    ]
+    # As tokens have them, so that what was served is what is learned from.
+    effects = np.array([own for own, _ in found]).astype(np.float32).astype(np.float64)
+    deviations = np.array([own for _, own in found])
+    for array in (n, effects, deviations):
+        array.setflags(write=False)
+    return EffectVersion(record, n, effects, deviations)
+
+
+def record_of(
+    number: int,
+    since_ms: int,
+    *,
+    space: int,
+    decisions: int,
+    fits: Sequence[EffectFit],
+    arms: Sequence[str],
+    revisions: Sequence[int],
+    n: Vector,
+    R: Matrix,
+) -> EffectRecord:
+    """The record of a fit; without arms where no signal has effects. Shapes: (K,), (J, K)."""
+    about = (
+        number,
+        since_ms,
+        decisions,
+        space,
+        [each.variance for each in fits],
+        [each.noise for each in fits],
+    )
+    if not any(each.variance for each in fits):
+        return EffectRecord(*about)
+    return EffectRecord(*about, list(arms), list(revisions), vector_to_bytes(n), vector_to_bytes(R.ravel()))
+
+
+def version_to_bytes(version: EffectVersion) -> bytes:
+    return msgspec.msgpack.encode(version.record)
+
+
+def bytes_to_effects(data: bytes) -> EffectVersion:
+    return version_of(msgspec.msgpack.decode(data, type=EffectRecord))

@@ -1,0 +1,182 @@
+"""Fitting the arm effects of a bandit from the sums of its arms, and making that the newest version.
+
+sums       of all partitions, added in their order, of the newest move and the newest features of each arm
+fit        in a thread: the variance of the effects, of each signal by itself
+written    if an arm has moved by half its deviation, or the variance by a tenth; if the newest version is
+           still the one from before, else that one is the answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.bandits.effect_version import EffectVersion, record_of, version_of, version_to_bytes
+from app.learning.prior_fits import Computing, Fittable
+from app.learning.served_effects import ServedEffects
+from app.platform.errors import NotFound
+from app.platform.metrics import Metrics
+from app.records.arm_sums import ArmSums
+from app.records.records import unpack
+from app.storage.store import Store
+from shortlist.linear import arm_effects
+from shortlist.linear.arm_effects import EffectFit, EffectSums
+from shortlist.linear.sum_algebra import weight
+from shortlist.types import Matrix
+
+MOVED = 0.5  # deviations of an arm
+GROWN = 0.1  # of the standard deviation of the effects
+
+
+@dataclass(slots=True)
+class _Total:
+    """The sums of one arm over the partitions that were added so far, discounted to ``time_ms``."""
+
+    space: int
+    revision: int
+    decisions: int = 0
+    time_ms: int = 0
+    n: float = 0.0
+    F: float = 0.0
+    R: Sequence[float] = ()
+    Q: Sequence[float] = ()
+
+
+class EffectFits:
+    """Fits effects, one bandit at a time, and drops the sums of arms that are gone."""
+
+    def __init__(self, store: Store, served: ServedEffects, metrics: Metrics) -> None:
+        self._store = store
+        self._served = served
+        self._metrics = metrics
+        self._one = asyncio.Lock()
+
+    async def fit(self, bandit: Fittable) -> tuple[EffectVersion | None, float]:
+        """The version that stands now, and the seconds of a core that it took.
+
+        Cost: reads the sums of all arms. Raises NotFound (the bandit is gone), Unavailable.
+        """
+        async with self._one:
+            before, computing = await self._served.newest(bandit), Computing()
+            totals = dict[str, _Total]()
+            for partition in range(self._store.partitions):
+                # An arm that changes while they are read may come twice.
+                found = dict[str, bytes]()
+                async for some in self._store.effects.all_sums(partition, bandit.uid):
+                    found.update(some)
+                await computing.run(_add, totals, found, bandit.record.space, bandit.record.half_life_s)
+            number = 1 if before is None else before.number + 1
+            version = await computing.run(_fitted, totals, bandit, number)
+            if before is None and not version.record.arms:
+                return None, computing.seconds
+            if before is not None and not await computing.run(_has_moved, before, version):
+                return before, computing.seconds
+            stands = await self._store.effects.write(
+                bandit.name, bandit.uid, expected=number - 1, record=version_to_bytes(version)
+            )
+            if stands is None:
+                raise NotFound("there is no bandit with this name")
+            self._metrics.effect_fits.labels("made" if stands else "late").inc()
+            return await self._served.newest(bandit), computing.seconds
+
+    async def drop_gone(self, bandit: Fittable) -> int:
+        """Drop the sums of deleted arms that no decision can name any more; how many were.
+
+        Cost: reads the sums of all arms, and a step in the store for each. Raises Unavailable.
+        """
+        dropped = 0
+        for partition in range(self._store.partitions):
+            async for some in self._store.effects.all_sums(partition, bandit.uid):
+                revisions = {arm: unpack(data, ArmSums).revision for arm, data in some.items()}
+                named = await self._store.arms.nameable(bandit.catalogue_uid, revisions)
+                pairs = zip(some.items(), named, strict=True)
+                gone = {arm: data for (arm, data), is_named in pairs if not is_named}
+                if gone:
+                    dropped += await self._store.effects.drop_sums(partition, bandit.uid, gone)
+        return dropped
+
+
+def _add(totals: dict[str, _Total], sums: Mapping[str, bytes], space: int, half_life_s: float | None) -> None:
+    for arm, data in sums.items():
+        own = unpack(data, ArmSums)
+        standing = totals.get(arm)
+        if own.space != space or (standing is not None and own.revision < standing.revision):
+            continue
+        if standing is None or own.revision > standing.revision:
+            standing = totals[arm] = _Total(own.space, own.revision)
+        time_ms, old, new = max(standing.time_ms, own.time_ms), 1.0, 1.0
+        if half_life_s is not None:
+            old = weight(time_ms - standing.time_ms, half_life_s)
+            new = weight(time_ms - own.time_ms, half_life_s)
+        standing.time_ms = time_ms
+        standing.decisions += own.decisions
+        standing.n = old * standing.n + new * own.n
+        standing.F = old**2 * standing.F + new**2 * own.F
+        standing.R = _sum(standing.R, own.R, old, new)
+        standing.Q = _sum(standing.Q, own.Q, old**2, new**2)
+
+
+def _sum(one: Sequence[float], other: Sequence[float], old: float, new: float) -> Sequence[float]:
+    """Of signals: one that came later has no numbers in older sums."""
+    count = max(len(one), len(other))
+    padded = ([*each, *(0.0,) * (count - len(each))] for each in (one, other))
+    return [old * mine + new * theirs for mine, theirs in zip(*padded, strict=True)]
+
+
+def _fitted(totals: Mapping[str, _Total], bandit: Fittable, number: int) -> EffectVersion:
+    arms, signals = sorted(totals), bandit.record.signal_count
+    own = [totals[arm] for arm in arms]
+    n, F = (np.array([getattr(each, name) for each in own], dtype=float) for name in ("n", "F"))
+    R, Q = (_by_signal([getattr(each, name) for each in own], signals) for name in ("R", "Q"))
+    discounted = bandit.record.half_life_s is not None
+    fits: list[EffectFit] = [
+        arm_effects.fit(EffectSums(n, R[j], Q[j], F), discounted=discounted) for j in range(signals)
+    ]
+    return version_of(
+        record_of(
+            number,
+            time.time_ns() // 1_000_000,
+            space=bandit.record.space,
+            decisions=sum(each.decisions for each in own),
+            fits=fits,
+            arms=arms,
+            revisions=[each.revision for each in own],
+            n=n,
+            R=R,
+        )
+    )
+
+
+def _by_signal(numbers: Sequence[Sequence[float]], signals: int) -> Matrix:
+    """Shape: (J, K)."""
+    found = np.zeros((signals, len(numbers)))
+    for row, own in enumerate(numbers):
+        found[: len(own), row] = own[:signals]
+    return found
+
+
+def _has_moved(before: EffectVersion, now: EffectVersion) -> bool:
+    old, new = before.record, now.record
+    if (old.space, len(old.variances)) != (new.space, len(new.variances)):
+        return True
+    if not old.arms or not new.arms:
+        return bool(old.arms) != bool(new.arms)
+    spreads = np.sqrt(old.variances), np.sqrt(new.variances)
+    if (np.abs(spreads[1] - spreads[0]) > GROWN * np.maximum(*spreads)).any():
+        return True
+    if old.arms == new.arms and old.revisions == new.revisions:
+        effects, deviations = before.effects, before.deviations
+    else:
+        effects = before.served(new.arms, new.revisions, len(old.variances)).T
+        deviations = np.tile(spreads[0][:, None], len(new.arms))
+        for place, pair in enumerate(zip(new.arms, new.revisions, strict=True)):
+            if (was := before.place_of(*pair)) is not None:
+                deviations[:, place] = before.deviations[:, was]
+        if len(old.arms) > len(new.arms):  # an arm has gone, or its features were replaced
+            return True
+    is_moved = np.abs(now.effects - effects) > MOVED * np.minimum(deviations, now.deviations)
+    return bool((is_moved | (now.deviations < deviations / (1.0 + MOVED))).any())

@@ -1,0 +1,161 @@
+"""The arm effects that this process serves: of each bandit the newest version, and older ones by number.
+
+Polls of the store find out which version is the newest, and read it where a bandit in use has a newer one: no
+choice waits for it. ``page_of`` makes what the API shows of a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from app.bandits.bandit import Bandit
+from app.bandits.effect_version import EffectVersion, bytes_to_effects
+from app.learning.learned_priors import HasUid
+from app.platform.cache import BoundedCache
+from app.platform.long_work import LEARNERS
+from app.storage.arm_effects import ArmEffectStore
+from shortlist.types import Rows, Vector
+
+LARGE_RECORD = 1 << 16  # bytes: about 1,000 arms, whose numbers take some milliseconds to read
+
+Order = Literal["largest", "smallest", "newest", "surest"]
+
+
+class ServedEffects:
+    """``capacity_bytes`` bounds the memory of versions, save that of the one that was used last."""
+
+    def __init__(self, store: ArmEffectStore, *, capacity_bytes: int) -> None:
+        self._store = store
+        self._changes = -1
+        self._numbers: Mapping[str, int] = {}
+        self._newest: BoundedCache[str, EffectVersion] = BoundedCache(capacity_bytes)
+
+    def cached(self, bandit: Bandit) -> Bandit | None:
+        """The bandit with its effects, if they are in memory: awaits nothing."""
+        if bandit.record.arm_effects == "off":
+            return bandit
+        version = self._newest.get(bandit.uid)
+        if version is None and self._numbers.get(bandit.uid, 0):
+            return None
+        return bandit.with_effects(version)
+
+    async def serving(self, bandit: Bandit) -> Bandit:
+        """The bandit with its effects. Raises Unavailable, if they never were in memory."""
+        found = self.cached(bandit)
+        if found is None:
+            await self._take(bandit.uid)
+            found = bandit.with_effects(self._newest.get(bandit.uid))
+        return found
+
+    async def newest(self, bandit: HasUid) -> EffectVersion | None:
+        """The newest version as the store has it now; None: none was made. Raises Unavailable."""
+        await self.sync()
+        number = self._numbers.get(bandit.uid, 0)
+        held = self._newest.get(bandit.uid)
+        if number and (held is None or held.number != number):
+            await self._take(bandit.uid)
+            held = self._newest.get(bandit.uid)
+        return held
+
+    async def version(self, uid: str, number: int) -> EffectVersion | None:
+        """A version of the effects of a bandit; None: it is not kept. Raises Unavailable."""
+        held = self._newest.peek(uid)
+        if held is not None and held.number == number:
+            return held
+        data = await self._store.read(uid, number)
+        if data is None:
+            return None
+        read = partial(bytes_to_effects, data)
+        return read() if len(data) < LARGE_RECORD else await LEARNERS.run(read)
+
+    async def sync(self) -> None:
+        """Find out which versions are the newest, and read those of bandits in use. Raises Unavailable."""
+        changes = await self._store.changes()
+        # One number for all bandits: a poll that finds nothing new costs one small answer.
+        if changes == self._changes:
+            return
+        self._numbers = await self._store.numbers()
+        for uid in list(self._newest):
+            held = self._newest.peek(uid)
+            if held is not None and held.number != self._numbers.get(uid, 0):
+                await self._take(uid)
+        # Last: what failed on the way is done again at the next poll.
+        self._changes = changes
+
+    async def _take(self, uid: str) -> None:
+        version = await self.version(uid, self._numbers.get(uid, 0))
+        if version is None:
+            self._newest.drop(uid)
+        else:
+            self._newest.put(uid, version, version.bytes)
+
+
+def weights_of(bandit: Bandit, version: EffectVersion) -> Vector:
+    """By which the signals of a version are weighed. Shape: (J,)."""
+    if bandit.weighing is None:
+        return np.ones(1)
+    return np.array(bandit.weighing.weights)[: len(version.effects)]
+
+
+def ordered(bandit: Bandit, version: EffectVersion, order: Order) -> Rows:
+    """The arms of a version in an order, those that are equal by id. Shape: (K,). Cost: O(K log K)."""
+    weights = weights_of(bandit, version)
+    if order in {"largest", "smallest"}:
+        effects = weights @ version.effects
+        return np.argsort(-effects if order == "largest" else effects, kind="stable")
+    if order == "newest":
+        return np.argsort(-np.array(version.record.revisions, dtype=np.int64), kind="stable")
+    return np.argsort(weights**2 @ version.deviations**2, kind="stable")
+
+
+def summary_of(bandit: Bandit, version: EffectVersion | None) -> dict[str, object]:
+    """What may be shown of a version, by name, without its arms."""
+    if version is None or version.record.space != bandit.record.space:
+        return {"version": 0, "spread": 0.0, "noise": None, "rewards": 0, "arms": 0}
+    record, squares = version.record, weights_of(bandit, version) ** 2
+    answer: dict[str, object] = {
+        "version": version.shown_number,
+        "spread": float(np.sqrt(squares @ record.variances)),
+        "noise": float(np.sqrt(squares @ record.noises)),
+        "rewards": record.decisions,
+        "arms": len(record.arms),
+    }
+    if bandit.record.signals is not None:
+        names = list(bandit.record.signals)
+        answer["signals"] = {
+            name: {"spread": float(np.sqrt(variance)), "noise": float(np.sqrt(noise))}
+            for name, variance, noise in zip(names, record.variances, record.noises, strict=False)
+        }
+    return answer
+
+
+def item_of(bandit: Bandit, version: EffectVersion, arm: str, place: int | None) -> dict[str, object]:
+    """What may be shown of an arm; ``place``: in the version, None: it has no rewards yet."""
+    weights, record = weights_of(bandit, version), version.record
+    if place is None:
+        effects, variances, count = np.zeros(len(weights)), np.array(record.variances), 0.0
+    else:
+        effects, variances = version.effects[:, place], version.deviations[:, place] ** 2
+        count = float(version.n[place])
+    item: dict[str, object] = {
+        "arm": arm,
+        "effect": float(weights @ effects),
+        "sd": float(np.sqrt(weights**2 @ variances)),
+        "weight": count,
+    }
+    if bandit.record.signals is not None:
+        columns = zip(bandit.record.signals, effects.tolist(), np.sqrt(variances).tolist(), strict=False)
+        item["signals"] = {name: {"effect": effect, "sd": sd} for name, effect, sd in columns}
+    return item
+
+
+def items_of(
+    bandit: Bandit, version: EffectVersion, order: Order, start: int, limit: int
+) -> Sequence[dict[str, object]]:
+    """Some arms of a version in an order, from a place on."""
+    rows = ordered(bandit, version, order)[start : start + limit].tolist()
+    return [item_of(bandit, version, version.record.arms[row], row) for row in rows]

@@ -1,0 +1,92 @@
+"""What a reward teaches its arm beyond features: terms of an entry of the reward log, and the sums of an arm.
+
+A token has two numbers of each arm that it shows, and of each signal: what was expected of the arm, x.E of
+the key's learner, and the effect that it was served with. As float32 both have the same value in a choice, in
+its token, and in the entries of its rewards.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shortlist.types import Matrix, Vector
+
+NUMBER_BYTES = 4
+MOST_PAIRS = 4_096  # of arms and signals, in one token
+
+
+class EffectTerms(msgspec.Struct, frozen=True, array_like=True):
+    """What the fold must know of the effect of an arm.
+
+    ``served``     of each signal, float32: what is taken off the reward before the key learns from it
+    ``expected``   of each signal, float32: what is taken off before the arm does
+    ``arm``        '': the key alone learns, since the arm has other features than those of the decision
+    ``revision``   of the features of the arm
+    ``examined``   how likely the place of the arm was looked at
+    """
+
+    served: bytes
+    expected: bytes = b""
+    arm: str = ""
+    revision: int = 0
+    examined: float = 1.0
+
+
+class ArmSums(msgspec.Struct, frozen=True, array_like=True):
+    """The sums of one arm, of the rewards of one partition: see ``shortlist.linear.arm_effects``.
+
+    ``version``      how many entries were added; it never goes back
+    ``decisions``    how many decisions are in the sums: without any there are none
+    ``space``, ``revision``   the move and the features of the arm that they are of: later ones begin anew
+    ``time_ms``      with a half-life: when the newest decision was made; the sums are discounted to it
+    ``n``, ``F``     of all signals together; ``R``, ``Q`` of each
+    """
+
+    version: int = 0
+    decisions: int = 0
+    space: int = 0
+    revision: int = 0
+    time_ms: int = 0
+    n: float = 0.0
+    F: float = 0.0
+    R: tuple[float, ...] = ()
+    Q: tuple[float, ...] = ()
+
+
+class EffectPair(NamedTuple):
+    """``expected`` and ``served`` of one arm, as ``EffectTerms`` has them."""
+
+    expected: bytes
+    served: bytes
+
+
+def pairs_to_bytes(expected: Matrix, served: Matrix) -> bytes:
+    """The pairs of some arms. Shapes: (n, J) both. 8 J bytes for each arm."""
+    return np.stack((expected, served), axis=1).astype("<f4").tobytes()
+
+
+def pair_at(data: bytes, place: int, arms: int) -> EffectPair:
+    """The pair of one of so many arms."""
+    size = len(data) // (2 * arms)
+    begin = 2 * size * place
+    return EffectPair(data[begin : begin + size], data[begin + size : begin + 2 * size])
+
+
+def teaches(pair: EffectPair) -> bool:
+    """Whether the arm learns from its rewards: what is expected of it is no number where it must not."""
+    return bool(np.isfinite(np.frombuffer(pair.expected, "<f4")).all())
+
+
+def numbers_of(data: bytes) -> Vector:
+    """Numbers of a pair: exactly those of the token. Shape: (J,)."""
+    return np.frombuffer(data, "<f4").astype(np.float64)
+
+
+def pairs_of(data: bytes, arms: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What was expected and served of all arms. Shapes: (n, J) both."""
+    both = np.frombuffer(data, "<f4").astype(np.float64).reshape(arms, 2, -1)
+    return both[:, 0], both[:, 1]

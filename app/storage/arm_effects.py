@@ -1,0 +1,87 @@
+"""The sums of arms on Redis, by partition and bandit, and the versions of effects that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from app.storage import redis_keys as keys
+from app.storage.part import RedisPart
+from app.storage.redis_client import Argument
+from app.storage.types import ArmId
+
+MOST_EFFECT_VERSIONS = 64  # of a bandit
+MOST_EFFECT_BYTES = 256 << 20  # of all versions of a bandit
+
+
+class ArmEffectStore(RedisPart):
+    """Sums are written with the states of learners, by ``LearnerStates.apply``.
+
+    Versions are numbered from 1, without a gap; the newest is kept for as long as the bandit.
+    """
+
+    def has_space(self) -> bool:
+        """Whether further arms may have sums, by what this process knows: it awaits nothing."""
+        return self._quota.left("effects") > 0
+
+    async def has_sums(self, partition: int, bandit_uid: str) -> bool:
+        """Whether the partition has sums of any arm of the bandit."""
+        return bool(await self._redis.command("EXISTS", keys.arm_sums(partition, bandit_uid)))
+
+    async def sums(self, partition: int, arms: Sequence[ArmId]) -> Sequence[bytes | None]:
+        """The sums of these arms. A round trip for each bandit."""
+        found = dict[ArmId, bytes | None]()
+        for uid in dict.fromkeys(arm.bandit_uid for arm in arms):
+            names = [arm.arm for arm in arms if arm.bandit_uid == uid]
+            own = await self._redis.command("HMGET", keys.arm_sums(partition, uid), *names)
+            found.update(zip((ArmId(uid, name) for name in names), own, strict=True))
+        return [found[arm] for arm in arms]
+
+    async def all_sums(self, partition: int, bandit_uid: str) -> AsyncIterator[Mapping[str, bytes]]:
+        """The sums of all arms, some at a time, each arm at least once. They may change meanwhile."""
+        cursor = b"0"
+        while True:
+            cursor, flat = await self._redis.command(
+                "HSCAN", keys.arm_sums(partition, bandit_uid), cursor, "COUNT", 1_000
+            )
+            pairs = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+            yield {arm.decode(): sums for arm, sums in pairs if arm}
+            if int(cursor) == 0:
+                return
+
+    async def drop_sums(self, partition: int, bandit_uid: str, sums: Mapping[str, bytes]) -> int:
+        """Remove the sums of those arms that are as they were read; how many were."""
+        names = [keys.ledger(partition), keys.arm_sums(partition, bandit_uid)]
+        arguments: list[Argument] = [part for pair in sums.items() for part in pair]
+        return int(await self._redis.script("drop_arm_sums", names, arguments))
+
+    async def changes(self) -> int:
+        """A number that grows with every version of any bandit."""
+        return int(await self._redis.command("GET", keys.EFFECT_CHANGES) or 0)
+
+    async def numbers(self) -> Mapping[str, int]:
+        """The number of the newest version of each bandit that has any, by its uid."""
+        found = await self._redis.command("HGETALL", keys.EFFECTS)
+        return {uid.decode(): int(number) for uid, number in found.items()}
+
+    async def read(self, bandit_uid: str, number: int) -> bytes | None:
+        """The record of a version; None: it is not kept."""
+        record: bytes | None = await self._redis.command("HGET", keys.effect_versions(bandit_uid), number)
+        return record
+
+    async def write(self, name: str, bandit_uid: str, *, expected: int, record: bytes) -> int | None:
+        """Store the version after ``expected``, and return its number, if that is the newest one.
+
+        0: another one is, and nothing was done. After a lost reply that may be one's own. None: there is no
+        bandit with this name and uid.
+        """
+        names = [keys.BANDITS, keys.EFFECTS, keys.EFFECT_CHANGES, keys.effect_versions(bandit_uid)]
+        arguments: list[Argument] = [
+            name,
+            bandit_uid,
+            expected,
+            record,
+            MOST_EFFECT_VERSIONS,
+            MOST_EFFECT_BYTES,
+        ]
+        stands = await self._redis.script("write_effects", names, arguments)
+        return None if stands is None else int(stands)

@@ -1,0 +1,391 @@
+"""Arm effects over HTTP: what one arm has beyond its features, learned from all keys together."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from api_client import Api, Json, running
+from app.learning.replay import compare
+from app.learning.tokens import decision_of, raw_of, text_of
+from app.records.arm_sums import ArmSums
+from app.records.records import bytes_to_state, unpack
+from effect_oracle import arm_sums, judged, key_moments
+from shortlist.linear import arm_effects
+from shortlist.linear.arm_effects import EffectSums
+
+pytestmark = pytest.mark.anyio
+
+ARMS, D, KEYS = 12, 3, 6
+RNG = np.random.default_rng(11)
+FEATURES = {f"a{place}": row for place, row in enumerate(RNG.normal(size=(ARMS, D)))}
+EFFECTS = {f"a{place}": float(effect) for place, effect in enumerate(RNG.normal(size=ARMS))}
+PATH = "/v1/bandits/b/arm-effects"
+REFRESH = "/v1/bandits/b/prior/refresh"
+SIGNALS = {"click": {"weight": 1.0}, "buy": {"weight": 2.0, "default": 0.5, "aggregate": "sum"}}
+
+
+@pytest.fixture
+async def world(store_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """An application with a catalogue that has arms, and no bandit."""
+    async with running(store_url, tmp_path) as api:
+        await api.catalogue("c", {arm: row.tolist() for arm, row in FEATURES.items()})
+        yield api
+
+
+async def make(world: Api, name: str = "b", **fields: Any) -> Json:
+    """A bandit without an intercept, so that what it knows is computed from the features alone."""
+    body = {
+        "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "log": {},
+        "arm_effects": "auto", **fields,
+    }  # fmt: skip
+    return await world.ok("PUT", f"/v1/bandits/{name}", body, 201)
+
+
+async def begin(world: Api, signals: bool = False) -> None:
+    """Keys with rewards enough for a prior."""
+    rows = []
+    for key in range(KEYS):
+        for arm in (f"a{key}", f"a{key + 3}"):
+            value = {"values": {"click": EFFECTS[arm]}} if signals else {"value": EFFECTS[arm]}
+            rows.append({"id": f"{key}-{arm}", "key": f"u{key}", "arm": arm, **value})
+    await world.observe("b", *rows)
+    assert (await world.ok("POST", REFRESH, {}))["version"]
+
+
+async def play(world: Api, rounds: int, *, k: int = 2, **more: Any) -> list[Json]:
+    """Choices of all keys, each rewarded: the effect of the arm, and noise. ``more``: of each reward."""
+    rng, choices = np.random.default_rng(rounds), list[Json]()
+    for number in range(rounds):
+        for key in range(KEYS):
+            choice = await world.choose("b", key=f"u{key}", k=k, seed=1_000 * number + key)
+            values = {arm["id"]: EFFECTS[arm["id"]] + 0.3 * rng.normal() for arm in choice["arms"]}
+            await world.reward(
+                *({"decision": choice["decision"], "arm": arm, "value": value, **more}
+                  for arm, value in values.items())
+            )  # fmt: skip
+            choices.append(choice)
+    return choices
+
+
+async def entries_of(world: Api) -> list[Json]:
+    """The exported reward log of all partitions."""
+    found = list[Json]()
+    for partition in range(world.app.service.store.partitions):
+        found += await listed(world, "/v1/bandits/b/log/rewards", partition=partition, limit=1_000)
+    return found
+
+
+async def listed(world: Api, path: str, **params: Any) -> list[Json]:
+    """Everything on the pages of a list."""
+    page = await world.ok("GET", path, params=params)
+    found = page["items"]
+    while page["next"] is not None:
+        page = await world.ok("GET", path, params={**params, "cursor": page["next"]})
+        found += page["items"]
+    return found
+
+
+async def stored_sums(world: Api, half_life_s: float = 0.0) -> dict[str, np.ndarray]:
+    """n, F, R and Q of each arm with the features of now, of all partitions; faded to the newest decision."""
+    service, parts, revisions = world.app.service, dict[str, list[ArmSums]](), await revisions_of(world)
+    bandit = service.bandits.by_name("b")
+    for partition in range(service.store.partitions):
+        async for some in service.store.effects.all_sums(partition, bandit.uid):
+            for arm, data in some.items():
+                own = unpack(data, ArmSums)
+                if (own.space, own.revision) == (bandit.record.space, revisions[arm]):
+                    parts.setdefault(arm, []).append(own)
+    sums = dict[str, np.ndarray]()
+    for arm, owns in parts.items():
+        newest = max(own.time_ms for own in owns)
+        for own in owns:
+            w = 0.5 ** ((newest - own.time_ms) / 1_000.0 / half_life_s) if half_life_s else 1.0
+            numbers = [
+                w * own.n,
+                w**2 * own.F,
+                *(w * each for each in own.R),
+                *(w**2 * each for each in own.Q),
+            ]
+            sums[arm] = sums.get(arm, 0.0) + np.array(numbers)
+    return sums
+
+
+async def revisions_of(world: Api) -> dict[str, int]:
+    return {item["id"]: item["revision"] for item in await world.listed("/v1/bandits/b/log/arms")}
+
+
+async def check(world: Api, *, signals: int = 1) -> dict[str, np.ndarray]:
+    """Arms and keys have learned what the log says, and a replay of it agrees; the sums of the arms."""
+    decisions = judged(await entries_of(world))
+    wanted, found = arm_sums(decisions, await revisions_of(world), signals=signals), await stored_sums(world)
+    assert found.keys() == wanted.keys()
+    for arm, own in wanted.items():
+        np.testing.assert_allclose(found[arm], own, rtol=1e-9, atol=1e-9, err_msg=arm)
+    for key in range(KEYS):
+        answer = await world.call(
+            "GET", f"/v1/bandits/b/learners/u{key}", headers={"accept": "application/octet-stream"}
+        )
+        moments = bytes_to_state(answer.content).sums.with_signals(signals).moments
+        own = key_moments(decisions, FEATURES, f"u{key}", signals=signals)
+        np.testing.assert_allclose(moments, own, rtol=1e-9, atol=1e-9)
+    replayed = await compare(world.app.service.store)
+    assert not replayed.different
+    return found
+
+
+async def test_effects_are_those_of_the_sums_of_all_surprises(world: Api):
+    await make(world)
+    await begin(world)
+    await play(world, 10)
+    await world.ok("POST", REFRESH, {})
+    sums = await check(world)
+    arms = sorted(sums)
+    n, F, R, Q = np.array([sums[arm] for arm in arms]).T
+    fitted = arm_effects.fit(EffectSums(n, R, Q, F))
+    found = await world.ok("GET", PATH, params={"limit": 100})
+    assert found["spread"] == pytest.approx(fitted.variance**0.5, rel=1e-9)
+    assert found["noise"] == pytest.approx(fitted.noise**0.5, rel=1e-9)
+    assert found["rewards"] == n.sum()
+    assert found["arms"] == len(arms)
+    effects, deviations = arm_effects.estimates(n, R, fitted)
+    by_arm = {item["arm"]: item for item in found["items"]}
+    for arm, effect, sd, count in zip(arms, effects, deviations, n, strict=True):
+        assert by_arm[arm]["effect"] == pytest.approx(effect, abs=1e-6)
+        assert by_arm[arm]["sd"] == pytest.approx(sd, rel=1e-9)
+        assert by_arm[arm]["weight"] == count
+        assert await world.ok("GET", f"{PATH}/{arm}") == {"version": found["version"], **by_arm[arm]}
+    assert np.corrcoef(effects, [EFFECTS[arm] for arm in arms])[0, 1] > 0.8
+    # the order of each list, page by page
+    for order, sign in (("largest", -1.0), ("smallest", 1.0)):
+        items = await listed(world, PATH, order=order, limit=5)
+        assert [item["effect"] for item in items] == sorted(
+            (item["effect"] for item in items), key=lambda effect, sign=sign: sign * effect
+        )
+        assert {item["arm"] for item in items} == set(arms)
+    surest = await listed(world, PATH, order="surest")
+    assert [item["sd"] for item in surest] == sorted(item["sd"] for item in surest)
+    revisions = await revisions_of(world)
+    newest = [revisions[item["arm"]] for item in await listed(world, PATH, order="newest")]
+    assert newest == sorted(newest, reverse=True)
+
+
+async def test_what_is_expected_and_served_is_in_the_token_and_in_the_row(world: Api):
+    await make(world)
+    await begin(world)
+    await play(world, 6)
+    await world.ok("POST", REFRESH, {})
+    learner = await world.learner("b", "u1")
+    choice = await world.choose("b", key="u1", k=3)
+    decision = decision_of(raw_of(choice["decision"]))
+    assert len(decision.effects or b"") == 3 * 8  # two float32 an arm
+    await world.app.service.rows.flush()
+    row = (await world.ok("GET", "/v1/bandits/b/log?order=desc&limit=1"))["items"][0]
+    for arm in row["arms"]:
+        assert arm["expected"] == pytest.approx(FEATURES[arm["id"]] @ learner["theta"], abs=1e-5)
+        assert arm["effect"] == pytest.approx((await world.ok("GET", f"{PATH}/{arm['id']}"))["effect"])
+    assert any(arm["effect"] for arm in row["arms"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "more"),
+    [
+        ({"position": {"examination": [1.0, 0.4]}}, {}),
+        ({"reward": {"aggregate": "last", "wait_s": 3_600, "default": 0.25}}, {"at": 1_700_000_000_000}),
+        ({"reward": {"aggregate": "sum"}}, {"reward_id": "one"}),
+        ({"reward": {"wait_s": 3_600, "default": -0.5}}, {}),
+    ],
+    ids=["position", "last", "sum", "default"],
+)
+async def test_rewards_of_every_kind_count_once(world: Api, fields: Json, more: Json):
+    """Sent twice, revised, added up, and after the default was counted."""
+    await make(world, **fields)
+    await begin(world)
+    await play(world, 3, **more)
+    await world.ok("POST", REFRESH, {})
+    choices = await play(world, 2, **more)
+    late = await world.choose("b", key="u0", k=2)
+    await world.due_now()
+    for choice in choices[-3:]:
+        first = {"decision": choice["decision"], "arm": choice["arms"][0]["id"]}
+        await world.reward({**first, "value": 1e3, **more})
+        for again in ({"at": more["at"] + 5} if "at" in more else {"reward_id": "two"},) * bool(more):
+            await world.reward({**first, "value": -3.0, **again})
+    await world.reward({"decision": late["decision"], "arm": late["arms"][1]["id"], "value": 7.0, **more})
+    await check(world)
+
+
+async def test_each_signal_has_effects_of_its_own(world: Api):
+    await make(world, signals=SIGNALS)
+    await begin(world, signals=True)
+    await play(world, 6, signal="click")
+    await world.ok("POST", REFRESH, {})
+    for choice in await play(world, 4, signal="click"):
+        for name in ("one", "two"):
+            buy = {"signal": "buy", "value": 0.25, "reward_id": name}
+            await world.reward({"decision": choice["decision"], "arm": choice["arms"][0]["id"], **buy})
+    await world.ok("POST", REFRESH, {})
+    await check(world, signals=2)
+    found = await world.ok("GET", PATH)
+    assert found["signals"]["click"]["spread"] > 0.3
+    for item in found["items"]:
+        own = item["signals"]
+        assert item["effect"] == pytest.approx(own["click"]["effect"] + 2.0 * own["buy"]["effect"])
+        assert item["sd"] ** 2 == pytest.approx(own["click"]["sd"] ** 2 + 4.0 * own["buy"]["sd"] ** 2)
+    await world.refused("POST", "/v1/bandits/b/choose", {"key": "u0", "k": 1_001}, loc=["body", "k"])
+
+
+async def test_half_lives_fade_the_sums_of_arms(world: Api):
+    await make(world, half_life_s=3_600)
+    await begin(world)
+    await play(world, 4)
+    rows = [
+        {"id": f"old-{key}", "key": f"u{key}", "arm": "a1", "value": 5.0, "at": 1_700_000_000_000}
+        for key in range(KEYS)
+    ]
+    await world.observe("b", *rows)  # long faded
+    found, decisions = await stored_sums(world, 3_600.0), judged(await entries_of(world))
+    wanted = arm_sums(decisions, await revisions_of(world), half_life_s=3_600.0)
+    for arm, own in wanted.items():
+        np.testing.assert_allclose(found[arm], own, rtol=1e-9, atol=1e-9)
+    await world.ok("POST", REFRESH, {})
+    for item in (await world.ok("GET", PATH, params={"limit": 100}))["items"]:
+        assert item["weight"] == pytest.approx(wanted[item["arm"]][0])
+    assert not (await compare(world.app.service.store)).different
+
+
+async def test_a_forgotten_key_is_taken_out_of_its_arms(world: Api):
+    await make(world)
+    await begin(world)
+    await play(world, 4)
+    await world.ok("DELETE", "/v1/bandits/b/learners/u2", status=204)
+    decisions = [each for each in judged(await entries_of(world)) if each.entry["key"] != "u2"]
+    wanted, found = arm_sums(decisions, await revisions_of(world)), await stored_sums(world)
+    assert found.keys() == wanted.keys()
+    for arm, own in wanted.items():
+        np.testing.assert_allclose(found[arm], own, atol=1e-9)
+    assert not (await compare(world.app.service.store)).different
+
+
+async def test_replaced_features_begin_anew(world: Api):
+    await make(world)
+    await begin(world)
+    before = (await play(world, 3))[-1]
+    arm = before["arms"][0]["id"]
+    await world.ok("POST", REFRESH, {})
+    assert (await world.ok("GET", f"{PATH}/{arm}"))["weight"]
+    await world.put_arms("c", {arm: FEATURES[arm].tolist()})  # the same again
+    assert (await world.ok("GET", f"{PATH}/{arm}"))["weight"]
+    await world.put_arms("c", {arm: [9.0, 0.0, 0.0]})
+    assert not (await world.ok("GET", f"{PATH}/{arm}"))["weight"]
+    choice = await world.choose("b", key="u0", k=ARMS)
+    shown = next(each for each in choice["arms"] if each["id"] == arm)
+    await world.reward({"decision": choice["decision"], "arm": shown["id"], "value": 1.0})
+    # late, of the features of then: it teaches the key alone
+    await world.reward({"decision": before["decision"], "arm": before["arms"][1]["id"], "value": 1.0})
+    assert (await stored_sums(world))[arm][0] == 1.0
+    decisions = judged(await entries_of(world))
+    wanted, found = arm_sums(decisions, await revisions_of(world)), await stored_sums(world)
+    np.testing.assert_allclose(found[arm], wanted[arm], atol=1e-9)
+    assert not (await compare(world.app.service.store)).different
+
+
+async def test_a_move_begins_anew(world: Api):
+    await make(world)
+    await begin(world)
+    old = (await play(world, 4))[-1]
+    late = await world.choose("b", key="u1", k=2)
+    await world.catalogue("d", {arm: (2.0 * row).tolist() for arm, row in FEATURES.items()})
+    await world.ok("POST", REFRESH, {})
+    assert (await world.ok("GET", PATH))["items"]
+    await world.ok("POST", "/v1/bandits/b/move", {"catalogue": "d", "carry": "map"})
+    assert (await world.ok("GET", PATH))["items"] == []
+    await world.reward({"decision": late["decision"], "arm": late["arms"][0]["id"], "value": 1.0})
+    assert old["arms"]
+    await world.ok("POST", REFRESH, {})
+    choice = await world.choose("b", key="u0", k=1)
+    await world.reward({"decision": choice["decision"], "value": 1.0})
+    assert {arm: own[0] for arm, own in (await stored_sums(world)).items()} == {choice["arms"][0]["id"]: 1.0}
+    assert not (await compare(world.app.service.store)).different
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"scope": "global"}, "scope"),
+        ({"prior": "plain"}, "prior: learned"),
+        ({"prior": "pooled"}, "prior: learned"),
+        ({"policy": "linear_elim"}, "elimination"),
+        ({"shift_rewards": True}, "shift_rewards"),
+        ({"arm_effects": "on"}, "auto"),
+    ],
+)
+async def test_what_does_not_go_with_effects_is_refused(world: Api, fields: Json, said: str):
+    body = {"catalogue": "c", "policy": "sub_ts", "scope": "per_key", "arm_effects": "auto", **fields}
+    problem = await world.refused("PUT", "/v1/bandits/b", body, loc=["body", "arm_effects"])
+    assert said in str(problem)
+
+
+async def test_they_are_switched_on_and_off(world: Api):
+    await make(world, arm_effects="off")
+    await begin(world)
+    await world.refused("GET", PATH, status=404, code="not_found")
+    assert decision_of(raw_of((await play(world, 1))[-1]["decision"])).effects is None
+    assert not await stored_sums(world)
+    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto"})
+    await play(world, 3)
+    await world.ok("POST", REFRESH, {})
+    weights = [item["weight"] for item in (await world.ok("GET", PATH))["items"]]
+    assert weights
+    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "off"})
+    await play(world, 1)
+    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto"})
+    assert [item["weight"] for item in (await world.ok("GET", PATH))["items"]] == weights
+    await check(world)
+    # a patch that takes the prior away switches them off
+    assert (await world.ok("PATCH", "/v1/bandits/b", {"prior": "plain"}))["arm_effects"] == "off"
+    await world.refused("PATCH", "/v1/bandits/b", {"arm_effects": "auto"}, loc=["body", "arm_effects"])
+
+
+async def test_without_effects_in_the_data_choices_are_as_without(world: Api):
+    """The same arms and scores, to the bit. Of learners: ``test_arm_sums``."""
+    await make(world, arm_effects="off")
+    rng, rows = np.random.default_rng(0), list[Json]()
+    for round_ in range(2):
+        for key in range(KEYS):
+            for arm, row in FEATURES.items():
+                # at first without noise, so that learners know what the features say
+                value = float(row @ [1.0, -0.5, 0.25]) + round_ * float(rng.normal())
+                rows.append({"id": f"{round_}-{key}-{arm}", "key": f"u{key}", "arm": arm, "value": value})
+    await world.observe("b", *rows[: len(rows) // 2])
+    await world.ok("POST", REFRESH, {})
+    await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": "auto"})
+    await world.observe("b", *rows[len(rows) // 2 :])
+    await world.ok("POST", REFRESH, {})
+    assert (await stored_sums(world)).keys() == FEATURES.keys()
+    assert (await world.ok("GET", PATH))["spread"] == 0.0
+    answers = []
+    for setting in ("auto", "off"):
+        await world.ok("PATCH", "/v1/bandits/b", {"arm_effects": setting})
+        answers.append(
+            [(await world.choose("b", key=f"u{n % KEYS}", k=3, seed=n))["arms"] for n in range(20)]
+        )
+    assert answers[0] == answers[1]
+
+
+async def test_an_altered_token_and_a_reward_of_1e9(world: Api):
+    await make(world)
+    await begin(world)
+    choice = (await play(world, 3))[-1]
+    raw = bytearray(raw_of(choice["decision"]))
+    raw[-20] ^= 1  # the last number of an effect
+    receipt = await world.reward({"decision": text_of(bytes(raw)), "arm": "a1", "value": 1.0}, wait=False)
+    assert receipt["rejected"][0]["code"] == "invalid_token"
+    last = await world.choose("b", key="u1")
+    await world.reward({"decision": last["decision"], "value": 1e9})
+    await world.ok("POST", REFRESH, {})
+    found = await world.ok("GET", PATH, params={"limit": 100})
+    assert all(np.isfinite([item["effect"], item["sd"]]).all() for item in found["items"])
+    assert not (await compare(world.app.service.store)).different

@@ -1,0 +1,153 @@
+"""The fold of the reward log into the sums of arms: any cut of the log, forgotten keys, dead letters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from app.bandits.settings import BanditRecord, RewardRule, SignalRef, SignalRule, reward_payload
+from app.learning.arm_sums import arms_of, fold_arms
+from app.learning.fold import fold
+from app.records.arm_sums import ArmSums, EffectTerms
+from app.records.records import move_payload, state_payload, state_to_bytes
+from app.storage.types import ArmId, LearnerId, LogEntry
+from workers.batches import ArmsBefore, fold_stored
+
+UID = "0123456789abcdef"
+SIGNALS = {"click": SignalRule(), "buy": SignalRule(default=0.5)}
+
+
+def record(**fields) -> BanditRecord:
+    return BanditRecord("c", "sub_ts", "per_key", prior="learned", arm_effects="auto", **fields)
+
+
+def terms(rng: np.random.Generator, arm: str, revision: int, *, signals: int = 1) -> EffectTerms:
+    expected, served = rng.normal(size=(2, signals)).astype("<f4")
+    return EffectTerms(served.tobytes(), expected.tobytes(), arm, revision, float(rng.choice([1.0, 0.5])))
+
+
+def entries_of(rng: np.random.Generator, count: int, bandit: BanditRecord) -> list[LogEntry]:
+    """Rewards of a few keys for a few arms, in which features are replaced and keys forgotten."""
+    found = list[LogEntry]()
+    for place in range(1, count + 1):
+        learner = LearnerId(UID, f"u{rng.integers(4)}")
+        if rng.random() < 0.05:
+            found.append(LogEntry(f"1-{place}", learner, first=True, payload=state_payload()))
+            continue
+        names = list(bandit.signals or ())
+        judged = SignalRef.of(bandit.signals, names[int(rng.integers(2))]) if bandit.signals else None
+        effect = terms(rng, f"a{rng.integers(3)}", 1 + 2 * place // count, signals=len(names) or 1)
+        payload = reward_payload(
+            bandit, rng.normal(size=2), float(rng.normal()), 1_000 * place, judged=judged, effect=effect
+        )
+        found.append(LogEntry(f"1-{place}", learner, first=bool(rng.random() < 0.8), payload=payload))
+    return found
+
+
+def taught_of(entries: list[LogEntry]) -> dict[str, list[LogEntry]]:
+    """By each entry that forgets a key, what the log has of it before that and since the one before."""
+    found, since = dict[str, list[LogEntry]](), dict[LearnerId, list[LogEntry]]()
+    for entry in entries:
+        if arms_of([entry]):
+            since.setdefault(entry.learner, []).append(entry)
+        else:
+            found[entry.entry_id] = since.pop(entry.learner, [])
+    return found
+
+
+@pytest.mark.parametrize(
+    "bandit",
+    [record(), record(half_life_s=3.0), record(signals=SIGNALS), record(reward=RewardRule(wait_s=9.0))],
+    ids=["plain", "fading", "signals", "waiting"],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_any_cut_of_the_log_gives_the_same_bits(bandit: BanditRecord, seed: int):
+    rng = np.random.default_rng(seed)
+    entries = entries_of(rng, 120, bandit)
+    taught = taught_of(entries)
+    whole = fold_arms({}, entries, {}, taught)
+    cut = dict[ArmId, ArmSums | None]()
+    for some in np.array_split(np.arange(len(entries)), sorted(rng.integers(1, 119, 6))):
+        cut.update(fold_arms(cut, [entries[place] for place in some], {}, taught))
+    assert cut == whole
+    assert {arm.arm for arm in whole} == {"a0", "a1", "a2"}
+
+
+@pytest.mark.parametrize("bandit", [record(), record(half_life_s=5.0), record(signals=SIGNALS)])
+def test_a_forgotten_key_leaves_what_the_others_taught(bandit: BanditRecord):
+    rng = np.random.default_rng(4)
+    entries = [each for each in entries_of(rng, 90, bandit) if arms_of([each]) and each.first]
+    gone = LearnerId(UID, "u1")
+    forget = LogEntry("1-99", gone, first=True, payload=state_payload())
+    own = [each for each in entries if each.learner == gone]
+    assert own
+    left = fold_arms({}, [*entries, forget], {}, {forget.entry_id: own})
+    wanted = fold_arms({}, [each for each in entries if each.learner != gone], {}, {})
+    for arm, sums in wanted.items():
+        found = left[arm]
+        assert (found.decisions, found.revision) == (sums.decisions, sums.revision)
+        numbers = [(each.n, each.F, *each.R, *each.Q) for each in (found, sums)]
+        # each fades to the newest decision that it has seen
+        factor = 2.0 ** ((found.time_ms - sums.time_ms) / 1_000 / (bandit.half_life_s or 1.0))
+        fades = np.array([factor, factor**2, *[factor] * len(sums.R), *[factor**2] * len(sums.Q)])
+        np.testing.assert_allclose(np.array(numbers[0]) * fades, numbers[1], rtol=1e-9, atol=1e-9)
+    # and nothing at all where there was nobody else
+    assert not any(fold_arms({}, [*own, forget], {}, {forget.entry_id: own}).values())
+
+
+def test_entries_of_an_earlier_catalogue_and_of_earlier_features_teach_no_arm():
+    rng, bandit = np.random.default_rng(5), record()
+
+    def reward(place: int, revision: int, space: int) -> LogEntry:
+        payload = reward_payload(
+            bandit, rng.normal(size=2), 1.0, 1_000, space=space, effect=terms(rng, "a", revision)
+        )
+        return LogEntry(f"1-{place}", LearnerId(UID, "u"), first=True, payload=payload)
+
+    move = LogEntry("1-4", LearnerId(UID, "_moved"), first=True, payload=move_payload(1))
+    log = [reward(1, 5, 0), reward(2, 7, 0), reward(3, 5, 0), move, reward(5, 9, 0), reward(6, 2, 1)]
+    (arm,) = arms_of(log)
+    counts = list[tuple[int, int, int, int]]()
+    for end in range(1, len(log) + 1):
+        sums = fold_arms({}, log[:end], {}, {})[arm]
+        counts.append((sums.decisions, sums.version, sums.space, sums.revision))
+    assert counts == [(1, 1, 0, 5), (1, 2, 0, 7), (1, 2, 0, 7), (1, 2, 0, 7), (1, 2, 0, 7), (1, 3, 1, 2)]
+
+
+def test_what_is_a_dead_letter_teaches_neither_key_nor_arm():
+    rng, bandit = np.random.default_rng(6), record()
+    effect = terms(rng, "a", 1)
+    entries = [
+        LogEntry(
+            f"1-{place}",
+            LearnerId(UID, "u"),
+            first=True,
+            payload=reward_payload(bandit, np.ones(dim), 1.0, 1_000, effect=effect),
+        )
+        for place, dim in ((1, 2), (2, 3))
+    ]
+    arm = ArmId(UID, "a")
+    done = fold_stored({}, entries, arms=ArmsBefore({arm: None}))
+    assert [letter.entry.entry_id for letter in done.dead] == ["1-2"]
+    assert done.arms[arm].decisions == 1
+    forget = LogEntry("1-3", LearnerId(UID, "u"), first=True, payload=state_payload())
+    done = fold_stored({}, [*entries, forget], arms=ArmsBefore({arm: None}, {"1-3": entries}))
+    assert done.arms[arm] is None
+
+
+def test_effects_of_0_change_no_learner_to_the_bit():
+    rng, plain = np.random.default_rng(8), list[LogEntry]()
+    served = list[LogEntry]()
+    for bandit, name in ((record(), "u"), (record(signals=SIGNALS), "v")):
+        for place in range(20):
+            judged = SignalRef.of(bandit.signals, "click") if bandit.signals else None
+            features, value = rng.normal(size=3), float(rng.normal())
+            zeros = np.zeros(len(bandit.signals or (0,)), "<f4").tobytes()
+            effect = EffectTerms(zeros, zeros, "a", 1)
+            for log, own in ((plain, None), (served, effect)):
+                payload = reward_payload(bandit, features, value, 1, judged=judged, effect=own)
+                log.append(LogEntry(f"1-{place}", LearnerId(UID, name), first=True, payload=payload))
+    states = [fold({}, log) for log in (plain, served)]
+    assert len(states[0]) == 2
+    for learner, state in states[0].items():
+        assert state_to_bytes(states[1][learner]) == state_to_bytes(state)

@@ -1,0 +1,143 @@
+"""Arm effects through SIGKILL, of two services over one store: late, sent twice, revised, each counts once.
+
+In the end the sums of arms and the learners of keys are recomputed from the exported reward log.
+"""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from traffic import LOST
+
+from app.learning.replay import compare
+from app.records.arm_sums import ArmSums
+from app.records.records import bytes_to_state, unpack
+from app.storage.store import Store
+from effect_oracle import arm_sums, judged, key_moments
+from service_process import serving
+from store_server import store_server
+from waiting import wait_until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.rest]
+
+RNG = np.random.default_rng(3)
+FEATURES = {f"a{place}": row for place, row in enumerate(RNG.normal(size=(20, 3)).round(3))}
+EFFECTS = {arm: float(effect) for arm, effect in zip(FEATURES, RNG.normal(size=20), strict=True)}
+KEYS = [f"u{place}" for place in range(12)]
+BANDIT = {
+    "catalogue": "c", "policy": "sub_ts", "scope": "per_key", "intercept": False, "arm_effects": "auto",
+    "reward": {"aggregate": "last"}, "position": {"examination": [1.0, 0.5]},
+}  # fmt: skip
+NOW = 1_700_000_000_000
+PARTITIONS = 2
+
+
+async def build(http: httpx.AsyncClient) -> None:
+    arms = [{"id": arm, "features": row.tolist()} for arm, row in FEATURES.items()]
+    (await http.put("/v1/catalogues/c", json={"dim": 3})).raise_for_status()
+    (await http.put("/v1/catalogues/c/arms", json={"arms": arms})).raise_for_status()
+    (await http.put("/v1/bandits/b", json=BANDIT)).raise_for_status()
+    rows = [
+        {"id": f"{key}-{arm}", "key": key, "arm": arm, "value": EFFECTS[arm]}
+        for place, key in enumerate(KEYS)
+        for arm in (f"a{place}", f"a{place + 5}")
+    ]
+    answer = await http.post("/v1/bandits/b/observations?wait=applied", json={"observations": rows})
+    answer.raise_for_status()
+    (await http.post("/v1/bandits/b/prior/refresh", json={})).raise_for_status()
+
+
+async def client(http: httpx.AsyncClient, seed: int, steps: int, late: list[dict[str, Any]]) -> None:
+    """Choose lists, and reward them: at once, twice, revised or later, until its service is killed."""
+    rng = random.Random(seed)
+    try:
+        for _ in range(steps):
+            answer = await http.post("/v1/bandits/b/choose", json={"key": rng.choice(KEYS), "k": 2})
+            if answer.status_code != 200:
+                continue
+            choice, rewards = answer.json(), list[dict[str, Any]]()
+            for arm in choice["arms"]:
+                for _ in range(rng.randint(0, 3)):
+                    rewards.append({
+                        "decision": choice["decision"], "arm": arm["id"], "at": NOW + rng.randrange(5),
+                        "value": EFFECTS[arm["id"]] + rng.gauss(0.0, 0.3),
+                    })  # fmt: skip
+            kept = [each for each in rewards if rng.random() < 0.3]
+            late += kept
+            for reward in rewards + rewards[:1]:
+                if reward not in kept:
+                    await http.post("/v1/rewards", json={"rewards": [reward]})
+    except LOST:
+        return
+
+
+async def test_arms_and_keys_learn_what_the_log_says(tmp_path: Path):
+    late = list[dict[str, Any]]()
+    with store_server(tmp_path / "store") as url:
+        shared = {"SHORTLIST_REDIS_URL": url, "SHORTLIST_PARTITIONS": str(PARTITIONS)}
+        with serving(tmp_path / "last", **shared) as last:
+            async with last.client() as http:
+                await build(http)
+                for number in range(2):
+                    with serving(tmp_path / f"s{number}", **shared) as other:
+                        async with other.client() as theirs:
+                            running = [
+                                asyncio.create_task(client(each, 10 * number + place, 25, late))
+                                for place, each in enumerate((http, theirs, theirs))
+                            ]
+                            await running[0]
+                            other.kill()
+                            await asyncio.gather(*running)
+                for reward in late:
+                    (await http.post("/v1/rewards", json={"rewards": [reward]})).raise_for_status()
+                gone = KEYS[3]
+                (await http.delete(f"/v1/bandits/b/learners/{gone}")).raise_for_status()
+
+                async def applied() -> bool:
+                    return bool((await http.get("/readyz")).json().get("backlog") == 0)
+
+                await wait_until(applied, what="the backlog is applied")
+                await compared(http, url)
+
+
+async def compared(http: httpx.AsyncClient, url: str) -> None:
+    """What is stored is what the exported log says, to 1e-9; a replay of it agrees."""
+    entries, revisions = list[dict[str, Any]](), dict[str, int]()
+    for partition in range(PARTITIONS):
+        query = {"partition": partition, "limit": 1_000, "include": "arms"}
+        page = (await http.get("/v1/bandits/b/log/rewards", params=query)).json()
+        assert page["next"] is None
+        entries += page["items"]
+        revisions |= {arm["id"]: arm["revision"] for arm in page["arms"]}
+    decisions = judged(entries)
+    wanted = arm_sums(decisions, revisions)
+    assert sum(own[0] for own in wanted.values()) > 20.0
+    store = Store(url, partitions=PARTITIONS)
+    await store.open()
+    try:
+        found = dict[str, np.ndarray]()
+        (data,) = (await store.registry.read()).bandits.values()
+        for partition in range(PARTITIONS):
+            async for some in store.effects.all_sums(partition, data[:16].decode()):
+                for arm, sums in some.items():
+                    own = unpack(sums, ArmSums)
+                    found[arm] = found.get(arm, 0.0) + np.array([own.n, own.F, *own.R, *own.Q])
+        assert found.keys() == wanted.keys()
+        for arm, own in wanted.items():
+            np.testing.assert_allclose(found[arm], own, rtol=1e-9, atol=1e-9)
+        replayed = await compare(store)
+        assert not replayed.different
+    finally:
+        await store.close()
+    for key in KEYS:
+        answer = await http.get(
+            f"/v1/bandits/b/learners/{key}", headers={"accept": "application/octet-stream"}
+        )
+        if answer.status_code == 404:
+            continue
+        moments = bytes_to_state(answer.content).sums.moments
+        np.testing.assert_allclose(moments, key_moments(decisions, FEATURES, key), rtol=1e-9, atol=1e-9)
